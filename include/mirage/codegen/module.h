@@ -1,0 +1,43 @@
+// From a plan to files: kernels as text, then the self-contained .cu with its launcher and C ABI, and everything a user builds and calls it with.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+#include "mirage/ir/program.h"
+#include "mirage/ir/target.h"
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+/// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched.
+struct KernelText {
+  std::string name;
+  std::string source;              ///< the definition; parameters are `const void*` / `void*` in the order of `args`, __restrict__
+  std::vector<int> args;           ///< buffers of the plan, base pointers
+  std::vector<bool> written;       ///< per arg: whether the kernel writes it
+  std::array<int64_t, 3> grid{1, 1, 1};
+  int threads = 0;
+  int64_t smem_bytes = 0;          ///< dynamic shared memory
+};
+KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc
+KernelText emit_region_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/region.cc
+
+/// The device library (lib/codegen/runtime/*.cuh, embedded): the text that precedes kernels, one include-free piece.
+std::string runtime_text();
+
+struct ModuleOptions {
+  std::string options_line;        ///< the options that change the result, for the header comment
+  std::string version;             ///< tool version
+};
+
+/// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile, CMakeLists.txt, NAME.pc, NAME.map (version script).
+struct CudaModule {
+  std::string name;                                ///< C identifier derived from the program's name
+  std::map<std::string, std::string> files;
+  std::vector<KernelText> kernels;
+};
+CudaModule emit_module(const Program&, const Plan&, const Target&, const ModuleOptions&);
+
+}  // namespace mirage

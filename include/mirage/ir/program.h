@@ -1,0 +1,30 @@
+// Program: a spec after reading. Names and storage facts of inputs and outputs, and the reference graph, in primitives, that says what is computed.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#include "mirage/ir/graph.h"
+
+namespace mirage {
+
+struct TensorInfo {
+  std::string name;                                  ///< as in the spec; generated code may mangle it
+  Type type;                                         ///< never kReal
+  Dims strides;                                      ///< elements, one per dimension; row-major unless the spec says otherwise
+  std::optional<std::pair<double, double>> range;    ///< values that the user promises, inputs only
+};
+
+struct Numerics { std::optional<double> rtol, atol; bool tf32 = false; };
+
+struct Program {
+  std::string name;
+  std::string description;
+  std::vector<TensorInfo> inputs;    ///< ABI order; input i is param i of the graph
+  std::vector<TensorInfo> outputs;   ///< ABI order; output i is result i
+  Numerics numerics;
+  Graph graph;                       ///< kernel level, primitives only (no Call)
+  std::string canonical;             ///< the canonical spec text; its hash is the spec id
+};
+
+}  // namespace mirage

@@ -1,0 +1,65 @@
+// Plan: everything that is decided before text is written. Facts lie beside the graph in tables: where values live, which nodes form a kernel, sizes, order, memory.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+#include "mirage/ir/graph.h"
+#include "mirage/ir/program.h"
+#include "mirage/ir/target.h"
+
+namespace mirage {
+
+/// Device memory. Inputs and outputs are the caller's pointers, intermediates live in the caller's workspace.
+struct Buffer {
+  enum class Kind : uint8_t { kInput, kOutput, kWorkspace } kind = Kind::kWorkspace;
+  int index = 0;               ///< program input or output number
+  DType dtype = DType::kF32;   ///< storage type: intermediates are f32, bool where they are kBool
+  Dims dims;
+  Dims strides;                ///< elements
+  int64_t offset_bytes = 0;    ///< in the workspace, multiple of 256
+  int64_t bytes() const;       ///< span: from the first to the last element
+};
+
+/// How a kernel-level value is read: element i of the value is at buffer[offset + sum i_d * strides_d]. Broadcast dimensions have stride 0.
+struct View { int buffer = -1; int64_t offset = 0; Dims strides; };
+
+/// One operand or result of a kernel.
+struct Access { int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32; };
+
+/// A graph-defined kernel: one block graph with its launch and the plan inside (plan/block.h).
+struct BlockPlan;
+
+/// A pre-defined kernel for an elementwise region, a row reduction or data movement (plan/region.h).
+struct RegionPlan;
+
+struct KernelPlan {
+  std::string name;                               ///< C identifier, unique in the library
+  std::vector<NodeId> nodes;                      ///< kernel-level nodes that it covers
+  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>> body;
+  double predicted_us = 0;
+  std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
+  int64_t bytes = 0;                              ///< device memory traffic, each tensor once
+  double flops = 0;
+};
+
+struct Plan {
+  Graph graph;                                    ///< kernel level; matmuls are calls by now
+  std::vector<Buffer> buffers;                    ///< inputs, then outputs, then workspace
+  std::vector<View> views;                        ///< per value of graph; buffer -1: not stored (inside a region)
+  std::vector<KernelPlan> kernels;                ///< in launch order
+  int64_t workspace_bytes = 0;
+  double predicted_us = 0;
+};
+
+/// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every value a place. Always succeeds for a valid
+/// program: this is the straightforward library. nullopt with a reason only if a Call of the graph does not fit the target.
+struct Planned { std::optional<Plan> plan; std::string reason; };
+Planned make_plan(const Program& program, const Graph& graph, const Target& target);
+
+std::string print(const Plan&);                   ///< tables: kernels, buffers, tiles, schedule, shared memory
+
+}  // namespace mirage

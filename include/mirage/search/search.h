@@ -1,0 +1,80 @@
+// The search (OSDI'25 section 4, docs/search.md): enumerates muGraph structures that may equal the reference, over small witness extents; numbers are put in later by instantiate().
+// Knows nothing of verification: candidates leave through the sink, whose answer is counted.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+#include "mirage/ir/graph.h"
+#include "mirage/ir/program.h"
+#include "mirage/ir/target.h"
+
+namespace mirage {
+
+/// gates.def: GATE(id, name, help): every reason why a step or a graph is not followed, cheapest first.
+enum class Gate : uint8_t {
+#define GATE(id, name, help) id,
+#include "mirage/search/gates.def"
+#undef GATE
+  kNumGates
+};
+const char* gate_name(Gate);
+const char* gate_help(Gate);
+
+struct SearchOptions {
+  int max_kernel_ops = 5;          ///< operators of the kernel graph, inputs not counted
+  int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
+  int64_t max_states = 20'000'000; ///< deterministic budget
+  double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
+  uint64_t seed = 0;
+  int threads = 1;
+  bool expression_gate = true;     ///< prune by abstract expressions
+  bool merge = true;               ///< states whose unconsumed values have equal fingerprints are merged
+  bool dominance = true;           ///< of equal complete graphs only those that no other beats are kept
+};
+
+/// A muGraph over witness extents: its shape, partitions and operators are meant, its numbers are not.
+struct Structure {
+  Graph graph;           ///< kernel level; calls have grid extents 1 or 2 and loop extents 1 or 2 by witness size
+  int64_t rank = 0;      ///< running number in canonical order
+  int kernels = 0;       ///< graph-defined and pre-defined kernels that it launches
+};
+
+/// What the caller made of a candidate.
+enum class SinkVerdict : uint8_t { kVerified, kRejected, kUnknown };
+using CandidateSink = std::function<SinkVerdict(const Structure&)>;
+
+struct GateCount { int64_t closed = 0; std::string first_example; };
+
+struct SearchReport {
+  int64_t states = 0;              ///< prefixes visited
+  std::array<GateCount, static_cast<size_t>(Gate::kNumGates)> gates;
+  int64_t candidates = 0;          ///< complete graphs handed to the sink
+  int64_t verified = 0, rejected = 0, unknown = 0;
+  bool complete = true;            ///< false: a budget ended it
+  std::string stop_reason;         ///< "exhausted", "states", "time", "not searched: ..."
+  double seconds = 0;              ///< not part of deterministic output
+  int max_block_ops_used = 0;
+};
+
+/// The reference over witness extents, or why the search cannot take it (an operator without a witness form).
+struct Witness {
+  Graph graph;                                        ///< reference with small extents
+  std::vector<Type> params;                           ///< witness types of the inputs
+  std::string refusal;                                ///< not empty: not searched, and why
+};
+/// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the program.
+Witness make_witness(const Program&, int variant);
+
+SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);
+
+/// Sizes for one call of a structure. Tile extents along what the grid axes and the loop split, in elements of the split dimension; 0 where nothing is split.
+struct CallNumbers { std::array<int64_t, 3> grid_tile{0, 0, 0}; int64_t loop_tile = 0; };
+/// The structure over the real extents of `params` with these numbers (one entry per Call in node order); nullopt if they do not fit (an empty block, a law).
+std::optional<Graph> instantiate(const Structure&, const std::vector<Type>& params, const std::vector<CallNumbers>& numbers);
+/// The extents that each grid axis and the loop of each call split, in node order: what numbers can be chosen for. 0 where nothing is split.
+std::vector<CallNumbers> split_extents(const Structure&, const std::vector<Type>& params);
+
+}  // namespace mirage

@@ -1,0 +1,48 @@
+// Verification (OSDI'25 section 5, docs/search.md): is a graph the same function as the reference? The answer is never a bool.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#include "mirage/ir/eval.h"
+#include "mirage/ir/graph.h"
+#include "mirage/ir/program.h"
+
+namespace mirage {
+
+/// What supports an Equal, so that it can be checked again.
+struct Evidence {
+  uint64_t p = 0, q = 0;             ///< primes, q | p-1
+  int trials = 0;
+  uint64_t seed = 0;                 ///< hash of both graphs and the user's seed
+  int64_t degree = 0;                ///< bound on the total degree after clearing denominators, at the size tested; -1: not bounded
+  double log2_bound = 0;             ///< log2 of the probability that unequal graphs pass all trials; 0: theory gives no bound
+  std::string bound_reason;          ///< which theorem, or why none
+  std::vector<std::string> uninterpreted;   ///< functions that were random keyed functions
+  bool is_lax = false;
+};
+struct Counterexample {
+  std::string where;                 ///< "output 0 [3,17]"
+  std::string left, right;           ///< the two values
+  uint64_t seed = 0;                 ///< replays it
+};
+struct Verdict {
+  enum class Kind : uint8_t { kEqual, kDifferent, kUnknown } kind = Kind::kUnknown;
+  Evidence evidence;                 ///< kEqual
+  Counterexample counterexample;     ///< kDifferent
+  std::string reason;                ///< kUnknown
+};
+std::string to_string(const Verdict&);   ///< one line
+
+/// Random testing in Z_p x Z_q. Both are kernel-level graphs (calls allowed) with equal input and result types.
+Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2);
+
+/// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.
+struct NumericCase { std::string distribution; double error = 0; double baseline_error = 0; bool nan_agree = true; bool ok = true; };
+struct NumericReport { bool ok = true; std::string reason; std::vector<NumericCase> cases; };
+/// Evaluates `candidate` with float32 accumulation and stored values rounded, `reference` in fp64 and node by node in float32; drops a candidate whose relative Frobenius error exceeds
+/// 1.25 times the latter's (plus one output rounding). Graphs as for equal(); sizes should be moderate (cost is that of evaluation).
+NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed);
+
+}  // namespace mirage
