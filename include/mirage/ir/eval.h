@@ -4,6 +4,7 @@
 // An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf (V); max min pow equal less (V,V); select(V,V,V); round(V, DType).
 // equal and less return constant(1) or constant(0) in number algebras. Methods need not be const (fields note a zero denominator in themselves).
 #pragma once
+#include <limits>
 #include <span>
 #include <vector>
 #include "mirage/ir/graph.h"

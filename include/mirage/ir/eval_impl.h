@@ -1,0 +1,302 @@
+// Templates of eval.h: one arm per form.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace mirage {
+namespace eval_detail {
+
+/// Walks all index tuples of `dims` in row-major order while up to three strided offsets follow.
+template <int N, class F> void walk(const Dims& dims, const std::array<Dims, N>& strides, F&& f) {
+  std::array<int64_t, N> at{};
+  const int r = dims.rank();
+  if (dims.elements() == 0) return;
+  std::array<int64_t, kMaxRank> idx{};
+  for (;;) {
+    f(at);
+    int d = r - 1;
+    for (; d >= 0; d--) {
+      auto& i = idx[static_cast<size_t>(d)];
+      if (++i < dims[d]) { for (size_t k = 0; k < N; k++) at[k] += strides[k][d]; break; }
+      for (size_t k = 0; k < N; k++) at[k] -= strides[k][d] * (dims[d] - 1);
+      i = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+/// Strides of a tensor of `dims` read at the positions of `out` with broadcasting.
+inline Dims broadcast_strides(const Dims& dims, const Dims& out) {
+  Dims s = row_major_strides(dims), r;
+  const int shift = out.rank() - dims.rank();
+  for (int i = 0; i < out.rank(); i++) r.push_back(i < shift || dims[i - shift] == 1 ? 0 : s[i - shift]);
+  return r;
+}
+
+template <class A> Tensor<typename A::Value> eval_map(MapFn fn, std::span<const Tensor<typename A::Value>* const> in, A& a) {
+  using V = typename A::Value;
+  Dims out;
+  for (auto* t : in) {   // clipped tiles: an extent of 0 beside 1 or 0
+    auto b = broadcast(out, t->dims);
+    MIRAGE_ASSERT(b) << "map on " << to_string(out) << " and " << to_string(t->dims);
+    out = *b;
+  }
+  Tensor<V> r;
+  r.dims = out;
+  r.data.reserve(static_cast<size_t>(out.elements()));
+  static const V none{};
+  const V* x = in[0]->data.data();
+  const V* y = in.size() > 1 ? in[1]->data.data() : &none;
+  const V* z = in.size() > 2 ? in[2]->data.data() : &none;
+  Dims flat;
+  for (int i = 0; i < out.rank(); i++) flat.push_back(0);
+  std::array<Dims, 3> s{broadcast_strides(in[0]->dims, out), in.size() > 1 ? broadcast_strides(in[1]->dims, out) : flat, in.size() > 2 ? broadcast_strides(in[2]->dims, out) : flat};
+  walk<3>(out, s, [&](const std::array<int64_t, 3>& i) { r.data.push_back(apply_map(fn, a, x[i[0]], y[i[1]], z[i[2]])); });
+  return r;
+}
+
+template <class A> Tensor<typename A::Value> eval_matmul(const Tensor<typename A::Value>& x, const Tensor<typename A::Value>& y, A& a) {
+  using V = typename A::Value;
+  const int r = x.dims.rank();
+  const int64_t m = x.dims[r - 2], k = x.dims[r - 1], n = y.dims[r - 1];
+  MIRAGE_ASSERT(k == y.dims[r - 2]) << "matmul on " << to_string(x.dims) << " and " << to_string(y.dims);
+  Dims batch, bx, by, out;
+  for (int i = 0; i < r - 2; i++) { bx.push_back(x.dims[i]); by.push_back(y.dims[i]); }
+  batch = *broadcast(bx, by);
+  for (int64_t d : batch) out.push_back(d);
+  out.push_back(m);
+  out.push_back(n);
+  Tensor<V> t(out, a.constant(0));
+  if (k == 0 || out.elements() == 0) return t;
+  std::array<Dims, 2> s{broadcast_strides(bx, batch), broadcast_strides(by, batch)};
+  V* dst = t.data.data();
+  walk<2>(batch, s, [&](const std::array<int64_t, 2>& b) {
+    const V* px = x.data.data() + b[0] * m * k;
+    const V* py = y.data.data() + b[1] * k * n;
+    if constexpr (requires { a.gemm(m, n, k, px, py, dst); }) {
+      a.gemm(m, n, k, px, py, dst);   // an algebra may bring a faster product of (m,k) and (k,n), row-major, into dst
+    } else {
+      for (int64_t i = 0; i < m; i++)
+        for (int64_t l = 0; l < k; l++) {
+          const V& w = px[i * k + l];
+          const V* row = py + l * n;
+          V* o = dst + i * n;
+          if (l == 0) for (int64_t j = 0; j < n; j++) o[j] = a.mul(w, row[j]);
+          else for (int64_t j = 0; j < n; j++) o[j] = a.add(o[j], a.mul(w, row[j]));
+        }
+    }
+    dst += m * n;
+  });
+  return t;
+}
+
+template <class A> typename A::Value combine(ReduceFn fn, A& a, const typename A::Value& x, const typename A::Value& y) { return fn == ReduceFn::kSum ? a.add(x, y) : a.max(x, y); }
+
+template <class A> Tensor<typename A::Value> eval_reduce(const Reduce& r, const Tensor<typename A::Value>& x, A& a) {
+  using V = typename A::Value;
+  const int64_t extent = x.dims[r.dim], group = r.group ? r.group : std::max<int64_t>(extent, 1);
+  Dims out = x.dims;
+  out[r.dim] = r.group ? extent / group : 1;
+  int64_t inner = 1, outer = 1;
+  for (int i = 0; i < x.dims.rank(); i++) (i < r.dim ? outer : inner) *= i == r.dim ? 1 : x.dims[i];
+  Tensor<V> t(out, a.constant(r.fn == ReduceFn::kSum ? 0.0 : -std::numeric_limits<double>::infinity()));
+  const int64_t groups = out[r.dim];
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t g = 0; g < groups; g++)
+      for (int64_t e = 0; e < std::min(group, extent); e++)
+        for (int64_t i = 0; i < inner; i++) {
+          V& acc = t.data[static_cast<size_t>((o * groups + g) * inner + i)];
+          const V& v = x.data[static_cast<size_t>((o * extent + g * group + e) * inner + i)];
+          acc = e == 0 ? v : combine(r.fn, a, acc, v);
+        }
+  return t;
+}
+
+/// Copies x[walk of strides from offset] into a tensor of `out`.
+template <class V> Tensor<V> gather(const Tensor<V>& x, const Dims& out, const Dims& strides, int64_t offset) {
+  Tensor<V> t;
+  t.dims = out;
+  t.data.reserve(static_cast<size_t>(out.elements()));
+  walk<1>(out, {strides}, [&](const std::array<int64_t, 1>& i) { t.data.push_back(x.data[static_cast<size_t>(offset + i[0])]); });
+  return t;
+}
+
+template <class V> Tensor<V> concat(std::span<const Tensor<V>* const> in, int dim) {
+  Dims out = in[0]->dims;
+  for (size_t i = 1; i < in.size(); i++) out[dim] += in[i]->dims[dim];
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < out.rank(); i++) (i < dim ? outer : inner) *= i == dim ? 1 : out[i];
+  Tensor<V> t;
+  t.dims = out;
+  t.data.reserve(static_cast<size_t>(out.elements()));
+  for (int64_t o = 0; o < outer; o++)
+    for (auto* x : in) {
+      const int64_t run = x->dims[dim] * inner;
+      t.data.insert(t.data.end(), x->data.begin() + o * run, x->data.begin() + (o + 1) * run);
+    }
+  return t;
+}
+
+/// The tile of `whole` that block (bx, by, bz) reads in `iteration`, clipped. tile: full tile extents.
+template <class V> Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
+  Dims extent = tile;
+  const Dims s = row_major_strides(whole.dims);
+  int64_t offset = 0;
+  for (int d = 0; d < tile.rank(); d++) {
+    int64_t start = 0;
+    for (size_t axis = 0; axis < 3; axis++)
+      if (p.grid[axis] == d) start += block[axis] * tile[d] * (p.loop == d ? loop : 1);
+    if (p.loop == d) start += iteration * tile[d];
+    extent[d] = std::clamp<int64_t>(whole.dims[d] - start, 0, tile[d]);
+    offset += start * s[d];
+  }
+  return gather(whole, extent, s, offset);
+}
+
+template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block) {
+  const Dims s = row_major_strides(whole.dims);
+  Dims extent = t.dims;
+  int64_t offset = 0;
+  for (int d = 0; d < tile.rank(); d++) {
+    int64_t start = 0;
+    for (size_t axis = 0; axis < 3; axis++)
+      if (p.grid[axis] == d) start += block[axis] * tile[d];
+    extent[d] = std::min(extent[d], std::max<int64_t>(whole.dims[d] - start, 0));
+    offset += start * s[d];
+  }
+  std::array<Dims, 2> strides{s, row_major_strides(t.dims)};
+  walk<2>(extent, strides, [&](const std::array<int64_t, 2>& i) { whole.data[static_cast<size_t>(offset + i[0])] = t.data[static_cast<size_t>(i[1])]; });
+}
+
+/// acc := fn(acc, x) elementwise where both exist; the larger of two clipped tiles keeps its surplus.
+template <class A> void accumulate(Tensor<typename A::Value>& acc, const Tensor<typename A::Value>& x, ReduceFn fn, A& a) {
+  using V = typename A::Value;
+  if (x.dims == acc.dims) { for (size_t i = 0; i < acc.data.size(); i++) acc.data[i] = combine(fn, a, acc.data[i], x.data[i]); return; }
+  Dims common = acc.dims;
+  for (int d = 0; d < common.rank(); d++) common[d] = std::min(common[d], x.dims[d]);
+  if (common == acc.dims) { Tensor<V> y = x; std::swap(acc, y); accumulate(acc, y, fn, a); return; }   // later tiles are never larger, but be safe; both functions commute
+  std::array<Dims, 2> strides{row_major_strides(acc.dims), row_major_strides(x.dims)};
+  walk<2>(common, strides, [&](const std::array<int64_t, 2>& i) { V& v = acc.data[static_cast<size_t>(i[0])]; v = combine(fn, a, v, x.data[static_cast<size_t>(i[1])]); });
+}
+
+}  // namespace eval_detail
+
+template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span<const Tensor<typename A::Value>* const> in, A& a) {
+  using V = typename A::Value;
+  using namespace eval_detail;
+  if (const auto* c = std::get_if<Const>(&op)) return Tensor<V>({}, a.constant(c->value));
+  if (const auto* c = std::get_if<Iota>(&op)) {
+    Tensor<V> t(c->dims, a.constant(0));
+    int64_t inner = 1;
+    for (int i = c->dims.rank() - 1; i > c->dim; i--) inner *= c->dims[i];
+    for (size_t i = 0; i < t.data.size(); i++) t.data[i] = a.constant(static_cast<double>(static_cast<int64_t>(i) / inner % c->dims[c->dim]));
+    return t;
+  }
+  if (const auto* m = std::get_if<Map>(&op)) return eval_map(m->fn, in, a);
+  if (std::get_if<MatMul>(&op)) return eval_matmul(*in[0], *in[1], a);
+  if (const auto* r = std::get_if<Reduce>(&op)) return eval_reduce(*r, *in[0], a);
+  const Tensor<V>& x = *in[0];
+  if (const auto* r = std::get_if<Repeat>(&op)) {
+    std::vector<const Tensor<V>*> copies(static_cast<size_t>(r->count), &x);
+    return concat<V>(copies, r->dim);
+  }
+  if (const auto* r = std::get_if<Reshape>(&op)) { Tensor<V> t = x; t.dims = r->dims; MIRAGE_ASSERT(t.dims.elements() == x.dims.elements()) << "reshape of a clipped tile"; return t; }
+  if (const auto* c = std::get_if<Concat>(&op)) return concat<V>(in, c->dim);
+  const Dims s = row_major_strides(x.dims);
+  if (const auto* c = std::get_if<Slice>(&op)) {
+    Dims out = x.dims, stride = s;
+    out[c->dim] = (c->stop - c->start + c->step - 1) / c->step;
+    stride[c->dim] *= c->step;
+    return gather(x, out, stride, c->start * s[c->dim]);
+  }
+  if (const auto* t = std::get_if<Transpose>(&op)) {
+    Dims out = x.dims, stride = s;
+    for (int i = 0; i < out.rank(); i++) { out[i] = x.dims[t->perm[static_cast<size_t>(i)]]; stride[i] = s[t->perm[static_cast<size_t>(i)]]; }
+    return gather(x, out, stride, 0);
+  }
+  MIRAGE_ASSERT(false) << "evaluate_op on " << form_name(op);
+  return {};
+}
+
+template <class A>
+std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::span<const Tensor<typename A::Value>* const> operands, A& a) {
+  using V = typename A::Value;
+  using namespace eval_detail;
+  std::vector<Type> types;
+  for (auto* t : operands) types.push_back({DType::kReal, t->dims});
+  std::vector<Type> result = result_types(body, types).types;
+  std::vector<Tensor<V>> out;
+  for (const Type& t : result) out.emplace_back(t.dims, a.constant(0));
+  const std::vector<Phase> phase = phases(body);
+  const Launch& launch = body.launch();
+  std::vector<Tensor<V>> values(static_cast<size_t>(body.num_values()));
+  auto run = [&](NodeId n, const std::array<int64_t, 3>& block, int64_t iteration) {
+    const Node& node = body.node(n);
+    auto& dst = values[static_cast<size_t>(std::max(node.first_value, 0))];
+    if (const auto* in = body.form<Input>(n)) { dst = load_tile(*operands[static_cast<size_t>(in->param)], body.dims(node.first_value), in->part, block, iteration, launch.loop); return; }
+    std::vector<const Tensor<V>*> args;
+    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    if (const auto* c = body.form<Call>(n)) {
+      std::vector<Tensor<V>> r = evaluate_call(*c->body, std::span<const Tensor<V>* const>(args), a);
+      for (size_t i = 0; i < r.size(); i++) values[static_cast<size_t>(node.first_value) + i] = std::move(r[i]);
+      return;
+    }
+    dst = evaluate_op(node.op, std::span<const Tensor<V>* const>(args), a);
+  };
+  std::array<int64_t, 3> block{};
+  for (block[2] = 0; block[2] < launch.grid[2]; block[2]++)
+    for (block[1] = 0; block[1] < launch.grid[1]; block[1]++)
+      for (block[0] = 0; block[0] < launch.grid[0]; block[0]++) {
+        for (NodeId n = 0; n < body.num_nodes(); n++)
+          if (body.node(n).first_value >= 0 && phase[static_cast<size_t>(body.node(n).first_value)] == Phase::kInvariant) run(n, block, 0);
+        for (int64_t it = 0; it < launch.loop; it++)
+          for (NodeId n = 0; n < body.num_nodes(); n++) {
+            const Node& node = body.node(n);
+            if (node.first_value < 0) continue;
+            if (const auto* acc = body.form<Accum>(n)) {
+              const Tensor<V>& x = values[static_cast<size_t>(node.operands[0])];
+              if (it == 0) values[static_cast<size_t>(node.first_value)] = x;
+              else accumulate(values[static_cast<size_t>(node.first_value)], x, acc->fn, a);
+            } else if (phase[static_cast<size_t>(node.first_value)] == Phase::kLoop) {
+              run(n, block, it);
+            }
+          }
+        for (NodeId n = 0; n < body.num_nodes(); n++) {
+          const Node& node = body.node(n);
+          if (const auto* o = body.form<Output>(n)) {
+            store_tile(out[static_cast<size_t>(o->result)], values[static_cast<size_t>(node.operands[0])], body.dims(node.operands[0]), o->part, block);
+          } else if (phase[static_cast<size_t>(node.first_value)] == Phase::kAfter && !body.form<Accum>(n)) {
+            run(n, block, 0);
+          }
+        }
+      }
+  return out;
+}
+
+template <class A>
+std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a, bool round_outputs) {
+  using V = typename A::Value;
+  std::vector<Tensor<V>> values(static_cast<size_t>(g.num_values()));
+  std::vector<Tensor<V>> out(static_cast<size_t>(g.num_results()));
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)]; continue; }
+    std::vector<const Tensor<V>*> args;
+    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    std::span<const Tensor<V>* const> view(args);
+    if (const auto* o = g.form<Output>(n)) {
+      Tensor<V> t = *args[0];
+      if (round_outputs && o->dtype != DType::kReal && o->dtype != DType::kBool) for (V& x : t.data) x = a.round(x, o->dtype);
+      out[static_cast<size_t>(o->result)] = std::move(t);
+    } else if (const auto* c = g.form<Call>(n)) {
+      std::vector<Tensor<V>> r = evaluate_call(*c->body, view, a);
+      for (size_t i = 0; i < r.size(); i++) values[static_cast<size_t>(node.first_value) + i] = std::move(r[i]);
+    } else {
+      values[static_cast<size_t>(node.first_value)] = evaluate_op(node.op, view, a);
+    }
+  }
+  return out;
+}
+
+}  // namespace mirage

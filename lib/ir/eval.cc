@@ -1,0 +1,37 @@
+// Real arithmetic of the oracle and rounding to storage types.
+#include "mirage/ir/eval.h"
+
+#include <cmath>
+
+namespace mirage {
+
+double DoubleAlgebra::exp(double x) { return std::exp(x); }
+double DoubleAlgebra::log(double x) { return std::log(x); }
+double DoubleAlgebra::sqrt(double x) { return std::sqrt(x); }
+double DoubleAlgebra::tanh(double x) { return std::tanh(x); }
+double DoubleAlgebra::erf(double x) { return std::erf(x); }
+double DoubleAlgebra::pow(double x, double y) { return std::pow(x, y); }
+double DoubleAlgebra::round(double x, DType t) { return round_to(x, t); }
+
+/// Rounds to `digits` significant bits; below 2^(min_exp-1) with a fixed ulp (denormals), above `largest` infinity.
+static double round_binary(double x, int digits, int min_exp, double largest) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  int e;
+  std::frexp(x, &e);   // |x| in [2^(e-1), 2^e)
+  const int ulp = std::max(e - digits, min_exp - digits + 1);
+  const double r = std::ldexp(std::nearbyint(std::ldexp(x, -ulp)), ulp);   // nearbyint: ties to even in the default rounding mode
+  return std::fabs(r) > largest ? std::copysign(INFINITY, x) : r;
+}
+
+double round_to(double x, DType t) {
+  switch (t) {
+    case DType::kF16: return round_binary(x, 11, -13, 65504.0);
+    case DType::kBF16: return round_binary(x, 8, -125, 0x1.fep127);
+    case DType::kF32: return static_cast<double>(static_cast<float>(x));
+    case DType::kBool: return x != 0;
+    case DType::kReal: return x;
+  }
+  return x;
+}
+
+}  // namespace mirage

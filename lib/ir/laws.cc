@@ -1,0 +1,139 @@
+// The laws of muGraphs (OSDI'25 definition 2.1), numbered; asserts, tests and messages cite the numbers.
+//   1 nodes are topological, ids dense            2 types are what infer says          3 forms stand at their level
+//   4 a path from a value that the loop splits crosses exactly one accumulator, other paths none
+//   5 a partition divides its dimension, or leaves one ragged tail and no empty block; every grid axis above 1 splits every output
+//   6 bodies are one level down                   7 no dead node                       8 inputs and outputs are numbered densely
+#include <algorithm>
+
+#include "mirage/ir/graph.h"
+
+namespace mirage {
+namespace {
+
+using Broken = std::optional<std::string>;
+Broken law(int n, const std::string& text) { return "law " + std::to_string(n) + ": " + text; }
+std::string at(NodeId n) { return " (node " + std::to_string(n) + ")"; }
+
+bool allowed(const Op& op, Level level) {
+  if (std::holds_alternative<Accum>(op)) return level == Level::kBlock;
+  if (std::holds_alternative<Iota>(op)) return level == Level::kKernel;
+  if (std::holds_alternative<Call>(op)) return level != Level::kThread;
+  if (std::holds_alternative<MatMul>(op)) return level != Level::kThread;
+  return true;
+}
+
+Broken check_node(const Graph& g, NodeId n) {
+  const Node& node = g.node(n);
+  for (ValueId v : node.operands)
+    if (v < 0 || v >= g.num_values() || g.value(v).node >= n) return law(1, "operand is not defined before its use" + at(n));
+  for (int i = 0; i < node.num_values; i++)
+    if (const Value& v = g.value(node.first_value + i); v.node != n || v.index != i) return law(1, "value ids are not dense" + at(n));
+  if (!allowed(node.op, g.level())) return law(3, std::string(form_name(node.op)) + " does not stand at " + level_name(g.level()) + " level" + at(n));
+  if (const auto* c = std::get_if<Call>(&node.op); c && static_cast<int>(c->body->level()) != static_cast<int>(g.level()) + 1) return law(6, "a body is not one level down" + at(n));
+  const auto part = std::holds_alternative<Input>(node.op) ? std::get<Input>(node.op).part : std::holds_alternative<Output>(node.op) ? std::get<Output>(node.op).part : Partition{};
+  if (g.level() != Level::kBlock && !part.is_whole()) return law(5, "partitions stand in block graphs only" + at(n));
+  if (std::holds_alternative<Input>(node.op)) return std::nullopt;
+  std::vector<Type> in;
+  for (ValueId v : node.operands) in.push_back(g.type(v));
+  Inferred r = infer(node.op, in, g.level());
+  if (!r.ok()) return law(2, r.error + at(n));
+  if (static_cast<int>(r.types.size()) != node.num_values) return law(2, "wrong number of values" + at(n));
+  for (int i = 0; i < node.num_values; i++)
+    if (!(r.types[static_cast<size_t>(i)] == g.type(node.first_value + i))) return law(2, "stored type " + to_string(g.type(node.first_value + i)) + ", inferred " + to_string(r.types[static_cast<size_t>(i)]) + at(n));
+  if (const auto* c = std::get_if<Call>(&node.op)) return check_laws(*c->body, in);
+  return std::nullopt;
+}
+
+Broken check_loop(const Graph& g) {
+  std::vector<Phase> phase = phases(g);
+  auto of = [&](ValueId v) { return phase[static_cast<size_t>(v)]; };
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    bool loop = false, after = false;
+    for (ValueId v : node.operands) { loop |= of(v) == Phase::kLoop; after |= of(v) == Phase::kAfter; }
+    if (loop && after) return law(4, "a value of the loop meets one behind an accumulator" + at(n));
+    if (g.form<Accum>(n) && !loop) return law(4, "an accumulator of a value that the loop does not split" + at(n));
+    if (const auto* o = g.form<Output>(n)) {
+      if (loop) return law(4, "an output of a value of the loop" + at(n));
+      if (o->part.loop >= 0) return law(5, "an output is not split by the loop" + at(n));
+    }
+  }
+  return std::nullopt;
+}
+
+Broken check_numbering(const Graph& g) {
+  std::vector<NodeId> outs = g.outputs();
+  for (size_t i = 0; i < outs.size(); i++)
+    if (g.form<Output>(outs[i])->result != static_cast<int>(i)) return law(8, "outputs are not numbered densely");
+  std::vector<std::vector<NodeId>> users = g.users();
+  for (ValueId v = 0; v < g.num_values(); v++) {
+    if (!users[static_cast<size_t>(v)].empty()) continue;
+    const NodeId n = g.value(v).node;
+    const bool spare = g.node(n).num_values > 1 || (g.form<Input>(n) && g.level() == Level::kKernel);   // an unused program input stays in the ABI
+    if (!spare) return law(7, "value " + std::to_string(v) + " is dead");
+  }
+  return std::nullopt;
+}
+
+Broken check_extent(int64_t extent, int64_t tile, int64_t grid, int64_t loop, const std::string& what) {
+  if (tile < 1 || tile * grid * loop < extent) return law(5, what + ": tiles of " + std::to_string(tile) + " do not cover extent " + std::to_string(extent));
+  if (tile * loop * (grid - 1) >= extent) return law(5, what + ": a whole block is empty");
+  if (grid == 1 && tile * (loop - 1) >= extent) return law(5, what + ": a whole iteration is empty");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Phase> phases(const Graph& g) {
+  std::vector<Phase> out(static_cast<size_t>(g.num_values()), Phase::kInvariant);
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    Phase p = Phase::kInvariant;
+    for (ValueId v : node.operands) p = std::max(p, out[static_cast<size_t>(v)]);
+    if (const auto* in = g.form<Input>(n)) p = in->part.loop >= 0 ? Phase::kLoop : Phase::kInvariant;
+    if (g.form<Accum>(n)) p = Phase::kAfter;
+    for (int i = 0; i < node.num_values; i++) out[static_cast<size_t>(node.first_value + i)] = p;
+  }
+  return out;
+}
+
+std::optional<std::string> check_laws(const Graph& g) {
+  for (NodeId n = 0; n < g.num_nodes(); n++)
+    if (auto b = check_node(g, n)) return b;
+  if (g.level() == Level::kBlock)
+    if (auto b = check_loop(g)) return b;
+  return check_numbering(g);
+}
+
+std::optional<std::string> check_laws(const Graph& body, std::span<const Type> operands) {
+  if (auto b = check_laws(body)) return b;
+  if (body.level() != Level::kBlock) return std::nullopt;
+  std::array<bool, 3> split{};
+  for (NodeId n : body.inputs()) {
+    const Input& in = *body.form<Input>(n);
+    if (in.param < 0 || static_cast<size_t>(in.param) >= operands.size()) return law(8, "input of an operand that the call does not have" + at(n));
+    const Type& whole = operands[static_cast<size_t>(in.param)];
+    const Type& tile = body.type(body.node(n).first_value);
+    if (whole.dims.rank() != tile.dims.rank()) return law(5, "a tile has another rank than its tensor" + at(n));
+    if (whole.dtype != tile.dtype) return law(2, "a tile has another dtype than its tensor" + at(n));
+    for (int d = 0; d < whole.dims.rank(); d++) {
+      int64_t grid = 1;
+      for (size_t axis = 0; axis < 3; axis++)
+        if (in.part.grid[axis] == d) { if (grid > 1) return law(5, "two grid axes split one dimension" + at(n)); grid = body.launch().grid[axis]; split[axis] = true; }
+      const int64_t loop = in.part.loop == d ? body.launch().loop : 1;
+      if (grid == 1 && loop == 1 && tile.dims[d] != whole.dims[d] && !(in.part.loop == d || in.part.grid[0] == d || in.part.grid[1] == d || in.part.grid[2] == d))
+        return law(5, "dimension " + std::to_string(d) + " is not split, yet tile and tensor differ" + at(n));
+      if (auto b = check_extent(whole.dims[d], tile.dims[d], grid, loop, "input " + std::to_string(in.param) + " dimension " + std::to_string(d))) return b;
+    }
+  }
+  for (size_t axis = 0; axis < 3; axis++) {
+    if (body.launch().grid[axis] < 1 || body.launch().loop < 1) return law(5, "grid and loop extents are at least 1");
+    if (body.launch().grid[axis] == 1) continue;
+    if (!split[axis]) return law(5, "a grid axis splits no input");
+    for (NodeId n : body.outputs())
+      if (body.form<Output>(n)->part.grid[axis] < 0) return law(5, "a grid axis does not split an output: blocks would write the same place" + at(n));
+  }
+  return std::nullopt;
+}
+
+}  // namespace mirage
