@@ -1,0 +1,163 @@
+// Device library, part 1: tiles in shared memory, how they are filled from device memory, and elementwise work on them.
+#include "00_base.cuh"
+
+namespace mo {
+
+// ---- asynchronous copies to shared memory (PTX ISA: cp.async). bytes: how many of the N bytes exist; the rest becomes zero.
+MO_FN uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
+template <int N> MO_FN void copy_async(void* dst, const void* src, int bytes) {
+  static_assert(N == 16 || N == 8 || N == 4, "cp.async moves 4, 8 or 16 bytes");
+  if constexpr (N == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(dst)), "l"(src), "n"(N), "r"(bytes) : "memory");
+}
+MO_FN void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> MO_FN void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+MO_FN int clip(int64_t left, int tile) { return left < 0 ? 0 : left < tile ? (int)left : tile; }   // how much of a tile exists
+
+/// B matrices of R x C elements of T. Lines are rows (COL: columns) of LD elements; with SWZ the 16-byte chunks of a line are permuted by XOR with the line number, which makes
+/// column-wise access of 16-byte chunks conflict free. Elements beyond the tensor are zero.
+template <class T, int B, int R, int C, bool COL, int LD, bool SWZ> struct Tile {
+  using Element = T;
+  static constexpr int kB = B, kR = R, kC = C, kLD = LD, kLines = COL ? C : R, kLength = COL ? R : C, kChunk = 16 / (int)sizeof(T);
+  static constexpr bool kCol = COL;
+  static_assert(LD >= kLength, "lines overlap");
+  static_assert(!SWZ || LD % (8 * kChunk) == 0, "a swizzled line is a multiple of 128 bytes");
+  using Transposed = Tile<T, B, C, R, !COL, LD, SWZ>;
+  T* p;
+  static MO_FN int offset(int b, int line, int at) {
+    if constexpr (SWZ) return (b * kLines + line) * LD + ((at / kChunk) ^ (line & 7)) * kChunk + at % kChunk;
+    else return (b * kLines + line) * LD + at;
+  }
+  MO_FN T* at(int b, int line, int pos) const { return p + offset(b, line, pos); }
+  MO_FN float operator()(int b, int r, int c) const { return load(*(COL ? at(b, c, r) : at(b, r, c))); }
+  MO_FN void put(int b, int r, int c, float v) const { *(COL ? at(b, c, r) : at(b, r, c)) = store<T>(v); }
+  MO_FN Transposed transposed() const { return {p}; }
+};
+
+/// Starts the copy of a tile: lines of `length` existing elements each (the rest up to the tile's extents is filled with zeros). BYTES: unit of copy; the source and every stride are multiples of it.
+/// BYTES below 4 copies synchronously, element by element.
+template <int THREADS, int BYTES, class TILE>
+MO_FN void load_tile(TILE t, const typename TILE::Element* src, int64_t batch_stride, int64_t line_stride, int batches, int lines, int length) {
+  using T = typename TILE::Element;
+  constexpr int kPer = BYTES / (int)sizeof(T), kUnits = (TILE::kLength + kPer - 1) / kPer, kTotal = TILE::kB * TILE::kLines * kUnits;
+  static_assert(kUnits * kPer <= TILE::kLD, "padding holds the last unit");
+#pragma unroll
+  for (int first = 0; first < kTotal; first += THREADS) {
+    const int i = first + thread_id();
+    if (kTotal % THREADS != 0 && i >= kTotal) break;
+    const int unit = i % kUnits, line = i / kUnits % TILE::kLines, b = i / kUnits / TILE::kLines;
+    const int there = b < batches && line < lines ? clip(length - unit * kPer, kPer) : 0;
+    const T* from = src + (there > 0 ? b * batch_stride + line * line_stride + unit * kPer : 0);
+    if constexpr (BYTES >= 4) copy_async<BYTES>(t.at(b, line, unit * kPer), from, there * (int)sizeof(T));
+    else *t.at(b, line, unit) = there > 0 ? *from : store<T>(0.0f);
+  }
+}
+/// The same for a source whose contiguous direction is not the tile's (or has none): element by element, synchronously. Strides in elements along b, r, c.
+template <int THREADS, class TILE>
+MO_FN void load_tile_strided(TILE t, const typename TILE::Element* src, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols) {
+  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+  for (int i = thread_id(); i < kTotal; i += THREADS) {
+    const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
+    *(TILE::kCol ? t.at(b, c, r) : t.at(b, r, c)) = b < batches && r < rows && c < cols ? src[b * sb + r * sr + c * sc] : store<typename TILE::Element>(0.0f);
+  }
+}
+
+/// PARTS partial results of a reduction or contraction, in float32; reading combines them in a fixed order.
+template <class RED, int PARTS, int B, int R, int C, int LD> struct Parts {
+  static constexpr int kStride = B * R * LD;
+  float* p;
+  MO_FN void put(int part, int b, int r, int c, float v) const { p[part * kStride + (b * R + r) * LD + c] = v; }
+  MO_FN float operator()(int b, int r, int c) const {
+    const float* at = p + (b * R + r) * LD + c;
+    float v = at[0];
+#pragma unroll
+    for (int k = 1; k < PARTS; k++) v = RED::combine(v, at[k * kStride]);
+    return v;
+  }
+};
+
+/// tile(b,r,c) = f(b,r,c) where that exists (batches x rows x cols), zero in the padding.
+template <int THREADS, class TILE, class F> MO_FN void fill_tile(TILE t, int batches, int rows, int cols, F f) {
+  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+#pragma unroll 4
+  for (int i = thread_id(); i < kTotal; i += THREADS) {
+    const int inner = TILE::kCol ? TILE::kR : TILE::kC, x = i % inner, y = i / inner;
+    const int c = TILE::kCol ? y % TILE::kC : x, r = TILE::kCol ? x : y % TILE::kR, b = y / TILE::kLines;
+    t.put(b, r, c, b < batches && r < rows && c < cols ? f(b, r, c) : 0.0f);
+  }
+}
+/// tile = RED(tile, f) where f exists; `first` starts it. For accumulators of values that no contraction or reduction makes.
+template <int THREADS, class RED, class TILE, class F> MO_FN void accumulate_tile(TILE t, bool first, int batches, int rows, int cols, F f) {
+  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+  for (int i = thread_id(); i < kTotal; i += THREADS) {
+    const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
+    const bool there = b < batches && r < rows && c < cols;
+    const float old = first ? RED::identity() : t(b, r, c);
+    t.put(b, r, c, there ? RED::combine(old, f(b, r, c)) : old);
+  }
+}
+
+template <class T, int V> struct alignas(sizeof(T) * V) Vector { T v[V]; };
+
+/// Writes f(b,r,c) for every existing element of a tile of B x R x C. V elements at a time along c (COL: along r), whose stride is 1; the address of every unit is a multiple of its size.
+template <int THREADS, int V, int B, int R, int C, bool COL, class T, class F>
+MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int batches, int rows, int cols, F f) {
+  constexpr int kLength = COL ? R : C, kLines = COL ? C : R, kUnits = (kLength + V - 1) / V, kTotal = B * kLines * kUnits;
+  const int length = COL ? rows : cols, lines = COL ? cols : rows;
+  for (int i = thread_id(); i < kTotal; i += THREADS) {
+    const int at = i % kUnits * V, line = i / kUnits % kLines, b = i / kUnits / kLines;
+    if (b >= batches || line >= lines || at >= length) continue;
+    T* to = dst + b * batch_stride + line * line_stride + at;
+    if (V > 1 && at + V <= length) {
+      Vector<T, V> u;
+#pragma unroll
+      for (int k = 0; k < V; k++) u.v[k] = store<T>(COL ? f(b, at + k, line) : f(b, line, at + k));
+      *reinterpret_cast<Vector<T, V>*>(to) = u;
+    } else {
+      for (int k = 0; k < V && at + k < length; k++) to[k] = store<T>(COL ? f(b, at + k, line) : f(b, line, at + k));
+    }
+  }
+}
+/// The same for results without a contiguous direction.
+template <int THREADS, int B, int R, int C, class T, class F>
+MO_FN void store_tile_strided(T* dst, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols, F f) {
+  for (int i = thread_id(); i < B * R * C; i += THREADS) {
+    const int c = i % C, r = i / C % R, b = i / C / R;
+    if (b < batches && r < rows && c < cols) dst[b * sb + r * sr + c * sc] = store<T>(f(b, r, c));
+  }
+}
+
+/// A reduction to OUTS results by groups of GROUP threads (a power of two that divides THREADS). Partial results stay in registers between calls of add, which is how a loop accumulates.
+template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
+  static constexpr int kGroups = THREADS / GROUP, kEach = (OUTS + kGroups - 1) / kGroups, kParts = GROUP > 32 ? GROUP / 32 : 1;
+  float partial[kEach];
+  MO_FN void clear() {
+#pragma unroll
+    for (int u = 0; u < kEach; u++) partial[u] = RED::identity();
+  }
+  /// Combines f(out, k) for k < extent into out's partial result; outs: how many results exist.
+  template <class F> MO_FN void add(int outs, int extent, F f) {
+#pragma unroll
+    for (int u = 0; u < kEach; u++) {
+      const int out = thread_id() / GROUP + u * kGroups;
+      if (out < outs) {
+        float v = partial[u];
+#pragma unroll 4
+        for (int k = thread_id() % GROUP; k < extent; k += GROUP) v = RED::combine(v, f(out, k));
+        partial[u] = v;
+      }
+    }
+  }
+  /// Hands every result's kParts parts to put(part, out, value).
+  template <class F> MO_FN void finish(F put) {
+#pragma unroll
+    for (int u = 0; u < kEach; u++) {
+      const int out = thread_id() / GROUP + u * kGroups;
+      const float v = lanes_reduce<RED, (GROUP > 32 ? 32 : GROUP)>(partial[u]);
+      if (out < OUTS && thread_id() % (GROUP > 32 ? 32 : GROUP) == 0) put(thread_id() % GROUP / 32, out, v);
+    }
+  }
+};
+
+}  // namespace mo

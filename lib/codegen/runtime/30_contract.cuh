@@ -1,0 +1,148 @@
+// Device library, part 3: contractions of tiles in shared memory into float32 accumulators in registers, on tensor cores (mma.sync) or on the float32 units.
+#include "10_tile.cuh"
+
+namespace mo {
+
+// ---- PTX: ldmatrix and mma.m16n8k16 (PTX ISA, warp-level matrix instructions)
+MO_FN void load_matrix_x4(uint32_t (&r)[4], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+MO_FN void load_matrix_x4_transposed(uint32_t (&r)[4], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+MO_FN void load_matrix_x2(uint32_t (&r)[2], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
+}
+MO_FN void load_matrix_x2_transposed(uint32_t (&r)[2], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
+}
+MO_FN void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+MO_FN void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// D (B x I x J) += X (B x I x K) Y (B x K x J) on tensor cores. I is a multiple of 16 * WI, J of 8 * WJ, K of 16. WI x WJ x WK warps share the work; the WK parts along K stay apart until
+/// finish. X and Y: Tiles of f16 or bf16, of either direction (ldmatrix transposes); one of B batches or 1.
+template <class X, class Y, int WI, int WJ, int WK> struct TensorContract {
+  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, kI = X::kR / 16 / WI, kJ = Y::kC / 8 / WJ, kK = X::kC / 16;
+  static_assert(kI * 16 * WI == X::kR && kJ * 8 * WJ == Y::kC && kK * 16 == X::kC && X::kC == Y::kR, "extents divide over the warps");
+  float d[kB][kI][kJ][4];
+  MO_FN void clear() {
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) d[b][i][j][e] = 0.0f;
+  }
+  static MO_FN void load_x(uint32_t (&a)[4], X x, int b, int i, int k) {
+    const int l = lane_id();
+    if constexpr (X::kCol) load_matrix_x4_transposed(a, x.at(b, k + l / 16 * 8 + l % 8, i + l / 8 % 2 * 8));
+    else load_matrix_x4(a, x.at(b, i + l % 16, k + l / 16 * 8));
+  }
+  static MO_FN void load_y_pair(uint32_t (&r)[4], Y y, int b, int k, int j) {   // columns j..j+15: (k low, k high) of the first 8, then of the second
+    const int l = lane_id();
+    if constexpr (Y::kCol) load_matrix_x4(r, y.at(b, j + l / 16 * 8 + l % 8, k + l / 8 % 2 * 8));
+    else load_matrix_x4_transposed(r, y.at(b, k + l / 8 % 2 * 8 + l % 8, j + l / 16 * 8));
+  }
+  static MO_FN void load_y(uint32_t (&r)[2], Y y, int b, int k, int j) {
+    const int l = lane_id() % 16;
+    if constexpr (Y::kCol) load_matrix_x2(r, y.at(b, j + l % 8, k + l / 8 * 8));
+    else load_matrix_x2_transposed(r, y.at(b, k + l, j));
+  }
+  MO_FN void add(X x, Y y) {
+    const int w = warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ;
+    if (wk >= WK) return;   // spare warps
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int s = 0; s < (kK + WK - 1) / WK; s++) {
+        const int k = (s * WK + wk) * 16;
+        if (kK % WK != 0 && k >= kK * 16) break;
+        uint32_t a[kI][4];
+#pragma unroll
+        for (int i = 0; i < kI; i++) load_x(a[i], x, X::kB > 1 ? b : 0, (wi * kI + i) * 16, k);
+#pragma unroll
+        for (int j = 0; j < kJ; j += 2) {
+          uint32_t r[4];
+          const int col = (wj * kJ + j) * 8;
+          if (j + 1 < kJ) {
+            load_y_pair(r, y, Y::kB > 1 ? b : 0, k, col);
+          } else {
+            uint32_t h[2];
+            load_y(h, y, Y::kB > 1 ? b : 0, k, col);
+            r[0] = h[0];
+            r[1] = h[1];
+          }
+#pragma unroll
+          for (int i = 0; i < kI; i++) {
+            mma_16x8x16(d[b][i][j], a[i], r[0], r[1], typename X::Element());
+            if (j + 1 < kJ) mma_16x8x16(d[b][i][j + 1], a[i], r[2], r[3], typename X::Element());
+          }
+        }
+      }
+  }
+  /// put(part, b, i, j, value) for every element that this thread holds.
+  template <class F> MO_FN void finish(F put) {
+    const int w = warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ, g = lane_id() / 4, q = lane_id() % 4;
+    if (wk >= WK) return;
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) put(wk, b, (wi * kI + i) * 16 + g + e / 2 * 8, (wj * kJ + j) * 8 + 2 * q + e % 2, d[b][i][j][e]);
+  }
+};
+
+/// The same on the float32 units, for any element types and any extents. TJ threads lie along J, THREADS / TJ along I.
+template <class X, class Y, int THREADS, int TJ> struct FloatContract {
+  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, TI = THREADS / TJ, kI = (X::kR + TI - 1) / TI, kJ = (Y::kC + TJ - 1) / TJ;
+  static_assert(X::kC == Y::kR, "inner extents are equal");
+  float d[kB][kI][kJ];
+  MO_FN void clear() {
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++) d[b][i][j] = 0.0f;
+  }
+  static MO_FN int row(int i) { return thread_id() / TJ + i * TI; }
+  static MO_FN int col(int j) { return thread_id() % TJ + j * TJ; }
+  MO_FN void add(X x, Y y) {
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll 4
+      for (int k = 0; k < X::kC; k++) {
+        float u[kI], v[kJ];
+#pragma unroll
+        for (int i = 0; i < kI; i++) u[i] = row(i) < X::kR ? x(X::kB > 1 ? b : 0, row(i), k) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < kJ; j++) v[j] = col(j) < Y::kC ? y(Y::kB > 1 ? b : 0, k, col(j)) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < kI; i++)
+#pragma unroll
+          for (int j = 0; j < kJ; j++) d[b][i][j] = fma(u[i], v[j], d[b][i][j]);
+      }
+  }
+  template <class F> MO_FN void finish(F put) {
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++)
+          if (row(i) < X::kR && col(j) < Y::kC) put(0, b, row(i), col(j), d[b][i][j]);
+  }
+};
+
+}  // namespace mo
