@@ -1,0 +1,40 @@
+// Files: reading a source, and an output folder whose files are written beside and renamed, so that nobody ever sees half of one.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include "mirage/support/result.h"
+
+namespace mirage {
+
+/// The whole file; "-" is standard input. Errors: kFileMissing (with the system's reason), kLimit if it is larger than max_bytes.
+Result<std::string> read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
+
+/// Writes one file beside and renames it over `path`. A path that is no regular file (/dev/stdout, a pipe) is written directly. Errors: kFileUnwritable.
+Diagnostics write_file(const std::string& path, const std::string& bytes, bool executable = false);
+
+/// A folder that receives a set of files. They are first written completely into a staging folder inside it, then renamed one by one; other files in the folder are left alone. If anything
+/// fails, or commit() is never called, the folder is as it was.
+class OutputFolder {
+ public:
+  /// Makes `path` (with parents) and a staging folder in it. Errors: kFileUnwritable.
+  static Result<OutputFolder> open(const std::string& path);
+  OutputFolder(OutputFolder&&) noexcept;
+  OutputFolder& operator=(OutputFolder&&) = delete;
+  ~OutputFolder();
+
+  const std::string& path() const { return path_; }
+  const std::string& staging() const { return staging_; }          ///< tools may write here; what keep() names goes along on commit
+  Diagnostics write(const std::string& name, const std::string& bytes);   ///< errors: kFileUnwritable (disk full, no permission)
+  void keep(const std::string& name) { files_[name] = true; }      ///< a file that a tool wrote into staging()
+  void remove_on_commit(const std::string& name) { files_.try_emplace(name, false); }   ///< an own file of an earlier run that no longer fits
+  /// Renames everything into place, in name order, removals first. Errors: kFileUnwritable.
+  Diagnostics commit();
+
+ private:
+  OutputFolder(std::string path, std::string staging) : path_(std::move(path)), staging_(std::move(staging)) {}
+  std::string path_, staging_;
+  std::map<std::string, bool> files_;   ///< name -> written (false: to be removed)
+};
+
+}  // namespace mirage

@@ -1,0 +1,53 @@
+// Options: what the command line can ask for, generated from options.def. cmd/ fills it, driver reads it; no other directory sees it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mirage {
+
+/// The kinds of options.def and the types that hold them.
+namespace option_kind {
+using Flag = bool;
+using Count = int64_t;
+using Text = std::string;
+using List = std::vector<std::string>;
+using Duration = double;   ///< seconds
+}  // namespace option_kind
+
+struct Options {
+#define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) option_kind::kind field = fallback;
+#include "mirage/support/options.def"
+#undef OPTION
+  std::vector<std::string> specs;   ///< files, folders, or "-"
+};
+
+enum class OptionEffect : uint8_t { kResult, kView };
+
+struct OptionInfo {
+  std::string field;     ///< "max_kernel_ops"
+  std::string flags;     ///< "-o,--output": as CLI11 reads it
+  std::string flag;      ///< the long one, "--output"
+  double low = 0, high = 0;
+  OptionEffect effect = OptionEffect::kView;
+  std::string group, metavar, help;
+};
+const std::vector<OptionInfo>& option_table();   ///< in the order of options.def
+
+/// Calls visit(info, field) for every option in the order of options.def; `o` may be const.
+template <class O, class F> void for_each_option(O& o, F&& visit) {
+  size_t i = 0;
+#define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) visit(option_table()[i++], o.field);
+#include "mirage/support/options.def"
+#undef OPTION
+}
+
+/// "60s", "2m", "1h", "500ms", "1.5" (seconds) in seconds; nullopt for anything else, also for negative and non-finite numbers.
+std::optional<double> parse_duration(std::string_view);
+
+std::string print_config(const Options&);          ///< --print-config: "field = value" per line, defaults marked
+std::string result_options_line(const Options&);   ///< options that change the result and are not at their default, as flags: "--target sm_80 --no-merge"; "" if none
+
+}  // namespace mirage

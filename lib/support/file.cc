@@ -1,0 +1,136 @@
+// Reading and atomic writing with plain system calls: every step that can fail (a full disk may say so only at fsync or close) is looked at.
+#include "mirage/support/file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace mirage {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Diagnostic failure(DiagCode code, const std::string& path, const std::string& what, const std::string& why) {
+  return Diagnostic{Severity::kError, code, {path, 0, 0, 1}, what + ": " + why, {}};
+}
+
+/// "" or the system's reason.
+std::string write_whole(const std::string& path, const std::string& bytes, int flags, mode_t mode) {
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+  if (fd < 0) return std::strerror(errno);
+  size_t done = 0;
+  while (done < bytes.size()) {
+    ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      std::string why = n < 0 ? std::strerror(errno) : "nothing was written";
+      ::close(fd);
+      return why;
+    }
+    done += static_cast<size_t>(n);
+  }
+  // Pipes and terminals cannot be synced; that is no failure.
+  if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) {
+    std::string why = std::strerror(errno);
+    ::close(fd);
+    return why;
+  }
+  return ::close(fd) == 0 ? "" : std::strerror(errno);
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
+  const bool is_stdin = path == "-";
+  int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failure(DiagCode::kFileMissing, path, "cannot read the file", std::strerror(errno));
+  std::string out;
+  std::vector<char> buffer(1 << 16);
+  std::string why;
+  for (;;) {
+    ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) why = std::strerror(errno);
+    if (n <= 0) break;
+    out.append(buffer.data(), static_cast<size_t>(n));
+    if (static_cast<int64_t>(out.size()) > max_bytes) break;
+  }
+  if (!is_stdin) ::close(fd);
+  if (!why.empty()) return failure(DiagCode::kFileMissing, path, "cannot read the file", why);
+  if (static_cast<int64_t>(out.size()) > max_bytes) return failure(DiagCode::kLimit, path, "the file is too large", "more than " + std::to_string(max_bytes) + " bytes");
+  return out;
+}
+
+Diagnostics write_file(const std::string& path, const std::string& bytes, bool executable) {
+  const mode_t mode = executable ? 0777 : 0666;   // the umask takes away what the user does not want
+  struct stat info {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) {
+    std::string why = S_ISDIR(info.st_mode) ? "it is a folder" : write_whole(path, bytes, 0, mode);
+    if (!why.empty()) return {failure(DiagCode::kFileUnwritable, path, "cannot write the file", why)};
+    return {};
+  }
+  const std::string beside = path + ".tmp" + std::to_string(::getpid());
+  std::string why = write_whole(beside, bytes, O_TRUNC, mode);
+  if (why.empty() && ::rename(beside.c_str(), path.c_str()) != 0) why = std::strerror(errno);
+  if (why.empty()) return {};
+  ::unlink(beside.c_str());
+  return {failure(DiagCode::kFileUnwritable, path, "cannot write the file", why)};
+}
+
+Result<OutputFolder> OutputFolder::open(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", error.message());
+  if (!fs::is_directory(path, error)) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", "a file of this name is there");
+  std::string pattern = (fs::path(path) / ".mirage-opt.XXXXXX").string();
+  if (!::mkdtemp(pattern.data())) return failure(DiagCode::kFileUnwritable, path, "cannot write into the folder", std::strerror(errno));
+  return OutputFolder(path, pattern);
+}
+
+OutputFolder::OutputFolder(OutputFolder&& other) noexcept : path_(std::move(other.path_)), staging_(std::exchange(other.staging_, "")), files_(std::move(other.files_)) {}
+
+OutputFolder::~OutputFolder() {
+  if (staging_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+}
+
+Diagnostics OutputFolder::write(const std::string& name, const std::string& bytes) {
+  MIRAGE_ASSERT(name.find('/') == std::string::npos) << name;
+  std::string why = write_whole((fs::path(staging_) / name).string(), bytes, O_TRUNC, 0666);
+  if (!why.empty()) return {failure(DiagCode::kFileUnwritable, (fs::path(path_) / name).string(), "cannot write the file", why)};
+  files_[name] = true;
+  return {};
+}
+
+Diagnostics OutputFolder::commit() {
+  // What would stop a rename half way is found before the first one.
+  for (const auto& [name, written] : files_) {
+    std::error_code ignored;
+    if (written && fs::is_directory(fs::path(path_) / name, ignored))
+      return {failure(DiagCode::kFileUnwritable, (fs::path(path_) / name).string(), "cannot write the file", "a folder of this name is there")};
+  }
+  for (const auto& [name, written] : files_) {
+    std::error_code ignored;
+    if (!written) fs::remove(fs::path(path_) / name, ignored);
+  }
+  for (const auto& [name, written] : files_) {
+    if (!written) continue;
+    const std::string to = (fs::path(path_) / name).string();
+    if (::rename((fs::path(staging_) / name).string().c_str(), to.c_str()) != 0) return {failure(DiagCode::kFileUnwritable, to, "cannot write the file", std::strerror(errno))};
+  }
+  files_.clear();
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  staging_.clear();
+  return {};
+}
+
+}  // namespace mirage

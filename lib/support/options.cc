@@ -1,0 +1,88 @@
+// The option table as data, and how options print. Stands behind cmd/'s flags and the header comment of emitted files.
+#include "mirage/support/options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace mirage {
+
+namespace {
+
+std::string long_flag(const std::string& flags) {
+  auto at = flags.find("--");
+  return at == std::string::npos ? flags : flags.substr(at);
+}
+
+std::string text_of(bool x) { return x ? "true" : "false"; }
+std::string text_of(int64_t x) { return std::to_string(x); }
+std::string text_of(double x) { return fmt::format("{}s", x); }
+std::string text_of(const std::string& x) { return x; }
+std::string text_of(const std::vector<std::string>& x) { return fmt::format("{}", fmt::join(x, ",")); }
+
+/// A value as a shell reads it back.
+std::string quoted(const std::string& s) {
+  bool is_plain = !s.empty();
+  for (char c : s) is_plain = is_plain && (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./,:=+").find(c) != std::string_view::npos);
+  if (is_plain) return s;
+  std::string out = "'";
+  for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::vector<std::string> values_of(const Options& o) {
+  std::vector<std::string> out;
+  for_each_option(o, [&](const OptionInfo&, const auto& value) { out.push_back(text_of(value)); });
+  return out;
+}
+
+}  // namespace
+
+const std::vector<OptionInfo>& option_table() {
+  static const std::vector<OptionInfo> table = [] {
+    std::vector<OptionInfo> rows;
+#define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) \
+  rows.push_back({#field, flags, long_flag(flags), static_cast<double>(low), static_cast<double>(high), OptionEffect::changes, group, metavar, help});
+#include "mirage/support/options.def"
+#undef OPTION
+    return rows;
+  }();
+  return table;
+}
+
+std::optional<double> parse_duration(std::string_view text) {
+  double x = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  if (error != std::errc() || !std::isfinite(x) || std::signbit(x)) return std::nullopt;
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  double scale = unit.empty() || unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" || unit == "min" ? 60 : unit == "h" ? 3600 : -1;
+  if (scale < 0) return std::nullopt;
+  return x * scale;
+}
+
+std::string print_config(const Options& o) {
+  const std::vector<std::string> values = values_of(o), defaults = values_of(Options{});
+  std::string out;
+  for (size_t i = 0; i < values.size(); i++) {
+    const OptionInfo& info = option_table()[i];
+    out += fmt::format("{} = {}{}{}\n", info.field, values[i].empty() ? "\"\"" : values[i], values[i] == defaults[i] ? "  # default" : "",
+                       info.effect == OptionEffect::kResult ? (values[i] == defaults[i] ? ", changes the result" : "  # changes the result") : "");
+  }
+  for (const std::string& s : o.specs) out += fmt::format("spec = {}\n", s);
+  return out;
+}
+
+std::string result_options_line(const Options& o) {
+  const Options fallback;
+  const std::vector<std::string> values = values_of(o), defaults = values_of(fallback);
+  std::string out;
+  for (size_t i = 0; i < values.size(); i++) {
+    const OptionInfo& info = option_table()[i];
+    if (info.effect != OptionEffect::kResult || values[i] == defaults[i]) continue;
+    out += (out.empty() ? "" : " ") + info.flag + (values[i] == "true" ? "" : " " + quoted(values[i]));
+  }
+  return out;
+}
+
+}  // namespace mirage
