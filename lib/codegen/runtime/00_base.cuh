@@ -1,5 +1,6 @@
 // Device library, part 0: elements, arithmetic and the exchange between threads. Everything that emitted kernels do to a value is one of these functions, generic in the element type
 // where it can be, so that a kernel's text can be instantiated over other elements and its primitives replaced by host twins. Inline PTX stands only in such small functions.
+#pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>

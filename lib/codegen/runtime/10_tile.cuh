@@ -1,4 +1,5 @@
 // Device library, part 1: tiles in shared memory, how they are filled from device memory, and elementwise work on them.
+#pragma once
 #include "00_base.cuh"
 
 namespace mo {

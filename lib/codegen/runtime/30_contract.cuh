@@ -1,4 +1,5 @@
 // Device library, part 3: contractions of tiles in shared memory into float32 accumulators in registers, on tensor cores (mma.sync) or on the float32 units.
+#pragma once
 #include "10_tile.cuh"
 
 namespace mo {

@@ -1,0 +1,21 @@
+// The plan of one graph-defined kernel: how a block graph runs on threads, registers and shared memory.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+struct Cost { double us = 0; std::string why; int64_t bytes = 0; double flops = 0; };
+
+struct BlockPlan;   // defined in plan/block_plan.h; other stages use it through the functions below
+
+struct BlockPlanned { std::shared_ptr<const BlockPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says what does not fit
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result, any strides). Searches warps, stages, operand order and keeps the cheapest by the cost model.
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+
+/// A block graph for a pre-defined MatMul of these types (batch, M, N on the grid, K in the loop, ragged tails), the candidate whose plan is cheapest.
+Graph lower_matmul(const Type& a, const Type& b, const Target& target);
+
+}  // namespace mirage

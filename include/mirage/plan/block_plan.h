@@ -1,0 +1,78 @@
+// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by codegen/block.cc, made by plan/block.cc.
+//
+// Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps are not stored: every consumer evaluates the
+// region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading tiles at its leaves.
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+#include "mirage/plan/block.h"
+
+namespace mirage {
+
+using Extent3 = std::array<int64_t, 3>;   ///< b, r, c
+
+/// How many elements of a tile's dimension exist: all (input < 0) or what is left of dimension `dim` of the tensor behind Input node `input` at this block and iteration.
+struct Existing { NodeId input = -1; int dim = -1; friend bool operator==(const Existing&, const Existing&) = default; };
+
+struct SmemTile {
+  enum class Kind : uint8_t { kInput, kFilled, kParts } kind = Kind::kInput;
+  ValueId value = -1;
+  DType dtype = DType::kF32;      ///< storage; kParts: f32
+  Extent3 extent{1, 1, 1};        ///< padded
+  bool col = false;               ///< lines are columns
+  int64_t ld = 0;                 ///< elements between lines
+  bool swizzle = false;
+  int stages = 1;                 ///< ring depth of a loop input
+  int parts = 1;                  ///< kParts: partial results
+  ReduceFn fn = ReduceFn::kSum;   ///< kParts: how they combine
+  int64_t bytes = 0;              ///< all stages or parts
+  int64_t offset = 0;             ///< in dynamic shared memory
+  int first = 0, last = 0;        ///< lifetime in steps; overlapping lifetimes never share memory
+};
+
+/// Fills a tile from device memory. unit: bytes per copy (16, 8, 4: asynchronous; 2, 1: element by element along lines); 0: strided, element by element.
+struct Load { int tile = -1; NodeId input = -1; int unit = 0; bool in_loop = false; };
+
+struct Step {
+  enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kStore } kind = Kind::kFill;
+  Phase phase = Phase::kInvariant;   ///< when it runs; an accumulating contraction or reduction adds in the loop and is finished right behind it
+  bool barrier_before = false;
+  NodeId node = -1;                  ///< MatMul, Reduce, Accum or Output; -1 for kFill
+  ValueId value = -1;                ///< what is made (kStore: what is stored)
+  int tile = -1;                     ///< where it goes; -1 for kStore
+  bool accumulates = false;
+  // kContract
+  int x = -1, y = -1;                ///< operand tiles
+  bool x_transposed = false, y_transposed = false;
+  bool tensor = false;               ///< tensor cores, else float32 units
+  bool swap = false;                 ///< computes the transpose: the second operand takes the 16-row side
+  int wi = 1, wj = 1, wk = 1;        ///< warps (tensor)
+  int tj = 32;                       ///< threads along J (float32 units)
+  // kReduce
+  int dim3 = 2;                      ///< reduced dimension: 0 b, 1 r, 2 c
+  int group = 32;                    ///< threads per result
+};
+
+struct BlockPlan {
+  Graph body;
+  std::vector<Access> operands, results;
+  int threads = 128;
+  int stages = 1;
+  std::vector<SmemTile> tiles;
+  std::vector<int> tile_of;               ///< per value: where it is read, -1: evaluated by its consumers
+  std::vector<Extent3> extent_of;         ///< per value, unpadded
+  std::vector<std::array<Existing, 3>> existing;
+  std::vector<Load> loads;
+  std::vector<Step> steps;                ///< in order of execution: invariant, loop, after
+  int64_t smem_bytes = 0;
+  int blocks_per_sm = 1;
+  Cost cost;
+};
+
+/// The dimension of a value of rank `rank` behind b, r or c (0, 1, 2); for b the leading dimension whose extent is above 1; -1: none.
+int dim_of(const Dims& dims, int index3);
+
+std::string print(const BlockPlan&);      ///< tables: tiles with offsets and lifetimes, loads, steps with barriers
+
+}  // namespace mirage

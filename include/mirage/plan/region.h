@@ -1,0 +1,86 @@
+// RegionPlan: the plan of one pre-defined kernel (an elementwise region, a row or column reduction with what surrounds it, data movement) as index arithmetic and straight-line code.
+// Made by plan/region.cc from a group of graph nodes, printed as CUDA by codegen/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+#include "mirage/ir/op.h"
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+/// constant + sum of coefficient * variable, in elements.
+struct Affine {
+  int64_t constant = 0;
+  std::vector<std::pair<int, int64_t>> terms;   ///< (variable, coefficient), ascending, no zero coefficients
+  int64_t coefficient(int var) const;
+  friend bool operator==(const Affine&, const Affine&) = default;
+  friend auto operator<=>(const Affine&, const Affine&) = default;
+};
+
+/// An integer variable of a kernel; its values are in [0, extent).
+struct IndexVar {
+  enum class Kind : uint8_t { kLoop, kLane, kDiv, kMod } kind = Kind::kLoop;   ///< kLane: the element inside a thread's vector; kDiv, kMod: arg / divisor, arg % divisor
+  int64_t extent = 1;
+  Affine arg;
+  int64_t divisor = 1;
+  bool on_lane = false;    ///< differs between the lanes of a thread's vector
+};
+
+/// One statement. Results are numbered over the whole kernel.
+struct RegionInstr {
+  enum class Kind : uint8_t { kConst, kIndex, kLoad, kMap, kBranch } kind = Kind::kConst;
+  int result = -1;
+  double constant = 0;
+  Affine index;               ///< kIndex: the number; kLoad: element offset; kBranch: the then side is taken if index < bound
+  int access = -1;            ///< kLoad
+  bool vector = false;        ///< kLoad: `width` consecutive elements, aligned, read at once before the lanes' code
+  int64_t bound = 0;          ///< kBranch
+  bool uniform = true;        ///< kBranch: the same side for all lanes
+  MapFn fn = MapFn::kAdd;     ///< kMap
+  std::vector<int> args;      ///< kMap: operands; kBranch: the values of the two sides
+  std::vector<RegionInstr> then_body, else_body;
+};
+
+struct RegionStore { int access = -1; Affine offset; int value = -1; bool vector = false; };
+struct RegionReduce { ReduceFn fn = ReduceFn::kSum; int value = -1; int result = -1; };   ///< combines `value` over the inner loop
+
+/// One walk over the inner loop, and what follows it once per row.
+struct RegionPass {
+  std::vector<RegionInstr> body;
+  std::vector<RegionReduce> reduces;
+  std::vector<RegionStore> stores;        ///< per element
+  std::vector<RegionInstr> after;         ///< once per row, reads the reduces' results
+  std::vector<RegionStore> after_stores;  ///< once per row
+};
+
+struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; };
+
+struct RegionPlan {
+  enum class Shape : uint8_t {
+    kPointwise,   ///< a thread computes `width` elements; there is no inner loop
+    kRow,         ///< `team` threads share a row; lanes lie along the inner loop
+    kColumn,      ///< a block is `columns` x (threads / columns) threads; lanes lie along the outer loop, the second axis along the inner loop
+  } shape = Shape::kPointwise;
+  std::vector<RegionAccess> accesses;   ///< kernel arguments, one per buffer
+  std::vector<IndexVar> vars;           ///< arguments of a variable come before it
+  std::vector<int> outer, inner;        ///< loop variables, slowest first
+  int lane = -1;                        ///< the lane variable, -1: width is 1
+  int width = 1;                        ///< elements per vector
+  int64_t lane_extent = 1;              ///< elements along the vectorised dimension; not a multiple of width: the last vector is partial
+  std::vector<RegionPass> passes;
+  int64_t rows = 1;                     ///< product of the outer extents
+  int64_t length = 1;                   ///< product of the inner extents
+  int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none
+  int64_t chunk_length = 0, chunk_total = 0;
+  int team = 1, columns = 1;
+  int threads = 256;
+  int64_t blocks = 1;
+  bool wide = false;                    ///< 64-bit indices
+  int num_values = 0;
+};
+
+std::string print(const RegionPlan&, const std::string& name);   ///< loops, threads, statements
+
+}  // namespace mirage

@@ -1,0 +1,365 @@
+// Emits a graph-defined kernel from its BlockPlan: thin text that names tiles, loads and steps and calls the device library. Every element-wise region becomes one lambda.
+#include <fmt/format.h>
+
+#include <map>
+#include <numeric>
+
+#include "codegen/cuda_text.h"
+#include "mirage/codegen/module.h"
+#include "mirage/plan/block_plan.h"
+
+namespace mirage {
+namespace {
+
+constexpr const char* kIndexNames[3] = {"b", "r", "c"};
+
+class BlockEmitter {
+ public:
+  explicit BlockEmitter(const BlockPlan& p) : p_(p), g_(p.body) {}
+
+  std::string body() {
+    declare_tiles();
+    declare_places();
+    invariant_phase();
+    loop_phase();
+    after_phase();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... T> void line(fmt::format_string<T...> f, T&&... args) { out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n"; }
+  const SmemTile& tile(int t) const { return p_.tiles[static_cast<size_t>(t)]; }
+  size_t at(ValueId v) const { return static_cast<size_t>(v); }
+  std::string pointer(int param, bool result) const { return fmt::format("{}{}", result ? "out" : "in", param); }
+
+  // ---- tiles
+  static std::string parts_fn(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
+  void declare_tiles() {
+    for (size_t i = 0; i < p_.tiles.size(); i++) {
+      const SmemTile& t = p_.tiles[i];
+      if (t.bytes == 0) continue;
+      if (t.kind == SmemTile::Kind::kParts) {
+        line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
+        line("const T{0} t{0}{{(float*)(smem + {1})}};", i, t.offset);
+      } else {
+        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, cuda_type(t.dtype), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
+        if (t.stages == 1) line("const T{0} t{0}{{({1}*)(smem + {2})}};", i, cuda_type(t.dtype), t.offset);
+      }
+    }
+  }
+
+  // ---- where this block's tiles start and how much of them exists
+  void declare_places() {
+    const Launch& l = g_.launch();
+    line("const int block_x = block_id() % {0}, block_y = block_id() / {0} % {1}, block_z = block_id() / {2};", l.grid[0], l.grid[1], l.grid[0] * l.grid[1]);
+    line("(void)block_x, (void)block_y, (void)block_z;");
+    for (NodeId n : g_.inputs()) {
+      const Input& in = *g_.form<Input>(n);
+      for (int d = 0; d < g_.dims(g_.node(n).first_value).rank(); d++)
+        if (ragged(n, d) && in.part.loop != d) line("const int {} = {};", existing_name(n, d), existing_text(n, d));
+    }
+  }
+  bool ragged(NodeId n, int d) const {
+    for (const Existing& e : p_.existing[at(g_.node(n).first_value)]) if (e.input == n && e.dim == d) return true;
+    return false;
+  }
+  static std::string existing_name(NodeId n, int d) { return fmt::format("left{}_{}", n, d); }
+  std::string existing_text(NodeId n, int d) const {
+    const Input& in = *g_.form<Input>(n);
+    return fmt::format("clip({} - ({}), {})", p_.operands[static_cast<size_t>(in.param)].dims[d], start_text(in.part, d, g_.dims(g_.node(n).first_value)[d], in.part.loop == d), g_.dims(g_.node(n).first_value)[d]);
+  }
+  /// First element along dimension d of this block's (and, if `looped`, iteration's) tile.
+  std::string start_text(const Partition& part, int d, int64_t tile_extent, bool looped) const {
+    std::string s;
+    for (size_t a = 0; a < 3; a++)
+      if (part.grid[a] == d) s += fmt::format("{}block_{} * int64_t({})", s.empty() ? "" : " + ", "xyz"[a], tile_extent * (looped ? g_.launch().loop : 1));
+    if (looped) s += fmt::format("{}it * int64_t({})", s.empty() ? "" : " + ", tile_extent);
+    return s.empty() ? "0" : s;
+  }
+  /// Text for how many elements of value v exist along index k (0 b, 1 r, 2 c).
+  std::string existing(ValueId v, size_t k) const {
+    const Existing& e = p_.existing[at(v)][k];
+    return e.input >= 0 ? existing_name(e.input, e.dim) : std::to_string(p_.extent_of[at(v)][k]);
+  }
+
+  // ---- loads
+  void load(const Load& l, const std::string& dst) {
+    const Input& in = *g_.form<Input>(l.input);
+    const Access& a = p_.operands[static_cast<size_t>(in.param)];
+    const SmemTile& t = tile(l.tile);
+    const ValueId v = g_.node(l.input).first_value;
+    const Dims& dims = g_.dims(v);
+    std::string from = fmt::format("(const {}*){} + {}", cuda_type(a.dtype), pointer(in.param, false), a.offset);
+    for (int d = 0; d < dims.rank(); d++) {
+      const std::string s = start_text(in.part, d, dims[d], in.part.loop == d);
+      if (s != "0") from += fmt::format(" + ({}) * {}", s, a.strides[d]);
+    }
+    auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
+    if (l.unit == 0)
+      line("load_tile_strided<kThreads>({}, {}, {}, {}, {}, {}, {}, {});", dst, from, stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
+    else
+      line("load_tile<kThreads, {}>({}, {}, {}, {}, {}, {}, {});", l.unit, dst, from, stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
+  }
+
+  // ---- regions: the maps above v, evaluated at (b, r, c); leaves are tiles and constants
+  struct Region { std::string statements, result; };
+  Region region(ValueId v, const std::array<std::string, 3>& index) {
+    Region r;
+    std::map<std::pair<ValueId, std::string>, std::string> known;
+    r.result = element(v, index, r.statements, known);
+    return r;
+  }
+  std::string element(ValueId v, const std::array<std::string, 3>& index, std::string& statements, std::map<std::pair<ValueId, std::string>, std::string>& known) {
+    std::array<std::string, 3> i = index;
+    for (size_t k = 0; k < 3; k++) if (p_.extent_of[at(v)][k] == 1) i[k] = "0";
+    const std::string place = i[0] + ", " + i[1] + ", " + i[2];
+    if (auto it = known.find({v, place}); it != known.end()) return it->second;
+    std::string text;
+    if (p_.tile_of[at(v)] >= 0) text = fmt::format("t{}({})", p_.tile_of[at(v)], place);
+    else if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+    else if (const auto* t = g_.def_form<Transpose>(v)) {
+      const int rank = g_.dims(v).rank();
+      if (rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1) std::swap(i[1], i[2]);
+      return element(g_.def(v).operands[0], i, statements, known);
+    } else {
+      const auto* m = g_.def_form<Map>(v);
+      MIRAGE_ASSERT(m) << "no element text for " << form_name(g_.def(v).op);
+      std::vector<std::string> operands;
+      for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, statements, known));
+      text = map_text(m->fn, operands);
+    }
+    const std::string name = fmt::format("v{}{}", v, known.empty() ? "" : "_" + std::to_string(known.size()));
+    statements += fmt::format("const float {} = {}; ", name, text);
+    known[{v, place}] = name;
+    return name;
+  }
+  std::string lambda(ValueId v) {
+    Region r = region(v, {"b", "r", "c"});
+    return fmt::format("[&](int b, int r, int c) {{ (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
+  }
+
+  // ---- steps
+  std::string contract_type(const Step& s) const {
+    const std::string x = fmt::format("T{}{}", s.x, s.x_transposed != s.swap ? "::Transposed" : ""), y = fmt::format("T{}{}", s.y, s.y_transposed != s.swap ? "::Transposed" : "");
+    if (s.tensor) return fmt::format("TensorContract<{}, {}, {}, {}, {}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk);
+    return fmt::format("FloatContract<{}, {}, kThreads, {}>", x, y, s.tj);
+  }
+  std::string operand(int t, bool transposed) const { return fmt::format("t{}{}", t, transposed ? ".transposed()" : ""); }
+  void contract_add(const Step& s) {
+    const std::string x = operand(s.x, s.x_transposed != s.swap), y = operand(s.y, s.y_transposed != s.swap);
+    line("{}.add({}, {});", acc(s), s.swap ? y : x, s.swap ? x : y);
+  }
+  static std::string acc(const Step& s) { return fmt::format("acc{}", s.tile); }
+  void finish(const Step& s) {
+    if (s.kind == Step::Kind::kContract)
+      line("{}.finish([&](int part, int b, int i, int j, float v) {{ t{}.put(part, b, {}, v); }});", acc(s), s.tile, s.swap ? "j, i" : "i, j");
+    else
+      line("{}.finish([&](int part, int out, float v) {{ {} }});", acc(s), reduce_put(s));
+  }
+  Extent3 reduced_from(const Step& s) const { return p_.extent_of[at(g_.node(s.node).operands[0])]; }
+  /// The result number `out` as (b, r, c) of what remains, with the reduced index given.
+  std::array<std::string, 3> split_out(const Step& s, const std::string& reduced) const {
+    const Extent3 e = reduced_from(s);
+    const size_t k = static_cast<size_t>(s.dim3), inner = k == 2 ? 1 : 2, outer = k == 0 ? 1 : 0;
+    std::array<std::string, 3> i;
+    i[k] = reduced;
+    i[inner] = e[inner] == 1 ? "0" : fmt::format("out % {}", e[inner]);
+    i[outer] = e[outer] == 1 ? "0" : e[inner] == 1 ? "out" : fmt::format("out / {}", e[inner]);
+    return i;
+  }
+  std::string reduce_put(const Step& s) const {
+    const auto i = split_out(s, "0");
+    return fmt::format("t{}.put(part, {}, {}, {}, v);", s.tile, i[0], i[1], i[2]);
+  }
+  std::string reduce_type(const Step& s) const {
+    const Extent3 e = reduced_from(s);
+    const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
+    return fmt::format("Reducer<{}, kThreads, {}, {}>", parts_fn(g_.form<Reduce>(s.node)->fn), outs, s.group);
+  }
+  void reduce_add(const Step& s) {
+    const ValueId v = g_.node(s.node).operands[0];
+    const Extent3 e = reduced_from(s);
+    const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
+    const Region r = region(v, split_out(s, "k"));
+    line("{}.add({}, {}, [&](int out, int k) {{ (void)out, (void)k; {}return {}; }});", acc(s), outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
+  }
+  void declare_accumulator(const Step& s) {
+    line("{} {};", s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
+    line("{}.clear();", acc(s));
+  }
+
+  void run(const Step& s) {
+    if (s.barrier_before) line("barrier();");
+    switch (s.kind) {
+      case Step::Kind::kContract:
+      case Step::Kind::kReduce:
+        if (!s.accumulates) { line("{{"); indent_ += "  "; declare_accumulator(s); }
+        if (s.kind == Step::Kind::kContract) contract_add(s); else reduce_add(s);
+        if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
+        break;
+      case Step::Kind::kFill:
+        line("fill_tile<kThreads>(t{}, {}, {}, {}, {});", s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        break;
+      case Step::Kind::kAccumulate:
+        line("accumulate_tile<kThreads, {}>(t{}, it == 0, {}, {}, {}, {});", parts_fn(g_.form<Accum>(s.node)->fn), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        break;
+      case Step::Kind::kStore: store(s); break;
+    }
+  }
+
+  void store(const Step& s) {
+    const Output& o = *g_.form<Output>(s.node);
+    const Access& a = p_.results[static_cast<size_t>(o.result)];
+    const Dims& dims = g_.dims(s.value);
+    const Extent3 e = p_.extent_of[at(s.value)];
+    std::string to = fmt::format("({}*){} + {}", cuda_type(a.dtype), pointer(o.result, true), a.offset);
+    int64_t common = std::gcd<int64_t>(16, a.offset * dtype_bytes(a.dtype));
+    const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
+    const bool row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, col = !row && dr >= 0 && a.strides[dr] == 1;
+    const int line_dim = row ? dc : dr;
+    const int64_t size = dtype_bytes(a.dtype);
+    std::array<std::string, 3> left{existing(s.value, 0), existing(s.value, 1), existing(s.value, 2)};
+    for (int d = 0; d < dims.rank(); d++) {
+      const std::string start = start_text(o.part, d, dims[d], false);
+      const bool split = start != "0";
+      if (split) to += fmt::format(" + ({}) * {}", start, a.strides[d]);
+      if (d != line_dim) { if (dims[d] > 1 || split) common = std::gcd(common, a.strides[d] * size); }
+      else if (split) common = std::gcd(common, dims[d] * size);
+      if (split && dims[d] * grid_of(o.part, d) != a.dims[d])   // the result's own tail
+        for (int k = 0; k < 3; k++)
+          if (dim_of(dims, k) == d) left[static_cast<size_t>(k)] = fmt::format("clip({} - ({}), {})", a.dims[d], start, dims[d]);
+    }
+    auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
+    if (!row && !col)
+      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1), stride(2), left[0], left[1], left[2], lambda(s.value));
+    else {
+      int64_t v = std::max<int64_t>(1, common / size);
+      const int64_t length = e[col ? 1 : 2];
+      while (v > 1 && (v > length || e[0] * e[1] * e[2] / v < p_.threads)) v /= 2;   // rather all threads than wide stores
+      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0), stride(col ? 2 : 1), left[0], left[1], left[2], lambda(s.value));
+    }
+  }
+  int64_t grid_of(const Partition& part, int d) const {
+    int64_t n = 1;
+    for (size_t a = 0; a < 3; a++) if (part.grid[a] == d) n *= g_.launch().grid[a];
+    return n;
+  }
+
+  // ---- phases
+  bool any(Phase ph) const { for (const Step& s : p_.steps) if (s.phase == ph) return true; return false; }
+  bool has_loop() const { for (const Load& l : p_.loads) if (l.in_loop) return true; return false; }
+
+  void invariant_phase() {
+    for (const Load& l : p_.loads) if (!l.in_loop) load(l, fmt::format("t{}", l.tile));
+    if (!has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
+    if (!any(Phase::kInvariant)) return;
+    if (has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
+    for (const Step& s : p_.steps) if (s.phase == Phase::kInvariant) run(s);
+    line("barrier();");
+  }
+
+  void stage(const Load& l, const std::string& it, const std::string& slot) {
+    const SmemTile& t = tile(l.tile);
+    line("{{ const int it = {}; (void)it;", it);
+    indent_ += "  ";
+    const Input& in = *g_.form<Input>(l.input);
+    for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
+      if (ragged(l.input, d) && in.part.loop == d) line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
+    load(l, fmt::format("T{0}{{({1}*)(smem + {2} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot, t.bytes / t.stages));
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+  }
+
+  void loop_phase() {
+    if (!has_loop()) return;
+    const int64_t iterations = g_.launch().loop;
+    const int stages = p_.stages;
+    for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
+    line("const int iterations = {};", iterations);
+    auto issue = [&](const std::string& it, const std::string& slot) { for (const Load& l : p_.loads) if (l.in_loop) stage(l, it, slot); };
+    if (stages > 1) {
+      line("#pragma unroll");
+      line("for (int s = 0; s < {}; s++) {{", stages - 1);
+      indent_ += "  ";
+      line("if (s < iterations) {{");
+      indent_ += "  ";
+      issue("s", "s");
+      indent_.resize(indent_.size() - 2);
+      line("}}");
+      line("copy_commit();");
+      indent_.resize(indent_.size() - 2);
+      line("}}");
+    }
+    line("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", stages);
+    indent_ += "  ";
+    if (stages > 1) {
+      line("copy_wait<{}>();", stages - 2);
+      line("barrier();");
+      line("if (iteration + {} < iterations) {{", stages - 1);
+      indent_ += "  ";
+      line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
+      issue(fmt::format("iteration + {}", stages - 1), "next");
+      indent_.resize(indent_.size() - 2);
+      line("}}");
+      line("copy_commit();");
+    } else {
+      issue("iteration", "0");
+      line("copy_commit();");
+      line("copy_wait<0>();");
+      line("barrier();");
+    }
+    line("const int it = iteration;");
+    line("(void)it;");
+    for (const Load& l : p_.loads) {
+      if (!l.in_loop) continue;
+      const SmemTile& t = tile(l.tile);
+      line("const T{0} t{0}{{({1}*)(smem + {2} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.stages);
+      const Input& in = *g_.form<Input>(l.input);
+      for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
+        if (ragged(l.input, d) && in.part.loop == d) { line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d)); line("(void){};", existing_name(l.input, d)); }
+    }
+    for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
+    if (stages == 1 && iterations > 1) line("barrier();");
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+    line("copy_wait<0>();");
+    line("barrier();");
+    bool finished = false;
+    for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
+    if (finished) line("barrier();");
+  }
+
+  void after_phase() { for (const Step& s : p_.steps) if (s.phase == Phase::kAfter) run(s); }
+
+  const BlockPlan& p_;
+  const Graph& g_;
+  std::string out_, indent_ = "  ";
+};
+
+}  // namespace
+
+KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+  const BlockPlan& p = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);
+  KernelText k;
+  k.name = kernel.name;
+  std::string params;
+  for (size_t i = 0; i < p.operands.size(); i++) {
+    k.args.push_back(p.operands[i].buffer);
+    k.written.push_back(false);
+    params += fmt::format("{}const void* __restrict__ in{}", params.empty() ? "" : ", ", i);
+  }
+  for (size_t i = 0; i < p.results.size(); i++) {
+    k.args.push_back(p.results[i].buffer);
+    k.written.push_back(true);
+    params += fmt::format("{}void* __restrict__ out{}", params.empty() ? "" : ", ", i);
+  }
+  k.grid = {p.body.launch().blocks(), 1, 1};
+  k.threads = p.threads;
+  k.smem_bytes = p.smem_bytes;
+  const std::string text = BlockEmitter(p).body();
+  k.source = fmt::format("// {}\n__global__ void __launch_bounds__({}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.threads,
+                         kernel.name, params, p.threads, text);
+  return k;
+}
+
+}  // namespace mirage

@@ -1,0 +1,503 @@
+// Plans a block graph: which values lie in shared memory, which warps contract what, in which order with the fewest barriers, and what it will cost. OSDI'25 section 6, docs/architecture.md.
+#include "mirage/plan/block.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "mirage/plan/block_plan.h"
+#include "plan/block_internal.h"
+
+namespace mirage {
+namespace {
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
+
+/// One attempt with fixed threads and stages. Any refusal sets `reason` and ends it.
+class BlockPlanner {
+ public:
+  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, int threads, int stages) : target_(target) {
+    p_.body = body;
+    p_.operands = operands;
+    p_.results = results;
+    p_.threads = threads;
+    p_.stages = stages;
+  }
+  bool run() {
+    return shapes() && place() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
+  }
+  BlockPlan take() { return std::move(p_); }
+  std::string reason;
+
+ private:
+  const Graph& g() const { return p_.body; }
+  bool refuse(std::string why) { reason = std::move(why); return false; }
+  size_t at(ValueId v) const { return static_cast<size_t>(v); }
+
+  // ---- shapes: every value as (b, r, c), and which of its elements exist
+  bool shapes() {
+    phase_ = phases(g());
+    p_.extent_of.resize(at(g().num_values()));
+    p_.existing.resize(at(g().num_values()));
+    p_.tile_of.assign(at(g().num_values()), -1);
+    users_ = g().users();
+    for (ValueId v = 0; v < g().num_values(); v++) {
+      const Dims& d = g().dims(v);
+      int batches = 0;
+      for (int i = 0; i + 2 < d.rank(); i++) batches += d[i] > 1;
+      if (batches > 1) return refuse("a tile has two batch dimensions above 1: " + to_string(d));
+      for (int k = 0; k < 3; k++) {
+        const int i = dim_of(d, k);
+        p_.extent_of[at(v)][static_cast<size_t>(k)] = i < 0 ? 1 : d[i];
+      }
+    }
+    for (NodeId n = 0; n < g().num_nodes(); n++)
+      if (!node_existing(n)) return false;
+    return true;
+  }
+
+  bool node_existing(NodeId n) {
+    const Node& node = g().node(n);
+    if (node.first_value < 0) return true;
+    auto& e = p_.existing[at(node.first_value)];
+    const Dims& dims = g().dims(node.first_value);
+    if (const auto* in = g().form<Input>(n)) {
+      const Dims& whole = p_.operands[static_cast<size_t>(in->param)].dims;
+      for (int d = 0; d < dims.rank(); d++) {
+        int64_t grid = 1;
+        for (size_t a = 0; a < 3; a++) if (in->part.grid[a] == d) grid = g().launch().grid[a];
+        const int64_t loop = in->part.loop == d ? g().launch().loop : 1;
+        if (dims[d] * grid * loop == whole[d]) continue;
+        bool seen = false;
+        for (int k = 0; k < 3; k++) if (dim_of(dims, k) == d) { e[static_cast<size_t>(k)] = {n, d}; seen = true; }
+        if (!seen && dims[d] > 1) return refuse("a ragged batch dimension");
+      }
+      return true;
+    }
+    auto of = [&](size_t i) -> const std::array<Existing, 3>& { return p_.existing[at(node.operands[i])]; };
+    if (g().form<Const>(n)) return true;
+    if (g().form<Map>(n)) {
+      for (size_t i = 0; i < node.operands.size(); i++)
+        for (size_t k = 0; k < 3; k++)
+          if (p_.extent_of[at(node.operands[i])][k] > 1 && of(i)[k].input >= 0) e[k] = of(i)[k];
+      return true;
+    }
+    if (g().form<MatMul>(n)) {
+      e = {of(0)[0].input >= 0 ? of(0)[0] : of(1)[0], of(0)[1], of(1)[2]};
+      return true;
+    }
+    if (const auto* r = g().form<Reduce>(n)) {
+      const int k = index3(g().dims(node.operands[0]), r->dim);
+      if (k < 0) return refuse("a reduction over a batch dimension of extent 1");
+      const int64_t extent = g().dims(node.operands[0])[r->dim];
+      if (r->group > 0 && r->group != extent) return refuse("a grouped reduction inside a block");
+      e = of(0);
+      e[static_cast<size_t>(k)] = {};
+      return true;
+    }
+    if (g().form<Accum>(n)) {
+      e = of(0);
+      for (Existing& x : e)   // the first iteration is whole, so the accumulated tile is
+        if (x.input >= 0 && g().form<Input>(x.input)->part.loop == x.dim) x = {};
+      return true;
+    }
+    if (const auto* t = g().form<Transpose>(n)) {
+      const int r = dims.rank();
+      for (int i = 0; i + 2 < r; i++) if (t->perm[static_cast<size_t>(i)] != i) return refuse("a transpose of batch dimensions inside a block");
+      e = of(0);
+      if (r >= 2 && t->perm[static_cast<size_t>(r - 1)] != r - 1) std::swap(e[1], e[2]);
+      return true;
+    }
+    return refuse(std::string("no code for ") + form_name(node.op) + " inside a block");
+  }
+
+  static int index3(const Dims& d, int dim) {
+    for (int k = 0; k < 3; k++) if (dim_of(d, k) == dim) return k;
+    return -1;
+  }
+
+  // ---- places: tiles for inputs, contraction operands, results of contractions, reductions and accumulators
+  int add_tile(SmemTile t) { p_.tiles.push_back(t); return static_cast<int>(p_.tiles.size()) - 1; }
+
+  bool place() {
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      const Node& node = g().node(n);
+      if (const auto* in = g().form<Input>(n)) place_input(n, *in);
+      else if (g().form<MatMul>(n)) { if (!place_contract(n)) return false; }
+      else if (g().form<Reduce>(n)) place_reduce(n);
+      else if (g().form<Accum>(n)) place_accum(n);
+      else if (g().form<Output>(n)) p_.steps.push_back(step(Step::Kind::kStore, Phase::kAfter, n, node.operands[0], -1));
+    }
+    return true;
+  }
+
+  Step step(Step::Kind kind, Phase phase, NodeId node, ValueId value, int tile) {
+    Step s;
+    s.kind = kind;
+    s.phase = phase;
+    s.node = node;
+    s.value = value;
+    s.tile = tile;
+    return s;
+  }
+
+  void place_input(NodeId n, const Input& in) {
+    const ValueId v = g().node(n).first_value;
+    const Access& a = p_.operands[static_cast<size_t>(in.param)];
+    SmemTile t;
+    t.value = v;
+    t.dtype = a.dtype;
+    t.extent = p_.extent_of[at(v)];
+    const Dims& dims = g().dims(v);
+    const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
+    const bool c_contiguous = dc < 0 || a.strides[dc] == 1, r_contiguous = dr >= 0 && a.strides[dr] == 1;
+    t.col = !c_contiguous && r_contiguous && t.extent[1] > 1;
+    const bool in_loop = in.part.loop >= 0;
+    t.stages = in_loop ? p_.stages : 1;
+    const int id = add_tile(t);
+    p_.tile_of[at(v)] = id;
+    p_.loads.push_back({id, n, unit_of(n, in, a, t), in_loop});
+  }
+
+  /// The largest copy unit that every address and length of the load allows; 0 where lines are not contiguous.
+  int unit_of(NodeId n, const Input& in, const Access& a, const SmemTile& t) const {
+    const Dims& dims = g().dims(g().node(n).first_value);
+    const int line_dim = dim_of(dims, t.col ? 1 : 2);
+    const int64_t size = dtype_bytes(a.dtype);
+    if (line_dim < 0 || (a.strides[line_dim] != 1 && dims[line_dim] > 1)) return 0;
+    int64_t common = std::gcd<int64_t>(16, a.offset * size);
+    for (int d = 0; d < dims.rank(); d++) {
+      bool split = in.part.loop == d;
+      for (int8_t axis : in.part.grid) split |= axis == d;
+      if (d != line_dim) { if (dims[d] > 1 || split) common = std::gcd(common, a.strides[d] * size); }
+      else if (split) common = std::gcd(common, dims[d] * size);   // starts of tiles; the tail is clipped by bytes
+    }
+    for (int64_t unit : {16, 8, 4}) if (common % unit == 0 && unit >= size) return static_cast<int>(unit);
+    return static_cast<int>(size);
+  }
+
+  /// The value behind transposes, and whether an odd number of them swaps r and c.
+  std::pair<ValueId, bool> behind_transposes(ValueId v) const {
+    bool swapped = false;
+    while (const auto* t = g().def_form<Transpose>(v)) {
+      const int r = g().dims(v).rank();
+      if (r >= 2 && t->perm[static_cast<size_t>(r - 1)] != r - 1) swapped = !swapped;
+      v = g().def(v).operands[0];
+    }
+    return {v, swapped};
+  }
+
+  bool place_contract(NodeId n) {
+    const Node& node = g().node(n);
+    const ValueId v = node.first_value;
+    std::array<std::pair<ValueId, bool>, 2> source{behind_transposes(node.operands[0]), behind_transposes(node.operands[1])};
+    DType element = DType::kF32;   // f32: no tensor cores
+    bool mixed = false, any = false;
+    for (auto [s, t] : source) {
+      if (!g().def_form<Input>(s)) continue;
+      const DType d = p_.operands[static_cast<size_t>(g().def_form<Input>(s)->param)].dtype;
+      const bool computed = g().type(s).dtype == DType::kReal;   // an earlier kernel's result, stored as float32
+      if (computed) continue;
+      if (any && d != element) mixed = true;
+      element = d;
+      any = true;
+    }
+    if (!any) for (const Access& a : p_.operands) if (is16(a.dtype)) { element = a.dtype; any = true; break; }
+    if (mixed || !any || !is16(element)) element = DType::kF32;
+    Step s = step(Step::Kind::kContract, phase_[at(v)], n, v, -1);
+    s.tensor = is16(element);
+    for (size_t i = 0; i < 2; i++) {
+      int tile = operand_tile(source[i].first, element);
+      (i ? s.y : s.x) = tile;
+      (i ? s.y_transposed : s.x_transposed) = source[i].second;
+    }
+    s.accumulates = only_accumulated(v, ReduceFn::kSum);
+    SmemTile t;
+    t.kind = SmemTile::Kind::kParts;
+    t.value = s.accumulates ? g().node(users_[at(v)][0]).first_value : v;
+    t.extent = p_.extent_of[at(v)];
+    s.tile = add_tile(t);
+    p_.tile_of[at(t.value)] = s.tile;
+    p_.steps.push_back(s);
+    return true;
+  }
+
+  /// A tile that holds v as `element`: the input's own, or one that a fill step makes.
+  int operand_tile(ValueId v, DType element) {
+    if (g().def_form<Input>(v) && (element == DType::kF32 || p_.tiles[static_cast<size_t>(p_.tile_of[at(v)])].dtype == element)) return p_.tile_of[at(v)];
+    for (size_t i = 0; i < p_.tiles.size(); i++)
+      if (p_.tiles[i].kind == SmemTile::Kind::kFilled && p_.tiles[i].value == v && p_.tiles[i].dtype == element) return static_cast<int>(i);
+    SmemTile t;
+    t.kind = SmemTile::Kind::kFilled;
+    t.value = v;
+    t.dtype = element;
+    t.extent = p_.extent_of[at(v)];
+    const int id = add_tile(t);
+    p_.steps.push_back(step(Step::Kind::kFill, phase_[at(v)], -1, v, id));
+    return id;
+  }
+
+  bool only_accumulated(ValueId v, ReduceFn fn) const {
+    const auto& u = users_[at(v)];
+    if (u.size() != 1) return false;
+    const auto* a = g().form<Accum>(u[0]);
+    return a && a->fn == fn;
+  }
+
+  void place_reduce(NodeId n) {
+    const Node& node = g().node(n);
+    const Reduce& r = *g().form<Reduce>(n);
+    const ValueId v = node.first_value;
+    Step s = step(Step::Kind::kReduce, phase_[at(v)], n, v, -1);
+    s.dim3 = index3(g().dims(node.operands[0]), r.dim);
+    s.accumulates = only_accumulated(v, r.fn);
+    SmemTile t;
+    t.kind = SmemTile::Kind::kParts;
+    t.fn = r.fn;
+    t.value = s.accumulates ? g().node(users_[at(v)][0]).first_value : v;
+    t.extent = p_.extent_of[at(v)];
+    s.tile = add_tile(t);
+    p_.tile_of[at(t.value)] = s.tile;
+    p_.steps.push_back(s);
+  }
+
+  void place_accum(NodeId n) {
+    const ValueId v = g().node(n).first_value;
+    if (p_.tile_of[at(v)] >= 0) return;   // its contraction or reduction accumulates in registers
+    SmemTile t;
+    t.kind = SmemTile::Kind::kFilled;
+    t.value = v;
+    t.extent = p_.extent_of[at(v)];
+    const int id = add_tile(t);
+    p_.tile_of[at(v)] = id;
+    Step s = step(Step::Kind::kAccumulate, Phase::kLoop, n, g().node(n).operands[0], id);
+    p_.steps.push_back(s);
+  }
+
+  // ---- padding: tensor-core extents; line lengths so that ldmatrix rows fall into different banks
+  void pad(int tile, int k3, int64_t to) { auto& x = p_.tiles[static_cast<size_t>(tile)].extent[static_cast<size_t>(k3)]; x = round_up(x, to); }
+
+  bool pads_and_layouts() {
+    for (Step& s : p_.steps) {
+      if (s.kind != Step::Kind::kContract || !s.tensor) continue;
+      const Extent3& e = p_.extent_of[at(s.value)];
+      const auto padded = [](int64_t i, int64_t j) { return round_up(i, 16) * round_up(j, 8); };
+      s.swap = padded(e[2], e[1]) < padded(e[1], e[2]) || (padded(e[2], e[1]) == padded(e[1], e[2]) && e[2] > e[1]);
+      const int xr = s.x_transposed ? 2 : 1, yc = s.y_transposed ? 1 : 2;
+      pad(s.x, xr, s.swap ? 8 : 16);
+      pad(s.x, 3 - xr, 16);
+      pad(s.y, yc, s.swap ? 16 : 8);
+      pad(s.y, 3 - yc, 16);
+    }
+    std::vector<bool> tensor(p_.tiles.size());
+    for (const Step& s : p_.steps)
+      if (s.kind == Step::Kind::kContract && s.tensor) tensor[static_cast<size_t>(s.x)] = tensor[static_cast<size_t>(s.y)] = true;
+    for (size_t i = 0; i < p_.tiles.size(); i++) {
+      SmemTile& t = p_.tiles[i];
+      const int64_t per = 16 / dtype_bytes(t.dtype);
+      const int64_t length = round_up(t.col ? t.extent[1] : t.extent[2], per);
+      t.ld = length;
+      if (t.kind == SmemTile::Kind::kParts) t.ld = length + 4;
+      else if (tensor[i] && (length / per) % 2 == 0) t.ld = length + per;
+    }
+    return true;
+  }
+
+  Extent3 view(int tile, bool transposed) const {
+    Extent3 e = p_.tiles[static_cast<size_t>(tile)].extent;
+    if (transposed) std::swap(e[1], e[2]);
+    return e;
+  }
+
+  // ---- division of work: warps over contractions, threads over reductions
+  bool divide_work() {
+    const int warps = p_.threads / 32;
+    int accumulating = 0;
+    for (const Step& s : p_.steps) accumulating += s.kind == Step::Kind::kContract && s.accumulates;
+    const int64_t registers = accumulating > 1 ? 48 : 80;   // accumulators per thread that still leave room for fragments
+    for (Step& s : p_.steps) {
+      SmemTile* out = s.tile >= 0 ? &p_.tiles[static_cast<size_t>(s.tile)] : nullptr;
+      if (s.kind == Step::Kind::kContract) {
+        const Extent3 x = view(s.x, s.x_transposed), y = view(s.y, s.y_transposed);
+        if (x[2] != y[1]) return refuse("paddings of a contraction's inner extents differ");
+        const int64_t batches = std::max(x[0], y[0]);
+        if (s.tensor) {
+          out->extent = {batches, x[1], y[2]};
+          const int64_t i = (s.swap ? y[2] : x[1]) / 16, j = (s.swap ? x[1] : y[2]) / 8, k = x[2] / 16;
+          if (!choose_warps(s, warps, batches, i, j, k, registers)) return refuse("a contraction's accumulators exceed the registers");
+          out->parts = s.wk;
+        } else {
+          const int64_t columns = y[2];
+          s.tj = columns >= 32 ? 32 : columns > 8 ? 16 : columns > 4 ? 8 : 4;
+          const int64_t each = batches * ((x[1] + p_.threads / s.tj - 1) / (p_.threads / s.tj)) * ((columns + s.tj - 1) / s.tj);
+          if (each > registers) return refuse("a contraction's accumulators exceed the registers");
+        }
+        const int64_t per = 4;
+        out->ld = round_up(out->extent[2], per) + 4;
+      } else if (s.kind == Step::Kind::kReduce) {
+        const Extent3 in = p_.extent_of[at(g().node(s.node).operands[0])];
+        const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
+        int group = p_.threads;
+        while (group > 1 && (group / 2 >= extent || group * std::min<int64_t>(outs, p_.threads) > p_.threads)) group /= 2;
+        s.group = group;
+        out->parts = std::max(1, group / 32);
+        if (outs / std::max(1, p_.threads / group) > 64) return refuse("a reduction's partial results exceed the registers");
+      }
+    }
+    for (SmemTile& t : p_.tiles) {
+      const int64_t lines = t.extent[0] * (t.col ? t.extent[2] : t.extent[1]);
+      t.bytes = round_up(lines * t.ld * dtype_bytes(t.dtype), 128) * (t.kind == SmemTile::Kind::kInput ? t.stages : 1);
+      if (t.kind == SmemTile::Kind::kParts) t.bytes = round_up(lines * t.ld * 4 * t.parts, 128);
+    }
+    return true;
+  }
+
+  /// The split of warps over i, j, k tiles with the fewest shared-memory reads whose accumulators fit; splitting k costs nothing in the loop.
+  static bool choose_warps(Step& s, int warps, int64_t batches, int64_t i, int64_t j, int64_t k, int64_t registers) {
+    double best = 1e30;
+    for (int wi = 1; wi <= warps; wi++)
+      for (int wj = 1; wi * wj <= warps; wj++) {
+        if (i % wi || j % wj) continue;
+        if (batches * (i / wi) * (j / wj) * 4 > registers) continue;
+        const int wk = static_cast<int>(std::min<int64_t>(warps / (wi * wj), k));
+        const double rounds = static_cast<double>((k + wk - 1) / wk);
+        const double reads = static_cast<double>(wi * wj) * (static_cast<double>(i / wi) + static_cast<double>(j / wj) / 2);
+        const double cost = rounds * static_cast<double>((i / wi) * (j / wj)) + 0.25 * rounds * reads / (wi * wj) + 0.05 * wk;
+        if (cost < best) { best = cost; s.wi = wi; s.wj = wj; s.wk = wk; }
+      }
+    return best < 1e30;
+  }
+
+  // ---- order and barriers
+  /// Tiles that evaluating v per element reads.
+  void leaves(ValueId v, std::vector<int>& out) const {
+    if (p_.tile_of[at(v)] >= 0) { if (std::find(out.begin(), out.end(), p_.tile_of[at(v)]) == out.end()) out.push_back(p_.tile_of[at(v)]); return; }
+    for (ValueId o : g().def(v).operands) leaves(o, out);
+  }
+  std::vector<int> reads(const Step& s) const {
+    std::vector<int> out;
+    switch (s.kind) {
+      case Step::Kind::kContract: out = {s.x, s.y}; break;
+      case Step::Kind::kReduce: leaves(g().node(s.node).operands[0], out); break;
+      default: leaves(s.value, out); break;   // kFill of a value that lies in a tile already reads that tile
+    }
+    return out;
+  }
+
+  bool order_steps() {
+    // Depth = longest path over tiles; a barrier is needed between depths only (OSDI'25 section 6).
+    std::vector<int> depth(p_.steps.size(), 0), made_at(p_.tiles.size(), 0);
+    for (size_t round = 0; round < p_.steps.size() + 1; round++)
+      for (size_t i = 0; i < p_.steps.size(); i++) {
+        for (int t : reads(p_.steps[i])) depth[i] = std::max(depth[i], made_at[static_cast<size_t>(t)]);
+        if (p_.steps[i].tile >= 0) made_at[static_cast<size_t>(p_.steps[i].tile)] = depth[i] + 1;
+      }
+    std::vector<size_t> order(p_.steps.size());
+    std::iota(order.begin(), order.end(), 0);
+    auto key = [&](size_t i) { return std::make_pair(static_cast<int>(p_.steps[i].phase), depth[i]); };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    std::vector<Step> sorted;
+    for (size_t i : order) sorted.push_back(p_.steps[i]);
+    p_.steps = std::move(sorted);
+    return true;
+  }
+
+  // ---- memory: lifetimes in steps, first fit. Time 0 is the prologue; the loop is one moment; accumulators appear behind it.
+  bool share_memory() {
+    const int loop_begin = count(Phase::kInvariant) + 1, loop_time = loop_begin, finish_time = loop_begin + 1;
+    int after = finish_time;
+    for (SmemTile& t : p_.tiles) { t.first = 1 << 20; t.last = -1; }
+    auto touch = [&](int tile, int time) { SmemTile& t = p_.tiles[static_cast<size_t>(tile)]; t.first = std::min(t.first, time); t.last = std::max(t.last, time); };
+    for (const Load& l : p_.loads) { touch(l.tile, 0); if (l.in_loop) touch(l.tile, loop_time); }
+    int invariant = 0;
+    for (const Step& s : p_.steps) {
+      const int time = s.phase == Phase::kInvariant ? ++invariant : s.phase == Phase::kLoop ? loop_time : ++after;
+      for (int t : reads(s)) touch(t, time);
+      if (s.tile >= 0) touch(s.tile, s.accumulates ? finish_time : time);
+      if (s.kind == Step::Kind::kAccumulate) touch(s.tile, finish_time);
+    }
+    std::vector<size_t> order(p_.tiles.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_.tiles[a].bytes > p_.tiles[b].bytes; });
+    std::vector<size_t> placed;
+    for (size_t i : order) {
+      SmemTile& t = p_.tiles[i];
+      if (t.last < 0) { t.bytes = 0; continue; }
+      std::vector<int64_t> starts{0};
+      auto alive = [&](size_t j) { return !(p_.tiles[j].last < t.first || t.last < p_.tiles[j].first); };
+      for (size_t j : placed) if (alive(j)) starts.push_back(p_.tiles[j].offset + p_.tiles[j].bytes);
+      std::sort(starts.begin(), starts.end());
+      for (int64_t s : starts) {
+        const bool free = std::none_of(placed.begin(), placed.end(), [&](size_t j) { return alive(j) && s < p_.tiles[j].offset + p_.tiles[j].bytes && p_.tiles[j].offset < s + t.bytes; });
+        if (free) { t.offset = s; break; }
+      }
+      placed.push_back(i);
+      p_.smem_bytes = std::max(p_.smem_bytes, t.offset + t.bytes);
+    }
+    if (p_.smem_bytes > target_.smem_per_block) return refuse("shared memory: " + std::to_string(p_.smem_bytes) + " bytes of " + std::to_string(target_.smem_per_block));
+    barriers();
+    return true;
+  }
+
+  int count(Phase ph) const { return static_cast<int>(std::count_if(p_.steps.begin(), p_.steps.end(), [&](const Step& s) { return s.phase == ph; })); }
+
+  bool overlap(int a, int b) const {
+    const SmemTile &x = p_.tiles[static_cast<size_t>(a)], &y = p_.tiles[static_cast<size_t>(b)];
+    return x.bytes > 0 && y.bytes > 0 && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+  }
+
+  /// A barrier stands before a step that reads what was written, or overwrites what was read or written, since the last one. Phases begin behind a barrier (codegen/block.cc).
+  void barriers() {
+    std::vector<int> read, written;
+    Phase phase = Phase::kInvariant;
+    bool first = true;
+    for (Step& s : p_.steps) {
+      if (first || s.phase != phase) { read.clear(); written.clear(); phase = s.phase; first = false; }
+      bool need = false;
+      const std::vector<int> in = reads(s);
+      const bool writes_now = s.tile >= 0 && !s.accumulates;
+      for (int r : in) for (int w : written) need |= overlap(r, w);
+      if (writes_now) {
+        for (int w : written) need |= overlap(s.tile, w);
+        for (int r : read) need |= overlap(s.tile, r);
+      }
+      s.barrier_before = need;
+      if (need) { read.clear(); written.clear(); }
+      read.insert(read.end(), in.begin(), in.end());
+      if (writes_now) written.push_back(s.tile);
+    }
+  }
+
+  const Target& target_;
+  BlockPlan p_;
+  std::vector<Phase> phase_;
+  std::vector<std::vector<NodeId>> users_;
+};
+
+}  // namespace
+
+int dim_of(const Dims& d, int index3) {
+  const int r = d.rank();
+  if (index3 == 2) return r >= 1 ? r - 1 : -1;
+  if (index3 == 1) return r >= 2 ? r - 2 : -1;
+  for (int i = 0; i + 2 < r; i++) if (d[i] > 1) return i;
+  return r >= 3 ? 0 : -1;
+}
+
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  BlockPlanned best;
+  const bool looped = body.launch().loop > 1;
+  for (int threads : {128, 256, 512})
+    for (int stages : {2, 3, 4, 6}) {
+      if (!looped && stages > 2) break;
+      BlockPlanner planner(body, operands, results, target, threads, looped ? static_cast<int>(std::min<int64_t>(stages, body.launch().loop + 1)) : 1);
+      if (!planner.run()) { if (best.reason.empty()) best.reason = planner.reason; continue; }
+      auto plan = std::make_shared<BlockPlan>(planner.take());
+      plan->cost = estimate(*plan, target);
+      if (!best.plan || plan->cost.us < best.cost.us) { best.plan = plan; best.cost = plan->cost; }
+    }
+  if (best.plan) best.reason.clear();
+  return best;
+}
+
+}  // namespace mirage

@@ -1,0 +1,90 @@
+// The cost model: what one launch of a block plan takes, from bytes, arithmetic, latency and waves. Rates are the target's; shape factors were fitted on an H200 (docs/results.md).
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "plan/block_internal.h"
+
+namespace mirage {
+namespace {
+
+constexpr double kLatencyUs = 1.1;         // device memory under load, from issue to use
+constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
+constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
+constexpr double kPrologueUs = 1.0;        // first load until first use
+constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
+constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
+constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
+constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
+
+int64_t extent_elements(const Extent3& e) { return e[0] * e[1] * e[2]; }
+
+}  // namespace
+
+Cost estimate(BlockPlan& p, const Target& target) {
+  const Launch& launch = p.body.launch();
+  const double blocks = static_cast<double>(launch.blocks());
+  // Occupancy: shared memory and threads; registers are bounded by the accumulators that the planner allowed.
+  const int64_t smem = p.smem_bytes + 1024;
+  p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(std::min<int64_t>(target.smem_per_sm / std::max<int64_t>(smem, 1), 65536 / (p.threads * (p.threads > 256 ? 96 : 120))), 1, 16));
+  const double waves = std::ceil(blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms));
+  const double active_sms = std::min<double>(blocks, target.num_sms);
+  // Traffic: every tensor once from device memory, every tile load from L2.
+  double dram = 0, l2 = 0, ring = 0, segment_penalty = 1;
+  for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  double slow_elements = 0;
+  for (const Load& l : p.loads) {
+    const SmemTile& t = p.tiles[static_cast<size_t>(l.tile)];
+    const double bytes = static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(t.value)]) * dtype_bytes(t.dtype));
+    const double times = l.in_loop ? static_cast<double>(launch.loop) : 1;
+    l2 += bytes * times * blocks;
+    if (l.in_loop) ring += bytes * std::max(1, t.stages - 1);
+    else ring += bytes / static_cast<double>(launch.loop);
+    if (l.unit < 4) slow_elements += bytes / dtype_bytes(t.dtype) * times;
+    const int64_t line = p.extent_of[static_cast<size_t>(t.value)][t.col ? 1 : 2] * dtype_bytes(t.dtype);
+    if (l.in_loop && bytes * times * blocks > 0.3 * dram) segment_penalty = std::max(segment_penalty, line >= 128 ? 1.0 : line >= 64 ? 1.12 : 1.5);
+  }
+  // Arithmetic per block.
+  double flops = 0, shared = 0, elements = 0;
+  for (const Step& s : p.steps) {
+    const double times = s.phase == Phase::kLoop ? static_cast<double>(launch.loop) : 1;
+    if (s.kind == Step::Kind::kContract) {
+      const SmemTile &x = p.tiles[static_cast<size_t>(s.x)], &y = p.tiles[static_cast<size_t>(s.y)];
+      const double out = static_cast<double>(extent_elements(p.tiles[static_cast<size_t>(s.tile)].extent)), k = static_cast<double>(x.extent[s.x_transposed ? 1 : 2]);
+      flops += 2 * out * k * times * (s.tensor ? 1.0 : target.tensor_flops_per_us / target.f32_flops_per_us * 2);
+      const double rx = s.tensor ? (s.swap ? s.wi : s.wj) : 8, ry = s.tensor ? (s.swap ? s.wj : s.wi) : 8;
+      shared += times * (rx * static_cast<double>(extent_elements(x.extent)) + ry * static_cast<double>(extent_elements(y.extent))) * 2;
+    } else if (s.kind == Step::Kind::kReduce) {
+      elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(p.body.node(s.node).operands[0])]));
+    } else {
+      elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.value)]));
+    }
+  }
+  int barriers = 0;
+  for (const Step& s : p.steps) barriers += s.barrier_before;
+  // One SM works on its resident blocks together.
+  const double per_sm = blocks / active_sms;   // blocks that one SM runs in all
+  const double in_flight = ring * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
+  const double sm_rate = std::min(in_flight / kLatencyUs, kSmBytesPerUs);
+  const double t_sm = l2 / active_sms / std::max(sm_rate, 1.0);
+  const double t_dram = dram * segment_penalty / target.dram_bytes_per_us;
+  const double t_l2 = l2 / target.l2_bytes_per_us;
+  const double t_flops = flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
+  const double t_shared = shared * per_sm / kSharedBytesPerUs;
+  const double t_elements = (elements + 4 * slow_elements) * per_sm / kElementOpsPerUs;
+  const double t_iterations = static_cast<double>(launch.loop) * (kIterationUs + kBarrierUs * barriers) * waves;
+  const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
+  const double rest = 0.15 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
+  Cost c;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest;
+  c.bytes = static_cast<int64_t>(dram);
+  c.flops = flops * blocks;
+  const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", bound, dram / 1e6, launch.blocks(), p.threads, p.blocks_per_sm,
+                      in_flight / 1024, static_cast<int>(waves));
+  return c;
+}
+
+}  // namespace mirage
