@@ -1,0 +1,70 @@
+// A spec as it was written, checked key by key but not yet against each other: between the JSON reader and build_program.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#include "mirage/ir/program.h"
+#include "mirage/spec/spec.h"
+#include "spec/operators.h"
+#include "spec/report.h"
+
+namespace mirage::spec {
+
+struct AstTensor {
+  std::string name;
+  Span where;                               ///< the name
+  std::optional<Dims> dims;                 ///< outputs: nullopt where the shape is not declared
+  Span shape_where;
+  DType dtype = DType::kF16;
+  Span dtype_where;
+  std::optional<Dims> strides;
+  Span strides_where;
+  std::optional<std::pair<double, double>> range;
+  bool ok = true;                           ///< false: shape or dtype had errors, so nothing is checked against it
+};
+
+struct AstArg {
+  std::optional<double> number;             ///< a literal; else `name`
+  std::string name;
+  Span where;
+};
+
+struct AstNode {
+  const OpInfo* op = nullptr;               ///< nullptr: unknown operator, already reported
+  Span where;                               ///< the operator's name
+  std::vector<AstArg> inputs;
+  std::string output;
+  Span output_where;
+  std::map<std::string, AttrValue, std::less<>> attrs;
+  bool ok = true;                           ///< false: an error was reported; results are not built, but names count as defined
+};
+
+struct Ast {
+  std::string name, description;
+  Span name_where;
+  std::vector<AstTensor> inputs, outputs;
+  std::vector<AstNode> nodes;
+  Numerics numerics;
+};
+
+inline constexpr int kMaxNodes = 4096;
+inline constexpr size_t kMaxNameLength = 128;
+
+bool is_identifier(std::string_view);
+/// The stem of a path as an identifier: "specs/my-op.json" gives "my_op", "-" gives "program".
+std::string name_of_source(const std::string& source_name);
+
+/// Reads JSON text; nullopt if it is not JSON. Other errors are in the report, and the Ast holds what could be read.
+std::optional<Ast> read_ast(const Source&, Report&);
+
+/// Names resolved, cycles found, operators built, outputs checked. nullopt if there were errors.
+std::optional<Program> build_program(const Ast&, Report&);
+
+/// The program's checks that do not depend on the form of the spec: strides, unused inputs, names that will be mangled.
+void check_strides(const AstTensor&, const Dims&, Report&);
+void warn_unused_inputs(const Graph&, const std::vector<std::pair<std::string, Span>>& inputs, Report&);
+void warn_mangled(const std::string& what, const std::string& name, Span, Report&);
+
+}  // namespace mirage::spec

@@ -1,0 +1,43 @@
+// read_spec: chooses the form by content, and the limits that hold for every form.
+#include "mirage/spec/spec.h"
+#include <fmt/format.h>
+#include "spec/ast.h"
+#include "spec/json_tree.h"
+#include "spec/text_spec.h"
+
+namespace mirage {
+
+namespace {
+
+bool is_json(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (text[first] == '{' || text[first] == '[' || text[first] == '"');
+}
+
+}  // namespace
+
+Result<Parsed> read_spec(const Source& source) {
+  spec::Report report(source.name, source.text);
+  std::optional<Program> program;
+  if (source.text.size() > spec::kMaxBytes) {
+    report.error(DiagCode::kLimit, {}, fmt::format("the spec has {} bytes; at most {} are read", source.text.size(), spec::kMaxBytes));
+  } else if (auto bad = spec::find_bad_utf8(source.text)) {
+    report.error(DiagCode::kEncoding, {*bad, 1}, source.text[*bad] == 0 ? "a zero byte in the text" : fmt::format("byte 0x{:02X} is not UTF-8 here", static_cast<unsigned char>(source.text[*bad])));
+  } else if (is_json(source.text)) {
+    if (auto ast = spec::read_ast(source, report)) program = spec::build_program(*ast, report);
+  } else {
+    program = spec::read_text_spec(source, report);
+  }
+  if (!report.ok()) return report.take_errors();
+  MIRAGE_ASSERT(program) << "no program and no error";
+  return Parsed{std::move(*program), report.take_warnings()};
+}
+
+Result<Program> parse_spec(const Source& source) {
+  auto parsed = read_spec(source);
+  if (!parsed) return parsed.errors();
+  return std::move(parsed->program);
+}
+
+}  // namespace mirage
