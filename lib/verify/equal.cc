@@ -1,0 +1,239 @@
+// Random testing in Z_p x Z_q (OSDI'25 section 5): draws primes and inputs, evaluates both graphs, and says what agreement or disagreement proves. docs/verification.md has the decision table.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+
+#include "mirage/verify/certificate.h"
+#include "mirage/verify/verify.h"
+#include "verify/degree.h"
+#include "verify/field.h"
+#include "verify/reals.h"
+
+namespace mirage {
+namespace {
+using namespace verify;
+
+constexpr int kRedraws = 8;          // further trials for elements that a zero denominator left undefined
+constexpr int kBitTrials = 32;       // trials per requested trial where conditions are bits: one bit says little
+
+Verdict unknown(std::string reason) {
+  Verdict v;
+  v.kind = Verdict::Kind::kUnknown;
+  v.reason = std::move(reason);
+  return v;
+}
+
+Verdict different(Counterexample c) {
+  Verdict v;
+  v.kind = Verdict::Kind::kDifferent;
+  v.counterexample = std::move(c);
+  return v;
+}
+
+/// What the trials of one mode showed.
+struct Outcome {
+  enum class Kind { kPass, kMismatch, kUncovered } kind = Kind::kPass;
+  Counterexample mismatch;
+  bool is_witness = false;           ///< no uninterpreted function took part
+  std::string uncovered;             ///< the first element that was never defined in both
+  uint32_t used = 0;
+  bool zero_denominator = false, unknown_sign = false, needs_bits = false;
+};
+
+struct Job {
+  const Graph& a;
+  const Graph& b;
+  const std::vector<Type>& inputs;
+  Primes primes;
+  uint64_t seed;
+  int trials;
+};
+
+/// Compares all results of one trial; counts per element how often both sides were defined and agreed.
+void compare(const FieldAlgebra& f, const std::vector<Tensor<FieldValue>>& x, const std::vector<Tensor<FieldValue>>& y, uint64_t seed, std::vector<std::vector<uint8_t>>& covered, Outcome& out) {
+  for (size_t r = 0; r < x.size(); r++)
+    for (size_t i = 0; i < x[r].data.size(); i++) {
+      const FieldValue &u = x[r].data[i], &v = y[r].data[i];
+      if (kind(u) == kUndefined || kind(v) == kUndefined) continue;
+      if (f.same(u, v)) { covered[r][i] = static_cast<uint8_t>(std::min(covered[r][i] + 1, 255)); continue; }
+      const bool witness = !is_keyed(u) && !is_keyed(v);
+      if (out.kind == Outcome::Kind::kMismatch && (out.is_witness || !witness)) continue;
+      out.kind = Outcome::Kind::kMismatch;
+      out.is_witness = witness;
+      out.mismatch = {place(static_cast<int>(r), x[r].dims, static_cast<int64_t>(i)), f.show(u), f.show(v), seed};
+    }
+}
+
+Outcome run(const Job& job, FieldMode mode) {
+  Outcome out;
+  std::vector<std::vector<uint8_t>> covered;
+  const int wanted = mode.bits ? job.trials * kBitTrials : job.trials;
+  const int enough = std::min(mode.bits ? std::max(job.trials, wanted / 8) : wanted, 255);   // with bits, rows may be masked out in many trials
+  auto missing = [&]() -> std::optional<std::pair<size_t, size_t>> {
+    for (size_t r = 0; r < covered.size(); r++)
+      for (size_t i = 0; i < covered[r].size(); i++)
+        if (covered[r][i] < enough) return std::pair{r, i};
+    return std::nullopt;
+  };
+  for (int t = 0; t < wanted || (t < wanted + kRedraws && missing()); t++) {
+    mode.even_power = t & 1;
+    const uint64_t seed = hash_combine(hash_combine(job.seed, static_cast<uint64_t>(mode.sqrt_power) * 2 + mode.bits), static_cast<uint64_t>(t));
+    FieldAlgebra f(job.primes, seed, mode);
+    static constexpr uint64_t kBias[] = {4, 6, 7, 2};   // eighths: mostly true and mostly false masks are met too
+    f.set_bias(kBias[t % 4]);
+    std::vector<Tensor<FieldValue>> params;
+    for (size_t i = 0; i < job.inputs.size(); i++) {
+      Tensor<FieldValue> x(job.inputs[i].dims, FieldValue{});
+      for (size_t e = 0; e < x.data.size(); e++) x.data[e] = f.input(job.inputs[i].dtype, static_cast<uint64_t>(i) << 44 | e);
+      params.push_back(std::move(x));
+    }
+    const auto ra = evaluate<FieldAlgebra>(job.a, params, f), rb = evaluate<FieldAlgebra>(job.b, params, f);
+    if (covered.empty())
+      for (const auto& x : ra) covered.emplace_back(x.data.size(), 0);
+    compare(f, ra, rb, seed, covered, out);
+    out.used |= f.used();
+    out.zero_denominator |= f.zero_denominator();
+    out.unknown_sign |= f.unknown_sign();
+    out.needs_bits |= f.needs_bits();
+    if (out.kind == Outcome::Kind::kMismatch) return out;
+    if (out.needs_bits && !mode.bits) break;   // the other mode decides
+  }
+  if (auto m = missing()) {
+    out.kind = Outcome::Kind::kUncovered;
+    const Dims dims = job.a.dims(job.a.node(job.a.outputs()[m->first]).operands[0]);
+    out.uncovered = place(static_cast<int>(m->first), dims, static_cast<int64_t>(m->second));
+  }
+  return out;
+}
+
+std::vector<std::string> names_of(uint32_t used) {
+  std::vector<std::string> out;
+  for (int i = 0; i < static_cast<int>(Uninterpreted::kNum); i++)
+    if (used >> i & 1) out.push_back(uninterpreted_name(static_cast<Uninterpreted>(i)));
+  return out;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& w : words) out += (out.empty() ? "" : ", ") + w;
+  return out;
+}
+
+std::string why_uncovered(const Outcome& o) {
+  if (o.unknown_sign) return o.uncovered + " depends on the sign of an infinity that fields cannot tell";
+  if (o.zero_denominator) return o.uncovered + " has a zero denominator, or another undefined operation, in every draw";
+  return o.uncovered + " is undefined in every draw";
+}
+
+/// Outputs by result with their static types; the reason why two graphs cannot be compared, or "".
+std::string signature_mismatch(const Graph& a, const Graph& b) {
+  if (a.level() != Level::kKernel || b.level() != Level::kKernel) return "both graphs must be kernel graphs";
+  std::vector<Type> types(static_cast<size_t>(std::max(a.num_params(), b.num_params())), Type{DType::kReal, {}});
+  std::vector<bool> seen(types.size());
+  for (NodeId n : a.inputs()) { types[static_cast<size_t>(a.form<Input>(n)->param)] = a.type(a.node(n).first_value); seen[static_cast<size_t>(a.form<Input>(n)->param)] = true; }
+  for (NodeId n : b.inputs()) {
+    const auto i = static_cast<size_t>(b.form<Input>(n)->param);
+    if (seen[i] && !(types[i] == b.type(b.node(n).first_value))) return "input " + std::to_string(i) + " is " + to_string(types[i]) + " in one graph and " + to_string(b.type(b.node(n).first_value)) + " in the other";
+  }
+  if (a.num_results() != b.num_results()) return "the graphs have " + std::to_string(a.num_results()) + " and " + std::to_string(b.num_results()) + " results";
+  const std::vector<NodeId> oa = a.outputs(), ob = b.outputs();
+  for (size_t r = 0; r < oa.size(); r++) {
+    const Type &x = a.type(a.node(oa[r]).operands[0]), &y = b.type(b.node(ob[r]).operands[0]);
+    if (!(x.dims == y.dims)) return "result " + std::to_string(r) + " is " + to_string(x.dims) + " in one graph and " + to_string(y.dims) + " in the other";
+    if (a.form<Output>(oa[r])->dtype != b.form<Output>(ob[r])->dtype) return "result " + std::to_string(r) + " has different dtypes";
+  }
+  return "";
+}
+
+Verdict decide(const Job& job) {
+  const GraphDegree da = degree_of(job.a), db = degree_of(job.b);
+  FieldMode mode;
+  auto attempt = [&](const Job& j) {
+    mode.bits = false;
+    Outcome out = run(j, mode);
+    if (out.kind != Outcome::Kind::kUncovered || !out.needs_bits) return out;
+    mode.bits = true;
+    return run(j, mode);
+  };
+  Outcome last = attempt(job);
+  int trials = job.trials;
+  if (last.kind == Outcome::Kind::kMismatch && !last.is_witness && last.used >> static_cast<int>(Uninterpreted::kSqrt) & 1) {
+    // sqrt(x)*sqrt(y) = sqrt(x*y) may be what was missing. Both parities of the power are needed: each alone has a law about sqrt(-x) that is none.
+    Job multiplicative = job;
+    multiplicative.trials = trials = std::max(trials, 2);
+    mode.sqrt_power = true;
+    last = attempt(multiplicative);
+  }
+  const uint64_t real_seed = hash_combine(job.seed, 0x7265616C);
+  if (last.kind == Outcome::Kind::kPass) {
+    // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
+    if (last.used)
+      if (auto c = real_difference(job.a, job.b, job.inputs, real_seed)) return different(*c);
+    Verdict v;
+    v.kind = Verdict::Kind::kEqual;
+    const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
+    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax};
+    return v;
+  }
+  auto real = real_difference(job.a, job.b, job.inputs, real_seed);
+  if (real) return different(*real);
+  if (last.kind == Outcome::Kind::kMismatch && last.is_witness) return different(last.mismatch);
+  if (last.kind == Outcome::Kind::kUncovered) return unknown(why_uncovered(last));
+  return unknown(last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and real numbers agree");
+}
+
+Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int trials) {
+  if (std::string s = signature_mismatch(a, b); !s.empty()) return different({s, "", "", seed});
+  const std::vector<Type> inputs = input_types(a, b);
+  return decide(Job{a, b, inputs, primes, seed, std::max(trials, 1)});
+}
+
+}  // namespace
+
+Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials) {
+  const uint64_t s = hash_combine(hash_combine(a.hash(), b.hash()), seed);
+  return decide(a, b, draw_primes(s), s, trials);
+}
+
+Certificate make_certificate(const Program& program, const Graph& reference, const Graph& candidate, const Verdict& verdict, NumericReport numerics) {
+  MIRAGE_ASSERT(verdict.kind == Verdict::Kind::kEqual) << "a certificate of " << to_string(verdict);
+  return {kCertificateVersion, hash_text(program.canonical), print(reference, "reference"), print(candidate, "candidate"), verdict.evidence, std::move(numerics)};
+}
+
+Verdict recheck(const Graph& reference, const Graph& candidate, const Evidence& e) {
+  for (const Graph* g : {&reference, &candidate})
+    if (auto broken = check_laws(*g)) return unknown("a graph of the certificate is not valid: " + *broken);
+  if (!are_valid({e.p, e.q})) return unknown("the certificate's primes are not primes of at least 50 bits with q dividing p-1");
+  if (e.trials < 1 || e.trials > 1000) return unknown("the certificate's number of trials is not between 1 and 1000");
+  Verdict v = decide(reference, candidate, {e.p, e.q}, e.seed, e.trials);
+  if (v.kind != Verdict::Kind::kEqual) return v;
+  const Evidence& now = v.evidence;
+  if (e.degree != now.degree || std::fabs(e.log2_bound - now.log2_bound) > 1e-6 * std::fabs(now.log2_bound) || e.bound_reason != now.bound_reason || e.uninterpreted != now.uninterpreted || e.is_lax != now.is_lax)
+    return unknown("all trials pass, but the certificate claims other evidence than they give");
+  return v;
+}
+
+std::string to_string(const Verdict& v) {
+  switch (v.kind) {
+    case Verdict::Kind::kEqual: {
+      const Evidence& e = v.evidence;
+      std::string out = "equal: " + std::to_string(e.trials) + (e.trials == 1 ? " trial" : " trials") + " modulo p=" + std::to_string(e.p) + " q=" + std::to_string(e.q) + ", seed " + std::to_string(e.seed);
+      char bound[48] = "";
+      if (e.log2_bound < 0) std::snprintf(bound, sizeof bound, ", chance of error at most 2^%.1f", e.log2_bound);
+      out += bound;
+      out += " (" + e.bound_reason + ")";
+      if (!e.uninterpreted.empty()) out += ", uninterpreted: " + join(e.uninterpreted);
+      return out;
+    }
+    case Verdict::Kind::kDifferent: {
+      const Counterexample& c = v.counterexample;
+      if (c.left.empty() && c.right.empty()) return "different: " + c.where;
+      return "different: " + c.where + " is " + c.left + " and " + c.right + ", seed " + std::to_string(c.seed);
+    }
+    case Verdict::Kind::kUnknown: return "unknown: " + v.reason;
+  }
+  return "";
+}
+
+}  // namespace mirage
