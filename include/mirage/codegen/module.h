@@ -40,4 +40,7 @@ struct CudaModule {
 };
 CudaModule emit_module(const Program&, const Plan&, const Target&, const ModuleOptions&);
 
+/// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the driver's one source of flags.
+std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&);
+
 }  // namespace mirage

@@ -1,0 +1,292 @@
+// The host half of NAME.cu: tables of tensors and kernels, the checks of each call, the launcher, and the exported C functions (design: interface.md "C ABI").
+#include "codegen/module_parts.h"
+#include "codegen/names.h"
+
+namespace mirage {
+namespace {
+
+// DLPack's type codes: kDLFloat 2, kDLBfloat 4, kDLBool 6.
+int dlpack_code(DType t) { return t == DType::kBF16 ? 4 : t == DType::kBool ? 6 : 2; }
+
+std::string int64_list(const Dims& d) {
+  std::string out;
+  for (int64_t x : d) out += (out.empty() ? "" : ", ") + std::to_string(x);
+  return "{" + (d.rank() == 0 ? std::string("0") : out) + "}";
+}
+
+std::string tensor_table(const ModuleFacts& f) {
+  std::string out;
+  for (const AbiTensor& t : f.tensors) {
+    const Type& type = t.info->type;
+    out += "    {" + std::to_string(type.dims.rank()) + ", " + std::to_string(dlpack_code(type.dtype)) + ", " + std::to_string(8 * dtype_bytes(type.dtype)) + ", " +
+           std::to_string(t.span_bytes()) + "u, " + int64_list(type.dims) + ", " + int64_list(t.info->strides) + "},   // " + t.c_name + ": " + to_string(type) + "\n";
+  }
+  return out;
+}
+
+std::string argument(const ModuleFacts& f, int buffer, bool written) {
+  const Buffer& b = f.plan.buffers[static_cast<size_t>(buffer)];
+  std::string pointer;
+  switch (b.kind) {
+    case Buffer::Kind::kInput: pointer = "t[" + std::to_string(b.index) + "]"; break;
+    case Buffer::Kind::kOutput: pointer = "t[" + std::to_string(f.num_inputs() + b.index) + "]"; break;
+    case Buffer::Kind::kWorkspace: return std::string(written ? "static_cast<void*>" : "static_cast<const void*>") + "(w + " + std::to_string(b.offset_bytes) + ")";
+  }
+  return written ? "const_cast<void*>(" + pointer + ")" : pointer;
+}
+
+std::string launches(const ModuleFacts& f) {
+  std::string out;
+  for (const KernelText& k : f.kernels) {
+    out += "  if ((error = start(" + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
+           std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
+    for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
+    out += ")) != cudaSuccess) return error;\n";
+  }
+  return out;
+}
+
+// More than 48 KB of dynamic shared memory must be asked for, per kernel and device.
+constexpr int64_t kPlainSharedBytes = 48 * 1024;
+
+std::string attributes(const ModuleFacts& f) {
+  std::string out;
+  for (const KernelText& k : f.kernels) {
+    if (k.smem_bytes <= kPlainSharedBytes) continue;
+    out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name + "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) +
+           ")) != cudaSuccess) return error;\n";
+  }
+  return out.empty() ? "  (void)error;   // no kernel needs more than 48 KB of shared memory\n" : out;
+}
+
+int64_t max_smem(const ModuleFacts& f) {
+  int64_t most = 0;
+  for (const KernelText& k : f.kernels) most = std::max(most, k.smem_bytes);
+  return most;
+}
+
+// Architecture-specific code runs on that compute capability only, other machine code on later minor versions too, and where the library holds PTX on every later device.
+std::string capability_rule(const Target& t) {
+  const std::string major = std::to_string(t.sm / 10), minor = std::to_string(t.sm % 10);
+  if (t.name.ends_with('a')) return "major == " + major + " && minor == " + minor;
+  const bool has_ptx = t.gencode.find("code=[") != std::string::npos && t.gencode.find("compute_", t.gencode.find("code=[")) != std::string::npos;
+  return has_ptx ? "10 * major + minor >= " + std::to_string(t.sm) : "major == " + major + " && minor >= " + minor;
+}
+
+std::string parameters(const ModuleFacts& f) {
+  std::string out;
+  for (const AbiTensor& t : f.tensors) out += std::string(t.is_output ? "void* " : "const void* ") + t.c_name + ", ";
+  return out;
+}
+
+std::string pointer_list(const ModuleFacts& f) {
+  std::string out;
+  for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + t.c_name;
+  return out;
+}
+
+constexpr const char* kHost = R"~(#ifndef __CUDACC_RTC__
+// ======== launcher and C ABI: @NAME@.h says what each function requires ========
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+
+extern "C" {
+typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved; } @NAME@_dims;
+}
+
+namespace mirage_@NAME@ {
+
+enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned = -3, kWorkspaceTooSmall = -4, kWrongDevice = -5, kBadTensor = -6, kAliasing = -7 };
+
+struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
+constexpr int kNumInputs = @INPUTS@;
+constexpr int kNumTensors = @TENSORS@;
+constexpr uint64_t kWorkspaceBytes = @WORKSPACE@u;
+constexpr int kMaxSharedBytes = @SMEM@;
+constexpr TensorFacts kTensors[kNumTensors] = {
+@TABLE@};
+
+// The parts of dlpack.h (version 0.8) that are read here, with its layout.
+struct DlDevice { int32_t type; int32_t id; };
+struct DlDtype { uint8_t code; uint8_t bits; uint16_t lanes; };
+struct DlTensor { void* data; DlDevice device; int32_t ndim; DlDtype dtype; int64_t* shape; int64_t* strides; uint64_t byte_offset; };
+
+inline bool misaligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes != 0; }
+
+inline bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
+  const uintptr_t x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
+  return x <= y ? y - x < a_bytes : x - y < b_bytes;
+}
+
+inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && dims->reserved == 0) ? kSuccess : kBadDims; }
+
+inline int check_workspace(const void* workspace, size_t bytes) {
+  if (kWorkspaceBytes == 0) return kSuccess;
+  if (workspace == nullptr) return kNullPointer;
+  if (misaligned(workspace, 256)) return kMisaligned;
+  return bytes < kWorkspaceBytes ? kWorkspaceTooSmall : kSuccess;
+}
+
+inline int check_pointers(const void* const* t, const void* workspace, size_t workspace_bytes) {
+  for (int i = 0; i < kNumTensors; i++)
+    if (t[i] == nullptr) return kNullPointer;
+  for (int i = 0; i < kNumTensors; i++)
+    if (misaligned(t[i], 16)) return kMisaligned;
+  if (const int bad = check_workspace(workspace, workspace_bytes)) return bad;
+  for (int i = kNumInputs; i < kNumTensors; i++)
+    for (int k = 0; k < i; k++)
+      if (overlap(t[i], kTensors[i].span_bytes, t[k], kTensors[k].span_bytes)) return kAliasing;
+  for (int i = 0; kWorkspaceBytes != 0 && i < kNumTensors; i++)
+    if (overlap(t[i], kTensors[i].span_bytes, workspace, kWorkspaceBytes)) return kAliasing;
+  return kSuccess;
+}
+
+// Whether the machine code in this library (@TARGET@) runs on the device.
+inline int check_device(int device) {
+  int major = 0, minor = 0, shared = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess) return error;
+  return @CAPABILITY_RULE@ && shared >= kMaxSharedBytes ? kSuccess : kWrongDevice;
+}
+
+inline int set_attributes() {
+  cudaError_t error = cudaSuccess;
+@ATTRIBUTES@  return kSuccess;
+}
+
+// Checks the current device and sets its attributes, once each. Two threads may both do it, which is harmless.
+inline int prepare_device() {
+  static std::atomic<uint64_t> prepared{0};
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+  if (prepared.load(std::memory_order_acquire) & bit) return kSuccess;
+  if (const int bad = check_device(device)) return bad;
+  if (const int bad = set_attributes()) return bad;
+  prepared.fetch_or(bit, std::memory_order_release);
+  return kSuccess;
+}
+
+template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  if (const int bad = check_dims(dims)) return bad;
+  if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
+  if (const int bad = prepare_device()) return bad;
+  char* const w = static_cast<char*>(workspace);
+  (void)w;
+  cudaError_t error = cudaSuccess;
+@LAUNCHES@  return error;
+}
+
+// Dimensions of extent 1 may have any stride; no strides at all means row-major.
+inline int check_dlpack(const DlTensor& x, const TensorFacts& want) {
+  if (x.dtype.code != want.dl_code || x.dtype.bits != want.dl_bits || x.dtype.lanes != 1 || x.ndim != want.rank) return kBadTensor;
+  if (want.rank > 0 && x.shape == nullptr) return kBadTensor;
+  int64_t row_major = 1;
+  for (int d = want.rank - 1; d >= 0; d--) {
+    if (x.shape[d] != want.shape[d]) return kBadTensor;
+    if (want.shape[d] != 1 && (x.strides != nullptr ? x.strides[d] : row_major) != want.strides[d]) return kBadTensor;
+    row_major *= want.shape[d];
+  }
+  return kSuccess;
+}
+
+inline int launch_dlpack(const DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  constexpr int32_t kDlCuda = 2, kDlCudaManaged = 13;
+  if (tensors == nullptr) return kNullPointer;
+  if (count != kNumTensors) return kBadTensor;
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  const void* t[kNumTensors];
+  for (int i = 0; i < kNumTensors; i++) {
+    if (tensors[i] == nullptr || tensors[i]->data == nullptr) return kNullPointer;
+    const DlTensor& x = *tensors[i];
+    if ((x.device.type != kDlCuda || x.device.id != device) && x.device.type != kDlCudaManaged) return kWrongDevice;
+    if (const int bad = check_dlpack(x, kTensors[i])) return bad;
+    t[i] = static_cast<const char*>(x.data) + x.byte_offset;
+  }
+  return launch(nullptr, t, workspace, workspace_bytes, stream);
+}
+
+inline const char* status_string(int status) {
+  switch (status) {
+    case kSuccess: return "success";
+    case kBadDims: return "bad dims";
+    case kNullPointer: return "null pointer";
+    case kMisaligned: return "misaligned pointer (tensors: 16 bytes, workspace: 256 bytes)";
+    case kWorkspaceTooSmall: return "workspace too small";
+    case kWrongDevice: return "wrong device (this library is for @TARGET@)";
+    case kBadTensor: return "shape, stride or dtype of a tensor";
+    case kAliasing: return "an output or the workspace overlaps another tensor";
+    default: return status > 0 ? cudaGetErrorString(static_cast<cudaError_t>(status)) : "unknown status";
+  }
+}
+
+}  // namespace mirage_@NAME@
+
+#if defined(_WIN32)
+#define MIRAGE_API extern "C" __declspec(dllexport)
+#else
+#define MIRAGE_API extern "C" __attribute__((visibility("default")))
+#endif
+
+MIRAGE_API int @NAME@_workspace_size(const @NAME@_dims* dims, size_t* bytes) {
+  if (const int bad = mirage_@NAME@::check_dims(dims)) return bad;
+  if (bytes == nullptr) return mirage_@NAME@::kNullPointer;
+  *bytes = mirage_@NAME@::kWorkspaceBytes;
+  return mirage_@NAME@::kSuccess;
+}
+
+// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
+MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) { return mirage_@NAME@::check_workspace(workspace, workspace_bytes); }
+
+MIRAGE_API int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  const void* const tensors[] = {@POINTERS@};
+  return mirage_@NAME@::launch(dims, tensors, workspace, workspace_bytes, stream);
+}
+
+MIRAGE_API int @NAME@_supported(int device, const @NAME@_dims* dims) {
+  if (const int bad = mirage_@NAME@::check_dims(dims)) return bad;
+  return mirage_@NAME@::check_device(device);
+}
+
+MIRAGE_API int @NAME@_launch_dlpack(const mirage_@NAME@::DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  return mirage_@NAME@::launch_dlpack(tensors, count, workspace, workspace_bytes, stream);
+}
+
+MIRAGE_API const char* @NAME@_status_string(int status) { return mirage_@NAME@::status_string(status); }
+
+MIRAGE_API const char* @NAME@_info_json(void) {
+  return @INFO@;
+}
+
+MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
+
+#undef MIRAGE_API
+#endif  // __CUDACC_RTC__
+)~";
+
+}  // namespace
+
+std::string emit_host(const ModuleFacts& f) {
+  return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
+                        {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
+                        {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
+                        {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
+}
+
+}  // namespace mirage
