@@ -65,6 +65,8 @@ std::optional<Program> build_program(const Ast&, Report&);
 /// The program's checks that do not depend on the form of the spec: strides, unused inputs, names that will be mangled.
 void check_strides(const AstTensor&, const Dims&, Report&);
 void warn_unused_inputs(const Graph&, const std::vector<std::pair<std::string, Span>>& inputs, Report&);
+/// The limit on nodes holds for primitives too, so that the normal form can be read back.
+void check_size(const Graph&, size_t num_outputs, Report&);
 void warn_mangled(const std::string& what, const std::string& name, Span, Report&);
 
 }  // namespace mirage::spec
