@@ -158,6 +158,9 @@ ValueId build_gelu(NodeContext& node) { return node.emit.map(node.attr("approxim
 ValueId build_clamp(NodeContext& node) {
   Emitter& e = node.emit;
   const AttrValue *low = node.attr("min"), *high = node.attr("max");
+  if (node.operands.size() == 2) node.fail_operand(1, DiagCode::kArity, "one limit as an input; use maximum or minimum, or give both");
+  if (node.operands.size() == 3 && (low || high)) node.fail_attr(low ? "min" : "max", "the limits are given twice, as inputs and as attributes");
+  if (node.operands.size() == 3) return e.map(MapFn::kClamp, node.operands);
   if (!low && !high) node.fail(DiagCode::kAttribute, node.where, "clamp needs the attribute 'min', 'max' or both");
   if (low && high && low->number > high->number) node.fail_attr("max", fmt::format("max {} is less than min {}", high->number, low->number));
   if (!high) return e.map(MapFn::kMax, {node.x(), e.constant(low->number)});
