@@ -2,6 +2,7 @@
 // Knows nothing of verification: candidates leave through the sink, whose answer is counted.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,10 +27,12 @@ const char* gate_help(Gate);
 struct SearchOptions {
   int max_kernel_ops = 5;          ///< operators of the kernel graph, inputs not counted
   int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
+  int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
   int64_t max_states = 20'000'000; ///< deterministic budget
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
   int threads = 1;
+  const std::atomic<bool>* stop = nullptr;   ///< set from outside (an interrupt): end soon with stop_reason "interrupted"
   bool expression_gate = true;     ///< prune by abstract expressions
   bool merge = true;               ///< states whose unconsumed values have equal fingerprints are merged
   bool dominance = true;           ///< of equal complete graphs only those that no other beats are kept

@@ -1,0 +1,79 @@
+// The block level of the enumeration: grows block graphs operator by operator, in increasing rank, under one split (OSDI'25 algorithm 1, docs/search.md section 2).
+#pragma once
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+#include "search/rank.h"
+#include "search/universe.h"
+
+namespace mirage::search {
+
+/// A complete block graph at the even witness, and what it costs there.
+struct BlockCandidate {
+  Graph body;
+  int64_t work = 0;      ///< element operations of a block, over its iterations
+  int64_t memory = 0;    ///< elements of loaded tiles and accumulators
+  int ideas = 0;
+  bool beats(const BlockCandidate& o) const { return work <= o.work && memory <= o.memory; }
+};
+
+class BlockSearch {
+ public:
+  /// output_dtypes: per target, what the stores round to.
+  BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
+              SearchReport& report);
+  /// All complete graphs with at most `ideas` ideas, `done` asked before each state. With dominance, only those that no other of them beats.
+  std::vector<BlockCandidate> run(const Universe& universe, int ideas, const std::function<bool()>& done);
+
+ private:
+  struct Step { Rank rank; int derivation; };
+  /// A prefix: values in the order of their operators. The loads and the constants come first.
+  struct State {
+    std::vector<int> ids;                ///< by position
+    std::vector<int> derivation;         ///< by position, -1: load or constant
+    std::vector<int> uses;               ///< by position
+    int ideas = 0, counted = 0;          ///< counted: forms that the bound counts, without regions
+    int64_t work = 0, memory = 0;
+    Rank last;
+  };
+  void grow(State& s);
+  std::vector<Step> steps(const State& s);
+  std::optional<Gate> first_closed(const State& s, const Step& step);
+  void apply(State& s, const Step& step);
+  void rollback(State& s, const Rank& last);
+  bool is_complete(const State& s) const;
+  bool can_finish(const State& s) const;
+  bool is_merged(const State& s);
+  bool is_beaten(int64_t work, int64_t memory) const;
+  void accept(const State& s);
+  int regions(const State& s) const;
+  Graph build(const State& s) const;
+  std::string describe(const Step& step) const;
+  Rank rank_of(const Derivation& d) const;
+  void close(Gate gate, const Step& step);
+  bool is_counted(int op) const;
+
+  const Reference& ref_;
+  const Problem& problem_;
+  const Split& split_;
+  BlockValues& values_;
+  const SearchOptions& options_;
+  std::vector<DType> dtypes_;
+  int max_block_ops_;
+  SearchReport& report_;
+  std::vector<Derivation> derivations_;
+  std::vector<std::vector<int>> uses_of_;      ///< by value id: derivations
+  std::vector<int> position_;                  ///< by value id; -1: not in the state
+  std::vector<int> targets_;
+  int ideas_ = 0;
+  std::function<bool()> done_;
+  std::map<std::vector<int>, std::pair<Rank, int64_t>> visited_;
+  std::vector<BlockCandidate> found_;
+};
+
+/// What the bound counts of a graph: inputs, contractions, reductions, accumulators, outputs, and connected elementwise regions.
+int count_block_ops(const Graph& body);
+
+}  // namespace mirage::search

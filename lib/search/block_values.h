@@ -1,0 +1,91 @@
+// The values that block graphs under one split can have: each once, with its field value over all blocks and iterations, its abstract expression, and whether it is a value that the program has
+// too. Applying an operator to values costs one evaluation at the witness, the first time.
+#pragma once
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+#include "search/reference.h"
+#include "search/splits.h"
+
+namespace mirage::search {
+
+/// Which class of dimensions a tile's dimension has, and what splits it.
+struct DimTag {
+  int8_t cls = -1;      ///< -1: extent 1
+  uint8_t split = 0;    ///< bit a < 3: grid axis a; kLoopBit; kFoldedBit
+  friend bool operator==(const DimTag&, const DimTag&) = default;
+};
+inline constexpr uint8_t kGridBits = 7, kLoopBit = 8, kFoldedBit = 16;   // folded: an accumulator added the loop's tiles up; it must be reduced
+
+struct BlockValue {
+  std::vector<DimTag> tags;          ///< one per tile dimension
+  Phase phase = Phase::kInvariant;
+  bool is_bool = false, is_constant = false, is_folded = false;
+  FieldTensor data;                  ///< [axes..., loop, ones up to the common rank, tile]: extent 1 where it does not depend on the axis
+  ExprId expr = -1;
+  int exponentials = 0;
+  std::vector<ValueId> same_as;      ///< values of the reference that it is a tile of, or sums up to over the loop
+  bool is_known() const { return !same_as.empty(); }
+  bool is_partial = false;           ///< same_as holds after the loop only
+};
+
+/// An operator with its attributes, as block graphs under a problem may use it.
+struct BlockOp {
+  Op op;
+  int arity = 1;
+  bool commutative = false;
+};
+
+/// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting needs the pair). Reductions along every dimension.
+std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop);
+
+class BlockValues {
+ public:
+  BlockValues(Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, SearchReport& report);
+  /// False if the witness of this split would need more than 8 dimensions.
+  bool fits() const { return fits_; }
+  const std::vector<BlockOp>& operators() const { return ops_; }
+  const BlockValue& value(int id) const { return values_[static_cast<size_t>(id)]; }
+  int size() const { return static_cast<int>(values_.size()); }
+  const std::vector<int>& loads() const { return loads_; }           ///< one per load of the split
+  const std::vector<int>& constants() const { return constants_; }
+  const Op& constant_op(int id) const { return constant_ops_.at(id); }
+  /// The value of an operator, or -1 and the gate that closed it (counted in the report).
+  int apply(int op, const std::vector<int>& operands);
+  /// The target that the value is, stored as the split says, or -1.
+  int target_of(int id) const;
+  /// Element operations of a step at the witness, over the iterations that it runs in.
+  int64_t work(int op, const std::vector<int>& operands, int result) const;
+  int64_t tile_elements(int id) const;
+  std::string describe(int op, const std::vector<int>& operands) const;
+
+ private:
+  int close(Gate gate, int op, const std::vector<int>& operands);
+  std::optional<Gate> infer_tags(const BlockOp& op, const std::vector<int>& operands, BlockValue& out) const;
+  std::optional<Gate> map_tags(const Map& m, const std::vector<int>& operands, BlockValue& out) const;
+  std::optional<Gate> matmul_tags(const std::vector<int>& operands, BlockValue& out) const;
+  std::optional<Gate> unary_tags(const Op& op, const BlockValue& x, BlockValue& out) const;
+  ExprId expression(const BlockOp& op, const std::vector<int>& operands);
+  FieldTensor evaluate(const BlockOp& op, const std::vector<int>& operands);
+  int intern(BlockValue v);
+  void recognise(BlockValue& v);
+  std::vector<ValueId> matches(const BlockValue& v, ReduceFn over_loop);
+  void add_load(const Load& load);
+  Reference& ref_;
+  const Problem& problem_;
+  const Split& split_;
+  ExprPool& pool_;
+  const std::vector<ExprId>& expressions_;
+  bool expression_gate_, fits_ = true, has_max_ = false;
+  SearchReport& report_;
+  std::vector<BlockOp> ops_;
+  std::vector<BlockValue> values_;
+  std::vector<int> loads_, constants_;
+  std::map<int, Op> constant_ops_;
+  std::unordered_map<uint64_t, int> by_content_;            ///< looked up only
+  std::unordered_map<uint64_t, std::vector<ValueId>> reference_by_content_;
+  int stack_ = 0, rank_ = 0, max_exponentials_ = 0;
+};
+
+}  // namespace mirage::search

@@ -1,0 +1,226 @@
+// Growth of kernel graphs; see enumerator.h.
+#include "search/enumerator.h"
+#include <algorithm>
+
+namespace mirage {
+namespace search {
+namespace {
+
+constexpr int64_t kMaxValues = 20'000;          // of one split; more is not closed further, and said so
+constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
+constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
+
+bool is_free(const Graph& g, ValueId v) {   // an input, or views of one: an address calculation
+  while (is_view(g.def(v).op)) v = g.def(v).operands[0];
+  return g.def_form<Input>(v) != nullptr;
+}
+
+}  // namespace
+
+Enumerator::Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink)
+    : program_(program), target_(target), options_(options), sink_(sink), start_(std::chrono::steady_clock::now()) {
+  ref_ = make_reference(program, options.seed);
+  for (NodeId n : program.graph.outputs()) outputs_.push_back(program.graph.node(n).operands[0]);
+}
+
+void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
+  GateCount& c = report_.gates[static_cast<size_t>(gate)];
+  if (c.closed == 0 && times > 0) c.first_example = example;
+  c.closed += times;
+}
+
+bool Enumerator::stopped() {
+  if (!report_.stop_reason.empty()) return true;
+  if (report_.states >= options_.max_states) report_.stop_reason = "states";
+  else if (options_.max_seconds > 0 && report_.states % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
+  if (!report_.stop_reason.empty()) report_.complete = false;
+  return !report_.stop_reason.empty();
+}
+
+SearchReport Enumerator::run() && {
+  if (!ref_.refusal.empty()) {
+    report_.stop_reason = "not searched: " + ref_.refusal;
+    report_.complete = false;
+    return std::move(report_);
+  }
+  const Graph& g = ref_.even.graph;
+  for (int kernels = 1; kernels <= std::min(options_.max_kernel_ops, kMaxCutKernels); kernels++) {   // iterative deepening: fewer kernels first
+    State s;
+    s.at.assign(static_cast<size_t>(g.num_values()), -1);
+    for (NodeId n = 0; n < g.num_nodes(); n++) {
+      const ValueId v = g.node(n).first_value;
+      if (v < 0 || !is_free(g, v)) continue;
+      if (const auto* in = g.form<Input>(n)) s.at[static_cast<size_t>(v)] = s.builder.add_input(in->param, g.type(v));
+      else s.at[static_cast<size_t>(v)] = s.builder.add(g.node(n).op, {s.at[static_cast<size_t>(g.node(n).operands[0])]});
+    }
+    grow(s, kernels);
+    if (stopped() || (options_.dominance && report_.verified > 0)) break;
+  }
+  if (report_.stop_reason.empty()) report_.stop_reason = "exhausted";
+  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return std::move(report_);
+}
+
+bool Enumerator::is_complete(const State& s) const {
+  return std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId v) { return s.at[static_cast<size_t>(v)] >= 0; });
+}
+
+std::vector<ValueId> Enumerator::available(const State& s) const {
+  std::vector<ValueId> out;
+  for (ValueId v = 0; v < static_cast<ValueId>(s.at.size()); v++) if (s.at[static_cast<size_t>(v)] >= 0) out.push_back(v);
+  return out;
+}
+
+/// What the next operator may compute: the last one all that is missing, others one value of the program that several operators can share the way to.
+std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int kernels_left) const {
+  std::vector<ValueId> missing;
+  for (ValueId v : outputs_) if (s.at[static_cast<size_t>(v)] < 0 && !std::count(missing.begin(), missing.end(), v)) missing.push_back(v);
+  if (kernels_left == 1) return {missing};
+  std::vector<std::vector<ValueId>> out;
+  for (NodeId n : make_problem(ref_.graph(), available(s), missing).inside) {
+    const ValueId v = ref_.graph().node(n).first_value;
+    if (ref_.graph().form<Const>(n) || missing == std::vector<ValueId>{v}) continue;
+    out.push_back({v});
+  }
+  return out;
+}
+
+void Enumerator::grow(State& s, int kernels_left) {
+  if (stopped()) return;
+  if (is_complete(s)) return deliver(s);
+  if (kernels_left == 0) return;
+  for (const auto& targets : target_choices(s, kernels_left)) {
+    const Problem problem = make_problem(ref_.graph(), available(s), targets);
+    if (problem.inside.empty()) continue;
+    Solved& solved = solve(problem);
+    for (size_t i = 0; i < solved.candidates.size(); i++)
+      for (const BlockCandidate& c : solved.candidates[i]) {
+        const Builder::Mark mark = s.builder.mark();
+        std::vector<ValueId> operands;
+        for (const Load& l : solved.splits.all[i].loads)
+          if (const ValueId v = s.at[static_cast<size_t>(l.leaf)]; !std::count(operands.begin(), operands.end(), v)) operands.push_back(v);
+        const auto first = s.builder.try_add(Call{std::make_shared<const Graph>(c.body)}, operands);
+        if (!first) { count(Gate::kType, s.builder.last_error()); continue; }
+        for (size_t t = 0; t < targets.size(); t++) s.at[static_cast<size_t>(targets[t])] = *first + static_cast<ValueId>(t);
+        s.kernels++;
+        grow(s, kernels_left - 1);
+        s.kernels--;
+        for (ValueId t : targets) s.at[static_cast<size_t>(t)] = -1;
+        s.builder.rollback(mark);
+      }
+  }
+}
+
+/// Output nodes for the results, the ragged witness, the sink.
+void Enumerator::deliver(State& s) {
+  const Builder::Mark mark = s.builder.mark();
+  const Graph& g = program_.graph;
+  for (NodeId n : g.outputs()) {
+    const Output& o = *g.form<Output>(n);
+    s.builder.add_output(o.result, s.at[static_cast<size_t>(g.node(n).operands[0])], o.dtype);
+  }
+  Structure st{remove_dead(s.builder.graph()), next_rank_++, s.kernels};
+  s.builder.rollback(mark);
+  if (auto broken = check_laws(st.graph)) return count(Gate::kLaw, *broken);
+  if (!holds_at_ragged_witness(st)) return count(Gate::kFingerprint, "structure " + std::to_string(st.rank) + " at the ragged witness");
+  report_.candidates++;
+  const SinkVerdict verdict = sink_ ? sink_(st) : SinkVerdict::kUnknown;
+  (verdict == SinkVerdict::kVerified ? report_.verified : verdict == SinkVerdict::kRejected ? report_.rejected : report_.unknown)++;
+}
+
+bool Enumerator::holds_at_ragged_witness(const Structure& s) {
+  std::vector<CallNumbers> numbers = split_extents(s, ref_.ragged.params);
+  for (CallNumbers& n : numbers) {
+    for (int64_t& t : n.grid_tile) t = (t + 1) / 2;
+    n.loop_tile = (n.loop_tile + 1) / 2;
+  }
+  const auto graph = instantiate(s, ref_.ragged.params, numbers);
+  if (!graph) return false;
+  const auto results = evaluate(*graph, std::span<const FieldTensor>(ref_.params_ragged), ref_.algebra);
+  const bool zero = ref_.algebra.zero_division();
+  ref_.algebra.clear_zero_division();
+  for (size_t i = 0; i < results.size(); i++)
+    if (zero || !(results[i].dims == ref_.results_ragged[i].dims) || results[i].data != ref_.results_ragged[i].data) return false;
+  return true;
+}
+
+/// A lower bound on what a block holds at any size: what no axis splits, of all loads at once.
+bool Enumerator::fits_memory(const Problem& problem, const Split& split) {
+  int64_t bytes = 0;
+  for (const Load& l : split.loads) {
+    Dims tile = ref_.graph().dims(l.leaf);
+    for (int8_t d : l.part.grid) if (d >= 0) tile[d] = 1;
+    if (l.part.loop >= 0) tile[l.part.loop] = 1;
+    bytes += tile.elements() * dtype_bytes(ref_.graph().type(l.leaf).dtype);
+  }
+  if (bytes <= target_.smem_per_block + kRegisterBytes) return true;
+  count(Gate::kMemory, "tiles of at least " + std::to_string(bytes) + " bytes" + (split.loop_class < 0 ? " without a loop" : ""));
+  return false;
+}
+
+/// What the program's own operators make of the obvious fusion: the bound is raised to it.
+int Enumerator::block_ops_needed(const Problem& problem) const {
+  const Graph& g = ref_.graph();
+  int uses = 0, contractions = 0, regions = 0;
+  std::vector<bool> inside(static_cast<size_t>(g.num_nodes())), leaf(static_cast<size_t>(g.num_values())), loaded(leaf);
+  for (ValueId v : problem.leaves) leaf[static_cast<size_t>(v)] = true;
+  for (NodeId n : problem.inside) inside[static_cast<size_t>(n)] = true;
+  for (NodeId n : problem.inside) {
+    bool starts_region = g.form<Map>(n) != nullptr;
+    for (ValueId v : g.node(n).operands) {
+      if (leaf[static_cast<size_t>(v)] && !loaded[static_cast<size_t>(v)]) { loaded[static_cast<size_t>(v)] = true; uses++; }
+      if (g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)]) starts_region = false;
+    }
+    regions += starts_region;
+    contractions += g.form<MatMul>(n) || g.form<Reduce>(n);
+  }
+  return uses + 2 * contractions + regions + static_cast<int>(problem.targets.size());
+}
+
+Enumerator::Solved& Enumerator::solve(const Problem& problem) {
+  auto [it, fresh] = solved_.try_emplace({problem.leaves, problem.targets});
+  Solved& out = it->second;
+  if (!fresh) return out;
+  out.splits = enumerate_splits(ref_.graph(), ref_.classes, problem);
+  count(Gate::kIndex, out.splits.index_example, out.splits.index_closed);
+  const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem));
+  report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
+  out.candidates.resize(out.splits.all.size());
+  for (size_t i = 0; i < out.splits.all.size(); i++)
+    if (!stopped() && fits_memory(problem, out.splits.all[i])) out.candidates[i] = solve_split(problem, out.splits.all[i], max_block_ops);
+  return out;
+}
+
+std::vector<BlockCandidate> Enumerator::solve_split(const Problem& problem, const Split& split, int max_block_ops) {
+  const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
+  BlockValues values(ref_, problem, split, pool_, expressions, options_.expression_gate, report_);
+  if (!values.fits()) { count(Gate::kType, "more than 8 dimensions with blocks and iterations"); return {}; }
+  std::vector<DType> dtypes;
+  for (ValueId t : problem.targets) {
+    const bool is_bool = ref_.graph().type(t).dtype == DType::kBool;
+    dtypes.push_back(is_bool ? DType::kBool : DType::kReal);
+    for (NodeId n : program_.graph.outputs())
+      if (program_.graph.node(n).operands[0] == t && outputs_.size() == problem.targets.size()) dtypes.back() = program_.graph.form<Output>(n)->dtype;
+  }
+  Universe universe(values, problem.targets.size(), kMaxValues);
+  BlockSearch search(ref_, problem, split, values, options_, dtypes, max_block_ops, report_);
+  std::vector<BlockCandidate> found;
+  for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++) {
+    const bool reached = universe.close_to(ideas);
+    if (universe.is_capped()) report_.complete = false;
+    if (!reached) continue;
+    auto more = search.run(universe, ideas, [&] { return stopped(); });
+    for (BlockCandidate& c : more) if (!std::any_of(found.begin(), found.end(), [&](const BlockCandidate& o) { return o.body == c.body; })) found.push_back(std::move(c));
+    if (options_.dominance && !found.empty()) break;   // more ideas only where fewer did not lead anywhere
+  }
+  std::stable_sort(found.begin(), found.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
+  return found;
+}
+
+}  // namespace search
+
+SearchReport enumerate(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink) {
+  return search::Enumerator(program, target, options, sink).run();
+}
+
+}  // namespace mirage

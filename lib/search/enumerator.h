@@ -1,0 +1,53 @@
+// The kernel level of the enumeration: graph-defined operators over available values until all results are there, fewest kernels first (OSDI'25 algorithm 1).
+#pragma once
+#include <chrono>
+#include <map>
+#include <vector>
+#include "mirage/search/search.h"
+#include "search/block_search.h"
+
+namespace mirage::search {
+
+class Enumerator {
+ public:
+  Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink);
+  SearchReport run() &&;
+
+ private:
+  /// A kernel graph in the making, at the even witness.
+  struct State {
+    Builder builder{Level::kKernel};
+    std::vector<ValueId> at;           ///< by value of the reference: the value here, -1: not there yet
+    int kernels = 0;
+  };
+  struct Step { std::vector<ValueId> leaves, targets; const Split* split; const BlockCandidate* candidate; };
+  /// Complete block graphs for one problem, by split.
+  struct Solved { Splits splits; std::vector<std::vector<BlockCandidate>> candidates; };
+
+  void grow(State& s, int kernels_left);
+  std::vector<std::vector<ValueId>> target_choices(const State& s, int kernels_left) const;
+  bool is_complete(const State& s) const;
+  void deliver(State& s);
+  Solved& solve(const Problem& problem);
+  std::vector<BlockCandidate> solve_split(const Problem& problem, const Split& split, int max_block_ops);
+  bool holds_at_ragged_witness(const Structure& s);
+  bool fits_memory(const Problem& problem, const Split& split);
+  std::vector<ValueId> available(const State& s) const;
+  bool stopped();
+  void count(Gate gate, const std::string& example, int64_t times = 1);
+  int block_ops_needed(const Problem& problem) const;
+
+  const Program& program_;
+  const Target& target_;
+  const SearchOptions& options_;
+  const CandidateSink& sink_;
+  SearchReport report_;
+  Reference ref_;
+  ExprPool pool_;
+  std::vector<ValueId> outputs_;
+  std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, Solved> solved_;
+  int64_t next_rank_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace mirage::search

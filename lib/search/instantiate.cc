@@ -1,0 +1,131 @@
+// Puts numbers into a structure: real extents, tiles, grids and loops. Called by the search itself for the ragged witness and by whoever chooses numbers for a verified structure.
+#include <algorithm>
+#include "search/witness.h"
+
+namespace mirage {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Tiles of one call's inputs and the launch that they need.
+struct Sizes { Launch launch; std::vector<Dims> tiles; };
+
+/// The extents that axes and loop split, 0 where nothing is split; nullopt if one axis would split two extents.
+std::optional<CallNumbers> extents_of(const Graph& body, const std::vector<Type>& operands) {
+  CallNumbers out;
+  auto merge = [](int64_t& to, int64_t e) { const bool same = to == 0 || to == e; to = e; return same; };
+  for (NodeId n : body.inputs()) {
+    const Input& in = *body.form<Input>(n);
+    if (static_cast<size_t>(in.param) >= operands.size()) return std::nullopt;
+    const Dims& whole = operands[static_cast<size_t>(in.param)].dims;
+    for (size_t a = 0; a < 3; a++)
+      if (in.part.grid[a] >= 0 && (in.part.grid[a] >= whole.rank() || !merge(out.grid_tile[a], whole[in.part.grid[a]]))) return std::nullopt;
+    if (in.part.loop >= 0 && (in.part.loop >= whole.rank() || !merge(out.loop_tile, whole[in.part.loop]))) return std::nullopt;
+  }
+  return out;
+}
+
+std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operands, CallNumbers numbers) {
+  const auto extents = extents_of(body, operands);
+  if (!extents) return std::nullopt;
+  Sizes s;
+  auto settle = [](int64_t& tile, int64_t extent) { tile = tile <= 0 ? extent : std::min(tile, extent); };
+  for (size_t a = 0; a < 3; a++)
+    if (const int64_t e = extents->grid_tile[a]; e > 0) { settle(numbers.grid_tile[a], e); s.launch.grid[a] = ceil_div(e, numbers.grid_tile[a]); }
+  bool loop_in_chunk = false;   // a dimension that axis a splits too: the loop walks through the block's chunk of it
+  for (NodeId n : body.inputs()) {
+    const Partition& p = body.form<Input>(n)->part;
+    if (p.loop < 0) continue;
+    int64_t walked = extents->loop_tile;
+    for (size_t a = 0; a < 3; a++) if (p.grid[a] == p.loop) { walked = numbers.grid_tile[a]; loop_in_chunk = true; }
+    settle(numbers.loop_tile, walked);
+    if (loop_in_chunk && walked % numbers.loop_tile != 0) return std::nullopt;   // a chunk is a whole number of tiles
+    const int64_t loop = ceil_div(walked, numbers.loop_tile);
+    if (s.launch.loop != 1 && s.launch.loop != loop) return std::nullopt;
+    s.launch.loop = loop;
+  }
+  for (NodeId n : body.inputs()) {
+    const Input& in = *body.form<Input>(n);
+    Dims tile = operands[static_cast<size_t>(in.param)].dims;
+    for (size_t a = 0; a < 3; a++) if (in.part.grid[a] >= 0) tile[in.part.grid[a]] = numbers.grid_tile[a];
+    if (in.part.loop >= 0) tile[in.part.loop] = numbers.loop_tile;
+    s.tiles.push_back(tile);
+  }
+  return s;
+}
+
+/// An operator over new extents: constants that stand for extents, reshapes that bring or drop ones.
+std::optional<Op> follow(const Op& op, const Graph& built, const std::vector<ValueId>& operands, const std::vector<Type>& params) {
+  Op out = op;
+  if (auto* c = std::get_if<Const>(&out); c && !c->extent_of.empty()) c->value = search::extent_value(*c, params);
+  if (auto* r = std::get_if<Reshape>(&out)) {
+    auto d = search::unit_reshape(built.dims(operands[0]), r->dims);
+    if (!d) return std::nullopt;
+    r->dims = *d;
+  }
+  return out;
+}
+
+std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>& operands, const std::vector<Type>& params, const CallNumbers& numbers) {
+  const auto sizes = sizes_of(body, operands, numbers);
+  if (!sizes) return std::nullopt;
+  Builder b(Level::kBlock, sizes->launch);
+  size_t next_input = 0;
+  for (NodeId n = 0; n < body.num_nodes(); n++) {   // the same nodes in the same order: value ids stay
+    const Node& node = body.node(n);
+    if (const auto* in = body.form<Input>(n)) {
+      b.add_input(in->param, {operands[static_cast<size_t>(in->param)].dtype, sizes->tiles[next_input++]}, in->part);
+      continue;
+    }
+    auto op = follow(node.op, b.graph(), node.operands, params);
+    if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
+  }
+  if (check_laws(b.graph(), operands)) return std::nullopt;
+  return std::move(b).finish();
+}
+
+/// Walks the kernel level; `on_call` gives a call's body over its operands' types.
+template <class F> std::optional<Graph> walk_kernel(const Graph& g, const std::vector<Type>& params, F&& on_call) {
+  Builder b(Level::kKernel);
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) {
+      if (static_cast<size_t>(in->param) >= params.size()) return std::nullopt;
+      b.add_input(in->param, params[static_cast<size_t>(in->param)]);
+      continue;
+    }
+    if (const auto* c = g.form<Call>(n)) {
+      std::vector<Type> types;
+      for (ValueId v : node.operands) types.push_back(b.graph().type(v));
+      std::optional<Graph> body = on_call(*c->body, types);
+      if (!body || !b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) return std::nullopt;
+      continue;
+    }
+    auto op = follow(node.op, b.graph(), node.operands, params);
+    if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
+  }
+  if (check_laws(b.graph())) return std::nullopt;
+  return std::move(b).finish();
+}
+
+}  // namespace
+
+std::optional<Graph> instantiate(const Structure& s, const std::vector<Type>& params, const std::vector<CallNumbers>& numbers) {
+  size_t next = 0;
+  return walk_kernel(s.graph, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
+    if (next >= numbers.size()) return std::nullopt;
+    return instantiate_body(body, types, params, numbers[next++]);
+  });
+}
+
+std::vector<CallNumbers> split_extents(const Structure& s, const std::vector<Type>& params) {
+  std::vector<CallNumbers> out;
+  walk_kernel(s.graph, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
+    auto e = extents_of(body, types);
+    out.push_back(e.value_or(CallNumbers{}));
+    return instantiate_body(body, types, params, CallNumbers{});   // one block, one iteration: its results' types are those at any numbers
+  });
+  return out;
+}
+
+}  // namespace mirage

@@ -1,0 +1,45 @@
+// What a block graph may load and how: the part of the reference that one graph-defined operator computes, the indices of einsum notation in it, and every way to put them on grid axes and the
+// loop (docs/search.md section 1). Numbers play no part: an index is on an axis or it is not.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+#include "mirage/ir/graph.h"
+#include "search/witness.h"
+
+namespace mirage::search {
+
+/// What one graph-defined operator has to compute: `targets` from `leaves`, values of the reference.
+struct Problem {
+  std::vector<ValueId> leaves, targets;
+  std::vector<NodeId> inside;          ///< nodes that the reference needs for it, ascending, Outputs left out
+};
+/// nullopt-like: `inside` is empty if a target is a leaf or nothing is to be done.
+Problem make_problem(const Graph& reference, std::vector<ValueId> leaves, std::vector<ValueId> targets);
+
+/// A tile load: a leaf under one partition. Two uses of one leaf share a load if they are split alike.
+struct Load {
+  ValueId leaf = -1;
+  Partition part;
+  friend bool operator==(const Load&, const Load&) = default;
+};
+
+/// One choice of what the grid and the loop split.
+struct Split {
+  std::vector<Load> loads;             ///< ordered by leaf, then as they were met
+  int axes = 0;
+  std::array<int, 3> axis_class{-1, -1, -1};   ///< class of dimensions on x, y, z
+  int loop_class = -1;                 ///< -1: no loop
+  std::vector<Partition> stores;       ///< per target
+};
+
+struct Splits {
+  std::vector<Split> all;              ///< in the order in which they are searched
+  int64_t index_closed = 0;            ///< choices that would lose an index
+  std::string index_example;
+};
+/// Sound limits for one kernel: an index that a target has and that no operator sums away may be split by the grid; one that is summed away and that no target has may be split by the loop; one that
+/// is both (a normalised row) must be whole in a block.
+Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem);
+
+}  // namespace mirage::search

@@ -1,0 +1,114 @@
+// Closure under operators; see universe.h.
+#include "search/universe.h"
+#include <algorithm>
+
+namespace mirage::search {
+
+Universe::Universe(BlockValues& values, size_t num_targets, int64_t max_values) : values_(values), max_values_(max_values), targets_(num_targets, -1) {
+  for (int id : values.loads()) note(id, 0);
+  for (int id : values.constants()) note(id, 0);
+}
+
+void Universe::note(int id, int level) {
+  if (static_cast<size_t>(id) >= level_.size()) level_.resize(static_cast<size_t>(id) + 1, -1);
+  int& known = level_[static_cast<size_t>(id)];
+  if (known >= 0) return;   // levels ascend, so the first is the least
+  known = level;
+  if (static_cast<size_t>(level) >= fresh_.size()) fresh_.resize(static_cast<size_t>(level) + 1);
+  fresh_[static_cast<size_t>(level)].push_back(id);
+  if (const int t = values_.target_of(id); t >= 0 && targets_[static_cast<size_t>(t)] < 0) targets_[static_cast<size_t>(t)] = id;
+}
+
+/// Two different new values, neither of which can be made of the other at the same level, are two ideas.
+int Universe::base_level(int a, int b) const {
+  const int la = level_[static_cast<size_t>(a)], lb = level_[static_cast<size_t>(b)];
+  const bool two = a != b && la == lb && !values_.value(a).is_known() && !values_.value(b).is_known();
+  return std::max(la, lb) + two;
+}
+
+void Universe::derive(int op, std::vector<int> operands, int base) {
+  if (values_.size() >= max_values_) { capped_ = true; return; }
+  const int result = values_.apply(op, operands);
+  if (result < 0) return;
+  if (std::count(operands.begin(), operands.end(), result)) return;   // changes nothing
+  note(result, base + !values_.value(result).is_known());
+  derivations_.push_back({op, std::move(operands), result});
+}
+
+void Universe::combine(int a, int b) {
+  const int base = base_level(a, b);
+  for (int op = 0; op < static_cast<int>(values_.operators().size()); op++) {
+    const BlockOp& o = values_.operators()[static_cast<size_t>(op)];
+    if (o.arity != 2) continue;
+    derive(op, {std::min(a, b), std::max(a, b)}, base);
+    if (!o.commutative && a != b) derive(op, {std::max(a, b), std::min(a, b)}, base);
+  }
+}
+
+/// Functions of three operands (clamp, where): one may be new, two are of the program.
+void Universe::triples(int id) {
+  for (int op = 0; op < static_cast<int>(values_.operators().size()); op++) {
+    if (values_.operators()[static_cast<size_t>(op)].arity != 3) continue;
+    std::vector<int> others;
+    for (int p : processed_) if (level_[static_cast<size_t>(p)] == 0) others.push_back(p);
+    const int level = level_[static_cast<size_t>(id)];
+    for (int x : others)
+      for (int y : others) {
+        derive(op, {id, x, y}, level);
+        if (x != id) derive(op, {x, id, y}, level);
+        if (x != id && y != id) derive(op, {x, y, id}, level);
+      }
+  }
+}
+
+void Universe::visit(int id) {
+  processed_.push_back(id);
+  for (int op = 0; op < static_cast<int>(values_.operators().size()); op++)
+    if (values_.operators()[static_cast<size_t>(op)].arity == 1) derive(op, {id}, level_[static_cast<size_t>(id)]);
+  triples(id);
+  for (size_t i = 0; i < processed_.size(); i++) {
+    const int other = processed_[i], base = base_level(id, other);
+    if (base <= ideas_) { combine(id, other); continue; }
+    if (static_cast<size_t>(base) >= late_.size()) late_.resize(static_cast<size_t>(base) + 1);
+    late_[static_cast<size_t>(base)].push_back({id, other});
+  }
+}
+
+bool Universe::close_to(int ideas) {
+  ideas_ = ideas;
+  if (static_cast<size_t>(ideas) < late_.size()) {
+    std::vector<Pair> late;
+    late.swap(late_[static_cast<size_t>(ideas)]);
+    for (const Pair& p : late) combine(p.a, p.b);
+  }
+  for (int level = 0; level <= ideas; level++)
+    for (size_t i = 0; static_cast<size_t>(level) < fresh_.size() && i < fresh_[static_cast<size_t>(level)].size(); i++) {
+      const int id = fresh_[static_cast<size_t>(level)][i];
+      if (std::find(processed_.begin(), processed_.end(), id) == processed_.end()) visit(id);
+    }
+  return std::all_of(targets_.begin(), targets_.end(), [&](int t) { return t >= 0 && level_[static_cast<size_t>(t)] <= ideas; });
+}
+
+std::vector<Derivation> Universe::useful() const {
+  std::vector<bool> needed(level_.size());
+  for (int t : targets_) needed[static_cast<size_t>(t)] = true;
+  auto within = [&](const Derivation& d) {
+    if (level_[static_cast<size_t>(d.result)] > ideas_) return false;
+    int base = 0;
+    for (int id : d.operands) base = std::max(base, level_[static_cast<size_t>(id)]);
+    if (d.operands.size() == 2) base = std::max(base, base_level(d.operands[0], d.operands[1]));
+    return base + !values_.value(d.result).is_known() <= ideas_;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Derivation& d : derivations_) {
+      if (!needed[static_cast<size_t>(d.result)] || !within(d)) continue;
+      for (int id : d.operands) if (!needed[static_cast<size_t>(id)]) needed[static_cast<size_t>(id)] = changed = true;
+    }
+  }
+  std::vector<Derivation> out;
+  for (const Derivation& d : derivations_) if (needed[static_cast<size_t>(d.result)] && within(d)) out.push_back(d);
+  return out;
+}
+
+}  // namespace mirage::search
