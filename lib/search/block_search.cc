@@ -86,7 +86,7 @@ bool BlockSearch::is_counted(int op) const {
 std::optional<Gate> BlockSearch::first_closed(const State& s, const Step& step) {
   const Derivation& d = derivations_[static_cast<size_t>(step.derivation)];
   if (!(step.rank > s.last)) return Gate::kRank;
-  if (s.ideas + !values_.value(d.result).is_known() > ideas_) return Gate::kBudget;
+  if (s.ideas + values_.is_idea(d.op, d.result) > ideas_) return Gate::kBudget;
   if (is_counted(d.op) && s.counted + 1 > max_block_ops_) return Gate::kBudget;
   if (position_[static_cast<size_t>(d.result)] >= 0) return Gate::kDuplicate;
   if (options_.dominance && is_beaten(s.work + values_.work(d.op, d.operands, d.result), s.memory)) return Gate::kDominance;
@@ -100,7 +100,7 @@ void BlockSearch::apply(State& s, const Step& step) {
   s.ids.push_back(d.result);
   s.derivation.push_back(step.derivation);
   s.uses.push_back(0);
-  s.ideas += !values_.value(d.result).is_known();
+  s.ideas += values_.is_idea(d.op, d.result);
   s.counted += is_counted(d.op);
   s.work += values_.work(d.op, d.operands, d.result);
   if (std::holds_alternative<Accum>(values_.operators()[static_cast<size_t>(d.op)].op)) s.memory += values_.tile_elements(d.result);
@@ -114,7 +114,7 @@ void BlockSearch::rollback(State& s, const Rank& last) {
   s.derivation.pop_back();
   s.uses.pop_back();
   for (int id : d.operands) s.uses[static_cast<size_t>(position_[static_cast<size_t>(id)])]--;
-  s.ideas -= !values_.value(d.result).is_known();
+  s.ideas -= values_.is_idea(d.op, d.result);
   s.counted -= is_counted(d.op);
   s.work -= values_.work(d.op, d.operands, d.result);
   if (std::holds_alternative<Accum>(values_.operators()[static_cast<size_t>(d.op)].op)) s.memory -= values_.tile_elements(d.result);
@@ -137,7 +137,7 @@ bool BlockSearch::can_finish(const State& s) const {
   for (int id : s.ids) there[static_cast<size_t>(id)] = 1;
   auto alive = [&](const Derivation& d) {
     if (position_[static_cast<size_t>(d.result)] >= 0) return false;
-    if (s.ideas + !values_.value(d.result).is_known() > ideas_) return false;
+    if (s.ideas + values_.is_idea(d.op, d.result) > ideas_) return false;
     bool present = true;
     for (int id : d.operands) {
       if (!there[static_cast<size_t>(id)]) return false;

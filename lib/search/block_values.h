@@ -55,6 +55,8 @@ class BlockValues {
   int apply(int op, const std::vector<int>& operands);
   /// The target that the value is, stored as the split says, or -1.
   int target_of(int id) const;
+  /// Whether a step brings a value that the program does not have. What closes the loop on such a value is no further idea.
+  bool is_idea(int op, int result) const { return !value(result).is_known() && !std::holds_alternative<Accum>(ops_[static_cast<size_t>(op)].op); }
   /// Element operations of a step at the witness, over the iterations that it runs in.
   int64_t work(int op, const std::vector<int>& operands, int result) const;
   int64_t tile_elements(int id) const;

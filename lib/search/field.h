@@ -1,5 +1,5 @@
 // The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products. The search compares values by it; the verifier has
-// an algebra of its own and judges anew, so a collision here costs time only. Functions that are not rational are maxima and comparisons under a random order, or keyed random functions.
+// an algebra of its own and judges anew, so a collision here costs time only. Other functions are keyed random functions; a maximum is an associative one.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -49,7 +49,7 @@ class FieldAlgebra {
   struct Value { uint64_t p = 0, q = 0; friend bool operator==(const Value&, const Value&) = default; };
   static constexpr uint64_t kP = 2305843009213691579ull, kQ = 1152921504606845789ull;   // kP = 2 kQ + 1, both prime; 4 has order kQ
 
-  explicit FieldAlgebra(uint64_t seed) : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1) {}
+  explicit FieldAlgebra(uint64_t seed) : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
 
   Value random(Rng& rng) const { return {p_.from(rng.next()), q_.from(rng.next())}; }
   Value constant(double c);
@@ -65,15 +65,17 @@ class FieldAlgebra {
   Value exp(Value x) const { return spread(p_.pow(generator_, q_.to(x.q))); }
   Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), q_.pow(x.q, root_q_ % (kQ - 1))}; }   // multiplicative, as the axioms say
   Value log(Value x) const { return keyed(3, x); }
-  Value abs(Value x) const { return keyed(4, order(x) < order(neg(x)) ? neg(x) : x); }
+  Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
   Value tanh(Value x) const { return keyed(5, x); }
   Value erf(Value x) const { return keyed(6, x); }
-  Value max(Value x, Value y) const { return order(x) < order(y) ? y : x; }
-  Value min(Value x, Value y) const { return order(y) < order(x) ? y : x; }
+  /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations. (A maximum under a random order would be too often the same
+  /// operand in all of the few rows of a witness.)
+  Value max(Value x, Value y) const { return join(x, y, origin_); }
+  Value min(Value x, Value y) const { return join(x, y, mul(origin_, origin_)); }
   Value pow(Value x, Value y) const { return keyed(7, keyed(8, x), y); }
-  Value equal(Value x, Value y) const { return truth(x == y); }
-  Value less(Value x, Value y) const { return truth(order(x) < order(y)); }
-  Value select(Value c, Value x, Value y) const { return c == Value{} ? y : x; }
+  Value equal(Value x, Value y) const { return x == y ? Value{p_.one(), q_.one()} : add(keyed(15, x, y), keyed(15, y, x)); }
+  Value less(Value x, Value y) const { return keyed(16, x, y); }
+  Value select(Value c, Value x, Value y) const { return add(y, mul(c, sub(x, y))); }   // right for 0 and 1, and linear in between
   Value round(Value x, DType t) const { return t == DType::kReal ? x : keyed(9 + static_cast<uint64_t>(t), x); }
   /// (m,k) x (k,n), row-major; products are summed before they are reduced.
   void gemm(int64_t m, int64_t n, int64_t k, const Value* x, const Value* y, Value* out) const;
@@ -81,8 +83,21 @@ class FieldAlgebra {
   void clear_zero_division() { zero_division_ = false; }
 
  private:
-  Value truth(bool b) const { return b ? Value{p_.one(), q_.one()} : Value{}; }
-  uint64_t order(Value x) const { return mix64(x.p ^ key_); }   // a bijection: a total order
+  static constexpr uint64_t kRoot = 65537;   // prime to kP - 1 and kQ - 1
+  static constexpr uint64_t inverse_mod(uint64_t a, uint64_t m) {
+    __int128 t0 = 0, t1 = 1, r0 = m, r1 = a;
+    while (r1 != 0) {
+      const __int128 k = r0 / r1, t = t0 - k * t1, r = r0 - k * r1;
+      t0 = t1; t1 = t; r0 = r1; r1 = r;
+    }
+    return static_cast<uint64_t>(t0 < 0 ? t0 + m : t0);
+  }
+  Value join(Value x, Value y, Value origin) const {
+    static constexpr uint64_t kBackP = inverse_mod(kRoot, kP - 1), kBackQ = inverse_mod(kRoot, kQ - 1);
+    const Value a = add(x, origin), b = add(y, origin);
+    const Value sum = {p_.add(p_.pow(a.p, kRoot), p_.pow(b.p, kRoot)), q_.add(q_.pow(a.q, kRoot), q_.pow(b.q, kRoot))};
+    return sub({p_.pow(sum.p, kBackP), q_.pow(sum.q, kBackQ)}, origin);
+  }
   Value spread(uint64_t p) const { return {p, q_.from(mix64(p ^ key_ ^ 10))}; }   // an exponential has no Z_q part of its own: one beneath another is a keyed function
   Value keyed(uint64_t tag, Value x) const { return keyed(tag, x, x); }
   Value keyed(uint64_t tag, Value x, Value y) const {
@@ -91,6 +106,7 @@ class FieldAlgebra {
   }
   Modulus p_, q_;
   uint64_t generator_, key_, root_p_, root_q_;
+  Value origin_;
   bool zero_division_ = false;
   Value last_divisor_{}, last_inverse_{};
   std::vector<std::pair<double, Value>> constants_;

@@ -31,7 +31,7 @@ void Universe::derive(int op, std::vector<int> operands, int base) {
   const int result = values_.apply(op, operands);
   if (result < 0) return;
   if (std::count(operands.begin(), operands.end(), result)) return;   // changes nothing
-  note(result, base + !values_.value(result).is_known());
+  note(result, base + values_.is_idea(op, result));
   derivations_.push_back({op, std::move(operands), result});
 }
 
@@ -97,7 +97,7 @@ std::vector<Derivation> Universe::useful() const {
     int base = 0;
     for (int id : d.operands) base = std::max(base, level_[static_cast<size_t>(id)]);
     if (d.operands.size() == 2) base = std::max(base, base_level(d.operands[0], d.operands[1]));
-    return base + !values_.value(d.result).is_known() <= ideas_;
+    return base + values_.is_idea(d.op, d.result) <= ideas_;
   };
   for (bool changed = true; changed;) {
     changed = false;
