@@ -103,8 +103,24 @@ std::string expand(std::string_view text, const std::vector<std::pair<std::strin
   return out;
 }
 
+// NVRTC has no <stdint.h>.
+constexpr const char* kIntegers = R"(#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned long uintptr_t;
+#else
+#include <stdint.h>
+#endif
+)";
+
 std::string runtime_text() {
-  std::string out;
+  std::string out = kIntegers;
   for (const auto& [file, body] : runtime_files()) {
     out += "// ---- " + file + "\n";
     size_t at = 0;
@@ -112,7 +128,8 @@ std::string runtime_text() {
       size_t end = body.find('\n', at);
       if (end == std::string::npos) end = body.size();
       const std::string_view line = std::string_view(body).substr(at, end - at);
-      if (!line.starts_with("#pragma once") && !line.starts_with("#include \"")) out.append(line).append("\n");
+      const bool dropped = line.starts_with("#pragma once") || line.starts_with("#include \"") || line.starts_with("#include <stdint.h>") || line.starts_with("#include <cstdint>");
+      if (!dropped) out.append(line).append("\n");
       at = end + 1;
     }
   }

@@ -16,7 +16,7 @@ lib@NAME@.so: @NAME@.cu @NAME@.map
 	$(NVCC) @FLAGS@
 
 @NAME@_check: @NAME@_check.cu @NAME@.h lib@NAME@.so
-	$(NVCC) -O2 -std=c++17 -gencode @GENCODE@ -o $@ @NAME@_check.cu -L. -l@NAME@ -Xlinker -rpath,'$$ORIGIN'
+	$(NVCC) @CHECK_FLAGS@
 
 check: @NAME@_check
 	./@NAME@_check $(CHECK_FLAGS)
@@ -60,11 +60,21 @@ std::vector<std::string> nvcc_library_arguments(const std::string& name, const T
           "-Xlinker", "-soname=lib" + name + ".so", "-Xlinker", "--version-script=" + name + ".map", "-o", "lib" + name + ".so", name + ".cu"};
 }
 
+std::vector<std::string> nvcc_check_arguments(const std::string& name, const Target& target) {
+  return {"-O2", "-std=c++17", "-gencode", target.gencode, "-o", name + "_check", name + "_check.cu", "-L.", "-l" + name, "-Xlinker", "-rpath,$ORIGIN"};
+}
+
 std::string emit_makefile(const ModuleFacts& f) {
-  const auto quoted = [](const std::string& a) { return a.find_first_of("[]*? ") == std::string::npos ? a : "'" + a + "'"; };
-  std::string flags;
-  for (const std::string& a : nvcc_library_arguments(f.name, f.target)) flags += (flags.empty() ? "" : " ") + quoted(a);
-  return expand(kMakefile, {{"NAME", f.name}, {"FLAGS", flags}, {"GENCODE", quoted(f.target.gencode)}});
+  const auto joined = [](const std::vector<std::string>& arguments) {
+    std::string out;
+    for (const std::string& a : arguments) {
+      std::string word;   // for make, then for its shell
+      for (char c : a) word += c == '$' ? "$$" : std::string(1, c);
+      out += (out.empty() ? "" : " ") + (word.find_first_of("[]*?$\\ ") == std::string::npos ? word : "'" + word + "'");
+    }
+    return out;
+  };
+  return expand(kMakefile, {{"NAME", f.name}, {"FLAGS", joined(nvcc_library_arguments(f.name, f.target))}, {"CHECK_FLAGS", joined(nvcc_check_arguments(f.name, f.target))}});
 }
 
 std::string emit_cmake(const ModuleFacts& f) {

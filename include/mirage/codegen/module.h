@@ -42,5 +42,7 @@ CudaModule emit_module(const Program&, const Plan&, const Target&, const ModuleO
 
 /// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the driver's one source of flags.
 std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&);
+/// The same for <name>_check, from <name>_check.cu, <name>.h and lib<name>.so.
+std::vector<std::string> nvcc_check_arguments(const std::string& name, const Target&);
 
 }  // namespace mirage
