@@ -40,7 +40,7 @@ class BlockEmitter {
       if (t.bytes == 0) continue;
       if (t.kind == SmemTile::Kind::kParts) {
         line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
-        line("const T{0} t{0}{{(float*)(smem + {1})}};", i, t.offset);
+        line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
       } else {
         line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, cuda_type(t.dtype), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
         if (t.stages == 1) line("const T{0} t{0}{{({1}*)(smem + {2})}};", i, cuda_type(t.dtype), t.offset);
@@ -48,10 +48,17 @@ class BlockEmitter {
     }
   }
 
+  /// Whether tile t is accumulated by every block of the cluster for its share of the loop.
+  bool shared_result(int t) const {
+    if (p_.cluster > 1) for (const Step& s : p_.steps) if (s.tile == t && s.accumulates) return true;
+    return false;
+  }
+
   // ---- where this block's tiles start and how much of them exists
   void declare_places() {
     const Launch& l = g_.launch();
-    line("const int block_x = block_id() % {0}, block_y = block_id() / {0} % {1}, block_z = block_id() / {2};", l.grid[0], l.grid[1], l.grid[0] * l.grid[1]);
+    const std::string id = p_.cluster > 1 ? fmt::format("block_id() / {}", p_.cluster) : "block_id()";   // a cluster works on one block of the graph
+    line("const int block_x = {3} % {0}, block_y = {3} / {0} % {1}, block_z = {3} / {2};", l.grid[0], l.grid[1], l.grid[0] * l.grid[1], id);
     line("(void)block_x, (void)block_y, (void)block_z;");
     for (NodeId n : g_.inputs()) {
       const Input& in = *g_.form<Input>(n);
@@ -115,7 +122,7 @@ class BlockEmitter {
     const std::string place = i[0] + ", " + i[1] + ", " + i[2];
     if (auto it = known.find({v, place}); it != known.end()) return it->second;
     std::string text;
-    if (p_.tile_of[at(v)] >= 0) text = fmt::format("t{}({})", p_.tile_of[at(v)], place);
+    if (p_.tile_of[at(v)] >= 0) text = fmt::format("t{}.read({}, {})", p_.tile_of[at(v)], i[2] == "0" ? "Width<1>()" : "w", place);
     else if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
     else if (const auto* t = g_.def_form<Transpose>(v)) {
       const int rank = g_.dims(v).rank();
@@ -129,13 +136,13 @@ class BlockEmitter {
       text = map_text(m->fn, operands);
     }
     const std::string name = fmt::format("v{}{}", v, known.empty() ? "" : "_" + std::to_string(known.size()));
-    statements += fmt::format("const float {} = {}; ", name, text);
+    statements += fmt::format("const auto {} = {}; ", name, text);
     known[{v, place}] = name;
     return name;
   }
   std::string lambda(ValueId v) {
     Region r = region(v, {"b", "r", "c"});
-    return fmt::format("[&](int b, int r, int c) {{ (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
+    return fmt::format("[&](auto w, int b, int r, int c) {{ (void)w, (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
   }
 
   // ---- steps
@@ -152,7 +159,7 @@ class BlockEmitter {
   static std::string acc(const Step& s) { return fmt::format("acc{}", s.tile); }
   void finish(const Step& s) {
     if (s.kind == Step::Kind::kContract)
-      line("{}.finish([&](int part, int b, int i, int j, float v) {{ t{}.put(part, b, {}, v); }});", acc(s), s.tile, s.swap ? "j, i" : "i, j");
+      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put(part, b, {}, v); }});", acc(s), shared_result(s.tile) ? "p" : "t", s.tile, s.swap ? "j, i" : "i, j");
     else
       line("{}.finish([&](int part, int out, float v) {{ {} }});", acc(s), reduce_put(s));
   }
@@ -169,7 +176,7 @@ class BlockEmitter {
   }
   std::string reduce_put(const Step& s) const {
     const auto i = split_out(s, "0");
-    return fmt::format("t{}.put(part, {}, {}, {}, v);", s.tile, i[0], i[1], i[2]);
+    return fmt::format("{}{}.put(part, {}, {}, {}, v);", shared_result(s.tile) ? "p" : "t", s.tile, i[0], i[1], i[2]);
   }
   std::string reduce_type(const Step& s) const {
     const Extent3 e = reduced_from(s);
@@ -181,7 +188,7 @@ class BlockEmitter {
     const Extent3 e = reduced_from(s);
     const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
     const Region r = region(v, split_out(s, "k"));
-    line("{}.add({}, {}, [&](int out, int k) {{ (void)out, (void)k; {}return {}; }});", acc(s), outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
+    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), s.width, outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
   }
   void declare_accumulator(const Step& s) {
     line("{} {};", s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
@@ -198,7 +205,7 @@ class BlockEmitter {
         if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
         break;
       case Step::Kind::kFill:
-        line("fill_tile<kThreads>(t{}, {}, {}, {}, {});", s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        line("fill_tile<kThreads, {}>(t{}, {}, {}, {}, {});", s.width, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kAccumulate:
         line("accumulate_tile<kThreads, {}>(t{}, it == 0, {}, {}, {}, {});", parts_fn(g_.form<Accum>(s.node)->fn), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
@@ -207,6 +214,7 @@ class BlockEmitter {
     }
   }
 
+  std::string share() const { return p_.cluster > 1 ? fmt::format("cluster_rank(), {}", p_.cluster) : "0, 1"; }
   void store(const Step& s) {
     const Output& o = *g_.form<Output>(s.node);
     const Access& a = p_.results[static_cast<size_t>(o.result)];
@@ -231,12 +239,12 @@ class BlockEmitter {
     }
     auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
     if (!row && !col)
-      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1), stride(2), left[0], left[1], left[2], lambda(s.value));
+      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1), stride(2), left[0], left[1], left[2], share(), lambda(s.value));
     else {
       int64_t v = std::max<int64_t>(1, common / size);
       const int64_t length = e[col ? 1 : 2];
       while (v > 1 && (v > length || e[0] * e[1] * e[2] / v < p_.threads)) v /= 2;   // rather all threads than wide stores
-      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0), stride(col ? 2 : 1), left[0], left[1], left[2], lambda(s.value));
+      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0), stride(col ? 2 : 1), left[0], left[1], left[2], share(), lambda(s.value));
     }
   }
   int64_t grid_of(const Partition& part, int d) const {
@@ -275,7 +283,9 @@ class BlockEmitter {
     const int64_t iterations = g_.launch().loop;
     const int stages = p_.stages;
     for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
-    line("const int iterations = {};", iterations);
+    const int64_t each = (iterations + p_.cluster - 1) / p_.cluster;   // the blocks of a cluster divide the loop
+    if (p_.cluster > 1) line("const int first = cluster_rank() * {0}, iterations = {1} - first < {0} ? {1} - first : {0};", each, iterations);
+    else line("const int first = 0, iterations = {};", iterations);
     auto issue = [&](const std::string& it, const std::string& slot) { for (const Load& l : p_.loads) if (l.in_loop) stage(l, it, slot); };
     if (stages > 1) {
       line("#pragma unroll");
@@ -283,7 +293,7 @@ class BlockEmitter {
       indent_ += "  ";
       line("if (s < iterations) {{");
       indent_ += "  ";
-      issue("s", "s");
+      issue("first + s", "s");
       indent_.resize(indent_.size() - 2);
       line("}}");
       line("copy_commit();");
@@ -298,17 +308,17 @@ class BlockEmitter {
       line("if (iteration + {} < iterations) {{", stages - 1);
       indent_ += "  ";
       line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
-      issue(fmt::format("iteration + {}", stages - 1), "next");
+      issue(fmt::format("first + iteration + {}", stages - 1), "next");
       indent_.resize(indent_.size() - 2);
       line("}}");
       line("copy_commit();");
     } else {
-      issue("iteration", "0");
+      issue("first + iteration", "0");
       line("copy_commit();");
       line("copy_wait<0>();");
       line("barrier();");
     }
-    line("const int it = iteration;");
+    line("const int it = first + iteration;");
     line("(void)it;");
     for (const Load& l : p_.loads) {
       if (!l.in_loop) continue;
@@ -327,9 +337,20 @@ class BlockEmitter {
     bool finished = false;
     for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
     if (finished) line("barrier();");
+    if (p_.cluster == 1) return;
+    for (const Step& s : p_.steps) if (s.accumulates) line("p{}.collapse<kThreads>();", s.tile);
+    line("cluster_barrier();");
+    for (const Step& s : p_.steps) {
+      if (!s.accumulates) continue;
+      const SmemTile& t = tile(s.tile);
+      line("const Parts<{}, 1, {}, {}, {}, {}, {}> t{}{{p{}.p}};", parts_fn(t.fn), t.extent[0], t.extent[1], t.extent[2], t.ld, p_.cluster, s.tile, s.tile);
+    }
   }
 
-  void after_phase() { for (const Step& s : p_.steps) if (s.phase == Phase::kAfter) run(s); }
+  void after_phase() {
+    for (const Step& s : p_.steps) if (s.phase == Phase::kAfter) run(s);
+    if (p_.cluster > 1) line("cluster_barrier();   // others may still read this block's results");
+  }
 
   const BlockPlan& p_;
   const Graph& g_;
@@ -353,11 +374,11 @@ KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target
     k.written.push_back(true);
     params += fmt::format("{}void* __restrict__ out{}", params.empty() ? "" : ", ", i);
   }
-  k.grid = {p.body.launch().blocks(), 1, 1};
+  k.grid = {p.body.launch().blocks() * p.cluster, 1, 1};
   k.threads = p.threads;
   k.smem_bytes = p.smem_bytes;
   const std::string text = BlockEmitter(p).body();
-  k.source = fmt::format("// {}\n__global__ void __launch_bounds__({}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.threads,
+  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, p.blocks_per_sm,
                          kernel.name, params, p.threads, text);
   return k;
 }

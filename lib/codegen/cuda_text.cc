@@ -7,10 +7,10 @@
 namespace mirage {
 
 std::string CudaText::constant(double c) {
-  if (std::isnan(c)) return "constant(sub(infinity(), infinity()))";
-  if (std::isinf(c) || std::fabs(c) > 3.4028235677973366e38) return c < 0 ? "constant(-infinity())" : "constant(infinity())";
+  if (std::isnan(c)) return "mo::constant(mo::sub(mo::infinity(), mo::infinity()))";
+  if (std::isinf(c) || std::fabs(c) > 3.4028235677973366e38) return c < 0 ? "mo::constant(mo::neg(mo::infinity()))" : "mo::constant(mo::infinity())";
   char buf[64];
-  std::snprintf(buf, sizeof buf, "constant(%.9gf)", static_cast<double>(static_cast<float>(c)));   // 9 digits name every float32
+  std::snprintf(buf, sizeof buf, "mo::constant(%.9gf)", static_cast<double>(static_cast<float>(c)));   // 9 digits name every float32
   std::string s = buf;
   if (s.find('.') == std::string::npos && s.find('e') == std::string::npos) s.insert(s.size() - 2, ".0");
   return s;
@@ -19,7 +19,7 @@ std::string CudaText::constant(double c) {
 std::string map_text(MapFn fn, const std::vector<std::string>& operands) {
   const MapInfo& info = map_info(fn);
   if (*info.cuda) {
-    std::string s = std::string(info.cuda) + "(";
+    std::string s = std::string("mo::") + info.cuda + "(";
     for (size_t i = 0; i < operands.size(); i++) s += (i ? ", " : "") + operands[i];
     return s + ")";
   }

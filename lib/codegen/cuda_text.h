@@ -1,38 +1,55 @@
-// The CUDA-text algebra: maps.def's formulas become expressions over the device library's functions (namespace mo). Nothing here knows what an operator means.
+// CUDA text as an algebra: maps.def's formulas evaluated over expressions of the device library (namespace mo). Used by every emitter, so that no emitter has an opinion of its own
+// of what an elementwise function means.
 #pragma once
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
+
 #include "mirage/ir/op.h"
 
 namespace mirage {
 
+/// The device library's name of a storage type.
+inline const char* storage_type(DType t) {
+  switch (t) {
+    case DType::kF16: return "mo::f16";
+    case DType::kBF16: return "mo::bf16";
+    case DType::kBool: return "mo::b8";
+    case DType::kF32: case DType::kReal: return "mo::f32";
+  }
+  return "";
+}
+
 struct CudaText {
   using Value = std::string;
-  Value constant(double c);   ///< "constant(0.5f)": hexadecimal float, so that nothing is lost beyond float32
-  Value add(const Value& x, const Value& y) { return "add(" + x + ", " + y + ")"; }
-  Value sub(const Value& x, const Value& y) { return "sub(" + x + ", " + y + ")"; }
-  Value mul(const Value& x, const Value& y) { return "mul(" + x + ", " + y + ")"; }
-  Value div(const Value& x, const Value& y) { return "div(" + x + ", " + y + ")"; }
-  Value neg(const Value& x) { return "neg(" + x + ")"; }
-  Value exp(const Value& x) { return "exp(" + x + ")"; }
-  Value log(const Value& x) { return "log(" + x + ")"; }
-  Value sqrt(const Value& x) { return "sqrt(" + x + ")"; }
-  Value abs(const Value& x) { return "abs(" + x + ")"; }
-  Value tanh(const Value& x) { return "tanh(" + x + ")"; }
-  Value erf(const Value& x) { return "erf(" + x + ")"; }
-  Value max(const Value& x, const Value& y) { return "max(" + x + ", " + y + ")"; }
-  Value min(const Value& x, const Value& y) { return "min(" + x + ", " + y + ")"; }
-  Value pow(const Value& x, const Value& y) { return "pow(" + x + ", " + y + ")"; }
-  Value equal(const Value& x, const Value& y) { return "equal(" + x + ", " + y + ")"; }
-  Value less(const Value& x, const Value& y) { return "less(" + x + ", " + y + ")"; }
-  Value select(const Value& c, const Value& x, const Value& y) { return "select(" + c + ", " + x + ", " + y + ")"; }
-  Value round(const Value& x, DType t) { return std::string("round_to<") + dtype_name(t) + ">(" + x + ")"; }
+  static Value call(const char* f, const Value& x) { return fmt::format("mo::{}({})", f, x); }
+  static Value call(const char* f, const Value& x, const Value& y) { return fmt::format("mo::{}({}, {})", f, x, y); }
+  Value constant(double c);   ///< rounded to float32, which nine digits name exactly
+  Value add(const Value& x, const Value& y) { return call("add", x, y); }
+  Value sub(const Value& x, const Value& y) { return call("sub", x, y); }
+  Value mul(const Value& x, const Value& y) { return call("mul", x, y); }
+  Value div(const Value& x, const Value& y) { return call("div", x, y); }
+  Value neg(const Value& x) { return call("neg", x); }
+  Value exp(const Value& x) { return call("exp", x); }
+  Value log(const Value& x) { return call("log", x); }
+  Value sqrt(const Value& x) { return call("sqrt", x); }
+  Value abs(const Value& x) { return call("abs", x); }
+  Value tanh(const Value& x) { return call("tanh", x); }
+  Value erf(const Value& x) { return call("erf", x); }
+  Value max(const Value& x, const Value& y) { return call("max", x, y); }
+  Value min(const Value& x, const Value& y) { return call("min", x, y); }
+  Value pow(const Value& x, const Value& y) { return call("pow", x, y); }
+  Value equal(const Value& x, const Value& y) { return call("equal", x, y); }
+  Value less(const Value& x, const Value& y) { return call("less", x, y); }
+  Value select(const Value& c, const Value& x, const Value& y) { return fmt::format("mo::select({}, {}, {})", c, x, y); }
+  Value round(const Value& x, DType t) { return fmt::format("mo::round_to<{}>({})", storage_type(t), x); }
 };
 
 /// `fn` applied to operand texts (names of variables: operands may be repeated), as an expression in namespace mo; the table's faster spelling where it has one.
 std::string map_text(MapFn fn, const std::vector<std::string>& operands);
 
-/// The C++ spelling of a storage type in namespace mo.
-inline const char* cuda_type(DType t) { return t == DType::kF16 ? "f16" : t == DType::kBF16 ? "bf16" : t == DType::kBool ? "b8" : "f32"; }
+/// The C++ spelling of a storage type inside namespace mo.
+inline const char* cuda_type(DType t) { return storage_type(t) + 4; }
 
 }  // namespace mirage

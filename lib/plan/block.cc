@@ -16,14 +16,18 @@ bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 /// One attempt with fixed threads and stages. Any refusal sets `reason` and ends it.
 class BlockPlanner {
  public:
-  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, int threads, int stages) : target_(target) {
+  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice) : target_(target) {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
-    p_.threads = threads;
-    p_.stages = stages;
+    p_.threads = choice.threads;
+    p_.stages = choice.stages;
+    p_.cluster = choice.cluster;
   }
   bool run() {
+    if (p_.cluster > 1)   // only sums and maxima in registers are added up over a cluster
+      for (NodeId n = 0; n < g().num_nodes(); n++)
+        if (g().form<Accum>(n) && !g().def_form<MatMul>(g().node(n).operands[0]) && !g().def_form<Reduce>(g().node(n).operands[0])) return refuse("an elementwise accumulator over a cluster");
     return shapes() && place() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
   }
   BlockPlan take() { return std::move(p_); }
@@ -237,6 +241,7 @@ class BlockPlanner {
     return id;
   }
 
+  /// Whether v's one use is an accumulator of the same function, so that it can stay in registers over the loop.
   bool only_accumulated(ValueId v, ReduceFn fn) const {
     const auto& u = users_[at(v)];
     if (u.size() != 1) return false;
@@ -337,12 +342,18 @@ class BlockPlanner {
       } else if (s.kind == Step::Kind::kReduce) {
         const Extent3 in = p_.extent_of[at(g().node(s.node).operands[0])];
         const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
+        s.width = s.dim3 == 2 && extent % 8 == 0 ? 8 : 1;
         int group = p_.threads;
-        while (group > 1 && (group / 2 >= extent || group * std::min<int64_t>(outs, p_.threads) > p_.threads)) group /= 2;
+        while (group > 1 && (group / 2 * s.width >= extent || group * std::min<int64_t>(outs, p_.threads) > p_.threads)) group /= 2;
         s.group = group;
         out->parts = std::max(1, group / 32);
         if (outs / std::max(1, p_.threads / group) > 64) return refuse("a reduction's partial results exceed the registers");
       }
+    }
+    for (Step& s : p_.steps) {
+      if (s.kind != Step::Kind::kFill) continue;
+      const SmemTile& t = p_.tiles[static_cast<size_t>(s.tile)];
+      if (!t.col && t.extent[2] % 8 == 0 && p_.extent_of[at(s.value)][2] > 1) s.width = 8;
     }
     for (SmemTile& t : p_.tiles) {
       const int64_t lines = t.extent[0] * (t.col ? t.extent[2] : t.extent[1]);
@@ -484,18 +495,25 @@ int dim_of(const Dims& d, int index3) {
   return r >= 3 ? 0 : -1;
 }
 
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason) {
+  BlockPlanner planner(body, operands, results, target, choice);
+  if (!planner.run()) { reason = planner.reason; return nullptr; }
+  auto plan = std::make_shared<BlockPlan>(planner.take());
+  plan->cost = estimate(*plan, target);
+  return plan;
+}
+
 BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
   BlockPlanned best;
-  const bool looped = body.launch().loop > 1;
+  const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
   for (int threads : {128, 256, 512})
-    for (int stages : {2, 3, 4, 6}) {
-      if (!looped && stages > 2) break;
-      BlockPlanner planner(body, operands, results, target, threads, looped ? static_cast<int>(std::min<int64_t>(stages, body.launch().loop + 1)) : 1);
-      if (!planner.run()) { if (best.reason.empty()) best.reason = planner.reason; continue; }
-      auto plan = std::make_shared<BlockPlan>(planner.take());
-      plan->cost = estimate(*plan, target);
-      if (!best.plan || plan->cost.us < best.cost.us) { best.plan = plan; best.cost = plan->cost; }
-    }
+    for (int cluster : {1, 2, 4})
+      for (int stages : {2, 3, 4, 6}) {
+        if (cluster > 1 && (!target.has_cluster || loop % cluster || loop / cluster < 2)) continue;
+        if (loop == 1 && stages > 2) break;
+        auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, loop / cluster + 1) : 1, cluster}, best.reason);
+        if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
+      }
   if (best.plan) best.reason.clear();
   return best;
 }

@@ -4,6 +4,11 @@
 
 namespace mirage {
 
+/// stages: ring depth (1 for a loop of one iteration). cluster: blocks that divide the loop.
+struct BlockChoice { int threads = 128, stages = 1, cluster = 1; };
+/// One plan with given numbers; null with the reason where it does not fit.
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason);
+
 /// The cost model (plan/cost.cc): predicted microseconds of one launch and why. Fills plan.blocks_per_sm.
 Cost estimate(BlockPlan& plan, const Target& target);
 

@@ -24,7 +24,8 @@ int64_t extent_elements(const Extent3& e) { return e[0] * e[1] * e[2]; }
 
 Cost estimate(BlockPlan& p, const Target& target) {
   const Launch& launch = p.body.launch();
-  const double blocks = static_cast<double>(launch.blocks());
+  const double blocks = static_cast<double>(launch.blocks() * p.cluster);   // thread blocks; a cluster shares one block of the graph
+  const double loop = static_cast<double>(launch.loop) / p.cluster;
   // Occupancy: shared memory and threads; registers are bounded by the accumulators that the planner allowed.
   const int64_t smem = p.smem_bytes + 1024;
   p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(std::min<int64_t>(target.smem_per_sm / std::max<int64_t>(smem, 1), 65536 / (p.threads * (p.threads > 256 ? 96 : 120))), 1, 16));
@@ -38,10 +39,10 @@ Cost estimate(BlockPlan& p, const Target& target) {
   for (const Load& l : p.loads) {
     const SmemTile& t = p.tiles[static_cast<size_t>(l.tile)];
     const double bytes = static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(t.value)]) * dtype_bytes(t.dtype));
-    const double times = l.in_loop ? static_cast<double>(launch.loop) : 1;
+    const double times = l.in_loop ? loop : 1;
     l2 += bytes * times * blocks;
     if (l.in_loop) ring += bytes * std::max(1, t.stages - 1);
-    else ring += bytes / static_cast<double>(launch.loop);
+    else ring += bytes / loop;
     if (l.unit < 4) slow_elements += bytes / dtype_bytes(t.dtype) * times;
     const int64_t line = p.extent_of[static_cast<size_t>(t.value)][t.col ? 1 : 2] * dtype_bytes(t.dtype);
     if (l.in_loop && bytes * times * blocks > 0.3 * dram) segment_penalty = std::max(segment_penalty, line >= 128 ? 1.0 : line >= 64 ? 1.12 : 1.5);
@@ -49,7 +50,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   // Arithmetic per block.
   double flops = 0, shared = 0, elements = 0;
   for (const Step& s : p.steps) {
-    const double times = s.phase == Phase::kLoop ? static_cast<double>(launch.loop) : 1;
+    const double times = s.phase == Phase::kLoop ? loop : 1;
     if (s.kind == Step::Kind::kContract) {
       const SmemTile &x = p.tiles[static_cast<size_t>(s.x)], &y = p.tiles[static_cast<size_t>(s.y)];
       const double out = static_cast<double>(extent_elements(p.tiles[static_cast<size_t>(s.tile)].extent)), k = static_cast<double>(x.extent[s.x_transposed ? 1 : 2]);
@@ -74,7 +75,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_flops = flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
   const double t_elements = (elements + 4 * slow_elements) * per_sm / kElementOpsPerUs;
-  const double t_iterations = static_cast<double>(launch.loop) * (kIterationUs + kBarrierUs * barriers) * waves;
+  const double t_iterations = loop * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
   const double rest = 0.15 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
@@ -82,7 +83,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", bound, dram / 1e6, launch.blocks(), p.threads, p.blocks_per_sm,
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", bound, dram / 1e6, static_cast<int64_t>(blocks), p.threads, p.blocks_per_sm,
                       in_flight / 1024, static_cast<int>(waves));
   return c;
 }

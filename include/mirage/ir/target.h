@@ -23,6 +23,7 @@ struct Target {
   double f32_flops_per_us = 0;
   double launch_us = 0;         ///< an empty kernel in a graph
   bool has_tma = false;
+  bool has_cluster = false;     ///< thread block clusters with distributed shared memory
   bool tested = false;          ///< whether the project has run it on such a device
 };
 std::optional<Target> find_target(std::string_view name);   ///< "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"

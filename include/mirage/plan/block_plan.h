@@ -52,6 +52,7 @@ struct Step {
   // kReduce
   int dim3 = 2;                      ///< reduced dimension: 0 b, 1 r, 2 c
   int group = 32;                    ///< threads per result
+  int width = 1;                     ///< kReduce, kFill: neighbouring elements that a thread evaluates together
 };
 
 struct BlockPlan {
@@ -59,6 +60,7 @@ struct BlockPlan {
   std::vector<Access> operands, results;
   int threads = 128;
   int stages = 1;
+  int cluster = 1;                        ///< blocks (of a thread block cluster) that divide the loop of one block of the graph; they add up through distributed shared memory
   std::vector<SmemTile> tiles;
   std::vector<int> tile_of;               ///< per value: where it is read, -1: evaluated by its consumers
   std::vector<Extent3> extent_of;         ///< per value, unpadded

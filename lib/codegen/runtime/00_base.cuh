@@ -51,6 +51,44 @@ MO_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
 template <class T> MO_FN float round_to(float x) { return load(store<T>(x)); }
 MO_FN float infinity() { return __int_as_float(0x7f800000); }
 
+// ---- packs: W neighbouring elements of one thread. Every function above also takes packs, mixed with single values, which count for all W.
+template <int W> struct Width {};
+template <int W> struct Pack { float v[W]; };
+template <class T> struct WidthOf { static constexpr int value = 0; };
+template <int W> struct WidthOf<Pack<W>> { static constexpr int value = W; };
+template <int W> struct PackIf { using type = Pack<W>; };
+template <> struct PackIf<0> {};   // no packs: the overload is not considered
+constexpr __host__ __device__ int widest(int a, int b, int c = 0) { return a > b ? (a > c ? a : c) : (b > c ? b : c); }
+template <class... T> struct Packed;
+template <class A> struct Packed<A> : PackIf<WidthOf<A>::value> {};
+template <class A, class B> struct Packed<A, B> : PackIf<widest(WidthOf<A>::value, WidthOf<B>::value)> {};
+template <class A, class B, class C> struct Packed<A, B, C> : PackIf<widest(WidthOf<A>::value, WidthOf<B>::value, WidthOf<C>::value)> {};
+MO_FN float element(float x, int) { return x; }
+template <int W> MO_FN float element(const Pack<W>& x, int i) { return x.v[i]; }
+#define MO_PACK1(f) template <class A> MO_FN typename Packed<A>::type f(A x) { typename Packed<A>::type r; _Pragma("unroll") for (int i = 0; i < WidthOf<A>::value; i++) r.v[i] = f(x.v[i]); return r; }
+#define MO_PACK2(f) template <class A, class B> MO_FN typename Packed<A, B>::type f(A x, B y) { using R = typename Packed<A, B>::type; R r; _Pragma("unroll") for (int i = 0; i < WidthOf<R>::value; i++) r.v[i] = f(element(x, i), element(y, i)); return r; }
+#define MO_PACK3(f) template <class A, class B, class C> MO_FN typename Packed<A, B, C>::type f(A x, B y, C z) { using R = typename Packed<A, B, C>::type; R r; _Pragma("unroll") for (int i = 0; i < WidthOf<R>::value; i++) r.v[i] = f(element(x, i), element(y, i), element(z, i)); return r; }
+MO_PACK1(neg) MO_PACK1(exp) MO_PACK1(log) MO_PACK1(sqrt) MO_PACK1(rsqrt) MO_PACK1(abs) MO_PACK1(tanh) MO_PACK1(erf) MO_PACK1(sigmoid) MO_PACK1(silu)
+MO_PACK2(add) MO_PACK2(sub) MO_PACK2(mul) MO_PACK2(div) MO_PACK2(pow) MO_PACK2(max) MO_PACK2(min) MO_PACK2(equal) MO_PACK2(less)
+MO_PACK3(select) MO_PACK3(fma)
+template <class T, class A> MO_FN typename Packed<A>::type round_to(A x) { typename Packed<A>::type r; _Pragma("unroll") for (int i = 0; i < WidthOf<A>::value; i++) r.v[i] = round_to<T>(x.v[i]); return r; }
+/// W neighbouring elements in memory, with the alignment of one access.
+template <class T, int W> struct alignas(sizeof(T) * W > 16 ? 16 : sizeof(T) * W) Vector { T v[W]; };
+template <class T> MO_FN float load_pack(const T* p, Width<1>) { return load(*p); }
+template <class T, int W> MO_FN Pack<W> load_pack(const T* p, Width<W>) {   // p is a multiple of the vector's alignment
+  const Vector<T, W> u = *reinterpret_cast<const Vector<T, W>*>(p);
+  Pack<W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.v[i] = load(u.v[i]);
+  return r;
+}
+template <int W, class T, class A> MO_FN void store_pack(T* p, A x) {
+  Vector<T, W> u;
+#pragma unroll
+  for (int i = 0; i < W; i++) u.v[i] = store<T>(element(x, i));
+  *reinterpret_cast<Vector<T, W>*>(p) = u;
+}
+
 // ---- a thread's place
 MO_FN int thread_id() { return threadIdx.x; }
 MO_FN int lane_id() { return threadIdx.x & 31; }
@@ -69,6 +107,12 @@ struct Max {
   static MO_FN float identity() { return -infinity(); }
   static MO_FN float combine(float x, float y) { return max(x, y); }
 };
+template <class R> MO_FN float reduce_pack(float x) { return x; }
+template <class R> MO_FN float reduce_pack(Pack<2> x) { return R::combine(x.v[0], x.v[1]); }
+template <class R> MO_FN float reduce_pack(Pack<4> x) { return R::combine(R::combine(x.v[0], x.v[1]), R::combine(x.v[2], x.v[3])); }
+template <class R> MO_FN float reduce_pack(Pack<8> x) {
+  return R::combine(R::combine(R::combine(x.v[0], x.v[1]), R::combine(x.v[2], x.v[3])), R::combine(R::combine(x.v[4], x.v[5]), R::combine(x.v[6], x.v[7])));
+}
 /// Combines over groups of LANES consecutive lanes (a power of two, at most 32); every lane has the result.
 template <class R, int LANES> MO_FN float lanes_reduce(float x) {
 #pragma unroll
@@ -86,5 +130,19 @@ template <class R> MO_FN float block_reduce(float x, float* scratch) {
   for (int w = 0; w < warps; w++) x = R::combine(x, scratch[w]);
   return x;
 }
+
+// ---- clusters (PTX ISA: barrier.cluster, mapa, ld.shared::cluster): the blocks of a cluster read each other's shared memory
+MO_FN uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+MO_FN int cluster_rank() { uint32_t r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return (int)r; }
+MO_FN void cluster_barrier() { asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
+MO_FN float load_remote(const float* p, int rank) {
+  uint32_t a;
+  float v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(shared_address(p)), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(a) : "memory");
+  return v;
+}
+#endif
 
 }  // namespace mo

@@ -5,7 +5,6 @@
 namespace mo {
 
 // ---- asynchronous copies to shared memory (PTX ISA: cp.async). bytes: how many of the N bytes exist; the rest becomes zero.
-MO_FN uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 template <int N> MO_FN void copy_async(void* dst, const void* src, int bytes) {
   static_assert(N == 16 || N == 8 || N == 4, "cp.async moves 4, 8 or 16 bytes");
   if constexpr (N == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(bytes) : "memory");
@@ -32,6 +31,16 @@ template <class T, int B, int R, int C, bool COL, int LD, bool SWZ> struct Tile 
   }
   MO_FN T* at(int b, int line, int pos) const { return p + offset(b, line, pos); }
   MO_FN float operator()(int b, int r, int c) const { return load(*(COL ? at(b, c, r) : at(b, r, c))); }
+  /// W neighbours along c: c is a multiple of W, lines start at multiples of 16 bytes.
+  template <int W> MO_FN auto read(Width<W> w, int b, int r, int c) const {
+    if constexpr (!COL || W == 1) return load_pack(COL ? at(b, c, r) : at(b, r, c), w);
+    else {
+      Pack<W> x;
+#pragma unroll
+      for (int i = 0; i < W; i++) x.v[i] = load(*at(b, c + i, r));
+      return x;
+    }
+  }
   MO_FN void put(int b, int r, int c, float v) const { *(COL ? at(b, c, r) : at(b, r, c)) = store<T>(v); }
   MO_FN Transposed transposed() const { return {p}; }
 };
@@ -43,7 +52,7 @@ MO_FN void load_tile(TILE t, const typename TILE::Element* src, int64_t batch_st
   using T = typename TILE::Element;
   constexpr int kPer = BYTES / (int)sizeof(T), kUnits = (TILE::kLength + kPer - 1) / kPer, kTotal = TILE::kB * TILE::kLines * kUnits;
   static_assert(kUnits * kPer <= TILE::kLD, "padding holds the last unit");
-#pragma unroll
+#pragma unroll(BYTES >= 4 ? 16 : 8)
   for (int first = 0; first < kTotal; first += THREADS) {
     const int i = first + thread_id();
     if (kTotal % THREADS != 0 && i >= kTotal) break;
@@ -64,28 +73,61 @@ MO_FN void load_tile_strided(TILE t, const typename TILE::Element* src, int64_t 
   }
 }
 
-/// PARTS partial results of a reduction or contraction, in float32; reading combines them in a fixed order.
-template <class RED, int PARTS, int B, int R, int C, int LD> struct Parts {
+/// PARTS partial results of a reduction or contraction, in float32; reading combines them in a fixed order. With RANKS > 1 the results of all blocks of a cluster are combined too
+/// (part 0 of each, after collapse and a cluster barrier).
+template <class RED, int PARTS, int B, int R, int C, int LD, int RANKS = 1> struct Parts {
   static constexpr int kStride = B * R * LD;
   float* p;
   MO_FN void put(int part, int b, int r, int c, float v) const { p[part * kStride + (b * R + r) * LD + c] = v; }
-  MO_FN float operator()(int b, int r, int c) const {
-    const float* at = p + (b * R + r) * LD + c;
-    float v = at[0];
+  MO_FN float local(int i) const {
+    float v = p[i];
 #pragma unroll
-    for (int k = 1; k < PARTS; k++) v = RED::combine(v, at[k * kStride]);
+    for (int k = 1; k < PARTS; k++) v = RED::combine(v, p[i + k * kStride]);
     return v;
+  }
+  MO_FN float get(int i) const {
+    if constexpr (RANKS == 1) return local(i);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    else {
+      float v = load_remote(p + i, 0);
+#pragma unroll
+      for (int k = 1; k < RANKS; k++) v = RED::combine(v, load_remote(p + i, k));
+      return v;
+    }
+#endif
+  }
+  MO_FN float operator()(int b, int r, int c) const { return get((b * R + r) * LD + c); }
+  template <int W> MO_FN auto read(Width<W>, int b, int r, int c) const {
+    const int i = (b * R + r) * LD + c;
+    if constexpr (W == 1) return get(i);
+    else {
+      Pack<W> x;
+#pragma unroll
+      for (int k = 0; k < W; k++) x.v[k] = get(i + k);
+      return x;
+    }
+  }
+  /// Combines the parts into part 0.
+  template <int THREADS> MO_FN void collapse() const {
+    for (int i = thread_id(); i < kStride; i += THREADS) p[i] = local(i);
   }
 };
 
-/// tile(b,r,c) = f(b,r,c) where that exists (batches x rows x cols), zero in the padding.
-template <int THREADS, class TILE, class F> MO_FN void fill_tile(TILE t, int batches, int rows, int cols, F f) {
-  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+/// tile(b,r,c) = f(b,r,c) where that exists (batches x rows x cols), zero in the padding. W: neighbours along c evaluated together (1 unless lines are rows).
+template <int THREADS, int W, class TILE, class F> MO_FN void fill_tile(TILE t, int batches, int rows, int cols, F f) {
+  constexpr int kInner = (TILE::kCol ? TILE::kR : TILE::kC) / W, kTotal = TILE::kB * TILE::kLines * kInner;
+  static_assert(W == 1 || (!TILE::kCol && TILE::kC % W == 0), "packs lie in lines");
 #pragma unroll 4
   for (int i = thread_id(); i < kTotal; i += THREADS) {
-    const int inner = TILE::kCol ? TILE::kR : TILE::kC, x = i % inner, y = i / inner;
+    const int x = i % kInner * W, y = i / kInner;
     const int c = TILE::kCol ? y % TILE::kC : x, r = TILE::kCol ? x : y % TILE::kR, b = y / TILE::kLines;
-    t.put(b, r, c, b < batches && r < rows && c < cols ? f(b, r, c) : 0.0f);
+    const bool line = b < batches && r < rows;
+    if (W > 1 && line && c + W <= cols) {
+      store_pack<W>(t.at(b, r, c), f(Width<W>(), b, r, c));
+    } else {
+#pragma unroll
+      for (int k = 0; k < W; k++) t.put(b, r, c + k, line && c + k < cols ? element(f(Width<1>(), b, r, c + k), 0) : 0.0f);
+    }
   }
 }
 /// tile = RED(tile, f) where f exists; `first` starts it. For accumulators of values that no contraction or reduction makes.
@@ -95,37 +137,39 @@ template <int THREADS, class RED, class TILE, class F> MO_FN void accumulate_til
     const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
     const bool there = b < batches && r < rows && c < cols;
     const float old = first ? RED::identity() : t(b, r, c);
-    t.put(b, r, c, there ? RED::combine(old, f(b, r, c)) : old);
+    t.put(b, r, c, there ? RED::combine(old, f(Width<1>(), b, r, c)) : old);
   }
 }
 
-template <class T, int V> struct alignas(sizeof(T) * V) Vector { T v[V]; };
-
 /// Writes f(b,r,c) for every existing element of a tile of B x R x C. V elements at a time along c (COL: along r), whose stride is 1; the address of every unit is a multiple of its size.
+/// share of shares: the blocks of a cluster divide the units.
 template <int THREADS, int V, int B, int R, int C, bool COL, class T, class F>
-MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int batches, int rows, int cols, F f) {
+MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int batches, int rows, int cols, int share, int shares, F f) {
   constexpr int kLength = COL ? R : C, kLines = COL ? C : R, kUnits = (kLength + V - 1) / V, kTotal = B * kLines * kUnits;
   const int length = COL ? rows : cols, lines = COL ? cols : rows;
-  for (int i = thread_id(); i < kTotal; i += THREADS) {
+  for (int i = thread_id() + share * THREADS; i < kTotal; i += THREADS * shares) {
     const int at = i % kUnits * V, line = i / kUnits % kLines, b = i / kUnits / kLines;
     if (b >= batches || line >= lines || at >= length) continue;
     T* to = dst + b * batch_stride + line * line_stride + at;
     if (V > 1 && at + V <= length) {
-      Vector<T, V> u;
+      if constexpr (!COL) store_pack<V>(to, f(Width<V>(), b, line, at));
+      else {
+        Vector<T, V> u;
 #pragma unroll
-      for (int k = 0; k < V; k++) u.v[k] = store<T>(COL ? f(b, at + k, line) : f(b, line, at + k));
-      *reinterpret_cast<Vector<T, V>*>(to) = u;
+        for (int k = 0; k < V; k++) u.v[k] = store<T>(element(f(Width<1>(), b, at + k, line), 0));
+        *reinterpret_cast<Vector<T, V>*>(to) = u;
+      }
     } else {
-      for (int k = 0; k < V && at + k < length; k++) to[k] = store<T>(COL ? f(b, at + k, line) : f(b, line, at + k));
+      for (int k = 0; k < V && at + k < length; k++) to[k] = store<T>(element(COL ? f(Width<1>(), b, at + k, line) : f(Width<1>(), b, line, at + k), 0));
     }
   }
 }
 /// The same for results without a contiguous direction.
 template <int THREADS, int B, int R, int C, class T, class F>
-MO_FN void store_tile_strided(T* dst, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols, F f) {
-  for (int i = thread_id(); i < B * R * C; i += THREADS) {
+MO_FN void store_tile_strided(T* dst, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols, int share, int shares, F f) {
+  for (int i = thread_id() + share * THREADS; i < B * R * C; i += THREADS * shares) {
     const int c = i % C, r = i / C % R, b = i / C / R;
-    if (b < batches && r < rows && c < cols) dst[b * sb + r * sr + c * sc] = store<T>(f(b, r, c));
+    if (b < batches && r < rows && c < cols) dst[b * sb + r * sr + c * sc] = store<T>(element(f(Width<1>(), b, r, c), 0));
   }
 }
 
@@ -137,15 +181,18 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
 #pragma unroll
     for (int u = 0; u < kEach; u++) partial[u] = RED::identity();
   }
-  /// Combines f(out, k) for k < extent into out's partial result; outs: how many results exist.
-  template <class F> MO_FN void add(int outs, int extent, F f) {
+  /// Combines f(out, k) for k < extent into out's partial result, W neighbours of k at a time; outs: how many results exist.
+  template <int W, class F> MO_FN void add(int outs, int extent, F f) {
 #pragma unroll
     for (int u = 0; u < kEach; u++) {
       const int out = thread_id() / GROUP + u * kGroups;
       if (out < outs) {
         float v = partial[u];
 #pragma unroll 4
-        for (int k = thread_id() % GROUP; k < extent; k += GROUP) v = RED::combine(v, f(out, k));
+        for (int k = thread_id() % GROUP * W; k < extent; k += GROUP * W) {
+          if (W == 1 || extent % W == 0 || k + W <= extent) v = RED::combine(v, reduce_pack<RED>(f(Width<W>(), out, k)));
+          else for (int e = k; e < extent; e++) v = RED::combine(v, f(Width<1>(), out, e));
+        }
         partial[u] = v;
       }
     }
