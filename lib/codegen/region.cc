@@ -1,0 +1,352 @@
+// Prints a RegionPlan as one __global__ function. The text has the plan's loops and statements; what a statement does is a function of the device library (runtime/20_region.cuh).
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/cuda_text.h"
+#include "mirage/codegen/module.h"
+#include "mirage/plan/region.h"
+
+namespace mirage {
+namespace {
+
+using Kind = RegionInstr::Kind;
+enum class VarLevel : uint8_t { kRow, kInner, kLane };
+
+class RegionEmitter {
+ public:
+  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan) : kernel_(kernel), p_(plan), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") { level_vars(); }
+
+  KernelText run() {
+    KernelText out;
+    out.name = kernel_.name;
+    out.grid = {p_.blocks, 1, 1};
+    out.threads = p_.threads;
+    std::string params;
+    for (size_t i = 0; i < p_.accesses.size(); i++) {
+      const RegionAccess& a = p_.accesses[i];
+      out.args.push_back(a.buffer);
+      out.written.push_back(a.written);
+      params += fmt::format("{}{}void* __restrict__ a{}", i ? ", " : "", a.written ? "" : "const ", i);
+      const std::string type = fmt::format("{}{}*", a.written ? "" : "const ", storage_type(a.dtype));
+      line("{} __restrict__ p{} = static_cast<{}>(a{});", type, i, type, i);
+    }
+    switch (p_.shape) {
+      case RegionPlan::Shape::kPointwise: pointwise(); break;
+      case RegionPlan::Shape::kRow: row(); break;
+      case RegionPlan::Shape::kColumn: column(); break;
+    }
+    out.source = fmt::format("__global__ void __launch_bounds__({}) {}({}) {{\n{}}}\n", p_.threads, kernel_.name, params, text_);
+    return out;
+  }
+
+ private:
+  template <class... A> void line(fmt::format_string<A...> f, A&&... a) { text_ += std::string(static_cast<size_t>(indent_), ' ') + fmt::format(f, std::forward<A>(a)...) + "\n"; }
+  void open(const std::string& head) {
+    line("{}{{", head.empty() ? "" : head + " ");
+    indent_ += 2;
+  }
+  void close() {
+    indent_ -= 2;
+    line("}}");
+  }
+
+  // ---- index variables
+
+  void level_vars() {
+    levels_.resize(p_.vars.size(), VarLevel::kRow);
+    for (int v : p_.inner) levels_[static_cast<size_t>(v)] = VarLevel::kInner;
+    if (p_.lane >= 0) levels_[static_cast<size_t>(p_.lane)] = VarLevel::kLane;
+    for (size_t v = 0; v < p_.vars.size(); v++)
+      for (const auto& [w, c] : p_.vars[v].arg.terms) levels_[v] = std::max(levels_[v], levels_[static_cast<size_t>(w)]);
+  }
+
+  std::string number(int64_t x) const { return fmt::format("{}{}", x, suffix_); }
+  std::string text(const Affine& a) const {
+    std::string out;
+    for (const auto& [v, c] : a.terms) {
+      const std::string term = std::abs(c) == 1 ? fmt::format("i{}", v) : fmt::format("i{} * {}", v, number(std::abs(c)));
+      out += out.empty() ? (c < 0 ? "0" + std::string(suffix_) + " - " + term : term) : (c < 0 ? " - " : " + ") + term;
+    }
+    if (a.constant || out.empty()) out += out.empty() ? number(a.constant) : (a.constant < 0 ? " - " : " + ") + number(std::abs(a.constant));
+    return out;
+  }
+
+  void use(const Affine& a, std::set<int>& used) const {
+    for (const auto& [v, c] : a.terms)
+      if (used.insert(v).second) use(p_.vars[static_cast<size_t>(v)].arg, used);
+  }
+  void use(const std::vector<RegionInstr>& code, std::set<int>& used) const {
+    for (const RegionInstr& i : code) {
+      use(i.index, used);
+      use(i.then_body, used);
+      use(i.else_body, used);
+    }
+  }
+  std::set<int> used_vars(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores) const {
+    std::set<int> used;
+    use(code, used);
+    for (const RegionStore& s : stores) use(s.offset, used);
+    return used;
+  }
+  std::set<int> all_used() const {
+    std::set<int> used;
+    for (const RegionPass& pass : p_.passes)
+      for (const auto& u : {used_vars(pass.body, pass.stores), used_vars(pass.after, pass.after_stores)}) used.insert(u.begin(), u.end());
+    return used;
+  }
+
+  /// Loop variables from a linear number, slowest first, then the divisions that need nothing deeper.
+  void decompose(const std::vector<int>& loops, const std::string& linear, const std::set<int>& used) {
+    std::vector<std::string> lines;
+    int64_t below = 1;
+    for (size_t i = loops.size(); i-- > 0;) {
+      const int v = loops[i];
+      const int64_t extent = p_.vars[static_cast<size_t>(v)].extent;
+      std::string x = below == 1 ? linear : fmt::format("{} / {}", linear, number(below));
+      if (i > 0) x = fmt::format("{} % {}", x, number(extent));
+      below *= extent;
+      if (used.count(v)) lines.push_back(fmt::format("const {} i{} = {};", type_, v, x));
+    }
+    std::reverse(lines.begin(), lines.end());
+    for (const std::string& l : lines) line("{}", l);
+  }
+  void divisions(VarLevel level, const std::set<int>& used) {
+    for (int v : used) {
+      const IndexVar& var = p_.vars[static_cast<size_t>(v)];
+      if (levels_[static_cast<size_t>(v)] != level || (var.kind != IndexVar::Kind::kDiv && var.kind != IndexVar::Kind::kMod)) continue;
+      line("const {} i{} = ({}) {} {};", type_, v, text(var.arg), var.kind == IndexVar::Kind::kDiv ? "/" : "%", number(var.divisor));
+    }
+  }
+
+  // ---- statements
+
+  /// Where the vector of an access begins: its first lane.
+  std::string pointer(int access, Affine at) const {
+    std::erase_if(at.terms, [&](const auto& t) { return t.first == p_.lane; });
+    return fmt::format("p{} + ({})", access, text(at));
+  }
+  std::string valid_argument() const { return ragged_ ? ", valid" : ""; }
+
+  /// Vector loads stand before the lanes' code, under the conditions of the branches around them.
+  void vector_loads(const std::vector<RegionInstr>& code, const std::string& condition) {
+    for (const RegionInstr& i : code) {
+      if (i.kind == Kind::kLoad && i.vector) {
+        line("mo::real x{}[{}];", i.result, p_.width);
+        line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index), valid_argument());
+      }
+      if (i.kind != Kind::kBranch || !i.uniform) continue;
+      const std::string test = fmt::format("{} < {}", text(i.index), number(i.bound)), both = condition.empty() ? "" : condition + " && ";
+      vector_loads(i.then_body, both + test);
+      vector_loads(i.else_body, both + "!(" + test + ")");
+    }
+  }
+
+  void statements(const std::vector<RegionInstr>& code) {
+    for (const RegionInstr& i : code) {
+      switch (i.kind) {
+        case Kind::kConst: line("const mo::real v{} = {};", i.result, CudaText().constant(i.constant)); break;
+        case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
+        case Kind::kLoad:
+          if (i.vector) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
+          else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
+          break;
+        case Kind::kMap: {
+          std::vector<std::string> operands;
+          for (int a : i.args) operands.push_back(fmt::format("v{}", a));
+          line("const mo::real v{} = {};", i.result, map_text(i.fn, operands));
+          break;
+        }
+        case Kind::kBranch:
+          line("mo::real v{};", i.result);
+          open(fmt::format("if ({} < {})", text(i.index), number(i.bound)));
+          statements(i.then_body);
+          line("v{} = v{};", i.result, i.args[0]);
+          indent_ -= 2;
+          line("}} else {{");
+          indent_ += 2;
+          statements(i.else_body);
+          line("v{} = v{};", i.result, i.args[1]);
+          close();
+          break;
+      }
+    }
+  }
+
+  /// Opens the loop over a thread's lanes (a block of its own if there is one lane) and defines what differs between lanes.
+  void open_lanes(const std::set<int>& used) {
+    if (p_.lane < 0) return open("");
+    line("#pragma unroll");
+    open(fmt::format("for ({} i{} = 0; i{} < {}; i{}++)", type_, p_.lane, p_.lane, p_.width, p_.lane));
+    if (ragged_) line("if (static_cast<int>(i{}) >= valid) continue;", p_.lane);
+    divisions(VarLevel::kLane, used);
+  }
+  std::string lane_subscript() const { return p_.lane < 0 ? "0" : fmt::format("i{}", p_.lane); }
+
+  /// One element, or a vector of them: loads, statements, reductions, stores.
+  void body(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores, const std::vector<RegionReduce>& reduces, bool row_values_are_arrays) {
+    const std::set<int> used = used_vars(code, stores);
+    vector_loads(code, "");
+    for (size_t s = 0; s < stores.size(); s++)
+      if (stores[s].vector) line("mo::real y{}[{}];", s, p_.width);
+    open_lanes(used);
+    if (row_values_are_arrays)
+      for (int r : row_values_used(code, stores)) line("const mo::real v{} = r{}[{}];", r, r, lane_subscript());
+    statements(code);
+    for (const RegionReduce& r : reduces) line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
+    for (size_t s = 0; s < stores.size(); s++) {
+      const RegionStore& store = stores[s];
+      if (store.vector) line("y{}[i{}] = v{};", s, p_.lane, store.value);
+      else line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset), storage_type(p_.accesses[static_cast<size_t>(store.access)].dtype), store.value);
+    }
+    close();
+    for (size_t s = 0; s < stores.size(); s++)
+      if (stores[s].vector) line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
+  }
+
+  static const char* reducer(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
+
+  /// Results of earlier reductions that some code reads, ascending.
+  std::set<int> row_values_used(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores) const {
+    std::set<int> results, out;
+    for (const RegionPass& pass : p_.passes)
+      for (const RegionReduce& r : pass.reduces) results.insert(r.result);
+    const std::function<void(const std::vector<RegionInstr>&)> visit = [&](const std::vector<RegionInstr>& list) {
+      for (const RegionInstr& i : list) {
+        for (int a : i.args)
+          if (results.count(a)) out.insert(a);
+        visit(i.then_body);
+        visit(i.else_body);
+      }
+    };
+    visit(code);
+    for (const RegionStore& s : stores)
+      if (results.count(s.value)) out.insert(s.value);
+    return out;
+  }
+
+  /// The number of elements of a vector that exist, where the last one is partial.
+  void define_valid(const std::string& unit, const std::string& bound) {
+    if (ragged_) line("const int valid = static_cast<int>({} - {} * {} < {} ? {} - {} * {} : {});", bound, unit, number(p_.width), number(p_.width), bound, unit, number(p_.width), p_.width);
+  }
+
+  // ---- the three shapes
+
+  void pointwise() {
+    ragged_ = p_.lane_extent % p_.width != 0;
+    const std::set<int> used = all_used();
+    open(fmt::format("for ({} row = static_cast<{}>(blockIdx.x) * blockDim.x + threadIdx.x; row < {}; row += static_cast<{}>(gridDim.x) * blockDim.x)", type_, type_, number(p_.rows), type_));
+    outer_vars(used);
+    body(p_.passes[0].body, p_.passes[0].stores, {}, false);
+    close();
+  }
+
+  void outer_vars(std::set<int> used) {
+    if (ragged_ && p_.shape != RegionPlan::Shape::kRow) used.insert(p_.outer.back());
+    decompose(p_.outer, "row", used);
+    divisions(VarLevel::kRow, used);
+    if (p_.shape != RegionPlan::Shape::kRow && ragged_) define_valid(fmt::format("i{}", p_.outer.back()), number(p_.lane_extent));
+  }
+
+  /// Bound of the inner loop in elements, as text.
+  std::string inner_bound() const { return p_.chunk >= 0 ? "bound" : number(p_.shape == RegionPlan::Shape::kRow ? p_.lane_extent : p_.length); }
+  void define_bound() {
+    if (p_.chunk < 0) return;
+    const std::string rest = fmt::format("{} - i{} * {}", number(p_.chunk_total), p_.chunk, number(p_.chunk_length));
+    line("const {} bound = {} < {} ? {} : {};", type_, rest, number(p_.chunk_length), rest, number(p_.chunk_length));
+  }
+
+  void open_inner(const RegionPass& pass, const std::string& first, int step) {
+    std::string units = number(p_.length);
+    if (p_.chunk >= 0) units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width)) : "bound";
+    open(fmt::format("for ({} u = {}; u < {}; u += {})", type_, first, units, step));
+    std::set<int> used = used_vars(pass.body, pass.stores);
+    const bool ragged_here = ragged_ && p_.shape == RegionPlan::Shape::kRow;
+    if (ragged_here && !p_.inner.empty()) used.insert(p_.inner.back());
+    decompose(p_.inner, "u", used);
+    divisions(VarLevel::kInner, used);
+    if (ragged_here) define_valid(fmt::format("i{}", p_.inner.back()), inner_bound());
+  }
+
+  std::set<int> row_vars() const {
+    std::set<int> used = all_used();
+    if (p_.chunk >= 0) used.insert(p_.chunk);
+    return used;
+  }
+
+  void row() {
+    ragged_ = p_.width > 1 && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
+    line("using Team = mo::RowTeam<{}>;", p_.team);
+    open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
+    outer_vars(row_vars());
+    define_bound();
+    for (const RegionPass& pass : p_.passes) {
+      for (const RegionReduce& r : pass.reduces) {
+        line("mo::real r{}[{}];", r.result, p_.width);
+        line("mo::clear<mo::{}>(r{});", reducer(r.fn), r.result);
+      }
+      if (!pass.body.empty() || !pass.stores.empty() || !pass.reduces.empty()) {
+        open_inner(pass, "Team::lane()", p_.team);
+        body(pass.body, pass.stores, pass.reduces, false);
+        close();
+      }
+      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}>(mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), reducer(r.fn), r.result);
+      if (pass.after_stores.empty()) continue;
+      open("if (Team::lane() == 0)");
+      statements(pass.after);
+      for (const RegionStore& s : pass.after_stores)
+        line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)].dtype), s.value);
+      close();
+    }
+    close();
+  }
+
+  void column() {
+    ragged_ = p_.lane_extent % p_.width != 0;
+    line("using Team = mo::ColumnTeam<{}, {}>;", p_.columns, p_.threads);
+    open(fmt::format("for ({} base = static_cast<{}>(blockIdx.x) * {}; base < {}; base += static_cast<{}>(gridDim.x) * {})", type_, type_, number(p_.columns), number(p_.rows), type_, number(p_.columns)));
+    line("const bool live = base + Team::column() < {};", number(p_.rows));   // every thread meets the barriers
+    line("const {} row = live ? base + Team::column() : 0;", type_);
+    line("(void)row;");
+    outer_vars(row_vars());
+    define_bound();
+    for (const RegionPass& pass : p_.passes) {
+      for (const RegionReduce& r : pass.reduces) {
+        line("mo::real r{}[{}];", r.result, p_.width);
+        line("mo::clear<mo::{}>(r{});", reducer(r.fn), r.result);
+      }
+      if (!pass.body.empty() || !pass.stores.empty() || !pass.reduces.empty()) {
+        open("if (live)");
+        open_inner(pass, "Team::depth()", p_.threads / p_.columns);
+        body(pass.body, pass.stores, pass.reduces, true);
+        close();
+        close();
+      }
+      for (const RegionReduce& r : pass.reduces) line("Team::reduce<mo::{}>(r{});", reducer(r.fn), r.result);
+      if (pass.after_stores.empty()) continue;
+      open("if (live && Team::depth() == 0)");
+      body(pass.after, pass.after_stores, {}, true);
+      close();
+    }
+    close();
+  }
+
+  const KernelPlan& kernel_;
+  const RegionPlan& p_;
+  const char* type_;
+  const char* suffix_;
+  std::vector<VarLevel> levels_;
+  std::string text_;
+  int indent_ = 2;
+  bool ragged_ = false;
+};
+
+}  // namespace
+
+KernelText emit_region_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+  return RegionEmitter(kernel, *std::get<std::shared_ptr<const RegionPlan>>(kernel.body)).run();
+}
+
+}  // namespace mirage

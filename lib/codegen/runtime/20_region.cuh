@@ -1,0 +1,112 @@
+// Device library, part 2: what emitted region kernels (elementwise regions, row and column reductions, data movement) call. A kernel is right for the number of threads it was planned for;
+// orders of combination are fixed, so results repeat bit for bit.
+
+namespace mo {
+
+using real = float;   // what values are computed in
+using index32 = uint32_t;
+using index64 = uint64_t;
+
+template <class I> MO_FN real from_index(I i) { return static_cast<real>(i); }
+
+// ---- vectors of consecutive elements, aligned to their size (at most 16 bytes at a time)
+template <int BYTES> struct VectorWord;
+template <> struct VectorWord<1> { using type = uint8_t; };
+template <> struct VectorWord<2> { using type = uint16_t; };
+template <> struct VectorWord<4> { using type = uint32_t; };
+template <> struct VectorWord<8> { using type = uint2; };
+template <> struct VectorWord<16> { using type = uint4; };
+
+template <int N, class S> struct ElementVector {
+  static constexpr int kWordBytes = N * sizeof(S) > 16 ? 16 : N * sizeof(S);
+  static constexpr int kWords = N * sizeof(S) / kWordBytes;
+  using Bits = typename VectorWord<kWordBytes>::type;
+  union { Bits words[kWords]; S elements[N]; };
+  MO_FN ElementVector() {}
+};
+
+template <int N, class S> MO_FN void load_vector(real (&to)[N], const S* from) {
+  ElementVector<N, S> pack;
+#pragma unroll
+  for (int w = 0; w < ElementVector<N, S>::kWords; w++) pack.words[w] = reinterpret_cast<const typename ElementVector<N, S>::Bits*>(from)[w];
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = load(pack.elements[i]);
+}
+template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N]) {
+  ElementVector<N, S> pack;
+#pragma unroll
+  for (int i = 0; i < N; i++) pack.elements[i] = store<S>(from[i]);
+#pragma unroll
+  for (int w = 0; w < ElementVector<N, S>::kWords; w++) reinterpret_cast<typename ElementVector<N, S>::Bits*>(to)[w] = pack.words[w];
+}
+/// The first `valid` of N elements; the rest of `to` is 0.
+template <int N, class S> MO_FN void load_vector(real (&to)[N], const S* from, int valid) {
+  if (valid >= N) return load_vector(to, from);
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = i < valid ? load(from[i]) : constant(0.0f);
+}
+template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N], int valid) {
+  if (valid >= N) return store_vector(to, from);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (i < valid) to[i] = store<S>(from[i]);
+}
+
+template <class R, int N> MO_FN void clear(real (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = R::identity();
+}
+/// Combines the N lanes of one thread.
+template <class R, int N> MO_FN real fold(const real (&x)[N]) {
+  real y[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) y[i] = x[i];
+#pragma unroll
+  for (int half = N / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < half; i++) y[i] = R::combine(y[i], y[i + half]);
+  return y[0];
+}
+
+/// TEAM consecutive threads (a power of two; over 32: the whole block) work on one row.
+template <int TEAM> struct RowTeam {
+  static MO_FN int lane() { return thread_id() % TEAM; }
+  template <class I> static MO_FN I first() { return static_cast<I>(blockIdx.x) * (blockDim.x / TEAM) + thread_id() / TEAM; }
+  template <class I> static MO_FN I stride() { return static_cast<I>(gridDim.x) * (blockDim.x / TEAM); }
+  /// Every thread of the team has the result. All threads of the team must call it.
+  template <class R> static MO_FN real reduce(real x) {
+    if constexpr (TEAM <= 32) {
+      const unsigned members = TEAM == 32 ? 0xffffffffu : ((1u << (TEAM & 31)) - 1u) << (lane_id() & ~(TEAM - 1));   // teams of a warp may have different numbers of rows
+#pragma unroll
+      for (int mask = TEAM / 2; mask > 0; mask /= 2) x = R::combine(x, __shfl_xor_sync(members, x, mask));
+      return x;
+    } else {
+      __shared__ real scratch[32];
+      return block_reduce<R>(x, scratch);
+    }
+  }
+};
+
+/// A block as COLUMNS x (THREADS / COLUMNS): neighbours hold neighbouring columns, the second axis shares the rows of a column.
+template <int COLUMNS, int THREADS> struct ColumnTeam {
+  static constexpr int kDepth = THREADS / COLUMNS;
+  static MO_FN int column() { return thread_id() % COLUMNS; }
+  static MO_FN int depth() { return thread_id() / COLUMNS; }
+  /// Combines over the threads of a column, for each of N lanes; every thread has the result. All threads of the block must call it.
+  template <class R, int N> static MO_FN void reduce(real (&x)[N]) {
+    if constexpr (kDepth > 1) {
+      __shared__ real scratch[THREADS];
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+        barrier();
+        scratch[thread_id()] = x[i];
+        barrier();
+        real y = scratch[column()];
+        for (int d = 1; d < kDepth; d++) y = R::combine(y, scratch[d * COLUMNS + column()]);
+        x[i] = y;
+      }
+    }
+  }
+};
+
+}  // namespace mo

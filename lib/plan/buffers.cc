@@ -1,0 +1,45 @@
+// Workspace memory: first fit by start of lifetime (buffers.h).
+#include "plan/buffers.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace mirage {
+
+int64_t Buffer::bytes() const {
+  int64_t last = 0;
+  for (int i = 0; i < dims.rank(); i++) last += (dims[i] - 1) * strides[i];
+  return (last + 1) * dtype_bytes(dtype);
+}
+
+int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>& lifetimes) {
+  constexpr int64_t kAlign = 256;
+  MIRAGE_ASSERT(buffers.size() == lifetimes.size()) << "one lifetime per buffer";
+  std::vector<size_t> order;
+  for (size_t i = 0; i < buffers.size(); i++)
+    if (buffers[i].kind == Buffer::Kind::kWorkspace) order.push_back(i);
+  const auto size = [&](size_t i) { return (buffers[i].bytes() + kAlign - 1) / kAlign * kAlign; };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (lifetimes[a].first != lifetimes[b].first) return lifetimes[a].first < lifetimes[b].first;
+    return size(a) > size(b);
+  });
+  int64_t total = 0;
+  std::vector<size_t> placed;
+  for (size_t i : order) {
+    std::vector<std::pair<int64_t, int64_t>> taken;   // [begin, end) of buffers alive together with this one
+    for (size_t j : placed)
+      if (lifetimes[i].first <= lifetimes[j].last && lifetimes[j].first <= lifetimes[i].last) taken.push_back({buffers[j].offset_bytes, buffers[j].offset_bytes + size(j)});
+    std::sort(taken.begin(), taken.end());
+    int64_t at = 0;
+    for (const auto& [begin, end] : taken) {
+      if (begin - at >= size(i)) break;
+      at = std::max(at, end);
+    }
+    buffers[i].offset_bytes = at;
+    total = std::max(total, at + size(i));
+    placed.push_back(i);
+  }
+  return total;
+}
+
+}  // namespace mirage

@@ -1,0 +1,15 @@
+// Places workspace buffers by lifetime. Private to lib/plan.
+#pragma once
+#include <vector>
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+/// The kernels, by position in launch order, between which a buffer's contents matter, both inclusive.
+struct Lifetime { int first = 0, last = 0; };
+
+/// Gives each workspace buffer an offset (a multiple of 256 bytes): buffers whose lifetimes meet never share a byte. lifetimes[i] belongs to buffers[i] (ignored for inputs and
+/// outputs). Returns the bytes of the workspace, a multiple of 256. Requires: kernels of one position read and write different buffers, so meeting includes touching.
+int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>& lifetimes);
+
+}  // namespace mirage

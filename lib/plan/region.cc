@@ -1,0 +1,349 @@
+// Region kernels, from loops to threads: the order of loops, which of them merge, the vector width, threads per row, and the cost. Starts from region_lower.cc's one-element-at-a-time form.
+#include "plan/region.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace mirage {
+namespace {
+
+using Kind = RegionInstr::Kind;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t power_of_two_at_least(int64_t n) {
+  int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/// All loads and stores with the statement list they stand in, for inspection.
+struct MemoryRef { const Affine* at; int access; bool is_store; bool after; };
+void collect(const std::vector<RegionInstr>& code, bool after, std::vector<MemoryRef>& out) {
+  for (const RegionInstr& i : code) {
+    if (i.kind == Kind::kLoad) out.push_back({&i.index, i.access, false, after});
+    collect(i.then_body, after, out);
+    collect(i.else_body, after, out);
+  }
+}
+std::vector<MemoryRef> memory_refs(const RegionPlan& p) {
+  std::vector<MemoryRef> out;
+  for (const RegionPass& pass : p.passes) {
+    collect(pass.body, false, out);
+    collect(pass.after, true, out);
+    for (const RegionStore& s : pass.stores) out.push_back({&s.offset, s.access, true, false});
+    for (const RegionStore& s : pass.after_stores) out.push_back({&s.offset, s.access, true, true});
+  }
+  return out;
+}
+
+/// The value of a form with every loop at 0 but `loop` at `x`.
+int64_t value_at(const RegionPlan& p, const Affine& a, int loop, int64_t x) {
+  std::vector<int64_t> v(p.vars.size());
+  const auto eval = [&](const Affine& f) {
+    int64_t s = f.constant;
+    for (const auto& [var, c] : f.terms) s += c * v[static_cast<size_t>(var)];
+    return s;
+  };
+  for (size_t i = 0; i < v.size(); i++) {
+    const IndexVar& var = p.vars[i];
+    if (var.kind == IndexVar::Kind::kDiv) v[i] = eval(var.arg) / var.divisor;
+    else if (var.kind == IndexVar::Kind::kMod) v[i] = eval(var.arg) % var.divisor;
+    else v[i] = static_cast<int>(i) == loop ? x : 0;
+  }
+  return eval(a);
+}
+int64_t stride_of(const RegionPlan& p, const Affine& a, int loop) { return value_at(p, a, loop, 1) - value_at(p, a, loop, 0); }
+
+/// Loops that a form depends on, through divisions too.
+void loops_of(const RegionPlan& p, const Affine& a, std::set<int>& out) {
+  for (const auto& [v, c] : a.terms) {
+    const IndexVar& var = p.vars[static_cast<size_t>(v)];
+    if (var.kind == IndexVar::Kind::kLoop || var.kind == IndexVar::Kind::kLane) out.insert(v);
+    else loops_of(p, var.arg, out);
+  }
+}
+double footprint(const RegionPlan& p, const Affine& a) {
+  std::set<int> loops;
+  loops_of(p, a, loops);
+  double n = 1;
+  for (int l : loops) n *= static_cast<double>(p.vars[static_cast<size_t>(l)].extent);
+  return n;
+}
+
+/// Rebuilds a plan in a new table of variables. `table` holds the new loops; image[v] is set for the old loops.
+void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
+  std::set<int> used;
+  std::function<void(const Affine&)> mark = [&](const Affine& a) {
+    for (const auto& [v, c] : a.terms)
+      if (used.insert(v).second) mark(p.vars[static_cast<size_t>(v)].arg);
+  };
+  for_each_affine(p, [&](Affine& a) { mark(a); });
+  for (size_t v = 0; v < p.vars.size(); v++) {
+    const IndexVar& var = p.vars[v];
+    if (!used.count(static_cast<int>(v))) continue;
+    if (var.kind == IndexVar::Kind::kDiv) image[v] = table.div(substitute(var.arg, image), var.divisor, var.extent * var.divisor);
+    if (var.kind == IndexVar::Kind::kMod) image[v] = table.mod(substitute(var.arg, image), var.divisor, var.divisor + 1);
+  }
+  for_each_affine(p, [&](Affine& a) { a = substitute(a, image); });
+  p.vars = table.vars;
+}
+
+// ---- order and merging of loops
+
+double contiguous_weight(const RegionPlan& p, const std::vector<MemoryRef>& refs, int loop) {
+  double w = 0;
+  for (const MemoryRef& r : refs)
+    if (!r.after && stride_of(p, *r.at, loop) == 1) w += footprint(p, *r.at) * dtype_bytes(p.accesses[static_cast<size_t>(r.access)].dtype) * (r.is_store ? 2 : 1);
+  return w;
+}
+
+/// Moves the loop along which most of the traffic is contiguous to the end; its weight.
+double put_contiguous_last(const RegionPlan& p, const std::vector<MemoryRef>& refs, std::vector<int>& loops) {
+  double best = 0;
+  size_t at = loops.size();
+  for (size_t i = 0; i < loops.size(); i++) {
+    if (loops[i] == p.chunk) continue;
+    const double w = contiguous_weight(p, refs, loops[i]);
+    if (w > best || (w == best && w > 0)) best = w, at = i;
+  }
+  if (at < loops.size()) std::rotate(loops.begin() + static_cast<long>(at), loops.begin() + static_cast<long>(at) + 1, loops.end());
+  return best;
+}
+
+void order_loops(RegionPlan& p, bool has_reduce) {
+  const auto refs = memory_refs(p);
+  std::vector<int> outer = p.outer;
+  const double out = put_contiguous_last(p, refs, outer), in = put_contiguous_last(p, refs, p.inner);
+  p.shape = !has_reduce ? RegionPlan::Shape::kPointwise : out > in ? RegionPlan::Shape::kColumn : RegionPlan::Shape::kRow;
+  if (p.shape != RegionPlan::Shape::kRow) p.outer = outer;
+}
+
+/// Whether loops a, b (b faster) are one loop everywhere: no form tells them apart.
+bool merges(RegionPlan& p, int a, int b) {
+  const int64_t extent = p.vars[static_cast<size_t>(b)].extent;
+  bool ok = a != p.chunk && b != p.chunk;
+  const auto check = [&](const Affine& f) { ok = ok && f.coefficient(a) == f.coefficient(b) * extent; };
+  for_each_affine(p, check);
+  for (const IndexVar& v : p.vars) check(v.arg);
+  return ok;
+}
+
+bool merge_one(RegionPlan& p, std::vector<int>& loops) {
+  for (size_t i = 0; i + 1 < loops.size(); i++) {
+    const int a = loops[i], b = loops[i + 1];
+    if (!merges(p, a, b)) continue;
+    VarTable table;
+    std::vector<Affine> image(p.vars.size());
+    std::vector<int> to(p.vars.size(), -1);
+    for (size_t v = 0; v < p.vars.size(); v++) {
+      if (p.vars[v].kind != IndexVar::Kind::kLoop || static_cast<int>(v) == a) continue;
+      to[v] = table.add_loop(p.vars[v].extent * (static_cast<int>(v) == b ? p.vars[static_cast<size_t>(a)].extent : 1));
+      image[v] = affine_var(to[v]);
+    }
+    loops.erase(loops.begin() + static_cast<long>(i));
+    for (auto* list : {&p.outer, &p.inner})
+      for (int& v : *list) v = to[static_cast<size_t>(v)];
+    if (p.chunk >= 0) p.chunk = to[static_cast<size_t>(p.chunk)];
+    rebuild(p, std::move(table), std::move(image));
+    return true;
+  }
+  return false;
+}
+
+// ---- vectors
+
+/// Drops the lane from conditions that all lanes answer alike, marks what is read and written as vectors.
+struct Vectorizer {
+  RegionPlan& p;
+  VarTable table;
+  double cost = 0;   // memory instructions per element
+
+  bool lane_free(const Affine& a) const {
+    for (const auto& t : a.terms)
+      if (t.first != p.lane && table.vars[static_cast<size_t>(t.first)].on_lane) return false;
+    return true;
+  }
+  bool is_vector(const Affine& a) const {
+    if (p.lane < 0 || a.coefficient(p.lane) != 1 || !lane_free(a) || a.constant % p.width) return false;
+    return std::all_of(a.terms.begin(), a.terms.end(), [&](const auto& t) { return t.first == p.lane || t.second % p.width == 0; });
+  }
+  void count(const Affine& a, int access, bool vector, double share) {
+    const int bytes = dtype_bytes(p.accesses[static_cast<size_t>(access)].dtype) * p.width;
+    if (vector) cost += share * std::max(1, bytes / 16) / p.width;
+    else if (p.width > 1 && !table.on_lane(a)) cost += share / p.width;
+    else cost += share * (p.width > 1 ? 1.3 : 1.0);
+  }
+  void uniform(RegionInstr& i) const {
+    i.uniform = !table.on_lane(i.index);
+    if (i.uniform || i.index.coefficient(p.lane) != 1 || !lane_free(i.index) || (i.bound - i.index.constant) % p.width) return;
+    for (const auto& t : i.index.terms)
+      if (t.first != p.lane && t.second % p.width) return;
+    std::erase_if(i.index.terms, [&](const auto& t) { return t.first == p.lane; });   // V*q + lane < V*b exactly if V*q < V*b
+    i.uniform = true;
+  }
+  void code(std::vector<RegionInstr>& body, bool vectors, double share) {
+    for (RegionInstr& i : body) {
+      if (i.kind == Kind::kLoad) {
+        i.vector = vectors && is_vector(i.index);
+        count(i.index, i.access, i.vector, share);
+      }
+      if (i.kind != Kind::kBranch) continue;
+      if (p.lane >= 0) uniform(i);
+      code(i.then_body, vectors && i.uniform, share / 2);
+      code(i.else_body, vectors && i.uniform, share / 2);
+    }
+  }
+  void stores(std::vector<RegionStore>& list, double share) {
+    for (RegionStore& s : list) {
+      s.vector = is_vector(s.offset);
+      count(s.offset, s.access, s.vector, share);
+    }
+  }
+  void run() {
+    const bool lanes_in_row = p.shape == RegionPlan::Shape::kColumn;
+    for (RegionPass& pass : p.passes) {
+      code(pass.body, true, 1);
+      stores(pass.stores, 1);
+      code(pass.after, lanes_in_row, 0.01);
+      stores(pass.after_stores, 0.01);
+    }
+  }
+};
+
+/// The plan with `width` elements per thread along the last loop.
+RegionPlan with_width(const RegionPlan& scalar, int width, double* cost) {
+  RegionPlan p = scalar;
+  auto& loops = p.shape == RegionPlan::Shape::kRow ? p.inner : p.outer;
+  VarTable table;
+  std::vector<Affine> image(p.vars.size());
+  std::vector<int> to(p.vars.size(), -1);
+  const int last = loops.empty() ? -1 : loops.back();
+  p.width = width;
+  p.lane_extent = last < 0 ? 1 : p.vars[static_cast<size_t>(last)].extent;
+  for (size_t v = 0; v < p.vars.size(); v++) {
+    if (p.vars[v].kind != IndexVar::Kind::kLoop) continue;
+    const bool cut = static_cast<int>(v) == last;
+    to[v] = table.add_loop(cut ? ceil_div(p.vars[v].extent, width) : p.vars[v].extent);
+    image[v] = affine_var(to[v]) * (cut ? width : 1);
+  }
+  if (width > 1) {
+    p.lane = table.add_loop(width, IndexVar::Kind::kLane);
+    image[static_cast<size_t>(last)] = image[static_cast<size_t>(last)] + affine_var(p.lane);
+  }
+  for (auto* list : {&p.outer, &p.inner})
+    for (int& v : *list) v = to[static_cast<size_t>(v)];
+  if (p.chunk >= 0) p.chunk = to[static_cast<size_t>(p.chunk)];
+  rebuild(p, std::move(table), std::move(image));
+  Vectorizer vectorizer{p, {}};
+  vectorizer.table.vars = p.vars;
+  vectorizer.run();
+  *cost = vectorizer.cost;
+  return p;
+}
+
+RegionPlan choose_width(const RegionPlan& scalar) {
+  double best_cost = 0, cost = 0;
+  RegionPlan best = with_width(scalar, 1, &best_cost);
+  const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
+  if (loops.empty()) return best;
+  for (int width : {2, 4, 8}) {
+    if (scalar.vars[static_cast<size_t>(loops.back())].extent < width) continue;
+    if (loops.back() == scalar.chunk) continue;
+    RegionPlan p = with_width(scalar, width, &cost);
+    if (cost < best_cost * 0.95) best = std::move(p), best_cost = cost;
+  }
+  return best;
+}
+
+// ---- threads
+
+int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
+  int64_t n = 1;
+  for (int l : loops) n *= p.vars[static_cast<size_t>(l)].extent;
+  return n;
+}
+
+void choose_threads(RegionPlan& p, const Target& target) {
+  p.rows = product(p, p.outer);
+  p.length = product(p, p.inner);
+  const int64_t sms = target.num_sms, most_blocks = (int64_t{1} << 31) - 1;
+  if (p.shape == RegionPlan::Shape::kPointwise) {
+    p.threads = 256;
+    while (p.threads > 64 && ceil_div(p.rows, p.threads) < sms) p.threads /= 2;
+    p.blocks = ceil_div(p.rows, p.threads);
+  } else if (p.shape == RegionPlan::Shape::kRow) {
+    p.team = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.length)));
+    if (p.length > 32 && (p.rows < sms * 32 || p.length > 32 * 16)) p.team = static_cast<int>(std::clamp<int64_t>(power_of_two_at_least(ceil_div(p.length, 4)), 32, 512));
+    p.threads = std::max(p.team, 256);
+    while (p.threads > std::max(p.team, 32) && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
+    p.blocks = ceil_div(p.rows, p.threads / p.team);
+  } else {
+    p.columns = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.rows)));
+    while (p.columns > 8 && ceil_div(p.rows, p.columns) < sms && p.length >= 64) p.columns /= 2;
+    p.threads = static_cast<int>(std::clamp<int64_t>(p.columns * power_of_two_at_least(ceil_div(p.length, 2)), 32, 256));
+    p.blocks = ceil_div(p.rows, p.columns);
+  }
+  p.blocks = std::min(p.blocks, most_blocks);
+  VarTable table;
+  table.vars = p.vars;
+  const int64_t limit = int64_t{1} << 30;   // leaves room for a grid's stride and partial sums of a form
+  bool wide = p.rows >= limit || p.length >= limit || p.blocks * p.threads >= limit * 2;
+  for_each_affine(p, [&](Affine& a) {
+    int64_t span = std::abs(a.constant);
+    for (const auto& [v, c] : a.terms) span += std::abs(c) * (p.vars[static_cast<size_t>(v)].extent - 1);
+    wide = wide || span >= limit * 2;
+  });
+  for (const IndexVar& v : p.vars) wide = wide || table.max_of(v.arg) >= limit * 2;
+  p.wide = wide;
+}
+
+// ---- cost
+
+/// Bytes of device memory: each buffer once, what the loops touch of it.
+int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
+  std::vector<double> touched(p.accesses.size());
+  for (const MemoryRef& r : memory_refs(p)) touched[static_cast<size_t>(r.access)] += footprint(p, *r.at);
+  double bytes = 0;
+  for (size_t i = 0; i < touched.size(); i++) {
+    const RegionAccess& a = p.accesses[i];
+    bytes += std::min(touched[i], static_cast<double>(c.buffers[static_cast<size_t>(a.buffer)].dims.elements())) * dtype_bytes(a.dtype);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
+  const Target& t = c.target;
+  Cost cost;
+  cost.bytes = bytes_of(c, p);
+  cost.flops = flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 4 * 2;
+  const double share = std::min(1.0, in_flight / (t.num_sms * 32768.0));
+  const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));
+  const double again = static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));
+  const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
+  cost.us = t.launch_us + 0.8 * static_cast<double>(p.passes.size()) + std::max(memory + again, math);
+  if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
+  else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
+  return cost;
+}
+
+}  // namespace
+
+std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
+  auto lowered = lower_region(c, group, max_statements);
+  if (!lowered) return std::nullopt;
+  RegionPlan& p = lowered->plan;
+  bool has_reduce = false;
+  for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
+  order_loops(p, has_reduce);
+  while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
+  RegionPlan best = choose_width(p);
+  choose_threads(best, c.target);
+  Cost cost = cost_of(c, best, lowered->flops_per_element);
+  return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
+}
+
+}  // namespace mirage
