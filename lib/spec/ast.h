@@ -47,6 +47,7 @@ struct Ast {
   std::vector<AstTensor> inputs, outputs;
   std::vector<AstNode> nodes;
   Numerics numerics;
+  bool complete = true;                     ///< false: some node could not be read, so a missing name may be its result
 };
 
 inline constexpr int kMaxNodes = 4096;

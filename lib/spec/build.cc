@@ -99,7 +99,9 @@ class ProgramBuilder {
           continue;
         }
         auto it = names_.find(arg.name);
-        if (it == names_.end()) {
+        if (it == names_.end() && !ast_.complete) {
+          values_[i] = kBroken;
+        } else if (it == names_.end()) {
           report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)), Report::did_you_mean(arg.name, all_names_));
           values_[i] = kBroken;
         }
@@ -189,6 +191,7 @@ class ProgramBuilder {
       auto [first, fresh] = seen.try_emplace(t.name, t.where);
       if (!fresh) report_.error(DiagCode::kDuplicateName, t.where, fmt::format("the output '{}' is declared twice", t.name), {report_.note(first->second, "the first is here")});
       auto it = names_.find(t.name);
+      if (it == names_.end() && !ast_.complete) continue;
       if (it == names_.end()) {
         std::vector<std::string> candidates;
         for (const AstNode& node : ast_.nodes) candidates.push_back(node.output);

@@ -140,7 +140,7 @@ ValueId build_pow(NodeContext& node) {
   const AttrValue* exponent = node.attr("exponent");
   bool has_second = node.operands.size() == 2;
   if (has_second && exponent) node.fail_attr("exponent", "the exponent is given twice, as an input and as an attribute");
-  if (!has_second && !exponent) node.fail_attr("exponent", "pow needs the attribute 'exponent' or a second input");
+  if (!has_second && !exponent) node.fail_attr("exponent", "needs the attribute 'exponent' or a second input");
   ValueId x = e.number(node.x());
   ValueId y = has_second ? node.operands[1] : e.constant(exponent->number);
   if (auto p = e.constant_of(y)) {
@@ -161,7 +161,7 @@ ValueId build_clamp(NodeContext& node) {
   if (node.operands.size() == 2) node.fail_operand(1, DiagCode::kArity, "one limit as an input; use maximum or minimum, or give both");
   if (node.operands.size() == 3 && (low || high)) node.fail_attr(low ? "min" : "max", "the limits are given twice, as inputs and as attributes");
   if (node.operands.size() == 3) return e.map(MapFn::kClamp, node.operands);
-  if (!low && !high) node.fail(DiagCode::kAttribute, node.where, "clamp needs the attribute 'min', 'max' or both");
+  if (!low && !high) node.fail(DiagCode::kAttribute, node.where, "needs the attribute 'min', 'max' or both");
   if (low && high && low->number > high->number) node.fail_attr("max", fmt::format("max {} is less than min {}", high->number, low->number));
   if (!high) return e.map(MapFn::kMax, {node.x(), e.constant(low->number)});
   if (!low) return e.map(MapFn::kMin, {node.x(), e.constant(high->number)});

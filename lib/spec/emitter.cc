@@ -116,7 +116,7 @@ ValueId Emitter::map(MapFn fn, std::vector<ValueId> operands) {
     bool is_condition = fn == MapFn::kWhere && i == 0;
     if (!is_condition) operands[i] = number(operands[i]);
   }
-  if (fn == MapFn::kWhere && !is_bool(operands[0])) fail(DiagCode::kDtype, "the condition of where must be a bool, such as the result of less, greater or equal");
+  if (fn == MapFn::kWhere && !is_bool(operands[0])) fail(DiagCode::kDtype, "the condition must be a bool, such as the result of less, greater or equal");
   Dims all;
   for (ValueId v : operands) {
     auto both = broadcast(all, dims(v));

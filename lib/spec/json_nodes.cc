@@ -1,6 +1,7 @@
 // Reads the nodes of a JSON spec: operator, inputs, output and attributes, the last by the kinds that the operator table gives.
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include "spec/json_reader.h"
 
 namespace mirage::spec {
@@ -39,7 +40,10 @@ void JsonReader::read_inputs(const JsonValue& v, AstNode& node) {
       bool is_infinity = item.kind == JsonKind::kString && (item.text == "-inf" || item.text == "+inf");
       if (item.kind == JsonKind::kInt || item.kind == JsonKind::kFloat || is_infinity) {
         arg.number = expect_number(item, "a constant");
-        if (!arg.number) node.ok = false;
+        if (!arg.number) {
+          node.ok = false;
+          continue;
+        }
       } else if (item.kind == JsonKind::kString) {
         arg.name = item.text;
       } else {
@@ -103,6 +107,7 @@ void JsonReader::read_attrs(const JsonValue& v, AstNode& node) {
         std::vector<std::string> names;
         for (const AttrSpec& s : node.op->attrs) names.push_back(s.name);
         auto notes = Report::did_you_mean(a.key, names);
+        if (notes.empty() && !names.empty()) notes.push_back({{}, fmt::format("its attributes: {}", fmt::join(names, ", "))});
         report_.error(DiagCode::kAttribute, a.key_span, fmt::format("{} has no attribute '{}'", node.op->name, a.key.substr(0, 80)), std::move(notes));
         node.ok = false;
         continue;

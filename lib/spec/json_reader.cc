@@ -278,7 +278,10 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
     report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32 and bool", v.text));
     return std::nullopt;
   }
-  report_.error(DiagCode::kDtype, v.span, fmt::format("there is no dtype '{}'", v.text.substr(0, 40)), Report::did_you_mean(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"}));
+  static const std::map<std::string, std::string, std::less<>> other_names{{"half", "float16"}, {"fp16", "float16"}, {"torch.float16", "float16"}, {"float", "float32"}, {"fp32", "float32"}, {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}};
+  auto other = other_names.find(v.text);
+  auto notes = other != other_names.end() ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}} : Report::did_you_mean(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"});
+  report_.error(DiagCode::kDtype, v.span, fmt::format("there is no dtype '{}'", v.text.substr(0, 40)), std::move(notes));
   return std::nullopt;
 }
 
@@ -329,14 +332,17 @@ void JsonReader::read_nodes(const JsonValue& root) {
     std::vector<Note> notes;
     if (root.find("reference")) notes.push_back({{}, "'reference' is Python and is not read; write the program as nodes"});
     report_.error(DiagCode::kMissingKey, root.span, "a spec needs the key 'nodes'", std::move(notes));
-    return;
   }
-  if (!expect(m->value, JsonKind::kArray, "nodes")) return;
+  ast_.complete = m && expect(m->value, JsonKind::kArray, "nodes") && m->value.items.size() <= static_cast<size_t>(kMaxNodes);
+  if (!m || m->value.kind != JsonKind::kArray) return;
   if (m->value.items.size() > static_cast<size_t>(kMaxNodes)) {
     report_.error(DiagCode::kLimit, m->value.items[kMaxNodes].span, fmt::format("{} nodes; at most {} are allowed", m->value.items.size(), kMaxNodes));
     return;
   }
-  for (const JsonValue& node : m->value.items) ast_.nodes.push_back(read_node(node));
+  for (const JsonValue& node : m->value.items) {
+    ast_.nodes.push_back(read_node(node));
+    if (ast_.nodes.back().output.empty()) ast_.complete = false;
+  }
 }
 
 std::optional<Ast> read_ast(const Source& source, Report& report) {

@@ -105,7 +105,10 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     if (whole_token && !last_token.empty() && last_token.size() <= end && text_.substr(end - last_token.size(), last_token.size()) == last_token) {
       where = {end - last_token.size(), last_token.size()};
     }
-    report_.error(DiagCode::kSyntax, where, text);
+    std::vector<Note> notes;
+    if (text_.substr(where.offset).starts_with("//") || text_.substr(where.offset).starts_with("/*")) notes.push_back({{}, "JSON has no comments; a key that begins with x- can hold one"});
+    if (text_.substr(where.offset).starts_with("'")) notes.push_back({{}, "JSON strings stand in double quotes"});
+    report_.error(DiagCode::kSyntax, where, text, std::move(notes));
     return false;
   }
 

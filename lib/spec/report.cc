@@ -1,6 +1,7 @@
 // Collects the diagnostics of one spec; see report.h.
 #include "spec/report.h"
 #include <algorithm>
+#include <cctype>
 
 namespace mirage::spec {
 
@@ -38,7 +39,14 @@ void Report::warn(DiagCode code, Span where, std::string text, std::vector<Note>
 
 std::vector<Note> Report::did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   // A word as long as a file would cost as much to compare; nothing that long is a slip of the pen.
-  std::string best = word.size() <= 64 ? nearest(word, candidates) : "";
+  std::string best;
+  for (const std::string& c : candidates) {   // another case, or a beginning, says more than few edits do
+    bool same = c.size() == word.size() && std::equal(c.begin(), c.end(), word.begin(), [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+    bool begins = best.empty() && word.size() >= 3 && c.starts_with(word);
+    if (same || begins) best = c;
+    if (same) break;
+  }
+  if (best.empty() && word.size() <= 64) best = nearest(word, candidates);
   if (best.empty()) return {};
   return {Note{{}, "did you mean '" + best + "'?"}};
 }

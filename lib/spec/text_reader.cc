@@ -24,6 +24,7 @@ std::optional<TextGraph> TextReader::read() {
   try {
     take("\xEF\xBB\xBF");
     TextGraph out;
+    if (at_end()) fail(DiagCode::kSyntax, {0, 1}, "the text is empty");
     Span where;
     std::string word = read_word(where);
     Level level;
@@ -63,6 +64,12 @@ Graph TextReader::read_body(Level level, Scope& scope) {
     for (const auto& [param, port] : scope.inputs) {
       if (param >= static_cast<int>(scope.inputs.size())) fail(DiagCode::kSyntax, port.where, fmt::format("input {} without input {}: inputs are numbered from 0", param, scope.inputs.size() - 1));
     }
+  }
+  auto users = g.users();
+  for (NodeId n = 0; n < g.num_nodes(); ++n) {   // law 7 said with a place
+    const Node& node = g.node(n);
+    bool may_be_unused = node.num_values != 1 || (level == Level::kKernel && g.form<Input>(n));
+    if (!may_be_unused && users[static_cast<size_t>(node.first_value)].empty()) fail(DiagCode::kSyntax, scope.node_where[static_cast<size_t>(n)], "nothing uses this value, and it is no output");
   }
   if (auto broken = check_laws(g)) fail(DiagCode::kSyntax, {start, 1}, "the graph breaks " + *broken);
   return std::move(scope.builder).finish();
