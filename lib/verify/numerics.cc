@@ -1,0 +1,223 @@
+// The numeric check: does a candidate that is algebraically right also compute well in the types that kernels use? (docs/verification.md; traps 11 and 14 of finite-field verification are
+// outside what fields can see.) The model of a kernel: float32 everywhere inside, contraction operands in the 16-bit type of the other operand, stored values rounded to their type.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+
+#include "mirage/support/hash.h"
+#include "mirage/verify/verify.h"
+#include "verify/reals.h"
+
+namespace mirage {
+namespace {
+
+/// A float with the type it is stored in; kReal: an intermediate.
+struct Stored {
+  float value = 0;
+  DType type = DType::kReal;
+};
+
+bool is_16bit(DType t) { return t == DType::kF16 || t == DType::kBF16; }
+
+/// 10 bits of mantissa, ties away from zero, as cvt.rna.tf32.f32 does.
+float to_tf32(float x) {
+  if (!std::isfinite(x)) return x;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1FFFu);
+}
+
+struct Float32Algebra {
+  using Value = Stored;
+  DType narrow = DType::kReal;   ///< the program's 16-bit type: what contractions of two intermediates use; kReal: there is none
+  bool tf32 = false;
+  bool round_operands = true;    ///< false: node-by-node evaluation, whose operands are stored already
+
+  static Stored real(float x) { return {x, DType::kReal}; }
+  static Stored real(double x) { return {static_cast<float>(x), DType::kReal}; }
+  Stored constant(double c) { return real(c); }
+  Stored add(Stored x, Stored y) { return real(x.value + y.value); }
+  Stored sub(Stored x, Stored y) { return real(x.value - y.value); }
+  Stored mul(Stored x, Stored y) { return real(x.value * y.value); }
+  Stored div(Stored x, Stored y) { return real(x.value / y.value); }
+  Stored neg(Stored x) { return real(-x.value); }
+  Stored exp(Stored x) { return real(std::exp(static_cast<double>(x.value))); }
+  Stored log(Stored x) { return real(std::log(static_cast<double>(x.value))); }
+  Stored sqrt(Stored x) { return real(std::sqrt(x.value)); }
+  Stored abs(Stored x) { return real(std::fabs(x.value)); }
+  Stored tanh(Stored x) { return real(std::tanh(static_cast<double>(x.value))); }
+  Stored erf(Stored x) { return real(std::erf(static_cast<double>(x.value))); }
+  Stored max(Stored x, Stored y) { return real(DoubleAlgebra{}.max(x.value, y.value)); }
+  Stored min(Stored x, Stored y) { return real(DoubleAlgebra{}.min(x.value, y.value)); }
+  Stored pow(Stored x, Stored y) { return real(std::pow(static_cast<double>(x.value), static_cast<double>(y.value))); }
+  Stored equal(Stored x, Stored y) { return real(x.value == y.value ? 1.f : 0.f); }
+  Stored less(Stored x, Stored y) { return real(x.value < y.value ? 1.f : 0.f); }
+  Stored select(Stored c, Stored x, Stored y) { return c.value != 0 ? x : y; }
+  Stored round(Stored x, DType t) { return {static_cast<float>(round_to(x.value, t)), t}; }
+
+  void gemm(int64_t m, int64_t n, int64_t k, const Stored* x, const Stored* y, Stored* dst) {
+    const std::vector<float> a = operand(x, m * k, type_of(y, k * n)), b = operand(y, k * n, type_of(x, m * k));
+    std::vector<float> row(static_cast<size_t>(n));
+    for (int64_t i = 0; i < m; i++) {
+      std::fill(row.begin(), row.end(), 0.f);
+      for (int64_t l = 0; l < k; l++) {
+        const float w = a[static_cast<size_t>(i * k + l)];
+        const float* other = &b[static_cast<size_t>(l * n)];
+        for (size_t j = 0; j < row.size(); j++) row[j] += w * other[j];
+      }
+      for (int64_t j = 0; j < n; j++) dst[i * n + j] = real(row[static_cast<size_t>(j)]);
+    }
+  }
+
+ private:
+  static DType type_of(const Stored* x, int64_t n) {
+    for (int64_t i = 1; i < n; i++) if (x[i].type != x[0].type) return DType::kReal;
+    return x[0].type;
+  }
+  std::vector<float> operand(const Stored* x, int64_t n, DType other) const {
+    const DType mine = type_of(x, n);
+    const DType target = !round_operands || is_16bit(mine) ? DType::kReal : is_16bit(other) ? other : mine == DType::kReal && other == DType::kReal ? narrow : DType::kReal;
+    std::vector<float> out;
+    out.reserve(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; i++) out.push_back(target != DType::kReal ? static_cast<float>(round_to(x[i].value, target)) : tf32 && !is_16bit(mine) && !is_16bit(other) ? to_tf32(x[i].value) : x[i].value);
+    return out;
+  }
+};
+
+/// The fp64 reference, which notes when a finite operation overflowed: what is not a number after that need not be one for the candidate.
+struct WatchfulDouble : DoubleAlgebra {
+  bool overflow = false;
+  double watch(double r, double x, double y = 0) { overflow |= std::isinf(r) && std::isfinite(x) && std::isfinite(y); return r; }
+  double add(double x, double y) { return watch(x + y, x, y); }
+  double sub(double x, double y) { return watch(x - y, x, y); }
+  double mul(double x, double y) { return watch(x * y, x, y); }
+  double exp(double x) { return watch(DoubleAlgebra::exp(x), x); }
+  double pow(double x, double y) { return watch(DoubleAlgebra::pow(x, y), x, y); }
+};
+
+using Tensors = std::vector<Tensor<Stored>>;
+
+/// Evaluates a kernel-level graph; each value is stored as `store(its type)` says (kReal: in float32).
+template <class F> Tensors evaluate_stored(const Graph& g, const Tensors& params, Float32Algebra& a, F&& store) {
+  Tensors values(static_cast<size_t>(g.num_values())), out(static_cast<size_t>(g.num_results()));
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    std::vector<const Tensor<Stored>*> args;
+    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    const std::span<const Tensor<Stored>* const> view(args);
+    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* o = g.form<Output>(n)) {
+      Tensor<Stored> t = *args[0];
+      if (o->dtype != DType::kReal && o->dtype != DType::kBool) for (Stored& x : t.data) x = a.round(x, o->dtype);
+      out[static_cast<size_t>(o->result)] = std::move(t);
+      continue;
+    }
+    Tensors r;
+    if (const auto* c = g.form<Call>(n)) r = evaluate_call(*c->body, view, a);
+    else r.push_back(evaluate_op(node.op, view, a));
+    for (size_t i = 0; i < r.size(); i++) {
+      const ValueId v = node.first_value + static_cast<ValueId>(i);
+      const DType t = store(n, g.type(v).dtype);
+      if (t != DType::kReal && t != DType::kBool) for (Stored& x : r[i].data) x = a.round(x, t);
+      values[static_cast<size_t>(v)] = std::move(r[i]);
+    }
+  }
+  return out;
+}
+
+struct Distribution { const char* name; double (*draw)(Rng&); };
+double normal(Rng& r) { return std::sqrt(-2 * std::log(1 - r.uniform())) * std::cos(6.283185307179586 * r.uniform()); }
+constexpr Distribution kDistributions[] = {
+    {"normal", normal},
+    {"uniform", [](Rng& r) { return 2 * r.uniform() - 1; }},
+    {"positive", [](Rng& r) { return 0.05 + 2 * r.uniform(); }},         // roots and logarithms are defined
+    {"small", [](Rng& r) { return 0.01 * normal(r); }},
+    {"large", [](Rng& r) { return 600 * r.uniform() - 300; }},           // squares overflow half precision
+    {"integers", [](Rng& r) { return static_cast<double>(r.below(9)) - 4; }},
+};
+
+double draw(const Distribution& d, const Program& program, size_t param, Rng& rng) {
+  const double x = d.draw(rng);
+  if (param >= program.inputs.size() || !program.inputs[param].range) return x;
+  const auto [lo, hi] = *program.inputs[param].range;   // only what the user promises
+  if (x >= lo && x <= hi) return x;
+  const double u = rng.uniform();
+  return std::isfinite(hi - lo) ? lo + (hi - lo) * u : std::clamp(x, lo, hi);
+}
+
+/// Half an ulp at 1, relative: what storing the output alone may cost. For float32 the order of summation alone costs several.
+double output_rounding(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : 0x1p-21; }
+
+/// Relative Frobenius errors of one output against the reference, over the elements that all have.
+struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true; };
+Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate, const Tensor<Stored>& baseline, DType type, bool overflow) {
+  double norm = 0, c2 = 0, b2 = 0;
+  bool baseline_lost = false;
+  Errors out;
+  for (size_t i = 0; i < reference.data.size(); i++) {
+    const double r = reference.data[i], c = candidate.data[i].value, b = baseline.data[i].value;
+    if (std::isnan(r)) { out.nan_agree &= overflow || !std::isfinite(c) || !std::isnan(b); continue; }
+    if (std::isinf(r)) { out.nan_agree &= overflow || c == r || b != r; continue; }
+    if (type != DType::kBool && std::isinf(round_to(r, type))) continue;   // does not fit the output: any saturation will do
+    if (!std::isfinite(b)) { baseline_lost = true; continue; }            // the program as written fails here too
+    if (!std::isfinite(c)) { out.nan_agree = false; continue; }
+    norm += r * r;
+    c2 += (c - r) * (c - r);
+    b2 += (b - r) * (b - r);
+  }
+  const double scale = norm > 0 ? norm : 1;
+  out.candidate = std::sqrt(c2 / scale);
+  out.baseline = baseline_lost && norm == 0 ? INFINITY : std::sqrt(b2 / scale);
+  return out;
+}
+
+}  // namespace
+
+NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed) {
+  NumericReport report;
+  const std::vector<Type> inputs = verify::input_types(reference, candidate);
+  DType narrow = DType::kReal;
+  for (const Type& t : inputs) if (is_16bit(t.dtype)) { narrow = t.dtype; break; }
+  for (const Distribution& dist : kDistributions) {
+    Rng rng(hash_combine(seed, hash_text(dist.name)));
+    Tensors params;
+    std::vector<Tensor<double>> exact;
+    for (size_t p = 0; p < inputs.size(); p++) {
+      Tensor<Stored> x(inputs[p].dims, {});
+      Tensor<double> d(inputs[p].dims, 0.0);
+      for (size_t i = 0; i < x.data.size(); i++) {
+        d.data[i] = inputs[p].dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(dist, program, p, rng), inputs[p].dtype);
+        x.data[i] = {static_cast<float>(d.data[i]), inputs[p].dtype};
+      }
+      params.push_back(std::move(x));
+      exact.push_back(std::move(d));
+    }
+    WatchfulDouble reals;
+    const auto want = evaluate<WatchfulDouble>(reference, exact, reals);
+    Float32Algebra kernel{narrow, program.numerics.tf32, true}, plain{narrow, program.numerics.tf32, false};
+    const Tensors got = evaluate_stored(candidate, params, kernel, [](NodeId, DType t) { return t; });
+    const Tensors base = evaluate_stored(reference, params, plain, [&](NodeId n, DType t) {
+      const bool computes = reference.form<Map>(n) || reference.form<MatMul>(n) || reference.form<Reduce>(n);
+      return t == DType::kReal && computes ? narrow : t;
+    });
+    NumericCase result{dist.name, 0, 0, true, true};
+    const std::vector<NodeId> outputs = reference.outputs();
+    for (size_t r = 0; r < want.size(); r++) {
+      const DType type = reference.form<Output>(outputs[r])->dtype;
+      const Errors e = compare(want[r], got[r], base[r], type, reals.overflow);
+      result.error = std::max(result.error, e.candidate);
+      result.baseline_error = std::max(result.baseline_error, e.baseline);
+      result.nan_agree &= e.nan_agree;
+      result.ok &= e.nan_agree && e.candidate <= 1.25 * e.baseline + output_rounding(type);
+    }
+    if (!result.ok && report.ok) {
+      report.ok = false;
+      char text[160];
+      std::snprintf(text, sizeof text, "%s inputs: relative error %.3g, node by node %.3g", dist.name, result.error, result.baseline_error);
+      report.reason = result.nan_agree ? text : std::string(dist.name) + " inputs: not finite where the program is, or finite where it is not";
+    }
+    report.cases.push_back(result);
+  }
+  return report;
+}
+
+}  // namespace mirage

@@ -1,0 +1,109 @@
+// The numeric check: overflow, cancellation, rounding of intermediates, promised ranges.
+#include <catch2/catch.hpp>
+
+#include "unit/verify/graphs.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+template <class F> Graph net(F&& f) {
+  Net n;
+  f(n);
+  return n.done();
+}
+const NumericCase& of(const NumericReport& r, const std::string& name) {
+  for (const NumericCase& c : r.cases) if (c.distribution == name) return c;
+  FAIL("no case " << name);
+  return r.cases[0];
+}
+Graph softmax(bool shifted, double scale) {
+  return net([&](Net& g) {
+    auto s = g.mul(g.in(0, {4, 32}), g.c(scale));
+    if (shifted) s = g.sub(s, g.rmax(s, 1));
+    auto e = g.exp(s);
+    g.out(g.div(e, g.sum(e, 1)));
+  });
+}
+}  // namespace
+
+TEST_CASE("the reference itself passes, with a smaller error than node by node in half precision") {
+  Graph g = net([](Net& g) {
+    auto x = g.in(0, {8, 64}), w = g.in(1, {64, 16});
+    auto n = g.div(x, g.sqrt(g.add(g.div(g.sum(g.square(x), 1), g.c(64)), g.c(1e-6))));
+    g.out(g.mm(n, w));
+  });
+  NumericReport r = check_numerics(g, g, Program{}, 1);
+  CHECK(r.ok);
+  CHECK(r.cases.size() == 6);
+  CHECK(of(r, "normal").error > 0);
+  CHECK(of(r, "normal").error < of(r, "normal").baseline_error);
+  CHECK(of(r, "normal").error < 2e-3);
+}
+
+TEST_CASE("a softmax without its shift overflows where the program does not") {
+  NumericReport r = check_numerics(softmax(true, 8), softmax(false, 8), Program{}, 1);
+  CHECK_FALSE(r.ok);
+  CHECK_FALSE(of(r, "large").nan_agree);
+  CHECK(of(r, "small").ok);
+  CHECK(r.reason.find("large") == 0);
+  CHECK(check_numerics(softmax(true, 8), softmax(true, 8), Program{}, 1).ok);
+  CHECK(check_numerics(softmax(false, 8), softmax(true, 8), Program{}, 1).ok);   // better than the program is fine
+}
+
+TEST_CASE("cancellation is seen: E[x^2] - E[x]^2 with a large mean, in float32") {
+  auto variance = [](bool one_pass) {
+    return net([&](Net& g) {
+      auto x = g.add(g.in(0, {4, 64}, DType::kF32), g.c(4096));
+      auto mean = g.div(g.sum(x, 1), g.c(64));
+      g.out(one_pass ? g.sub(g.div(g.sum(g.square(x), 1), g.c(64)), g.square(mean)) : g.div(g.sum(g.square(g.sub(x, mean)), 1), g.c(64)), DType::kF32);
+    });
+  };
+  REQUIRE(equal(variance(false), variance(true), 1).kind == kEqual);
+  CHECK_FALSE(check_numerics(variance(false), variance(true), Program{}, 1).ok);
+  CHECK(check_numerics(variance(true), variance(false), Program{}, 1).ok);
+}
+
+TEST_CASE("an intermediate stored in half precision overflows, one in float32 does not") {
+  Graph reference = net([](Net& g) { auto x = g.in(0, {4, 64}); g.out(g.div(x, g.sqrt(g.sum(g.square(x), 1)))); });
+  auto split = [](DType stored) {
+    Net first(Level::kBlock, {{2, 1, 1}, 1});
+    auto x = first.in(0, {2, 64}, DType::kF16, grid_x(0));
+    first.out(first.sum(first.square(x), 1), stored, grid_x(0));
+    Net k;
+    auto input = k.in(0, {4, 64});
+    k.out(k.div(input, k.sqrt(k.call(first.done(), {input}))));
+    return k.done();
+  };
+  REQUIRE(equal(reference, split(DType::kF16), 1).kind == kEqual);
+  NumericReport wide = check_numerics(reference, split(DType::kReal), Program{}, 1), narrow = check_numerics(reference, split(DType::kF16), Program{}, 1);
+  CHECK(wide.ok);
+  CHECK(of(wide, "large").error < 1e-3);
+  CHECK(of(narrow, "normal").error > of(wide, "normal").error);
+}
+
+TEST_CASE("operands of contractions are rounded to the other operand's 16-bit type") {
+  auto chain = [](double big) {
+    return net([&](Net& g) { g.out(g.mm(g.mul(g.in(0, {4, 8}), g.c(big)), g.in(1, {8, 4})), DType::kF32); });
+  };
+  NumericReport r = check_numerics(chain(1), chain(1), Program{}, 1);
+  CHECK(of(r, "normal").error < 1e-6);    // exact in half precision
+  r = check_numerics(chain(1.0 / 3), chain(1.0 / 3), Program{}, 1);
+  CHECK(of(r, "normal").error > 1e-5);    // the quotient is rounded on its way into the contraction
+  CHECK(of(r, "normal").error < 1e-3);
+}
+
+TEST_CASE("promised ranges are kept") {
+  Graph log = net([](Net& g) { g.out(g.map(MapFn::kLog, {g.in(0, {16})})); });
+  Program p;
+  p.inputs.push_back({"x", {DType::kF16, {16}}, {1}, std::pair{1.0, 4.0}});
+  NumericReport r = check_numerics(log, log, p, 1);
+  CHECK(r.ok);
+  for (const NumericCase& c : r.cases) { CHECK(c.nan_agree); CHECK(c.error < 1e-2); CHECK(c.error > 0); }
+}
+
+TEST_CASE("a wrong candidate has a large error") {
+  Graph a = net([](Net& g) { g.out(g.mm(g.in(0, {4, 8}), g.in(1, {8, 4}))); });
+  Graph b = net([](Net& g) { auto x = g.in(0, {4, 8}), w = g.in(1, {8, 4}); g.out(g.mm(x, g.mul(w, g.c(1.01)))); });
+  CHECK_FALSE(check_numerics(a, b, Program{}, 1).ok);
+}
