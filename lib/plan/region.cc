@@ -277,8 +277,8 @@ void choose_threads(RegionPlan& p, const Target& target) {
   } else if (p.shape == RegionPlan::Shape::kRow) {
     p.team = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.length)));
     if (p.length > 32 && (p.rows < sms * 32 || p.length > 32 * 16)) p.team = static_cast<int>(std::clamp<int64_t>(power_of_two_at_least(ceil_div(p.length, 4)), 32, 512));
-    p.threads = std::max(p.team, 256);
-    while (p.threads > std::max(p.team, 32) && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
+    p.threads = p.team > 32 ? p.team : 256;   // a team over a warp is a whole block
+    while (p.team <= 32 && p.threads > 32 && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
     p.blocks = ceil_div(p.rows, p.threads / p.team);
   } else {
     p.columns = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.rows)));
