@@ -6,9 +6,10 @@ namespace mirage {
 namespace search {
 namespace {
 
-constexpr int64_t kMaxValues = 20'000;          // of one split; more is not closed further, and said so
+constexpr int64_t kMaxValues = 10'000;          // of one split; more is not closed further, and said so
 constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
 constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
+constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
 
 bool is_free(const Graph& g, ValueId v) {   // an input, or views of one: an address calculation
   while (is_view(g.def(v).op)) v = g.def(v).operands[0];
@@ -32,7 +33,9 @@ void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
 bool Enumerator::stopped() {
   if (!report_.stop_reason.empty()) return true;
   if (report_.states >= options_.max_states) report_.stop_reason = "states";
-  else if (options_.max_seconds > 0 && report_.states % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
+  else if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
+  else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
+  else if (options_.max_seconds > 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();
 }
@@ -92,22 +95,20 @@ void Enumerator::grow(State& s, int kernels_left) {
   for (const auto& targets : target_choices(s, kernels_left)) {
     const Problem problem = make_problem(ref_.graph(), available(s), targets);
     if (problem.inside.empty()) continue;
-    Solved& solved = solve(problem);
-    for (size_t i = 0; i < solved.candidates.size(); i++)
-      for (const BlockCandidate& c : solved.candidates[i]) {
-        const Builder::Mark mark = s.builder.mark();
-        std::vector<ValueId> operands;
-        for (const Load& l : solved.splits.all[i].loads)
-          if (const ValueId v = s.at[static_cast<size_t>(l.leaf)]; !std::count(operands.begin(), operands.end(), v)) operands.push_back(v);
-        const auto first = s.builder.try_add(Call{std::make_shared<const Graph>(c.body)}, operands);
-        if (!first) { count(Gate::kType, s.builder.last_error()); continue; }
-        for (size_t t = 0; t < targets.size(); t++) s.at[static_cast<size_t>(targets[t])] = *first + static_cast<ValueId>(t);
-        s.kernels++;
-        grow(s, kernels_left - 1);
-        s.kernels--;
-        for (ValueId t : targets) s.at[static_cast<size_t>(t)] = -1;
-        s.builder.rollback(mark);
-      }
+    solve(problem, [&](const Solution& solution) {
+      const Builder::Mark mark = s.builder.mark();
+      std::vector<ValueId> operands;
+      for (const Load& l : solution.split.loads)
+        if (const ValueId v = s.at[static_cast<size_t>(l.leaf)]; !std::count(operands.begin(), operands.end(), v)) operands.push_back(v);
+      const auto first = s.builder.try_add(Call{std::make_shared<const Graph>(solution.block.body)}, operands);
+      if (!first) return count(Gate::kType, s.builder.last_error());
+      for (size_t t = 0; t < targets.size(); t++) s.at[static_cast<size_t>(targets[t])] = *first + static_cast<ValueId>(t);
+      s.kernels++;
+      grow(s, kernels_left - 1);
+      s.kernels--;
+      for (ValueId t : targets) s.at[static_cast<size_t>(t)] = -1;
+      s.builder.rollback(mark);
+    });
   }
 }
 
@@ -177,44 +178,76 @@ int Enumerator::block_ops_needed(const Problem& problem) const {
   return uses + 2 * contractions + regions + static_cast<int>(problem.targets.size());
 }
 
-Enumerator::Solved& Enumerator::solve(const Problem& problem) {
-  auto [it, fresh] = solved_.try_emplace({problem.leaves, problem.targets});
-  Solved& out = it->second;
-  if (!fresh) return out;
-  out.splits = enumerate_splits(ref_.graph(), ref_.classes, problem);
-  count(Gate::kIndex, out.splits.index_example, out.splits.index_closed);
-  const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem));
-  report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
-  out.candidates.resize(out.splits.all.size());
-  for (size_t i = 0; i < out.splits.all.size(); i++)
-    if (!stopped() && fits_memory(problem, out.splits.all[i])) out.candidates[i] = solve_split(problem, out.splits.all[i], max_block_ops);
+std::vector<Split> Enumerator::open_splits(const Problem& problem) {
+  Splits splits = enumerate_splits(ref_.graph(), ref_.classes, problem);
+  count(Gate::kIndex, splits.index_example, splits.index_closed);
+  std::erase_if(splits.all, [&](const Split& s) { return !fits_memory(problem, s); });
+  return std::move(splits.all);
+}
+
+/// Results of the program are rounded as they are stored, what other kernels read is not.
+std::vector<DType> Enumerator::stored_dtypes(const Problem& problem) const {
+  std::vector<DType> out;
+  for (ValueId t : problem.targets) {
+    out.push_back(ref_.graph().type(t).dtype == DType::kBool ? DType::kBool : DType::kReal);
+    const std::vector<ValueId>& p = problem.targets;
+    const bool is_last = std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(problem.leaves.begin(), problem.leaves.end(), o); });
+    if (!is_last || std::count(outputs_.begin(), outputs_.end(), t) != 1) continue;
+    for (NodeId n : ref_.graph().outputs()) if (ref_.graph().node(n).operands[0] == t) out.back() = ref_.graph().form<Output>(n)->dtype;
+  }
   return out;
 }
 
-std::vector<BlockCandidate> Enumerator::solve_split(const Problem& problem, const Split& split, int max_block_ops) {
-  const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
-  BlockValues values(ref_, problem, split, pool_, expressions, options_.expression_gate, report_);
-  if (!values.fits()) { count(Gate::kType, "more than 8 dimensions with blocks and iterations"); return {}; }
-  std::vector<DType> dtypes;
-  for (ValueId t : problem.targets) {
-    const bool is_bool = ref_.graph().type(t).dtype == DType::kBool;
-    dtypes.push_back(is_bool ? DType::kBool : DType::kReal);
-    for (NodeId n : program_.graph.outputs())
-      if (program_.graph.node(n).operands[0] == t && outputs_.size() == problem.targets.size()) dtypes.back() = program_.graph.form<Output>(n)->dtype;
-  }
-  Universe universe(values, problem.targets.size(), kMaxValues);
-  BlockSearch search(ref_, problem, split, values, options_, dtypes, max_block_ops, report_);
+namespace {
+
+/// The search under one split, paused between numbers of ideas.
+struct SplitSearch {
+  SplitSearch(Reference& ref, const Problem& problem, const Split& s, ExprPool& pool, const std::vector<ExprId>& expressions, const SearchOptions& options, std::vector<DType> dtypes,
+              int max_block_ops, SearchReport& report)
+      : split(s), values(ref, problem, split, pool, expressions, options.expression_gate, report), universe(values, problem.targets.size(), kMaxValues),
+        search(ref, problem, split, values, options, std::move(dtypes), max_block_ops, report) {}
+  const Split split;
+  BlockValues values;
+  Universe universe;
+  BlockSearch search;
   std::vector<BlockCandidate> found;
-  for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++) {
-    const bool reached = universe.close_to(ideas);
-    if (universe.is_capped()) report_.complete = false;
-    if (!reached) continue;
-    auto more = search.run(universe, ideas, [&] { return stopped(); });
-    for (BlockCandidate& c : more) if (!std::any_of(found.begin(), found.end(), [&](const BlockCandidate& o) { return o.body == c.body; })) found.push_back(std::move(c));
-    if (options_.dominance && !found.empty()) break;   // more ideas only where fewer did not lead anywhere
+};
+
+}  // namespace
+
+void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
+  const auto key = std::pair{problem.leaves, problem.targets};
+  if (const auto it = solved_.find(key); it != solved_.end()) {
+    const std::vector<Solution> again = it->second;   // a copy: what the sink does may add problems
+    for (const Solution& s : again) sink(s);
+    return;
   }
-  std::stable_sort(found.begin(), found.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
-  return found;
+  const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem));
+  report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
+  const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
+  std::vector<std::unique_ptr<SplitSearch>> searches;
+  for (const Split& split : open_splits(problem)) {
+    auto s = std::make_unique<SplitSearch>(ref_, problem, split, pool_, expressions, options_, stored_dtypes(problem), max_block_ops, report_);
+    if (s->values.fits()) searches.push_back(std::move(s));
+    else count(Gate::kType, "more than 8 dimensions with blocks and iterations");
+  }
+  std::vector<Solution> all;
+  for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++)
+    for (auto& s : searches) {
+      if (stopped() || (options_.dominance && !s->found.empty())) continue;   // more ideas only where fewer did not lead anywhere
+      const bool reached = s->universe.close_to(ideas, [&] { return stopped(); });
+      if (s->universe.is_capped()) report_.complete = false;
+      if (!reached) continue;
+      std::vector<BlockCandidate> more = s->search.run(s->universe, ideas, [&] { return stopped(); });
+      std::stable_sort(more.begin(), more.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
+      for (BlockCandidate& c : more) {
+        if (std::any_of(s->found.begin(), s->found.end(), [&](const BlockCandidate& o) { return o.body == c.body; })) continue;
+        s->found.push_back(c);
+        all.push_back({s->split, std::move(c)});
+        sink(Solution(all.back()));
+      }
+    }
+  solved_[key] = std::move(all);
 }
 
 }  // namespace search

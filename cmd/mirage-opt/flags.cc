@@ -1,0 +1,137 @@
+// Flags from options.def through CLI11, whose error texts and exit codes are replaced by ours.
+#include "flags.h"
+
+#include <type_traits>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "mirage/support/file.h"
+
+namespace mirage {
+
+namespace {
+
+Diagnostic usage(const std::string& text, const std::string& hint = "") {
+  Diagnostic d{Severity::kError, DiagCode::kUsage, {}, text, {}};
+  if (!hint.empty()) d.notes.push_back({{}, "did you mean '" + hint + "'?"});
+  return d;
+}
+
+/// Words of a response file: white space separates, '...' and "..." hold together, \ takes the next character as it is, # starts a comment at the start of a word.
+Result<std::vector<std::string>> split_words(const std::string& text, const std::string& file) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); i++) {
+    const char c = text[i];
+    if (quote) {
+      if (c == quote) quote = 0;
+      else if (c == '\\' && quote == '"' && i + 1 < text.size()) word += text[++i];
+      else word += c;
+    } else if (c == '\'' || c == '"') {
+      quote = c, in_word = true;
+    } else if (std::isspace(static_cast<unsigned char>(c))) {
+      if (in_word) words.push_back(word);
+      word.clear(), in_word = false;
+    } else if (c == '#' && !in_word) {
+      while (i + 1 < text.size() && text[i + 1] != '\n') i++;
+    } else {
+      if (c == '\\' && i + 1 < text.size()) word += text[++i];
+      else word += c;
+      in_word = true;
+    }
+  }
+  if (quote) return usage("a quote is not closed in response file '" + file + "'");
+  if (in_word) words.push_back(word);
+  return words;
+}
+
+Diagnostics expand(const std::vector<std::string>& arguments, int depth, std::vector<std::string>& out) {
+  for (const std::string& a : arguments) {
+    if (a.size() < 2 || a[0] != '@') {
+      out.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a);
+      continue;
+    }
+    if (depth >= 16) return {usage("response files are nested deeper than 16")};
+    auto text = read_file(a.substr(1), 16 << 20);
+    if (!text) return text.errors();
+    auto words = split_words(*text, a.substr(1));
+    if (!words) return words.errors();
+    if (auto errors = expand(*words, depth + 1, out); !errors.empty()) return errors;
+  }
+  return {};
+}
+
+/// CLI11 takes "--x" and "-x"; everything else of a flag comes from the table.
+void add_option(CLI::App& app, const OptionInfo& info, bool& field) { app.add_flag(info.flags, field, info.help)->group(info.group); }
+
+template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& field) {
+  CLI::Option* option = nullptr;
+  if constexpr (std::is_same_v<T, double>) {
+    option = app.add_option_function<std::string>(
+        info.flags,
+        [&field, &info](const std::string& text) {
+          auto seconds = parse_duration(text);
+          if (!seconds || *seconds < info.low || *seconds > info.high) throw CLI::ValidationError(info.flag, "'" + text + "' is no duration such as 60s, 2m or 500ms");
+          field = *seconds;
+        },
+        info.help);
+  } else {
+    option = app.add_option(info.flags, field, info.help);
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) option->delimiter(',')->allow_extra_args(false);
+    if constexpr (std::is_same_v<T, int64_t>) option->check(CLI::Range(static_cast<int64_t>(info.low), static_cast<int64_t>(info.high)));
+  }
+  option->type_name(info.metavar)->group(info.group);
+  if constexpr (!std::is_same_v<T, std::vector<std::string>>) option->take_last();
+}
+
+/// The unknown flag among the words and what it may have meant.
+Diagnostic unknown_flag(const std::vector<std::string>& extras) {
+  std::vector<std::string> known = {"--help", "--version"};
+  for (const OptionInfo& o : option_table()) known.push_back(o.flag);
+  for (const std::string& word : extras) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string flag = word.substr(0, word.find('='));
+    return usage("unknown flag '" + flag + "'", nearest(flag, known));
+  }
+  return usage(fmt::format("unexpected argument '{}'", fmt::join(extras, " ")));
+}
+
+}  // namespace
+
+Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  if (auto errors = expand(arguments, 0, words); !errors.empty()) return errors;
+
+  CommandLine line;
+  CLI::App app("mirage-opt: from a tensor program to a verified CUDA library.\n", "mirage-opt");
+  app.set_help_flag();
+  app.add_flag("-h,--help", line.help, "print this")->group("Modes");
+  app.add_flag("--version", line.version, "print the version")->group("Modes");
+  app.add_option("SPEC", line.options.specs, "specs (.json or text), folders of specs, or - for standard input")->group("");
+  for_each_option(line.options, [&](const OptionInfo& info, auto& field) { add_option(app, info, field); });
+  app.allow_extras();
+  app.footer(
+      "\nSPEC: specs (JSON or text), folders of specs, or - for standard input. @FILE inserts the words of FILE.\n"
+      "Exit codes: 0 result written, or equal; 1 bug in mirage-opt; 2 usage; 3 invalid spec; 4 unsupported; 5 not equal; 6 unknown; 7 toolchain failed or missing;\n"
+      "8 check on the device failed; 11 files; 124 budget ended before anything was verified; 130, 143 interrupted.");
+  app.get_formatter()->column_width(34);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());   // CLI11 wants them last to first
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    return usage(e.what());
+  }
+  if (auto extras = app.remaining(); !extras.empty()) return unknown_flag(extras);
+  if (line.options.measure && line.options.no_measure) return usage("--measure and --no-measure exclude each other");
+  if (line.help) {
+    line.help_text = app.help();
+    // The positional's place in CLI11's usage line.
+    if (auto at = line.help_text.find("[OPTIONS]"); at != std::string::npos) line.help_text = "Usage: mirage-opt [OPTIONS] SPEC..." + line.help_text.substr(line.help_text.find('\n', at));
+  }
+  return line;
+}
+
+}  // namespace mirage

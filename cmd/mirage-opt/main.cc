@@ -1,0 +1,260 @@
+// mirage-opt: the command line. Turns words into Options, reads the specs, calls driver/, prints, and maps everything that can happen to an exit code. The first and last stage of the flow.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <new>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "flags.h"
+#include "mirage/driver/compile.h"
+#include "mirage/driver/modes.h"
+#include "mirage/support/file.h"
+#include "mirage/support/log.h"
+
+namespace mirage {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxSpecBytes = 64 << 20;   // the reader's own limit is lower and has the better message
+
+std::atomic<bool> interrupted{false};
+volatile std::sig_atomic_t signal_number = 0;
+
+/// The first SIGINT or SIGTERM asks for an orderly end with the best so far; SA_RESETHAND lets the second one kill.
+extern "C" void on_interrupt(int number) {
+  signal_number = number;
+  interrupted.store(true);
+}
+
+/// An assert has printed everything; abort's exit status would be 134.
+extern "C" void on_abort(int) { _exit(static_cast<int>(ExitCode::kBug)); }
+
+void install_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  struct sigaction abort_action {};
+  abort_action.sa_handler = on_abort;
+  sigaction(SIGABRT, &abort_action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+ExitCode interrupted_code() { return signal_number == SIGTERM ? ExitCode::kTerminated : ExitCode::kInterrupted; }
+
+/// Prints diagnostics with the source that they speak of, and returns the exit code of the worst.
+ExitCode show(const Diagnostics& all, const std::vector<Source>& sources = {}) {
+  ExitCode exit = ExitCode::kOk;
+  for (const Diagnostic& d : all) {
+    auto at = std::find_if(sources.begin(), sources.end(), [&](const Source& s) { return s.name == d.where.file; });
+    log_diagnostic(d, at == sources.end() ? "" : at->text);
+    if (d.severity == Severity::kError) exit = more_severe(exit, exit_code_of(d.code));
+  }
+  return exit;
+}
+
+/// Everything that goes to standard output: a write that fails (disk full) is an error like any other.
+ExitCode print_out(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return ExitCode::kOk;
+  return show({Diagnostic{Severity::kError, DiagCode::kFileUnwritable, {}, "cannot write to standard output", {}}});
+}
+
+Result<Source> read_source(const std::string& path) {
+  auto text = read_file(path, kMaxSpecBytes);
+  if (!text) return text.errors();
+  return Source{path, std::move(*text)};
+}
+
+/// Folders as their specs in name order; everything else as it is.
+Result<std::vector<std::string>> expand_folders(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (path == "-" || !fs::is_directory(path, error)) {
+      out.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+      if (at->path().extension() == ".json" || at->path().extension() == ".mg") found.push_back(at->path().string());
+    if (error) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "cannot read the folder: " + error.message(), {}};
+    if (found.empty()) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "no spec (*.json, *.mg) is in the folder", {}};
+    std::sort(found.begin(), found.end());
+    out.insert(out.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+ExitCode finish(const ModeResult& r, const std::vector<Source>& sources) {
+  ExitCode exit = show(r.diagnostics, sources);
+  if (!r.text.empty()) exit = more_severe(exit, print_out(r.text));
+  return more_severe(r.exit, exit);
+}
+
+/// Modes that read no spec; nullopt: none was asked for.
+std::optional<ExitCode> run_plain_mode(const Options& o) {
+  if (o.list_ops) return print_out(spec_operators());
+  if (o.print_schema) return print_out(spec_schema());
+  if (o.list_targets) return finish(print_targets(), {});
+  if (o.print_config) return print_out(print_config(o));
+  if (!o.explain_error.empty()) return finish(explain_error(o.explain_error), {});
+  return std::nullopt;
+}
+
+ExitCode usage(const std::string& text) { return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}}); }
+
+Listener listener(const std::string& prefix) {
+  Listener l;
+  l.progress = [prefix](const std::string& s) { log_progress(prefix + s); };
+  l.live = [prefix](const std::string& s) { log_live(prefix + s); };
+  l.print = [](const std::string& s) { log_text(s); };
+  l.interrupted = &interrupted;
+  return l;
+}
+
+/// Modes that read specs but compile nothing.
+std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source>& sources) {
+  if (o.verify) {
+    if (sources.size() != 2) return usage(fmt::format("--verify compares two graphs or specs, {} given", sources.size()));
+    return finish(verify_two(sources[0], sources[1], o), sources);
+  }
+  if (!o.certificate.empty()) {
+    auto certificate = read_source(o.certificate);
+    if (!certificate) return show(certificate.errors());
+    std::vector<Source> all = sources;
+    all.push_back(*certificate);
+    return finish(check_certificate(*certificate, sources, o), all);
+  }
+  if (!o.check && !o.canonicalize && o.run.empty()) return std::nullopt;
+  ExitCode exit = ExitCode::kOk;
+  for (const Source& s : sources)
+    exit = more_severe(exit, finish(o.check ? check_spec(s) : o.canonicalize ? canonicalize_spec(s) : run_stage(o.run, s, o, listener("")), {s}));
+  return exit;
+}
+
+struct Compiled { ExitCode exit; CompileResult result; std::string chrome; };
+
+/// One spec: compile, then what the see-inside flags want.
+Compiled compile_one(const Options& o, const Source& source, bool is_corpus) {
+  Trace trace({o.print_after, !o.dump_dir.empty(), true, [](const std::string& s) { log_text(s); }});
+  Compiled done{ExitCode::kOk, {}, ""};
+  done.result = compile(o, source, trace, listener(is_corpus ? source.name + ": " : ""));
+  const CompileResult& r = done.result;
+  show(r.diagnostics, {source});
+  for (const std::string& n : r.notes) log_note(n);
+  if (!r.summary.empty()) log_progress(r.summary);
+  done.exit = r.exit;
+  if (o.explain && !r.explanation.empty()) done.exit = more_severe(done.exit, print_out(r.explanation));
+  if (o.stats) log_text(trace.print_stats());
+  if (o.time) log_text(trace.print_times());
+  if (!o.trace.empty()) done.chrome = trace.chrome_json(r.name);
+  if (!o.dump_dir.empty()) {
+    auto folder = OutputFolder::open(is_corpus ? (fs::path(o.dump_dir) / r.name).string() : o.dump_dir);
+    Diagnostics errors = folder ? Diagnostics{} : folder.errors();
+    for (const auto& [name, text] : trace.products())
+      if (errors.empty()) errors = folder->write(name, text);
+    if (errors.empty()) errors = folder->commit();
+    done.exit = more_severe(done.exit, show(errors));
+  }
+  return done;
+}
+
+/// Names become folders in corpus mode: two results must not end in one.
+Diagnostics check_duplicates(const std::vector<Source>& sources) {
+  std::map<std::string, std::string> seen;
+  Diagnostics errors;
+  for (const Source& s : sources) {
+    const std::string name = program_name(s);
+    if (name.empty()) continue;   // its errors come when it is compiled
+    auto [at, is_new] = seen.emplace(name, s.name);
+    if (!is_new) errors.push_back({Severity::kError, DiagCode::kUsage, {s.name, 0, 0, 1}, "the name '" + name + "' is taken by " + at->second, {{{}, "set another \"name\" in the spec"}}});
+  }
+  return errors;
+}
+
+ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
+  if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
+  if (auto errors = check_duplicates(sources); !errors.empty()) return show(errors);
+  ExitCode exit = ExitCode::kOk;
+  std::vector<std::string> reports;
+  std::string chrome;
+  for (const Source& s : sources) {
+    Options mine = o;
+    if (is_corpus) mine.output = (fs::path(o.output) / program_name(s)).string();
+    Compiled one = compile_one(mine, s, is_corpus);
+    exit = more_severe(exit, one.exit);
+    reports.push_back(one.result.timed_report);
+    chrome = one.chrome;
+    if (interrupted) break;
+  }
+  if (!o.report.empty()) {
+    std::string text = reports.empty() ? "{}\n" : reports[0];
+    if (is_corpus) text = fmt::format("{{\"schema_version\": 1, \"exit_code\": {}, \"specs\": [\n{}]}}\n", static_cast<int>(exit), fmt::join(reports, ",\n"));
+    exit = more_severe(exit, show(write_file(o.report, text)));
+  }
+  if (!o.trace.empty()) exit = more_severe(exit, show(write_file(o.trace, chrome)));
+  return interrupted ? interrupted_code() : exit;
+}
+
+ExitCode run(const std::vector<std::string>& arguments) {
+  auto line = parse_command_line(arguments);
+  if (!line) {
+    ExitCode exit = show(line.errors());
+    return exit;
+  }
+  const Options& o = line->options;
+  if (line->help) return print_out(line->help_text);
+  if (line->version) return print_out(fmt::format("mirage-opt {}\n", MIRAGE_VERSION));
+  init_log(o.quiet);
+  Diagnostics errors = check_emit_list(o.emit);
+  for (const std::string& stage : o.print_after)
+    if (const auto& known = stage_names(); stage != "all" && std::find(known.begin(), known.end(), stage) == known.end()) {
+      Diagnostic d{Severity::kError, DiagCode::kUsage, {}, fmt::format("--print-after: there is no stage '{}'; stages: {}", stage, fmt::join(known, ", ")), {}};
+      if (const std::string near = nearest(stage, known); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
+      errors.push_back(d);
+    }
+  if (!errors.empty()) return show(errors);
+  if (auto exit = run_plain_mode(o)) return *exit;
+  if (o.specs.empty() && o.certificate.empty()) return usage("no spec given");
+  auto paths = expand_folders(o.specs);
+  if (!paths) return show(paths.errors());
+  std::vector<Source> sources;
+  ExitCode exit = ExitCode::kOk;
+  for (const std::string& path : *paths) {
+    auto source = read_source(path);
+    if (source) sources.push_back(std::move(*source));
+    else exit = more_severe(exit, show(source.errors()));
+  }
+  if (exit != ExitCode::kOk) return exit;
+  if (auto mode = run_spec_mode(o, sources)) return *mode;
+  std::error_code ignored;
+  const bool is_corpus = sources.size() > 1 || std::any_of(o.specs.begin(), o.specs.end(), [&](const std::string& p) { return p != "-" && fs::is_directory(p, ignored); });
+  return run_compile(o, sources, is_corpus);
+}
+
+}  // namespace
+}  // namespace mirage
+
+int main(int argc, char** argv) {
+  using namespace mirage;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::string command = "mirage-opt";
+  for (const std::string& a : arguments) command += " " + a;
+  set_bug_context(command);
+  install_signals();
+  try {
+    return static_cast<int>(run(arguments));
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "mirage-opt: bug: out of memory\nreproduce with: %s\n", command.c_str());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "mirage-opt: bug: %s\nreproduce with: %s\n", e.what(), command.c_str());
+  }
+  return static_cast<int>(ExitCode::kBug);
+}

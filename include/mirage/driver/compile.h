@@ -1,0 +1,51 @@
+// compile(): a spec in, a folder with the best verified library out. The whole flow (OSDI'25 figure 1) in one function; the last stage that cmd/ knows.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+#include "mirage/ir/target.h"
+#include "mirage/spec/spec.h"
+#include "mirage/support/options.h"
+#include "mirage/support/result.h"
+#include "mirage/support/trace.h"
+
+namespace mirage {
+
+/// What compile() tells while it works. Every function may be empty; `interrupted` may be null.
+struct Listener {
+  std::function<void(const std::string&)> progress;   ///< a phase has ended: one line
+  std::function<void(const std::string&)> live;       ///< where the phase is
+  std::function<void(const std::string&)> print;      ///< --print-after
+  const std::atomic<bool>* interrupted = nullptr;     ///< set from a signal handler: end soon with the best so far
+};
+
+struct CompileResult {
+  ExitCode exit = ExitCode::kOk;
+  std::string name;                          ///< the program's name; "" if it could not be read
+  Diagnostics diagnostics;                   ///< errors and warnings, places in the source given
+  std::vector<std::string> notes;            ///< what was not done, and why
+  std::string summary;                       ///< one line: what was found and what it costs
+  std::string explanation;                   ///< --explain: the search funnel as a table
+  std::map<std::string, std::string> files;  ///< texts by name; what was written if options.output is not empty
+  std::string report;                        ///< report.json as written
+  std::string timed_report;                  ///< --report: the same with times and measurements
+};
+
+/// Reads, searches, verifies, chooses numbers, emits, builds and writes into options.output (nothing is written if it is empty). The straightforward library is always a result, and what is
+/// written is never worse than it by the cost model. options.target may be "native". Errors are in `diagnostics`, `exit` is the process's exit code for this spec.
+CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener = {});
+
+/// The target that options.target names; "native" asks the NVIDIA driver. Errors: kUnknownTarget (with a suggestion).
+Result<Target> resolve_target(const std::string& name);
+
+/// kOk if `emit` has only known names, else a kUsage diagnostic with a suggestion. Names of files by kind: emitted_kinds().
+Diagnostics check_emit_list(const std::vector<std::string>& emit);
+const std::vector<std::string>& emitted_kinds();
+const std::vector<std::string>& stage_names();          ///< what --print-after knows
+
+/// The worse of two exit codes, for several specs in one run.
+ExitCode more_severe(ExitCode, ExitCode);
+
+}  // namespace mirage

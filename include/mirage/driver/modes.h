@@ -1,0 +1,27 @@
+// The modes of the command line that are not a compilation: each takes texts and returns what to print and the exit code. Called by cmd/ only.
+#pragma once
+#include <string>
+#include <vector>
+#include "mirage/driver/compile.h"
+
+namespace mirage {
+
+/// What a mode leaves: `text` goes to standard output.
+struct ModeResult {
+  ExitCode exit = ExitCode::kOk;
+  std::string text;
+  Diagnostics diagnostics;
+};
+
+ModeResult check_spec(const Source&);                                                             ///< --check
+ModeResult canonicalize_spec(const Source&);                                                      ///< --canonicalize
+ModeResult verify_two(const Source& a, const Source& b, const Options&);                          ///< --verify: specs or text graphs of equal input and result types
+ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&);   ///< --check-certificate: verdict again, from the spec and the graph in the certificate
+ModeResult run_stage(const std::string& stage, const Source&, const Options&, const Listener&);   ///< --run=STAGE
+ModeResult print_targets();                                                                       ///< --list-targets
+ModeResult explain_error(const std::string& code);                                                ///< --explain-error
+std::string program_name(const Source&);                                                            ///< the name the result will have; "" if the spec is invalid
+std::string spec_operators();                                                                     ///< --list-ops
+std::string spec_schema();                                                                        ///< --print-schema
+
+}  // namespace mirage

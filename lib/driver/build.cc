@@ -1,0 +1,123 @@
+// The build stage. Everything here depends on tools that may be missing: what was asked for by name is then an error, the rest a remark in the report.
+#include "driver/build.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "driver/toolchain.h"
+
+namespace mirage {
+
+namespace {
+
+class Builds {
+ public:
+  Builds(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted)
+      : module_(module), target_(target), o_(o), wanted_(wanted), folder_(folder), tools_(find_toolchain()) {
+    limits_.interrupted = interrupted;
+  }
+
+  Built run() {
+    if (!is_interrupted()) build();
+    if (is_interrupted()) out_.not_done.push_back("nothing was compiled: interrupted");
+    return std::move(out_);
+  }
+
+ private:
+  void build() {
+    read_resources();
+    device_code(Emit::kPtx, DeviceCode::kPtx, module_.name + ".ptx");
+    device_code(Emit::kCubin, DeviceCode::kCubin, module_.name + ".cubin");
+    if (o_.measure || wanted_.contains(Emit::kSo)) library();
+    if (o_.measure && out_.errors.empty()) measure();
+  }
+
+  const std::string& cu() const { return module_.files.at(module_.name + ".cu"); }
+
+  bool is_interrupted() const { return limits_.interrupted && limits_.interrupted->load(); }
+
+  void fail(const Diagnostics& errors) {
+    if (is_interrupted()) return;   // the tool was killed by us
+    for (const Diagnostic& d : errors) {
+      out_.errors.push_back(d);
+      out_.exit = more_severe(out_.exit, exit_code_of(d.code));
+    }
+  }
+
+  /// Registers and spills, from NVRTC where it is there (fast), else from nvcc. Only said, never decided upon: results must not depend on which CUDA is installed.
+  void read_resources() {
+    if (!tools_.has_nvrtc() && !tools_.has_nvcc()) {
+      out_.not_done.push_back("registers and spills are not known: there is neither NVRTC nor nvcc");
+      return;
+    }
+    if (!wanted_.contains(Emit::kReport) && !wanted_.contains(Emit::kHtml) && o_.report.empty()) return;
+    Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc(tools_, cu(), target_) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);
+    if (!c) return fail(c.errors());
+    for (const KernelResources& k : c->ptxas.kernels) {
+      out_.facts[k.name] = {k.registers, k.spill_store_bytes + k.spill_load_bytes, k.static_smem_bytes};
+      if (k.spills()) out_.not_done.push_back(fmt::format("kernel {} spills registers: {} bytes stored, {} bytes loaded", k.name, k.spill_store_bytes, k.spill_load_bytes));
+    }
+    for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+  }
+
+  void device_code(Emit kind, DeviceCode code, const std::string& file) {
+    if (!wanted_.contains(kind)) return;
+    if (!tools_.has_nvrtc() && !tools_.has_nvcc()) return fail({missing(file, "neither nvcc nor NVRTC was found")});
+    Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_) : compile_with_nvrtc(tools_, cu(), target_, code);
+    if (!c) return fail(c.errors());
+    fail(folder_.write(file, c->bytes));
+  }
+
+  Diagnostic missing(const std::string& file, const std::string& why) const {
+    return {Severity::kError, DiagCode::kToolMissing, {}, fmt::format("{} cannot be built: {}", file, why), {{{}, "install the CUDA Toolkit, put nvcc on PATH or set CUDA_HOME; every other file was written"}}};
+  }
+
+  void library() {
+    const std::string file = "lib" + module_.name + ".so";
+    if (!tools_.has_nvcc()) {
+      const std::string why = "there is no nvcc on PATH, in CUDA_HOME, CUDA_PATH or /usr/local/cuda";
+      if (is_explicit(o_, Emit::kSo) || o_.measure) fail({missing(file, why)});
+      else out_.not_done.push_back(fmt::format("{} was not built: {}; build it with 'make' in the output folder where CUDA is installed", file, why));
+      return;
+    }
+    for (const char* suffix : {".cu", ".map", ".h", "_check.cu"})
+      if (auto errors = write_file((std::filesystem::path(folder_.staging()) / (module_.name + suffix)).string(), module_.files.at(module_.name + suffix)); !errors.empty()) return fail(errors);
+    Result<Compiled> c = build_library(tools_, module_.name, target_, folder_.staging(), limits_);
+    if (!c) return fail(c.errors());
+    for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+    if (wanted_.contains(Emit::kSo)) folder_.keep(file);
+  }
+
+  void measure() {
+    if (const DetectedDevice found = detect_device(); !found.device) {
+      out_.exit = more_severe(out_.exit, ExitCode::kToolchain);
+      out_.errors.push_back({Severity::kError, DiagCode::kToolMissing, {}, "--measure: " + found.error, {}});
+      return;
+    }
+    if (Result<Compiled> c = build_check(tools_, module_.name, target_, folder_.staging(), limits_); !c) return fail(c.errors());
+    const ProcessResult r = run_process({"./" + module_.name + "_check", "--json"}, folder_.staging(), limits_);
+    out_.measured = r.output;
+    if (r.ok()) return;
+    const std::string how = !r.started ? r.output : r.signal ? fmt::format("it ended by signal {}", r.signal) : r.timed_out ? "it did not end in time" : fmt::format("exit code {}", r.exit_code);
+    out_.errors.push_back({Severity::kError, DiagCode::kDeviceCheck, {}, fmt::format("{}_check: {}", module_.name, how), {{{}, r.output}}});
+    out_.exit = more_severe(out_.exit, ExitCode::kCheckFailed);
+  }
+
+  const CudaModule& module_;
+  const Target& target_;
+  const Options& o_;
+  const std::set<Emit>& wanted_;
+  OutputFolder& folder_;
+  Toolchain tools_;
+  ProcessLimits limits_;
+  Built out_;
+};
+
+}  // namespace
+
+Built build_outputs(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted) {
+  return Builds(module, target, o, wanted, folder, interrupted).run();
+}
+
+}  // namespace mirage

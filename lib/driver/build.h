@@ -1,0 +1,26 @@
+// The build stage: from the module's texts to a library, PTX, cubin and measurements, as far as tools and a GPU are there. Wraps driver/toolchain for compile().
+#pragma once
+#include <atomic>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+#include "driver/outputs.h"
+#include "driver/report.h"
+#include "mirage/codegen/module.h"
+#include "mirage/support/file.h"
+
+namespace mirage {
+
+struct Built {
+  ExitCode exit = ExitCode::kOk;
+  Diagnostics errors;                          ///< kToolMissing only for what was asked for by name; kToolFailed
+  std::vector<std::string> not_done;           ///< "libx.so was not built: there is no nvcc"
+  std::map<std::string, KernelFacts> facts;    ///< registers and spills by kernel
+  std::string measured;                        ///< the check program's JSON, if --measure ran
+};
+
+/// Compiles in the folder's staging place what `wanted` names and keeps the results there. `interrupted` (may be null) ends child processes.
+Built build_outputs(const CudaModule&, const Target&, const Options&, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted);
+
+}  // namespace mirage

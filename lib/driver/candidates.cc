@@ -1,0 +1,126 @@
+// Verification of candidates at witness sizes. See the header; OSDI'25 section 5 is behind verify::equal.
+#include "driver/candidates.h"
+
+#include <fmt/format.h>
+
+#include "mirage/support/hash.h"
+
+namespace mirage {
+
+namespace {
+
+/// The tile that cuts a small extent as `tile` cuts the real one.
+int64_t shrink_tile(int64_t extent, int64_t tile, int64_t small_extent) {
+  if (extent <= 0) return 0;
+  if (tile >= extent || small_extent <= 1) return std::max<int64_t>(small_extent, 1);
+  const bool is_ragged = extent % tile != 0;
+  // About half first: two pieces show everything that more pieces would. Then any tile of the class.
+  for (int64_t t = (small_extent + 1) / 2; t >= 1; t--)
+    if ((small_extent % t != 0) == is_ragged) return t;
+  for (int64_t t = small_extent - 1; t >= 1; t--)
+    if ((small_extent % t != 0) == is_ragged) return t;
+  return (small_extent + 1) / 2;
+}
+
+/// Two pieces per split axis, with a ragged tail where the extent is odd.
+std::vector<CallNumbers> halves(const std::vector<CallNumbers>& extents) {
+  std::vector<CallNumbers> out = extents;
+  for (CallNumbers& n : out) {
+    for (int64_t& t : n.grid_tile) t = (t + 1) / 2;
+    n.loop_tile = (n.loop_tile + 1) / 2;
+  }
+  return out;
+}
+
+/// Verdict and rounding of one small instance; nullopt if the numbers do not fit this size.
+std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<CallNumbers> numbers, const Program& program, const Witnesses& w, uint64_t seed) {
+  const Witness& witness = w.variants[static_cast<size_t>(variant)];
+  std::optional<Graph> small = instantiate(s, witness.params, numbers);
+  if (!small) return std::nullopt;
+  Claim claim{variant, std::move(numbers), witness.graph, std::move(*small), {}, {}};
+  claim.verdict = equal(claim.reference, claim.candidate, seed);
+  if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, hash_combine(seed, 1));
+  return claim;
+}
+
+}  // namespace
+
+Witnesses make_witnesses(const Program& program) {
+  Witnesses w;
+  for (int variant : {0, 1}) {
+    w.variants.push_back(make_witness(program, variant));
+    if (!w.variants.back().refusal.empty() && w.refusal.empty()) w.refusal = w.variants.back().refusal;
+  }
+  return w;
+}
+
+std::vector<Type> param_types(const Program& program) {
+  std::vector<Type> types;
+  for (const TensorInfo& t : program.inputs) types.push_back(t.type);
+  return types;
+}
+
+Examined examine(const Structure& s, const Program& program, const Witnesses& w, uint64_t seed) {
+  Examined out;
+  out.candidate.structure = s;
+  for (int variant : {0, 1}) {
+    auto claim = make_claim(s, variant, halves(split_extents(s, w.variants[static_cast<size_t>(variant)].params)), program, w, seed);
+    if (!claim) {
+      out.reason = fmt::format("has no instance at witness size {}", variant);
+      return out;
+    }
+    if (claim->verdict.kind == Verdict::Kind::kUnknown) {
+      out.reason = claim->verdict.reason;
+      return out;
+    }
+    if (claim->verdict.kind == Verdict::Kind::kDifferent) {
+      out.verdict = SinkVerdict::kRejected;
+      out.reason = to_string(claim->verdict);
+      return out;
+    }
+    if (!claim->numerics.ok) {
+      out.verdict = SinkVerdict::kRejected;
+      out.numeric = true;
+      out.reason = "rounding: " + claim->numerics.reason;
+      return out;
+    }
+    out.candidate.claims.push_back(std::move(*claim));
+  }
+  out.verdict = SinkVerdict::kVerified;
+  return out;
+}
+
+std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents, const std::vector<CallNumbers>& numbers, const std::vector<CallNumbers>& small_extents) {
+  MIRAGE_ASSERT(extents.size() == numbers.size() && extents.size() == small_extents.size()) << "one entry per call";
+  std::vector<CallNumbers> out(numbers.size());
+  for (size_t c = 0; c < numbers.size(); c++) {
+    for (size_t a = 0; a < 3; a++) out[c].grid_tile[a] = shrink_tile(extents[c].grid_tile[a], numbers[c].grid_tile[a], small_extents[c].grid_tile[a]);
+    out[c].loop_tile = shrink_tile(extents[c].loop_tile, numbers[c].loop_tile, small_extents[c].loop_tile);
+  }
+  return out;
+}
+
+Instance verify_instance(const Structure& s, const std::vector<CallNumbers>& numbers, const Program& program, const Witnesses& w, uint64_t seed) {
+  Instance out;
+  const std::vector<CallNumbers> extents = split_extents(s, param_types(program));
+  for (int variant : {0, 1}) {
+    const std::vector<CallNumbers> small = shrink_numbers(extents, numbers, split_extents(s, w.variants[static_cast<size_t>(variant)].params));
+    auto claim = make_claim(s, variant, small, program, w, hash_combine(seed, 2));
+    if (!claim) {
+      out.refusal = fmt::format("its tiles have no counterpart at witness size {}", variant);
+      return out;
+    }
+    if (auto broken = check_laws(claim->candidate)) {
+      out.refusal = *broken;
+      return out;
+    }
+    if (claim->verdict.kind != Verdict::Kind::kEqual || !claim->numerics.ok) {
+      out.refusal = claim->verdict.kind != Verdict::Kind::kEqual ? to_string(claim->verdict) : "rounding: " + claim->numerics.reason;
+      return out;
+    }
+    out.claims.push_back(std::move(*claim));
+  }
+  return out;
+}
+
+}  // namespace mirage

@@ -1,0 +1,174 @@
+// Certificates as JSON and their test. Nothing of the search is used: the witness is made again from the spec, instances from the structure, trials by verify::recheck.
+#include "driver/certificate_file.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mirage/spec/text.h"
+#include "mirage/support/hash.h"
+
+namespace mirage {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Diagnostic broken(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
+
+/// 64-bit numbers as hex text: JSON readers round large integers.
+std::string hex(uint64_t x) { return fmt::format("{:#018x}", x); }
+
+uint64_t from_hex(const Json& j) {
+  const std::string s = j.get<std::string>();
+  uint64_t x = 0;
+  auto [end, error] = std::from_chars(s.data() + std::min<size_t>(2, s.size()), s.data() + s.size(), x, 16);
+  if (!s.starts_with("0x") || error != std::errc() || end != s.data() + s.size()) throw std::runtime_error("'" + s + "' is no hexadecimal number");
+  return x;
+}
+
+Json numbers_json(const std::vector<CallNumbers>& numbers) {
+  Json out = Json::array();
+  for (const CallNumbers& n : numbers) out.push_back({{"grid_tile", n.grid_tile}, {"loop_tile", n.loop_tile}});
+  return out;
+}
+
+std::vector<CallNumbers> read_numbers(const Json& j) {
+  std::vector<CallNumbers> out;
+  for (const Json& n : j) out.push_back({n.at("grid_tile").get<std::array<int64_t, 3>>(), n.at("loop_tile").get<int64_t>()});
+  return out;
+}
+
+Json evidence_json(const Evidence& e) {
+  return {{"p", hex(e.p)}, {"q", hex(e.q)}, {"trials", e.trials}, {"seed", hex(e.seed)}, {"degree", e.degree}, {"log2_bound", e.log2_bound}, {"bound_reason", e.bound_reason},
+          {"uninterpreted", e.uninterpreted}, {"is_lax", e.is_lax}};
+}
+
+Evidence read_evidence(const Json& j) {
+  Evidence e;
+  e.p = from_hex(j.at("p"));
+  e.q = from_hex(j.at("q"));
+  e.trials = j.at("trials").get<int>();
+  e.seed = from_hex(j.at("seed"));
+  e.degree = j.at("degree").get<int64_t>();
+  e.log2_bound = j.at("log2_bound").get<double>();
+  e.bound_reason = j.at("bound_reason").get<std::string>();
+  e.uninterpreted = j.at("uninterpreted").get<std::vector<std::string>>();
+  e.is_lax = j.at("is_lax").get<bool>();
+  return e;
+}
+
+Json numerics_json(const NumericReport& n) {
+  Json cases = Json::array();
+  for (const NumericCase& c : n.cases)
+    cases.push_back({{"distribution", c.distribution}, {"relative_error", fmt::format("{:.3e}", c.error)}, {"node_by_node", fmt::format("{:.3e}", c.baseline_error)}, {"nan_agree", c.nan_agree}, {"ok", c.ok}});
+  return cases;
+}
+
+Graph read_graph(const Json& j, const std::string& what) {
+  auto g = parse_graph(j.get<std::string>(), what);
+  if (!g) throw std::runtime_error(what + ": " + g.errors().front().text);
+  if (auto law = check_laws(*g)) throw std::runtime_error(what + ": " + *law);
+  return *g;
+}
+
+bool same_numbers(const std::vector<CallNumbers>& a, const std::vector<CallNumbers>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const CallNumbers& x, const CallNumbers& y) { return x.grid_tile == y.grid_tile && x.loop_tile == y.loop_tile; });
+}
+
+/// Whether the inputs and outputs are those of the program up to extents: what instantiate() requires.
+bool fits_program(const Graph& g, const Graph& reference) {
+  if (g.level() != Level::kKernel || g.num_results() != reference.num_results()) return false;
+  std::vector<const Node*> by_param(static_cast<size_t>(reference.num_params()), nullptr);
+  for (NodeId n : reference.inputs()) by_param[static_cast<size_t>(reference.form<Input>(n)->param)] = &reference.node(n);
+  for (NodeId n : g.inputs()) {
+    const auto param = static_cast<size_t>(g.form<Input>(n)->param);
+    if (param >= by_param.size() || !by_param[param]) return false;
+    const Type &a = g.type(g.node(n).first_value), &b = reference.type(by_param[param]->first_value);
+    if (a.dtype != b.dtype || a.dims.rank() != b.dims.rank()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims) {
+  Json out = {{"schema_version", kCertificateVersion}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
+  if (structure) {
+    out["structure"] = print(structure->graph, "structure");
+    out["numbers"] = numbers_json(numbers);
+  } else {
+    out["reason"] = "the emitted graph is the spec's own reference graph: there is nothing to compare";
+  }
+  out["graph"] = print(graph, "kernel_graph");
+  Json list = Json::array();
+  for (const Claim& c : claims) {
+    const Certificate kept = make_certificate(program, c.reference, c.candidate, c.verdict, c.numerics);
+    list.push_back({{"variant", c.variant}, {"numbers", numbers_json(c.numbers)}, {"reference", kept.reference}, {"candidate", kept.candidate}, {"evidence", evidence_json(kept.evidence)},
+                    {"numerics", numerics_json(kept.numerics)}});
+  }
+  out["claims"] = list;
+  return out.dump(1) + "\n";
+}
+
+Result<CertificateFile> read_certificate(const Source& source) {
+  try {
+    const Json j = Json::parse(source.text);
+    if (j.at("schema_version").get<int>() != kCertificateVersion) return broken(source.name, "the certificate's schema version cannot be read by this mirage-opt");
+    CertificateFile c;
+    c.program_hash = from_hex(j.at("program_hash"));
+    c.is_searched = j.at("kind").get<std::string>() == "searched";
+    c.graph = read_graph(j.at("graph"), "graph");
+    if (c.is_searched) {
+      c.structure.graph = read_graph(j.at("structure"), "structure");
+      c.numbers = read_numbers(j.at("numbers"));
+    }
+    for (const Json& k : j.at("claims")) {
+      Claim claim;
+      claim.variant = k.at("variant").get<int>();
+      if (claim.variant < 0 || claim.variant > 1) return broken(source.name, "a claim's variant is neither 0 nor 1");
+      claim.numbers = read_numbers(k.at("numbers"));
+      claim.reference = read_graph(k.at("reference"), "reference");
+      claim.candidate = read_graph(k.at("candidate"), "candidate");
+      claim.verdict.kind = Verdict::Kind::kEqual;
+      claim.verdict.evidence = read_evidence(k.at("evidence"));
+      c.claims.push_back(std::move(claim));
+    }
+    return c;
+  } catch (const std::exception& e) {
+    return broken(source.name, std::string("the certificate cannot be read: ") + e.what());
+  }
+}
+
+Diagnostics check_certificate(const CertificateFile& c, const Program& program, const std::string& file) {
+  if (c.program_hash != hash_text(program.canonical)) return {broken(file, "the certificate is of another program than '" + program.name + "'")};
+  if (!c.is_searched) {
+    if (c.graph == program.graph) return {};
+    return {broken(file, "the graph is not the spec's reference graph")};
+  }
+  const std::vector<Type> params = param_types(program);
+  if (!fits_program(c.structure.graph, program.graph)) return {broken(file, "the structure has other inputs or outputs than the program")};
+  const std::vector<CallNumbers> extents = split_extents(c.structure, params);
+  if (extents.size() != c.numbers.size()) return {broken(file, "the numbers do not fit the structure")};
+  std::optional<Graph> graph = instantiate(c.structure, params, c.numbers);
+  if (!graph || !(*graph == c.graph)) return {broken(file, "the graph is not the structure with these numbers")};
+  const Witnesses w = make_witnesses(program);
+  if (!w.refusal.empty()) return {broken(file, "the program has no witness: " + w.refusal)};
+  std::array<bool, 2> seen{};
+  for (const Claim& claim : c.claims) {
+    const std::string which = fmt::format("claim {}", claim.variant);
+    const Witness& witness = w.variants[static_cast<size_t>(claim.variant)];
+    if (!(claim.reference == witness.graph)) return {broken(file, which + ": the reference is not the program at witness size")};
+    if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(c.structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
+    std::optional<Graph> small = instantiate(c.structure, witness.params, claim.numbers);
+    if (!small || !(*small == claim.candidate)) return {broken(file, which + ": the candidate is not the structure at witness size")};
+    const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
+    if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
+    seen[static_cast<size_t>(claim.variant)] = true;
+  }
+  if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both witness sizes are needed")};
+  return {};
+}
+
+}  // namespace mirage

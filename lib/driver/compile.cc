@@ -1,0 +1,255 @@
+// compile(): the figure. A spec is read; muGraphs that may compute the same are searched, each verified; the verified ones get their numbers from the cost model; the best plan, never worse than the
+// straightforward one, becomes a library (OSDI'25 figure 1).
+#include "mirage/driver/compile.h"
+
+#include <filesystem>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "driver/build.h"
+#include "driver/candidates.h"
+#include "driver/certificate_file.h"
+#include "driver/numbers.h"
+#include "driver/outputs.h"
+#include "driver/report.h"
+#include "mirage/support/file.h"
+#include "mirage/support/hash.h"
+#include "mirage/support/worker_pool.h"
+
+#ifndef MIRAGE_VERSION
+#define MIRAGE_VERSION "0.1.0"
+#endif
+
+namespace mirage {
+
+namespace {
+
+void tell(const std::function<void(const std::string&)>& f, const std::string& s) {
+  if (f) f(s);
+}
+
+bool is_interrupted(const Listener& l) { return l.interrupted && l.interrupted->load(); }
+
+CompileResult failed(const Diagnostics& all, CompileResult r) {
+  for (const Diagnostic& d : all) {
+    r.diagnostics.push_back(d);
+    if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
+  }
+  r.timed_report = failure_report(r.name, r.exit, r.diagnostics);
+  return r;
+}
+
+SearchOptions search_options(const Options& o, const Listener& listener) {
+  SearchOptions s;
+  s.max_kernel_ops = static_cast<int>(o.max_kernel_ops);
+  s.max_block_ops = static_cast<int>(o.max_block_ops);
+  s.max_states = o.states;
+  s.max_seconds = o.budget;
+  s.seed = static_cast<uint64_t>(o.seed);
+  s.threads = num_threads(o.jobs);
+  s.merge = !o.no_merge;
+  s.dominance = !o.no_dominance;
+  s.stop = listener.interrupted;
+  return s;
+}
+
+/// Never the seed that the search's own fingerprints came from.
+uint64_t verification_seed(const Program& p, const Options& o) { return hash_combine(hash_text(p.canonical, 0x56657269), static_cast<uint64_t>(o.seed)); }
+
+struct Found {
+  SearchReport report;
+  Witnesses witnesses;
+  std::vector<Candidate> candidates;         ///< verified, in the order of the search
+  std::vector<std::string> dropped;          ///< why candidates were rejected or have no verdict, the first few
+};
+
+/// Searches, and verifies every candidate as it comes.
+Found search_and_verify(const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener) {
+  Found f;
+  f.witnesses = make_witnesses(program);
+  if (o.states == 0 || !f.witnesses.refusal.empty()) {
+    f.report.complete = false;
+    f.report.stop_reason = o.states == 0 ? "not searched: --states 0" : "not searched: " + f.witnesses.refusal;
+    return f;
+  }
+  std::mutex mutex;
+  auto sink = [&](const Structure& s) {
+    std::lock_guard lock(mutex);
+    if (is_interrupted(listener)) return SinkVerdict::kUnknown;
+    Examined e = trace.stage("verify", [&] { return examine(s, program, f.witnesses, verification_seed(program, o)); });
+    trace.count(Stat::kCandidates);
+    trace.count(e.verdict == SinkVerdict::kVerified ? Stat::kVerified : e.verdict == SinkVerdict::kRejected ? Stat::kRejected : Stat::kUnknown);
+    if (e.numeric) trace.count(Stat::kNumericDropped);
+    if (e.verdict == SinkVerdict::kVerified) {
+      trace.product("verify", fmt::format("{}.graph", s.rank), [&] { return print(s.graph, fmt::format("structure_{}", s.rank)); });
+      f.candidates.push_back(std::move(e.candidate));
+      tell(listener.live, fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.back().structure.kernels));
+    } else if (f.dropped.size() < 8) {
+      f.dropped.push_back(fmt::format("structure {}: {}", s.rank, e.reason));
+    }
+    return e.verdict;
+  };
+  f.report = enumerate(program, target, search_options(o, listener), sink);
+  return f;
+}
+
+void count_search(const SearchReport& r, Trace& trace, const Listener& listener) {
+  int64_t closed = 0;
+  for (const GateCount& g : r.gates) closed += g.closed;
+  trace.count(Stat::kStates, r.states);
+  trace.count(Stat::kClosed, closed);
+  tell(listener.progress, fmt::format("search: {} states{}, {} closed, {} candidates: {} verified, {} rejected, {} unknown ({})", r.states,
+                                      r.seconds > 0.01 ? fmt::format(" ({:.0f}/s)", static_cast<double>(r.states) / r.seconds) : "", closed, r.candidates, r.verified, r.rejected, r.unknown, r.stop_reason));
+}
+
+/// What is emitted: a chosen structure with its numbers, or the reference itself.
+struct Decision {
+  const Choice* choice = nullptr;            ///< nullptr: the straightforward library
+  std::vector<Claim> claims;
+  std::string why;
+};
+
+/// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
+Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const Options& o, std::vector<std::string>& not_done) {
+  Decision d;
+  for (const Choice& c : choices.best) {
+    if (c.plan.predicted_us >= straightforward.predicted_us) break;
+    MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
+    const Structure& s = found.candidates[c.candidate].structure;
+    Instance instance = verify_instance(s, c.numbers, program, found.witnesses, verification_seed(program, o));
+    if (!instance.refusal.empty()) {
+      not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), instance.refusal));
+      continue;
+    }
+    d.choice = &c;
+    d.claims = std::move(instance.claims);
+    d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
+                        c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
+    return d;
+  }
+  const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
+  if (!found.report.stop_reason.empty() && found.report.states == 0) d.why = kernels + ": " + found.report.stop_reason;
+  else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
+  else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
+  else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
+  return d;
+}
+
+/// Files of an earlier run that no longer belong to the sources that are about to be written.
+void remove_stale(OutputFolder& folder, const std::string& name, const std::string& cu) {
+  const auto old = read_file((std::filesystem::path(folder.path()) / (name + ".cu")).string());
+  if (!old || *old == cu) return;
+  for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check"}) folder.remove_on_commit(file);
+}
+
+/// Builds, reports, certifies and writes.
+CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Program& program, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
+                           const Plan& straightforward, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
+  const std::set<Emit> wanted = wanted_outputs(o);
+  const Plan& plan = decision.choice ? decision.choice->plan : straightforward;
+  const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
+  Built built;
+  if (folder) {
+    built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, listener.interrupted); });
+    not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
+  }
+  const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, plan, straightforward.predicted_us, straightforward.kernels.size(),
+                        decision.why, module, built.facts, not_done, r.diagnostics};
+  const std::string graph_text = print(graph, module.name);
+  r.report = report_json(data);
+  r.files = select_texts(module.files, module.name, wanted);
+  if (wanted.contains(Emit::kGraph)) r.files[module.name + ".graph"] = graph_text;
+  if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = dot(graph, module.name);
+  if (wanted.contains(Emit::kReport)) r.files["report.json"] = r.report;
+  if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
+  if (wanted.contains(Emit::kCertificate))
+    r.files["certificate.json"] = write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
+                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims);
+  r.timed_report = report_json(data, &trace, built.measured);
+  r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
+  r.summary = fmt::format("{}: {}", module.name, decision.why);
+  r.explanation = explain_search(found.report);
+  for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
+  if (!folder) return r;
+
+  remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
+  Diagnostics errors = built.errors;
+  for (const auto& [file, text] : r.files) {
+    Diagnostics d = folder->write(file, text);
+    errors.insert(errors.end(), d.begin(), d.end());
+    if (!d.empty()) return failed(errors, r);
+  }
+  if (o.write_deps) {
+    const std::string path = o.deps_file.empty() ? (std::filesystem::path(o.output) / (module.name + ".d")).string() : o.deps_file;
+    std::vector<std::string> targets;
+    for (const auto& [file, text] : r.files) targets.push_back((std::filesystem::path(o.output) / file).string());
+    for (const Diagnostic& d : write_file(path, dependency_rule(targets, {source.name}))) errors.push_back(d);
+  }
+  for (const Diagnostic& d : folder->commit()) errors.push_back(d);
+  r.exit = more_severe(r.exit, built.exit);
+  if (!errors.empty()) return failed(errors, r);
+  if (is_interrupted(listener)) r.notes.push_back("interrupted: this is the best that was verified until then");
+  return r;
+}
+
+}  // namespace
+
+const std::vector<std::string>& stage_names() {
+  static const std::vector<std::string> names = {"parse", "search", "verify", "choose", "plan", "emit", "build"};
+  return names;
+}
+
+ExitCode more_severe(ExitCode a, ExitCode b) {
+  static const ExitCode order[] = {ExitCode::kOk,          ExitCode::kNothingFound, ExitCode::kBudget,      ExitCode::kFrozenMiss, ExitCode::kRegression,  ExitCode::kNotEqual,   ExitCode::kUnsupported,
+                                   ExitCode::kInvalidSpec, ExitCode::kUsage,        ExitCode::kToolchain,   ExitCode::kIo,         ExitCode::kCheckFailed, ExitCode::kInterrupted, ExitCode::kTerminated,
+                                   ExitCode::kBug};
+  auto rank = [](ExitCode x) { return std::find(std::begin(order), std::end(order), x) - std::begin(order); };
+  return rank(a) >= rank(b) ? a : b;
+}
+
+CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener) {
+  CompileResult result;
+  std::vector<std::string> not_done;
+  Result<Target> target = resolve_target(options.target);
+  if (!target) return failed(target.errors(), result);
+  Options o = options;
+  o.target = target->name;
+
+  Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
+  if (!parsed) return failed(parsed.errors(), result);
+  const Program& program = parsed->program;
+  result.name = program.name;
+  result.diagnostics = parsed->warnings;
+  trace.count(Stat::kSpecNodes, program.graph.num_nodes());
+  trace.product("parse", program.name + ".graph", [&] { return print(program.graph, program.name); }, [&] { return check_laws(program.graph); });
+
+  std::optional<OutputFolder> folder;        // opened before the long work: an unwritable folder is known at once
+  if (!o.output.empty()) {
+    Result<OutputFolder> opened = OutputFolder::open(o.output);
+    if (!opened) return failed(opened.errors(), result);
+    folder.emplace(std::move(*opened));
+  }
+
+  Planned straightforward = trace.stage("plan", [&] { return make_plan(program, program.graph, *target); });
+  MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
+  Found found = trace.stage("search", [&] { return search_and_verify(program, *target, o, trace, listener); });
+  count_search(found.report, trace, listener);
+  trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
+
+  Choices choices = trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
+  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, o, not_done); });
+  const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
+  const Plan& plan = decision.choice ? decision.choice->plan : *straightforward.plan;
+  trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
+  trace.product("plan", program.name + ".txt", [&] { return print(plan); });
+  tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernels, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.predicted_us));
+
+  CudaModule module = trace.stage("emit", [&] { return emit_module(program, plan, *target, {result_options_line(o), MIRAGE_VERSION}); });
+  trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
+  trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
+  trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
+  return write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, module, std::move(not_done), folder, trace, listener);
+}
+
+}  // namespace mirage

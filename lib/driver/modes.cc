@@ -1,0 +1,251 @@
+// The modes that compile nothing: check, canonicalize, verify, check-certificate, one stage. Each is a few calls of other directories; cmd/ prints what they return.
+#include "mirage/driver/modes.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "driver/certificate_file.h"
+#include "driver/report.h"
+#include "mirage/codegen/module.h"
+#include "mirage/plan/plan.h"
+#include "mirage/spec/text.h"
+#include "mirage/support/hash.h"
+
+#ifndef MIRAGE_VERSION
+#define MIRAGE_VERSION "0.1.0"
+#endif
+
+namespace mirage {
+
+namespace {
+
+ModeResult mode_failed(const Diagnostics& errors) {
+  ModeResult r;
+  r.diagnostics = errors;
+  for (const Diagnostic& d : errors)
+    if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
+  return r;
+}
+
+bool is_json(const std::string& text) {
+  const size_t at = text.find_first_not_of(" \t\r\n");
+  return at != std::string::npos && (text[at] == '{' || text[at] == '[');
+}
+
+Diagnostic at_file(DiagCode code, const std::string& file, const std::string& text) { return {Severity::kError, code, {file, 0, 0, 1}, text, {}}; }
+
+/// A kernel graph with calls is no spec (read_spec takes primitives), but it can be compared, planned and printed.
+Result<Graph> read_any_graph(const Source& s) {
+  if (is_json(s.text)) {
+    auto p = parse_spec(s);
+    if (!p) return p.errors();
+    return p->graph;
+  }
+  auto g = parse_graph(s.text, s.name);
+  if (!g) return g.errors();
+  if (g->level() != Level::kKernel) return at_file(DiagCode::kUnsupported, s.name, "a graph of kernel level is needed here");
+  if (auto law = check_laws(*g)) return at_file(DiagCode::kShape, s.name, *law);
+  return *g;
+}
+
+/// Inputs by param and results by number: what must agree for two graphs to be comparable.
+std::string signature(const Graph& g) {
+  std::vector<std::string> inputs(static_cast<size_t>(g.num_params()), "?");
+  for (NodeId n : g.inputs()) inputs[static_cast<size_t>(g.form<Input>(n)->param)] = to_string(g.type(g.node(n).first_value));
+  std::string out = fmt::format("({}) -> (", fmt::join(inputs, ", "));
+  bool is_first = true;
+  for (NodeId n : g.outputs()) {
+    const Type t{g.form<Output>(n)->dtype, g.dims(g.node(n).operands[0])};
+    out += (is_first ? "" : ", ") + to_string(t);
+    is_first = false;
+  }
+  return out + ")";
+}
+
+/// A graph as a program, for planning and numerics: names by number.
+Program program_of(const Graph& g, const std::string& name) {
+  Program p;
+  p.name = name;
+  p.inputs.resize(static_cast<size_t>(g.num_params()));
+  for (size_t i = 0; i < p.inputs.size(); i++) p.inputs[i].name = fmt::format("in{}", i);
+  for (NodeId n : g.inputs()) p.inputs[static_cast<size_t>(g.form<Input>(n)->param)].type = g.type(g.node(n).first_value);
+  for (NodeId n : g.outputs()) {
+    const Output& out = *g.form<Output>(n);
+    p.outputs.push_back({fmt::format("out{}", out.result), {out.dtype, g.dims(g.node(n).operands[0])}, {}, {}});
+  }
+  for (auto* list : {&p.inputs, &p.outputs})
+    for (TensorInfo& t : *list) t.strides = row_major_strides(t.type.dims);
+  p.graph = g;
+  p.canonical = print(g, name);
+  return p;
+}
+
+/// Work of one evaluation, roughly: above this the comparison of two big graphs is refused as too long.
+double evaluation_work(const Graph& g) {
+  double work = 0;
+  for (const Node& n : g.nodes()) {
+    for (int i = 0; i < n.num_values; i++) work += static_cast<double>(g.dims(n.first_value + i).elements());
+    if (std::holds_alternative<MatMul>(n.op)) work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
+    if (const auto* call = std::get_if<Call>(&n.op))
+      work += evaluation_work(*call->body) * static_cast<double>(call->body->launch().blocks()) * static_cast<double>(call->body->launch().loop);
+  }
+  return work;
+}
+constexpr double kMaxEvaluationWork = 2e9;
+
+ModeResult of_verdict(const Verdict& v) {
+  ModeResult r;
+  r.text = to_string(v) + "\n";
+  r.exit = v.kind == Verdict::Kind::kEqual ? ExitCode::kOk : v.kind == Verdict::Kind::kDifferent ? ExitCode::kNotEqual : ExitCode::kNothingFound;
+  return r;
+}
+
+}  // namespace
+
+std::string program_name(const Source& s) {
+  auto p = parse_spec(s);
+  return p ? p->name : "";
+}
+
+std::string spec_operators() { return list_ops(); }
+std::string spec_schema() { return schema(); }
+
+ModeResult check_spec(const Source& s) {
+  auto parsed = read_spec(s);
+  if (!parsed) return mode_failed(parsed.errors());
+  ModeResult r;
+  r.diagnostics = parsed->warnings;
+  return r;
+}
+
+ModeResult canonicalize_spec(const Source& s) {
+  auto parsed = read_spec(s);
+  if (!parsed) return mode_failed(parsed.errors());
+  ModeResult r;
+  r.diagnostics = parsed->warnings;
+  r.text = parsed->program.canonical;
+  if (r.text.empty() || r.text.back() != '\n') r.text += '\n';
+  return r;
+}
+
+ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
+  auto x = read_any_graph(a), y = read_any_graph(b);
+  Diagnostics errors = x ? Diagnostics{} : x.errors();
+  if (!y) errors.insert(errors.end(), y.errors().begin(), y.errors().end());
+  if (!errors.empty()) return mode_failed(errors);
+  if (signature(*x) != signature(*y)) {
+    ModeResult r;
+    r.exit = ExitCode::kNotEqual;
+    r.text = fmt::format("different: inputs or outputs: {} and {}\n", signature(*x), signature(*y));
+    return r;
+  }
+  if (*x == *y) {
+    ModeResult r;
+    r.text = "equal: the same graph\n";
+    return r;
+  }
+  const double work = evaluation_work(*x) + evaluation_work(*y);
+  if (work <= kMaxEvaluationWork) return of_verdict(equal(*x, *y, static_cast<uint64_t>(o.seed)));
+  // Too big to evaluate: if both are plain programs whose sizes agree, the same structures are compared at small sizes.
+  ModeResult r;
+  const Program p = program_of(*x, "left"), q = program_of(*y, "right");
+  r.exit = ExitCode::kNothingFound;
+  for (int variant : {0, 1}) {
+    const Witness w = make_witness(p, variant), v = make_witness(q, variant);
+    if (!w.refusal.empty() || !v.refusal.empty() || w.params != v.params || signature(w.graph) != signature(v.graph)) {
+      r.text = fmt::format("unknown: the graphs are too large to evaluate ({:.1e} operations), and have no common small size\n", work);
+      return r;
+    }
+    const Verdict verdict = equal(w.graph, v.graph, static_cast<uint64_t>(o.seed));
+    if (verdict.kind == Verdict::Kind::kDifferent) {
+      // At other sizes than asked for, a difference is no witness against these.
+      r.text = "unknown: the graphs are too large to evaluate; at a smaller size they are " + to_string(verdict) + "\n";
+      return r;
+    }
+    r = of_verdict(verdict);
+    if (verdict.kind == Verdict::Kind::kUnknown) return r;
+    r.text = "at reduced sizes " + r.text;
+  }
+  return r;
+}
+
+ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&) {
+  if (specs.size() != 1) return mode_failed({at_file(DiagCode::kUsage, "", fmt::format("--check-certificate needs the certificate's spec as well: give one spec, not {}", specs.size()))});
+  auto program = parse_spec(specs[0]);
+  if (!program) return mode_failed(program.errors());
+  auto file = read_certificate(certificate);
+  if (!file) return mode_failed(file.errors());
+  if (Diagnostics errors = check_certificate(*file, *program, certificate.name); !errors.empty()) return mode_failed(errors);
+  ModeResult r;
+  r.text = file->is_searched ? fmt::format("the certificate holds: {} claims of '{}' verified again\n", file->claims.size(), program->name)
+                             : fmt::format("the certificate holds: the graph is the reference graph of '{}'\n", program->name);
+  return r;
+}
+
+ModeResult run_stage(const std::string& stage, const Source& s, const Options& o, const Listener& listener) {
+  static const std::vector<std::string> stages = {"parse", "search", "verify", "plan", "emit"};
+  if (std::find(stages.begin(), stages.end(), stage) == stages.end()) {
+    Diagnostic d = at_file(DiagCode::kUsage, "", fmt::format("--run: there is no stage '{}' that runs alone; stages: {}", stage, fmt::join(stages, ", ")));
+    if (const std::string near = nearest(stage, stages); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
+    return mode_failed({d});
+  }
+  auto target = resolve_target(o.target);
+  if (!target) return mode_failed(target.errors());
+  ModeResult r;
+  if (stage == "search" || stage == "verify") {
+    Trace trace({{stage}, false, true, [&](const std::string& text) { r.text += text; }});
+    Options quiet = o;
+    quiet.output.clear();
+    CompileResult c = compile(quiet, s, trace, listener);
+    r.exit = c.exit;
+    r.diagnostics = c.diagnostics;
+    return r;
+  }
+  // A spec, or a kernel graph from the middle of the pipeline.
+  std::optional<Program> program;
+  auto parsed = read_spec(s);
+  if (parsed) {
+    program = parsed->program;
+    r.diagnostics = parsed->warnings;
+  } else {
+    auto graph = is_json(s.text) ? Result<Graph>(parsed.errors()) : read_any_graph(s);
+    if (!graph) return mode_failed(graph.errors());
+    program = program_of(*graph, "graph");
+  }
+  if (stage == "parse") {
+    r.text = print(program->graph, program->name);
+    return r;
+  }
+  Planned planned = make_plan(*program, program->graph, *target);
+  if (!planned.plan) return mode_failed({at_file(DiagCode::kUnsupported, s.name, "the graph does not fit " + target->name + ": " + planned.reason)});
+  if (stage == "plan") r.text = print(*planned.plan);
+  else {
+    const CudaModule module = emit_module(*program, *planned.plan, *target, {result_options_line(o), MIRAGE_VERSION});
+    r.text = module.files.at(module.name + ".cu");
+  }
+  return r;
+}
+
+ModeResult explain_error(const std::string& code) {
+  static const std::vector<std::pair<DiagCode, std::string>> rows = {
+#define DIAGNOSTIC(id, code, exit, help) {DiagCode::id, code},
+#include "mirage/support/diagnostics.def"
+#undef DIAGNOSTIC
+  };
+  ModeResult r;
+  std::vector<std::string> names;
+  for (const auto& [id, name] : rows) {
+    names.push_back(name);
+    if (name == code) {
+      r.text = fmt::format("{}: {}\nexit code {}\n", name, code_help(id), static_cast<int>(exit_code_of(id)));
+      return r;
+    }
+  }
+  Diagnostic d = at_file(DiagCode::kUsage, "", "there is no diagnostic '" + code + "'");
+  if (const std::string near = nearest(code, names); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
+  return mode_failed({d});
+}
+
+}  // namespace mirage

@@ -1,0 +1,214 @@
+// Coordinate descent over tile sizes from a few starts per structure; every point is a whole plan, so the cost model is asked and nothing is guessed beside it.
+#include "driver/numbers.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "mirage/support/worker_pool.h"
+
+namespace mirage {
+
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+
+/// A tile per axis of every call: grid x, y, z, loop, call by call. 0: the axis is not split.
+using Point = std::vector<int64_t>;
+
+Point flatten(const std::vector<CallNumbers>& numbers) {
+  Point p;
+  for (const CallNumbers& n : numbers) p.insert(p.end(), {n.grid_tile[0], n.grid_tile[1], n.grid_tile[2], n.loop_tile});
+  return p;
+}
+
+std::vector<CallNumbers> unflatten(const Point& p) {
+  std::vector<CallNumbers> out(p.size() / 4);
+  for (size_t c = 0; c < out.size(); c++) out[c] = {{p[4 * c], p[4 * c + 1], p[4 * c + 2]}, p[4 * c + 3]};
+  return out;
+}
+
+/// The search for one structure's numbers.
+class Descent {
+ public:
+  Descent(const Structure& s, const Program& program, const Target& target, int64_t budget)
+      : structure_(s), program_(program), target_(target), params_(param_types(program)), extents_(flatten(split_extents(s, params_))), budget_(budget) {
+    for (size_t a = 0; a < extents_.size(); a++) choices_.push_back(extents_[a] > 0 ? tile_choices(extents_[a], target.num_sms) : std::vector<int64_t>{0});
+  }
+
+  void run() {
+    for (int64_t blocks : {target_.num_sms, 2 * target_.num_sms})
+      for (int64_t loop_tile : {64, 256}) descend(make_fit(start(blocks, loop_tile)));
+  }
+
+  double best_us() const { return best_us_; }
+  const Point& best() const { return best_; }
+  int64_t tried() const { return static_cast<int64_t>(seen_.size()); }
+  const std::string& reason() const { return reason_; }
+
+  /// The plan of a point that fits.
+  std::optional<std::pair<Graph, Plan>> plan(const Point& p, std::string* why = nullptr) const {
+    std::optional<Graph> graph = instantiate(structure_, params_, unflatten(p));
+    if (!graph) {
+      if (why) *why = "the tiles do not fit the extents";
+      return std::nullopt;
+    }
+    Planned planned = make_plan(program_, *graph, target_);
+    if (!planned.plan) {
+      if (why) *why = planned.reason;
+      return std::nullopt;
+    }
+    return std::pair{std::move(*graph), std::move(*planned.plan)};
+  }
+
+ private:
+  bool is_loop(size_t axis) const { return axis % 4 == 3; }
+
+  double cost(const Point& p) {
+    auto at = seen_.find(p);
+    if (at != seen_.end()) return at->second;
+    if (tried() >= budget_) return kNone;
+    std::string why;
+    auto planned = plan(p, &why);
+    const double us = planned ? planned->second.predicted_us : kNone;
+    if (!planned && reason_.empty()) reason_ = why;
+    seen_.emplace(p, us);
+    if (us < best_us_) best_us_ = us, best_ = p;
+    return us;
+  }
+
+  /// The largest choice that does not exceed `wish`.
+  int64_t at_most(size_t axis, int64_t wish) const {
+    int64_t best = choices_[axis].front();
+    for (int64_t t : choices_[axis])
+      if (t <= wish) best = t;
+    return best;
+  }
+
+  /// About `blocks` blocks per call: axes are halved in turn, the widest first, but none below 16 as long as another can be (tensor cores want 16, memory wants 128 bytes).
+  Point start(int64_t blocks, int64_t loop_tile) const {
+    Point p = extents_;
+    for (size_t c = 0; c * 4 < p.size(); c++) {
+      p[4 * c + 3] = at_most(4 * c + 3, loop_tile);
+      for (size_t a = 4 * c; a < 4 * c + 3; a++) p[a] = at_most(a, extents_[a]);
+      for (;;) {
+        int64_t count = 1;
+        size_t widest = 4 * c;
+        for (size_t a = 4 * c; a < 4 * c + 3; a++) {
+          if (p[a] > 0) count *= (extents_[a] + p[a] - 1) / p[a];
+          if (p[a] > p[widest]) widest = a;
+        }
+        if (count >= blocks || p[widest] <= 16) break;
+        p[widest] = at_most(widest, p[widest] - 1);
+      }
+    }
+    return p;
+  }
+
+  /// Smaller tiles until a plan fits: loops first, they cost nothing but iterations.
+  Point make_fit(Point p) {
+    while (cost(p) == kNone && tried() < budget_) {
+      size_t widest = p.size();
+      for (int pass = 0; pass < 2 && widest == p.size(); pass++)
+        for (size_t a = 0; a < p.size(); a++)
+          if (is_loop(a) == (pass == 0) && p[a] > (pass == 0 ? 16 : choices_[a].front()) && (widest == p.size() || p[a] > p[widest])) widest = a;
+      if (widest == p.size()) break;
+      p[widest] = at_most(widest, p[widest] - 1);
+    }
+    return p;
+  }
+
+  /// One axis after another moves to its best neighbour, up to three choices away, until none does.
+  void descend(Point p) {
+    double us = cost(p);
+    if (us == kNone) return;
+    for (bool moved = true; moved && tried() < budget_;) {
+      moved = false;
+      for (size_t a = 0; a < p.size(); a++) {
+        const auto& list = choices_[a];
+        const auto here = static_cast<int64_t>(std::find(list.begin(), list.end(), p[a]) - list.begin());
+        for (int64_t step : {-1, 1, -2, 2, -3, 3}) {
+          const int64_t to = here + step;
+          if (to < 0 || to >= static_cast<int64_t>(list.size())) continue;
+          Point q = p;
+          q[a] = list[static_cast<size_t>(to)];
+          const double other = cost(q);
+          if (other < us) us = other, p = q, moved = true;
+        }
+      }
+    }
+  }
+
+  const Structure& structure_;
+  const Program& program_;
+  const Target& target_;
+  std::vector<Type> params_;
+  Point extents_;
+  std::vector<std::vector<int64_t>> choices_;
+  int64_t budget_;
+  std::map<Point, double> seen_;
+  Point best_;
+  double best_us_ = kNone;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::vector<int64_t> tile_choices(int64_t extent, int num_sms) {
+  std::set<int64_t> out{extent};
+  for (int64_t t = 1; t < extent && t <= 1024; t *= 2) out.insert(t);
+  // Divisors that are multiples of 16 and leave between half a wave and two waves of blocks: 6144 columns on 132 multiprocessors go into 128 pieces of 48.
+  for (int64_t t = 16; t < extent && t <= 512; t += 16)
+    if (extent % t == 0 && 2 * (extent / t) >= num_sms && extent / t <= 2 * num_sms) out.insert(t);
+  return {out.begin(), out.end()};
+}
+
+Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits, int threads, Trace& trace) {
+  Choices out;
+  // Fewer kernels first: they get the budget if there are too many candidates for it.
+  std::vector<size_t> order(candidates.size());
+  for (size_t i = 0; i < order.size(); i++) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const Structure &x = candidates[a].structure, &y = candidates[b].structure;
+    return std::pair(x.kernels, x.rank) < std::pair(y.kernels, y.rank);
+  });
+  const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(limits.plans / static_cast<int64_t>(candidates.size()), 24, limits.plans_per_candidate);
+  const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? limits.plans / each : 0));
+
+  out.alternatives.resize(candidates.size());
+  std::vector<std::optional<Choice>> found(candidates.size());
+  parallel_for(threads, static_cast<int64_t>(tried), [&](int64_t i) {
+    const size_t c = order[static_cast<size_t>(i)];
+    const Structure& s = candidates[c].structure;
+    Descent descent(s, program, target, each);
+    descent.run();
+    Alternative& a = out.alternatives[c];
+    a.plans = descent.tried();
+    if (descent.best_us() == kNone) {
+      a.reason = "does not fit " + target.name + ": " + descent.reason();
+      return;
+    }
+    auto planned = descent.plan(descent.best());
+    a.numbers = unflatten(descent.best());
+    a.predicted_us = descent.best_us();
+    found[c] = Choice{c, a.numbers, std::move(planned->first), std::move(planned->second)};
+  });
+  for (size_t c = 0; c < candidates.size(); c++) {
+    out.alternatives[c].rank = candidates[c].structure.rank;
+    out.alternatives[c].kernels = candidates[c].structure.kernels;
+    trace.count(Stat::kPlans, out.alternatives[c].plans);
+    if (!out.alternatives[c].predicted_us) trace.count(Stat::kUnfit);
+    if (found[c]) out.best.push_back(std::move(*found[c]));
+    else if (out.alternatives[c].reason.empty()) out.alternatives[c].reason = fmt::format("not planned: {} structures with fewer kernels or lower rank came first", tried);
+  }
+  std::stable_sort(out.best.begin(), out.best.end(), [&](const Choice& a, const Choice& b) {
+    auto key = [&](const Choice& c) { return std::tuple(c.plan.predicted_us, c.plan.kernels.size(), candidates[c.candidate].structure.rank); };
+    return key(a) < key(b);
+  });
+  return out;
+}
+
+}  // namespace mirage

@@ -1,0 +1,22 @@
+// Which files a compilation leaves: kinds of --emit, names, and what needs which tool. Used by compile().
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+#include "mirage/driver/compile.h"
+
+namespace mirage {
+
+enum class Emit : uint8_t { kCu, kH, kSo, kPtx, kCubin, kGraph, kDot, kReport, kHtml, kCertificate, kHarness, kPython, kCmake, kMakefile };
+
+/// The kinds asked for; without --emit all but ptx and cubin.
+std::set<Emit> wanted_outputs(const Options&);
+/// Whether the user named the kind himself: then a missing tool is an error, else a note.
+bool is_explicit(const Options&, Emit);
+/// Of the module's texts those that belong to the kinds (what a Makefile needs to work comes along with it).
+std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name, const std::set<Emit>&);
+/// A Makefile rule: the result depends on the spec.
+std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources);
+
+}  // namespace mirage

@@ -1,0 +1,202 @@
+// Reports as JSON and HTML, and the search funnel as a table. Stands at the end of the flow; keys are only ever added within a schema version.
+#include "driver/report.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mirage/support/hash.h"
+
+#ifndef MIRAGE_VERSION
+#define MIRAGE_VERSION "0.1.0"
+#endif
+
+namespace mirage {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Three decimals: what a cost model can mean, and short in the file.
+double rounded(double x) { return std::round(x * 1000) / 1000; }
+
+Json numbers_json(const std::vector<CallNumbers>& numbers) {
+  Json out = Json::array();
+  for (const CallNumbers& n : numbers) out.push_back({{"grid_tile", n.grid_tile}, {"loop_tile", n.loop_tile}});
+  return out;
+}
+
+Json search_json(const SearchReport& s) {
+  Json gates = Json::array();
+  for (size_t g = 0; g < s.gates.size(); g++) {
+    Json row = {{"gate", gate_name(static_cast<Gate>(g))}, {"meaning", gate_help(static_cast<Gate>(g))}, {"closed", s.gates[g].closed}};
+    if (!s.gates[g].first_example.empty()) row["first_example"] = s.gates[g].first_example;
+    gates.push_back(row);
+  }
+  return {{"states", s.states}, {"gates", gates}, {"candidates", s.candidates}, {"verified", s.verified}, {"rejected", s.rejected}, {"unknown", s.unknown},
+          {"complete", s.complete}, {"stop_reason", s.stop_reason}, {"max_block_ops_used", s.max_block_ops_used}};
+}
+
+Json claim_json(const Claim& c) {
+  const Evidence& e = c.verdict.evidence;
+  Json out = {{"variant", c.variant == 0 ? "even" : "ragged"}, {"numbers", numbers_json(c.numbers)}, {"p", fmt::format("{:#x}", e.p)}, {"q", fmt::format("{:#x}", e.q)}, {"trials", e.trials},
+              {"degree", e.degree}, {"is_lax", e.is_lax}};
+  if (e.log2_bound != 0) out["log2_bound"] = rounded(e.log2_bound);
+  out["bound_reason"] = e.bound_reason;
+  out["uninterpreted"] = e.uninterpreted;
+  Json cases = Json::array();
+  for (const NumericCase& n : c.numerics.cases)
+    cases.push_back({{"distribution", n.distribution}, {"relative_error", fmt::format("{:.3e}", n.error)}, {"node_by_node", fmt::format("{:.3e}", n.baseline_error)}, {"nan_agree", n.nan_agree}});
+  out["numerics"] = cases;
+  return out;
+}
+
+Json kernels_json(const ReportData& d) {
+  Json out = Json::array();
+  for (size_t i = 0; i < d.plan.kernels.size(); i++) {
+    const KernelPlan& k = d.plan.kernels[i];
+    Json row = {{"name", k.name}, {"kind", std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body) ? "graph-defined" : "region"}, {"predicted_us", rounded(k.predicted_us)},
+                {"bytes", k.bytes}, {"flops", k.flops}, {"why", k.why}};
+    if (i < d.module.kernels.size()) {
+      const KernelText& t = d.module.kernels[i];
+      row["grid"] = t.grid;
+      row["threads"] = t.threads;
+      row["shared_bytes"] = t.smem_bytes;
+    }
+    if (auto fact = d.facts.find(k.name); fact != d.facts.end()) {
+      row["registers"] = fact->second.registers;
+      row["spill_bytes"] = fact->second.spill_bytes;
+    }
+    out.push_back(row);
+  }
+  return out;
+}
+
+Json alternatives_json(const ReportData& d) {
+  Json out = Json::array();
+  out.push_back({{"what", "straightforward"}, {"kernels", d.straightforward_kernels}, {"predicted_us", rounded(d.straightforward_us)}, {"chosen", d.chosen == nullptr}});
+  for (size_t i = 0; i < d.choices.alternatives.size(); i++) {
+    const Alternative& a = d.choices.alternatives[i];
+    Json row = {{"what", "searched"}, {"rank", a.rank}, {"kernels", a.kernels}};
+    if (a.predicted_us) row["predicted_us"] = rounded(*a.predicted_us);
+    if (!a.numbers.empty()) row["numbers"] = numbers_json(a.numbers);
+    row["plans"] = a.plans;
+    if (!a.reason.empty()) row["reason"] = a.reason;
+    row["chosen"] = d.chosen && d.chosen->candidate == i;
+    out.push_back(row);
+  }
+  return out;
+}
+
+Json diagnostics_json(const Diagnostics& all) {
+  Json out = Json::array();
+  for (const Diagnostic& d : all) out.push_back({{"code", code_name(d.code)}, {"line", d.where.line}, {"column", d.where.col}, {"text", d.text}});
+  return out;
+}
+
+std::string escaped(const std::string& s) {
+  std::string out;
+  for (char c : s) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  return out;
+}
+
+std::string cell(const Json& v) { return escaped(v.is_string() ? v.get<std::string>() : v.dump()); }
+
+/// Objects with the columns of the first; keys become the head.
+std::string html_table(const Json& rows, const std::vector<std::string>& columns) {
+  std::string out = "<table><tr>";
+  for (const std::string& c : columns) out += "<th>" + escaped(c) + "</th>";
+  out += "</tr>\n";
+  for (const Json& row : rows) {
+    out += "<tr>";
+    for (const std::string& c : columns) out += "<td>" + (row.contains(c) ? cell(row[c]) : "") + "</td>";
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+}  // namespace
+
+std::string spec_id(const Program& p) { return fmt::format("{:016x}", hash_text(p.canonical)); }
+
+std::string numbers_text(const std::vector<CallNumbers>& numbers) {
+  std::string out;
+  for (const CallNumbers& n : numbers) {
+    std::string tiles;
+    for (int64_t t : n.grid_tile)
+      if (t > 0) tiles += (tiles.empty() ? "" : "x") + std::to_string(t);
+    out += (out.empty() ? "" : "; ") + fmt::format("grid tiles {}", tiles.empty() ? "none" : tiles) + (n.loop_tile > 0 ? fmt::format(", loop tile {}", n.loop_tile) : "");
+  }
+  return out;
+}
+
+std::string report_json(const ReportData& d, const Trace* trace, const std::string& measured) {
+  Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", d.program.name}, {"spec_id", spec_id(d.program)},
+              {"target", d.target.name}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
+  out["result"] = {{"kind", d.chosen ? "searched" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
+                   {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
+  out["search"] = search_json(d.search);
+  Json claims = Json::array();
+  for (const Claim& c : d.claims) claims.push_back(claim_json(c));
+  out["evidence"] = claims;
+  out["alternatives"] = alternatives_json(d);
+  out["not_done"] = d.not_done;
+  out["warnings"] = diagnostics_json(d.warnings);
+  if (trace) {
+    Json times = Json::object();
+    for (const std::string& s : stage_names()) times[s] = rounded(trace->seconds(s));
+    out["seconds"] = times;
+  }
+  if (!measured.empty()) {
+    Json m = Json::parse(measured, nullptr, false);
+    out["measured"] = m.is_discarded() ? Json(measured) : m;
+  }
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_html(const std::string& report, const std::string& graph, const std::string& plan) {
+  const Json r = Json::parse(report);
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + cell(r["name"]) +
+      "</title>\n<style>body{font:15px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}table{border-collapse:collapse;margin:.5em 0}"
+      "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}th{background:#f2f2f2}pre{background:#f7f7f7;padding:1em;overflow:auto}</style></head><body>\n";
+  const Json& result = r["result"];
+  out += "<h1>" + cell(r["name"]) + "</h1>\n<p>" + cell(result["why"]) + "</p>\n";
+  out += fmt::format("<p>Target {}, spec {}, mirage-opt {}. Predicted {} µs; the straightforward kernels: {} µs.</p>\n", cell(r["target"]), cell(r["spec_id"]), cell(r["version"]),
+                     cell(result["predicted_us"]), cell(result["straightforward_us"]));
+  out += "<h2>Kernels</h2>\n" + html_table(result["kernels"], {"name", "kind", "predicted_us", "bytes", "why", "grid", "threads", "shared_bytes", "registers", "spill_bytes"});
+  const Json& s = r["search"];
+  out += fmt::format("<h2>Search</h2>\n<p>{} states, {} candidates: {} verified, {} rejected, {} unknown. Ended: {}.</p>\n", cell(s["states"]), cell(s["candidates"]), cell(s["verified"]),
+                     cell(s["rejected"]), cell(s["unknown"]), cell(s["stop_reason"]));
+  out += html_table(s["gates"], {"gate", "closed", "meaning", "first_example"});
+  out += "<h2>Evidence</h2>\n" + html_table(r["evidence"], {"variant", "trials", "p", "q", "degree", "log2_bound", "bound_reason", "uninterpreted"});
+  out += "<h2>Alternatives</h2>\n" + html_table(r["alternatives"], {"what", "rank", "kernels", "predicted_us", "plans", "reason", "chosen"});
+  if (!r["not_done"].empty()) {
+    out += "<h2>Not done</h2>\n<ul>\n";
+    for (const Json& n : r["not_done"]) out += "<li>" + cell(n) + "</li>\n";
+    out += "</ul>\n";
+  }
+  out += "<h2>µGraph</h2>\n<pre>" + escaped(graph) + "</pre>\n<h2>Plan</h2>\n<pre>" + escaped(plan) + "</pre>\n</body></html>\n";
+  return out;
+}
+
+std::string explain_search(const SearchReport& s) {
+  std::string out = fmt::format("{} states, {} candidates: {} verified, {} rejected, {} unknown; ended: {}\n", s.states, s.candidates, s.verified, s.rejected, s.unknown, s.stop_reason);
+  for (size_t g = 0; g < s.gates.size(); g++) {
+    if (s.gates[g].closed == 0) continue;
+    out += fmt::format("{:>12}  {:<12} {}\n", s.gates[g].closed, gate_name(static_cast<Gate>(g)), gate_help(static_cast<Gate>(g)));
+    std::string example = s.gates[g].first_example;
+    while (!example.empty() && example.back() == '\n') example.pop_back();
+    for (size_t at = 0; (at = example.find('\n', at)) != std::string::npos; at += 28) example.replace(at, 1, "\n" + std::string(27, ' '));
+    if (!example.empty()) out += fmt::format("{:>12}  {:<12} first: {}\n", "", "", example);
+  }
+  return out;
+}
+
+std::string failure_report(const std::string& name, ExitCode exit, const Diagnostics& all) {
+  Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", name}, {"exit_code", static_cast<int>(exit)}, {"errors", diagnostics_json(all)}};
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace mirage

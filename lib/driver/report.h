@@ -1,0 +1,49 @@
+// What a compilation tells about itself: report.json, report.html, the funnel for --explain. Pure functions of what the stages made; times and measurements only where asked for.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+#include "driver/candidates.h"
+#include "driver/numbers.h"
+#include "mirage/codegen/module.h"
+#include "mirage/driver/compile.h"
+
+namespace mirage {
+
+inline constexpr int kReportVersion = 1;
+
+/// What the compiler said of one kernel.
+struct KernelFacts { int registers = 0; int64_t spill_bytes = 0; int64_t smem_bytes = 0; };
+
+/// Everything that a report speaks of. References live as long as the compilation.
+struct ReportData {
+  const Program& program;
+  const Target& target;
+  const Options& options;
+  const SearchReport& search;
+  const std::vector<Candidate>& candidates;
+  const Choices& choices;
+  const Choice* chosen = nullptr;                    ///< nullptr: the straightforward library
+  const std::vector<Claim>& claims;                  ///< of what is emitted
+  const Plan& plan;                                  ///< of what is emitted
+  double straightforward_us = 0;
+  size_t straightforward_kernels = 0;
+  std::string why;                                   ///< why this result and no other, one sentence
+  const CudaModule& module;
+  std::map<std::string, KernelFacts> facts;          ///< by kernel name; empty: not compiled
+  std::vector<std::string> not_done;                 ///< what was not done, and why
+  const Diagnostics& warnings;
+};
+
+/// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.
+std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
+std::string report_html(const std::string& report_json, const std::string& graph, const std::string& plan);
+std::string explain_search(const SearchReport&);
+/// The report of a spec that has no result.
+std::string failure_report(const std::string& name, ExitCode, const Diagnostics&);
+
+std::string spec_id(const Program&);                 ///< 16 hex digits: hash of the canonical text
+std::string numbers_text(const std::vector<CallNumbers>&);   ///< "grid tiles 16x64, loop tile 128"
+
+}  // namespace mirage
