@@ -16,12 +16,14 @@ std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas
   uses_of_.assign(static_cast<size_t>(values_.size()), {});
   position_.assign(static_cast<size_t>(values_.size()), -1);
   visited_.clear();
+  distinct_operands_.clear();
   found_.clear();
   targets_.clear();
   for (size_t t = 0; t < problem_.targets.size(); t++) targets_.push_back(universe.target(t));
   for (size_t d = 0; d < derivations_.size(); d++) {
     std::set<int> operands(derivations_[d].operands.begin(), derivations_[d].operands.end());
     for (int id : operands) uses_of_[static_cast<size_t>(id)].push_back(static_cast<int>(d));
+    distinct_operands_.push_back(static_cast<uint8_t>(operands.size()));
   }
   State s;
   auto start = [&](int id) {
@@ -54,10 +56,11 @@ void BlockSearch::grow(State& s) {
 }
 
 Rank BlockSearch::rank_of(const Derivation& d) const {
-  std::vector<int> at;
-  for (int id : d.operands) at.push_back(position_[static_cast<size_t>(id)]);
-  if (values_.operators()[static_cast<size_t>(d.op)].commutative) std::sort(at.begin(), at.end());
-  return make_rank(at, d.op);
+  std::array<int, 3> at{};
+  const size_t n = d.operands.size();
+  for (size_t i = 0; i < n; i++) at[i] = position_[static_cast<size_t>(d.operands[i])];
+  if (values_.operators()[static_cast<size_t>(d.op)].commutative) std::sort(at.begin(), at.begin() + static_cast<std::ptrdiff_t>(n));
+  return make_rank(std::span<const int>(at.data(), n), d.op);
 }
 
 std::vector<BlockSearch::Step> BlockSearch::steps(const State& s) {
@@ -132,30 +135,27 @@ bool BlockSearch::is_complete(const State& s) const {
 }
 
 /// Whether the targets, and a use for every value that still lacks one, can be reached by steps above the last rank. Ranks of steps on values that are still to come are not known: they pass.
-bool BlockSearch::can_finish(const State& s) const {
-  std::vector<char> there(position_.size());
-  for (int id : s.ids) there[static_cast<size_t>(id)] = 1;
-  auto alive = [&](const Derivation& d) {
-    if (position_[static_cast<size_t>(d.result)] >= 0) return false;
-    if (s.ideas + values_.is_idea(d.op, d.result) > ideas_) return false;
-    bool present = true;
-    for (int id : d.operands) {
-      if (!there[static_cast<size_t>(id)]) return false;
-      present &= position_[static_cast<size_t>(id)] >= 0;
-    }
-    return !present || rank_of(d) > s.last;
+bool BlockSearch::can_finish(const State& s) {
+  there_.assign(position_.size(), 0);
+  missing_ = distinct_operands_;
+  queue_.clear();
+  auto present = [&](int id) { return position_[static_cast<size_t>(id)] >= 0; };
+  auto add = [&](int id) { if (!there_[static_cast<size_t>(id)]) { there_[static_cast<size_t>(id)] = 1; queue_.push_back(id); } };
+  auto alive = [&](size_t i) {   // of derivations whose operands are there
+    const Derivation& d = derivations_[i];
+    if (present(d.result) || s.ideas + values_.is_idea(d.op, d.result) > ideas_) return false;
+    return !std::all_of(d.operands.begin(), d.operands.end(), present) || rank_of(d) > s.last;
   };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const Derivation& d : derivations_)
-      if (!there[static_cast<size_t>(d.result)] && alive(d)) there[static_cast<size_t>(d.result)] = changed = true;
-  }
-  for (int t : targets_) if (!there[static_cast<size_t>(t)]) return false;
+  for (int id : s.ids) add(id);
+  for (size_t next = 0; next < queue_.size(); next++)
+    for (int i : uses_of_[static_cast<size_t>(queue_[next])])
+      if (--missing_[static_cast<size_t>(i)] == 0 && alive(static_cast<size_t>(i))) add(derivations_[static_cast<size_t>(i)].result);
+  for (int t : targets_) if (!there_[static_cast<size_t>(t)]) return false;
   const size_t loads = values_.loads().size(), constants = values_.constants().size();
   for (size_t p = 0; p < s.ids.size(); p++) {
     if (s.uses[p] > 0 || (p >= loads && p < loads + constants) || std::count(targets_.begin(), targets_.end(), s.ids[p])) continue;
     const auto& uses = uses_of_[static_cast<size_t>(s.ids[p])];
-    if (std::none_of(uses.begin(), uses.end(), [&](int i) { return alive(derivations_[static_cast<size_t>(i)]); })) return false;
+    if (std::none_of(uses.begin(), uses.end(), [&](int i) { return missing_[static_cast<size_t>(i)] == 0 && alive(static_cast<size_t>(i)); })) return false;
   }
   return true;
 }

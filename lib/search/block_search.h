@@ -44,13 +44,11 @@ class BlockSearch {
   void apply(State& s, const Step& step);
   void rollback(State& s, const Rank& last);
   bool is_complete(const State& s) const;
-  bool can_finish(const State& s) const;
+  bool can_finish(const State& s);
   bool is_merged(const State& s);
   bool is_beaten(int64_t work, int64_t memory) const;
   void accept(const State& s);
-  int regions(const State& s) const;
   Graph build(const State& s) const;
-  std::string describe(const Step& step) const;
   Rank rank_of(const Derivation& d) const;
   void close(Gate gate, const Step& step);
   bool is_counted(int op) const;
@@ -65,12 +63,17 @@ class BlockSearch {
   SearchReport& report_;
   std::vector<Derivation> derivations_;
   std::vector<std::vector<int>> uses_of_;      ///< by value id: derivations
+  std::vector<uint8_t> distinct_operands_;     ///< by derivation
   std::vector<int> position_;                  ///< by value id; -1: not in the state
   std::vector<int> targets_;
   int ideas_ = 0;
   std::function<bool()> done_;
   std::map<std::vector<int>, std::pair<Rank, int64_t>> visited_;
   std::vector<BlockCandidate> found_;
+  // Scratch of can_finish, kept to spare allocations: by value id, by derivation, and a queue of value ids.
+  std::vector<char> there_;
+  std::vector<uint8_t> missing_;
+  std::vector<int> queue_;
 };
 
 /// What the bound counts of a graph: inputs, contractions, reductions, accumulators, outputs, and connected elementwise regions.

@@ -342,6 +342,7 @@ int BlockValues::target_of(int id) const {
 
 int BlockValues::apply(int op, const std::vector<int>& operands) {
   const BlockOp& o = ops_[static_cast<size_t>(op)];
+  report_.states++;
   BlockValue v;
   if (auto gate = infer_tags(o, operands, v)) return close(*gate, op, operands);
   if (expression_gate_) {

@@ -6,7 +6,7 @@ namespace mirage {
 namespace search {
 namespace {
 
-constexpr int64_t kMaxValues = 10'000;          // of one split; more is not closed further, and said so
+constexpr int64_t kMaxValues = 4'000;          // of one split; more is not closed further, and said so
 constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
 constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them

@@ -20,16 +20,18 @@ class Enumerator {
     std::vector<ValueId> at;           ///< by value of the reference: the value here, -1: not there yet
     int kernels = 0;
   };
-  struct Step { std::vector<ValueId> leaves, targets; const Split* split; const BlockCandidate* candidate; };
-  /// Complete block graphs for one problem, by split.
-  struct Solved { Splits splits; std::vector<std::vector<BlockCandidate>> candidates; };
+  /// A complete block graph for a problem, and the split that it is under.
+  struct Solution { Split split; BlockCandidate block; };
+  using SolutionSink = std::function<void(const Solution&)>;
 
   void grow(State& s, int kernels_left);
   std::vector<std::vector<ValueId>> target_choices(const State& s, int kernels_left) const;
   bool is_complete(const State& s) const;
   void deliver(State& s);
-  Solved& solve(const Problem& problem);
-  std::vector<BlockCandidate> solve_split(const Problem& problem, const Split& split, int max_block_ops);
+  /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
+  void solve(const Problem& problem, const SolutionSink& found);
+  std::vector<Split> open_splits(const Problem& problem);
+  std::vector<DType> stored_dtypes(const Problem& problem) const;
   bool holds_at_ragged_witness(const Structure& s);
   bool fits_memory(const Problem& problem, const Split& split);
   std::vector<ValueId> available(const State& s) const;
@@ -45,7 +47,7 @@ class Enumerator {
   Reference ref_;
   ExprPool pool_;
   std::vector<ValueId> outputs_;
-  std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, Solved> solved_;
+  std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, std::vector<Solution>> solved_;   ///< by leaves and targets
   int64_t next_rank_ = 0;
   std::chrono::steady_clock::time_point start_;
 };

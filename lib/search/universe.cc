@@ -74,15 +74,16 @@ void Universe::visit(int id) {
   }
 }
 
-bool Universe::close_to(int ideas) {
+bool Universe::close_to(int ideas, const std::function<bool()>& stopped) {
   ideas_ = ideas;
   if (static_cast<size_t>(ideas) < late_.size()) {
     std::vector<Pair> late;
     late.swap(late_[static_cast<size_t>(ideas)]);
-    for (const Pair& p : late) combine(p.a, p.b);
+    for (const Pair& p : late) { if (stopped()) return false; combine(p.a, p.b); }
   }
   for (int level = 0; level <= ideas; level++)
     for (size_t i = 0; static_cast<size_t>(level) < fresh_.size() && i < fresh_[static_cast<size_t>(level)].size(); i++) {
+      if (stopped()) return false;
       const int id = fresh_[static_cast<size_t>(level)][i];
       if (std::find(processed_.begin(), processed_.end(), id) == processed_.end()) visit(id);
     }

@@ -1,6 +1,7 @@
 // Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does not have (a product before its division, say): graphs are
 // searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
 #pragma once
+#include <functional>
 #include <vector>
 #include "search/block_values.h"
 
@@ -15,8 +16,8 @@ struct Derivation {
 class Universe {
  public:
   Universe(BlockValues& values, size_t num_targets, int64_t max_values);
-  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Calls must not decrease.
-  bool close_to(int ideas);
+  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Numbers may not decrease from call to call; a stopped closure is not continued.
+  bool close_to(int ideas, const std::function<bool()>& stopped);
   bool is_capped() const { return capped_; }              ///< max_values ended it
   int target(size_t t) const { return targets_[t]; }      ///< value id, -1: not reached
   /// Derivations that lie on a way to a target, within the last close_to's bound.

@@ -28,7 +28,7 @@ struct SearchOptions {
   int max_kernel_ops = 5;          ///< operators of the kernel graph, inputs not counted
   int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
   int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
-  int64_t max_states = 20'000'000; ///< deterministic budget
+  int64_t max_states = 3'000'000;  ///< deterministic budget: operators tried on values, and prefixes visited
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
   int threads = 1;
@@ -52,12 +52,12 @@ using CandidateSink = std::function<SinkVerdict(const Structure&)>;
 struct GateCount { int64_t closed = 0; std::string first_example; };
 
 struct SearchReport {
-  int64_t states = 0;              ///< prefixes visited
+  int64_t states = 0;              ///< operators tried on values, and prefixes of graphs visited
   std::array<GateCount, static_cast<size_t>(Gate::kNumGates)> gates;
   int64_t candidates = 0;          ///< complete graphs handed to the sink
   int64_t verified = 0, rejected = 0, unknown = 0;
   bool complete = true;            ///< false: a budget ended it
-  std::string stop_reason;         ///< "exhausted", "states", "time", "not searched: ..."
+  std::string stop_reason;         ///< "exhausted" (within the bounds), "states", "candidates", "time", "not searched: ..."
   double seconds = 0;              ///< not part of deterministic output
   int max_block_ops_used = 0;
 };
