@@ -19,6 +19,7 @@ class BlockEmitter {
 
   std::string body() {
     declare_tiles();
+    if (p_.cluster > 1) line("cluster_arrive();");
     declare_places();
     invariant_phase();
     loop_phase();
@@ -43,11 +44,16 @@ class BlockEmitter {
         line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
       } else {
         line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, cuda_type(t.dtype), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
-        if (t.stages == 1) line("const T{0} t{0}{{({1}*)(smem + {2})}};", i, cuda_type(t.dtype), t.offset);
+        if (t.stages == 1 && !in_loop(static_cast<int>(i))) line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, cuda_type(t.dtype), t.offset, warp_offset(t));
       }
     }
   }
 
+  bool in_loop(int t) const {
+    for (const Load& l : p_.loads) if (l.tile == t && l.in_loop) return true;
+    return false;
+  }
+  std::string warp_offset(const SmemTile& t) const { return t.copies > 1 ? fmt::format(" + warp_id() * {}", t.bytes / t.copies) : ""; }
   /// Whether tile t is accumulated by every block of the cluster for its share of the loop.
   bool shared_result(int t) const {
     if (p_.cluster > 1) for (const Step& s : p_.steps) if (s.tile == t && s.accumulates) return true;
@@ -103,9 +109,9 @@ class BlockEmitter {
     }
     auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
     if (l.unit == 0)
-      line("load_tile_strided<kThreads>({}, {}, {}, {}, {}, {}, {}, {});", dst, from, stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
+      line("load_tile_strided<{}>({}, {}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", dst, from, stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
     else
-      line("load_tile<kThreads, {}>({}, {}, {}, {}, {}, {}, {});", l.unit, dst, from, stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
+      line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", l.unit, dst, from, stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
   }
 
   // ---- regions: the maps above v, evaluated at (b, r, c); leaves are tiles and constants
@@ -146,10 +152,14 @@ class BlockEmitter {
   }
 
   // ---- steps
+  /// Whether every warp runs the step on tiles of its own: the loop is divided over warps.
+  bool own_warp(const Step& s) const { return p_.loop_warps > 1 && s.phase == Phase::kLoop; }
+  const char* threads(const Step& s) const { return own_warp(s) ? "32" : "kThreads"; }
+  std::string part(const Step& s) const { return own_warp(s) ? "warp_id()" : "part"; }
   std::string contract_type(const Step& s) const {
     const std::string x = fmt::format("T{}{}", s.x, s.x_transposed != s.swap ? "::Transposed" : ""), y = fmt::format("T{}{}", s.y, s.y_transposed != s.swap ? "::Transposed" : "");
-    if (s.tensor) return fmt::format("TensorContract<{}, {}, {}, {}, {}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk);
-    return fmt::format("FloatContract<{}, {}, kThreads, {}>", x, y, s.tj);
+    if (s.tensor) return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk, own_warp(s) ? ", true" : "");
+    return fmt::format("FloatContract<{}, {}, {}, {}>", x, y, threads(s), s.tj);
   }
   std::string operand(int t, bool transposed) const { return fmt::format("t{}{}", t, transposed ? ".transposed()" : ""); }
   void contract_add(const Step& s) {
@@ -159,7 +169,7 @@ class BlockEmitter {
   static std::string acc(const Step& s) { return fmt::format("acc{}", s.tile); }
   void finish(const Step& s) {
     if (s.kind == Step::Kind::kContract)
-      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put(part, b, {}, v); }});", acc(s), shared_result(s.tile) ? "p" : "t", s.tile, s.swap ? "j, i" : "i, j");
+      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put({}, b, {}, v); }});", acc(s), shared_result(s.tile) ? "p" : "t", s.tile, part(s), s.swap ? "j, i" : "i, j");
     else
       line("{}.finish([&](int part, int out, float v) {{ {} }});", acc(s), reduce_put(s));
   }
@@ -176,12 +186,12 @@ class BlockEmitter {
   }
   std::string reduce_put(const Step& s) const {
     const auto i = split_out(s, "0");
-    return fmt::format("{}{}.put(part, {}, {}, {}, v);", shared_result(s.tile) ? "p" : "t", s.tile, i[0], i[1], i[2]);
+    return fmt::format("{}{}.put({}, {}, {}, {}, v);", shared_result(s.tile) ? "p" : "t", s.tile, part(s), i[0], i[1], i[2]);
   }
   std::string reduce_type(const Step& s) const {
     const Extent3 e = reduced_from(s);
     const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
-    return fmt::format("Reducer<{}, kThreads, {}, {}>", parts_fn(g_.form<Reduce>(s.node)->fn), outs, s.group);
+    return fmt::format("Reducer<{}, {}, {}, {}>", parts_fn(g_.form<Reduce>(s.node)->fn), threads(s), outs, s.group);
   }
   void reduce_add(const Step& s) {
     const ValueId v = g_.node(s.node).operands[0];
@@ -196,7 +206,7 @@ class BlockEmitter {
   }
 
   void run(const Step& s) {
-    if (s.barrier_before) line("barrier();");
+    if (s.barrier_before) line("{}", own_warp(s) ? "warp_barrier();" : "barrier();");
     switch (s.kind) {
       case Step::Kind::kContract:
       case Step::Kind::kReduce:
@@ -205,7 +215,7 @@ class BlockEmitter {
         if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
         break;
       case Step::Kind::kFill:
-        line("fill_tile<kThreads, {}>(t{}, {}, {}, {}, {});", s.width, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), s.width, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kAccumulate:
         line("accumulate_tile<kThreads, {}>(t{}, it == 0, {}, {}, {}, {});", parts_fn(g_.form<Accum>(s.node)->fn), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
@@ -273,7 +283,7 @@ class BlockEmitter {
     const Input& in = *g_.form<Input>(l.input);
     for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
       if (ragged(l.input, d) && in.part.loop == d) line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
-    load(l, fmt::format("T{0}{{({1}*)(smem + {2} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot, t.bytes / t.stages));
+    load(l, fmt::format("T{0}{{({1}*)(smem + {2}{5} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot, t.bytes / t.copies / t.stages, warp_offset(t)));
     indent_.resize(indent_.size() - 2);
     line("}}");
   }
@@ -283,9 +293,12 @@ class BlockEmitter {
     const int64_t iterations = g_.launch().loop;
     const int stages = p_.stages;
     for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
-    const int64_t each = (iterations + p_.cluster - 1) / p_.cluster;   // the blocks of a cluster divide the loop
-    if (p_.cluster > 1) line("const int first = cluster_rank() * {0}, iterations = {1} - first < {0} ? {1} - first : {0};", each, iterations);
-    else line("const int first = 0, iterations = {};", iterations);
+    // Iterations are dealt in turn to the warps of a block, in runs to the blocks of a cluster.
+    const int64_t each = (iterations + p_.cluster - 1) / p_.cluster, warps = p_.loop_warps;
+    line("const int begin = {}, end = {};", p_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0", p_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, iterations) : std::to_string(iterations));
+    line("const int first = begin{0}, iterations = (end - first + {1}) / {2};", warps > 1 ? " + warp_id()" : "", warps - 1, warps);
+    const std::string step = warps > 1 ? fmt::format(" * {}", warps) : "";
+    const char* sync = warps > 1 ? "warp_barrier();" : "barrier();";
     auto issue = [&](const std::string& it, const std::string& slot) { for (const Load& l : p_.loads) if (l.in_loop) stage(l, it, slot); };
     if (stages > 1) {
       line("#pragma unroll");
@@ -293,7 +306,7 @@ class BlockEmitter {
       indent_ += "  ";
       line("if (s < iterations) {{");
       indent_ += "  ";
-      issue("first + s", "s");
+      issue("first + s" + step, "s");
       indent_.resize(indent_.size() - 2);
       line("}}");
       line("copy_commit();");
@@ -304,32 +317,32 @@ class BlockEmitter {
     indent_ += "  ";
     if (stages > 1) {
       line("copy_wait<{}>();", stages - 2);
-      line("barrier();");
+      line("{}", sync);
       line("if (iteration + {} < iterations) {{", stages - 1);
       indent_ += "  ";
       line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
-      issue(fmt::format("first + iteration + {}", stages - 1), "next");
+      issue(fmt::format("first + (iteration + {}){}", stages - 1, step), "next");
       indent_.resize(indent_.size() - 2);
       line("}}");
       line("copy_commit();");
     } else {
-      issue("first + iteration", "0");
+      issue("first + iteration" + step, "0");
       line("copy_commit();");
       line("copy_wait<0>();");
-      line("barrier();");
+      line("{}", sync);
     }
-    line("const int it = first + iteration;");
+    line("const int it = first + iteration{};", step);
     line("(void)it;");
     for (const Load& l : p_.loads) {
       if (!l.in_loop) continue;
       const SmemTile& t = tile(l.tile);
-      line("const T{0} t{0}{{({1}*)(smem + {2} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.stages);
+      line("const T{0} t{0}{{({1}*)(smem + {2}{4} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.copies / t.stages, warp_offset(t));
       const Input& in = *g_.form<Input>(l.input);
       for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
         if (ragged(l.input, d) && in.part.loop == d) { line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d)); line("(void){};", existing_name(l.input, d)); }
     }
     for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
-    if (stages == 1 && iterations > 1) line("barrier();");
+    if (stages == 1 && iterations > 1) line("{}", sync);
     indent_.resize(indent_.size() - 2);
     line("}}");
     line("copy_wait<0>();");
@@ -338,18 +351,19 @@ class BlockEmitter {
     for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
     if (finished) line("barrier();");
     if (p_.cluster == 1) return;
-    for (const Step& s : p_.steps) if (s.accumulates) line("p{}.collapse<kThreads>();", s.tile);
-    line("cluster_barrier();");
+    line("cluster_wait();   // every block of the cluster has started");
     for (const Step& s : p_.steps) {
       if (!s.accumulates) continue;
-      const SmemTile& t = tile(s.tile);
-      line("const Parts<{}, 1, {}, {}, {}, {}, {}> t{}{{p{}.p}};", parts_fn(t.fn), t.extent[0], t.extent[1], t.extent[2], t.ld, p_.cluster, s.tile, s.tile);
+      const SmemTile &t = tile(s.tile), &x = tile(s.exchange);
+      line("const Parts<{}, {}, {}, {}, {}, {}> t{}{{(float*)(smem + {})}};", parts_fn(t.fn), p_.cluster, t.extent[0], t.extent[1], t.extent[2], t.ld, s.tile, x.offset);
+      line("p{0}.exchange<kThreads>(t{0}, cluster_rank());", s.tile);
     }
+    line("cluster_arrive();");
+    line("cluster_wait();");
   }
 
   void after_phase() {
     for (const Step& s : p_.steps) if (s.phase == Phase::kAfter) run(s);
-    if (p_.cluster > 1) line("cluster_barrier();   // others may still read this block's results");
   }
 
   const BlockPlan& p_;

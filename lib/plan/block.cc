@@ -2,6 +2,7 @@
 #include "mirage/plan/block.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "mirage/plan/block_plan.h"
@@ -23,11 +24,12 @@ class BlockPlanner {
     p_.threads = choice.threads;
     p_.stages = choice.stages;
     p_.cluster = choice.cluster;
+    p_.loop_warps = choice.divide_warps ? choice.threads / 32 : 1;
   }
   bool run() {
-    if (p_.cluster > 1)   // only sums and maxima in registers are added up over a cluster
+    if (p_.cluster > 1 || p_.loop_warps > 1)   // only sums and maxima in registers are added up over blocks and warps
       for (NodeId n = 0; n < g().num_nodes(); n++)
-        if (g().form<Accum>(n) && !g().def_form<MatMul>(g().node(n).operands[0]) && !g().def_form<Reduce>(g().node(n).operands[0])) return refuse("an elementwise accumulator over a cluster");
+        if (g().form<Accum>(n) && !g().def_form<MatMul>(g().node(n).operands[0]) && !g().def_form<Reduce>(g().node(n).operands[0])) return refuse("an elementwise accumulator of a divided loop");
     return shapes() && place() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
   }
   BlockPlan take() { return std::move(p_); }
@@ -314,6 +316,9 @@ class BlockPlanner {
     return e;
   }
 
+  /// Whether every warp runs the step alone, on tiles of its own.
+  bool own_warp(const Step& s) const { return p_.loop_warps > 1 && s.phase == Phase::kLoop; }
+
   // ---- division of work: warps over contractions, threads over reductions
   bool divide_work() {
     const int warps = p_.threads / 32;
@@ -329,12 +334,14 @@ class BlockPlanner {
         if (s.tensor) {
           out->extent = {batches, x[1], y[2]};
           const int64_t i = (s.swap ? y[2] : x[1]) / 16, j = (s.swap ? x[1] : y[2]) / 8, k = x[2] / 16;
-          if (!choose_warps(s, warps, batches, i, j, k, registers)) return refuse("a contraction's accumulators exceed the registers");
-          out->parts = s.wk;
+          const bool own = own_warp(s);
+          if (!choose_warps(s, own ? 1 : warps, batches, i, j, k, registers)) return refuse("a contraction's accumulators exceed the registers");
+          out->parts = own ? p_.loop_warps : s.wk;
         } else {
-          const int64_t columns = y[2];
+          const int64_t columns = y[2], team = own_warp(s) ? 32 : p_.threads;
+          if (own_warp(s)) out->parts = p_.loop_warps;
           s.tj = columns >= 32 ? 32 : columns > 8 ? 16 : columns > 4 ? 8 : 4;
-          const int64_t each = batches * ((x[1] + p_.threads / s.tj - 1) / (p_.threads / s.tj)) * ((columns + s.tj - 1) / s.tj);
+          const int64_t each = batches * ((x[1] + team / s.tj - 1) / (team / s.tj)) * ((columns + s.tj - 1) / s.tj);
           if (each > registers) return refuse("a contraction's accumulators exceed the registers");
         }
         const int64_t per = 4;
@@ -343,11 +350,12 @@ class BlockPlanner {
         const Extent3 in = p_.extent_of[at(g().node(s.node).operands[0])];
         const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
         s.width = s.dim3 == 2 && extent % 8 == 0 ? 8 : 1;
-        int group = p_.threads;
-        while (group > 1 && (group / 2 * s.width >= extent || group * std::min<int64_t>(outs, p_.threads) > p_.threads)) group /= 2;
+        const int team = own_warp(s) ? 32 : p_.threads;
+        int group = team;
+        while (group > 1 && (group / 2 * s.width >= extent || group * std::min<int64_t>(outs, team) > team)) group /= 2;
         s.group = group;
-        out->parts = std::max(1, group / 32);
-        if (outs / std::max(1, p_.threads / group) > 64) return refuse("a reduction's partial results exceed the registers");
+        out->parts = own_warp(s) ? p_.loop_warps : std::max(1, group / 32);
+        if (outs / std::max(1, team / group) > 64) return refuse("a reduction's partial results exceed the registers");
       }
     }
     for (Step& s : p_.steps) {
@@ -355,9 +363,24 @@ class BlockPlanner {
       const SmemTile& t = p_.tiles[static_cast<size_t>(s.tile)];
       if (!t.col && t.extent[2] % 8 == 0 && p_.extent_of[at(s.value)][2] > 1) s.width = 8;
     }
+    if (p_.loop_warps > 1) {
+      for (const Load& l : p_.loads) if (l.in_loop) p_.tiles[static_cast<size_t>(l.tile)].copies = p_.loop_warps;
+      for (const Step& s : p_.steps) {
+        if (s.phase != Phase::kLoop || s.tile < 0 || s.accumulates) continue;
+        if (s.kind != Step::Kind::kFill) return refuse("a stored result inside a loop that is divided over warps");
+        p_.tiles[static_cast<size_t>(s.tile)].copies = p_.loop_warps;
+      }
+    }
+    if (p_.cluster > 1)
+      for (Step& s : p_.steps) {
+        if (!s.accumulates) continue;
+        SmemTile x = p_.tiles[static_cast<size_t>(s.tile)];
+        x.parts = p_.cluster;
+        s.exchange = add_tile(x);
+      }
     for (SmemTile& t : p_.tiles) {
       const int64_t lines = t.extent[0] * (t.col ? t.extent[2] : t.extent[1]);
-      t.bytes = round_up(lines * t.ld * dtype_bytes(t.dtype), 128) * (t.kind == SmemTile::Kind::kInput ? t.stages : 1);
+      t.bytes = round_up(lines * t.ld * dtype_bytes(t.dtype), 128) * (t.kind == SmemTile::Kind::kInput ? t.stages : 1) * t.copies;
       if (t.kind == SmemTile::Kind::kParts) t.bytes = round_up(lines * t.ld * 4 * t.parts, 128);
     }
     return true;
@@ -421,12 +444,15 @@ class BlockPlanner {
     auto touch = [&](int tile, int time) { SmemTile& t = p_.tiles[static_cast<size_t>(tile)]; t.first = std::min(t.first, time); t.last = std::max(t.last, time); };
     for (const Load& l : p_.loads) { touch(l.tile, 0); if (l.in_loop) touch(l.tile, loop_time); }
     int invariant = 0;
+    std::map<int, int> exchange;
     for (const Step& s : p_.steps) {
       const int time = s.phase == Phase::kInvariant ? ++invariant : s.phase == Phase::kLoop ? loop_time : ++after;
       for (int t : reads(s)) touch(t, time);
       if (s.tile >= 0) touch(s.tile, s.accumulates ? finish_time : time);
       if (s.kind == Step::Kind::kAccumulate) touch(s.tile, finish_time);
+      if (s.exchange >= 0) { touch(s.exchange, 0); exchange[s.tile] = s.exchange; }   // others write there while this block may still be in its loop
     }
+    for (auto [tile, copy] : exchange) touch(copy, p_.tiles[static_cast<size_t>(tile)].last);
     std::vector<size_t> order(p_.tiles.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_.tiles[a].bytes > p_.tiles[b].bytes; });
@@ -507,13 +533,16 @@ BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, 
   BlockPlanned best;
   const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
   for (int threads : {128, 256, 512})
-    for (int cluster : {1, 2, 4})
-      for (int stages : {2, 3, 4, 6}) {
-        if (cluster > 1 && (!target.has_cluster || loop % cluster || loop / cluster < 2)) continue;
-        if (loop == 1 && stages > 2) break;
-        auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, loop / cluster + 1) : 1, cluster}, best.reason);
-        if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
-      }
+    for (int cluster : {1, 2})
+      for (bool divide : {false, true})
+        for (int stages : {2, 3, 4, 6}) {
+          const int each = loop / (cluster * (divide ? threads / 32 : 1));   // iterations that one block or warp runs
+          if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
+          if (divide && each < 2) continue;
+          if (loop == 1 && stages > 2) break;
+          auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide}, best.reason);
+          if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
+        }
   if (best.plan) best.reason.clear();
   return best;
 }

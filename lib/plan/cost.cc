@@ -41,7 +41,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
     const double bytes = static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(t.value)]) * dtype_bytes(t.dtype));
     const double times = l.in_loop ? loop : 1;
     l2 += bytes * times * blocks;
-    if (l.in_loop) ring += bytes * std::max(1, t.stages - 1);
+    if (l.in_loop) ring += bytes * std::max(1, t.stages - 1) * p.loop_warps;
     else ring += bytes / loop;
     if (l.unit < 4) slow_elements += bytes / dtype_bytes(t.dtype) * times;
     const int64_t line = p.extent_of[static_cast<size_t>(t.value)][t.col ? 1 : 2] * dtype_bytes(t.dtype);
@@ -75,7 +75,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_flops = flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
   const double t_elements = (elements + 4 * slow_elements) * per_sm / kElementOpsPerUs;
-  const double t_iterations = loop * (kIterationUs + kBarrierUs * barriers) * waves;
+  const double t_iterations = loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
   const double rest = 0.15 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;

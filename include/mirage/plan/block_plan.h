@@ -24,9 +24,10 @@ struct SmemTile {
   int64_t ld = 0;                 ///< elements between lines
   bool swizzle = false;
   int stages = 1;                 ///< ring depth of a loop input
+  int copies = 1;                 ///< warps that have one each (loop_warps)
   int parts = 1;                  ///< kParts: partial results
   ReduceFn fn = ReduceFn::kSum;   ///< kParts: how they combine
-  int64_t bytes = 0;              ///< all stages or parts
+  int64_t bytes = 0;              ///< all copies, stages or parts
   int64_t offset = 0;             ///< in dynamic shared memory
   int first = 0, last = 0;        ///< lifetime in steps; overlapping lifetimes never share memory
 };
@@ -42,6 +43,7 @@ struct Step {
   ValueId value = -1;                ///< what is made (kStore: what is stored)
   int tile = -1;                     ///< where it goes; -1 for kStore
   bool accumulates = false;
+  int exchange = -1;                 ///< with a cluster: the kParts tile that collects the sums of all its blocks
   // kContract
   int x = -1, y = -1;                ///< operand tiles
   bool x_transposed = false, y_transposed = false;
@@ -61,6 +63,7 @@ struct BlockPlan {
   int threads = 128;
   int stages = 1;
   int cluster = 1;                        ///< blocks (of a thread block cluster) that divide the loop of one block of the graph; they add up through distributed shared memory
+  int loop_warps = 1;                     ///< above 1: the warps of a block divide the loop, each with rings of its own, and no barrier stands in the loop
   std::vector<SmemTile> tiles;
   std::vector<int> tile_of;               ///< per value: where it is read, -1: evaluated by its consumers
   std::vector<Extent3> extent_of;         ///< per value, unpadded

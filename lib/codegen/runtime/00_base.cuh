@@ -93,6 +93,8 @@ template <int W, class T, class A> MO_FN void store_pack(T* p, A x) {
 MO_FN int thread_id() { return threadIdx.x; }
 MO_FN int lane_id() { return threadIdx.x & 31; }
 MO_FN int warp_id() { return threadIdx.x >> 5; }
+/// A thread's number among THREADS that work together: a warp (32) or the whole block.
+template <int THREADS> MO_FN int member() { return THREADS == 32 ? lane_id() : thread_id(); }
 MO_FN int block_id() { return blockIdx.x; }
 MO_FN void barrier() { __syncthreads(); }
 MO_FN void warp_barrier() { __syncwarp(); }
@@ -131,17 +133,17 @@ template <class R> MO_FN float block_reduce(float x, float* scratch) {
   return x;
 }
 
-// ---- clusters (PTX ISA: barrier.cluster, mapa, ld.shared::cluster): the blocks of a cluster read each other's shared memory
+// ---- clusters (PTX ISA: barrier.cluster, mapa, st.shared::cluster): the blocks of a cluster write to each other's shared memory
 MO_FN uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 MO_FN int cluster_rank() { uint32_t r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return (int)r; }
-MO_FN void cluster_barrier() { asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
-MO_FN float load_remote(const float* p, int rank) {
+MO_FN void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }   // releases this block's writes
+MO_FN void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }       // acquires the others'
+/// Writes to the same place of shared memory in block `rank` of the cluster; p is a multiple of 16 bytes.
+MO_FN void store_remote(const float* p, int rank, Pack<4> v) {
   uint32_t a;
-  float v;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(shared_address(p)), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(a) : "memory");
-  return v;
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(a), "f"(v.v[0]), "f"(v.v[1]), "f"(v.v[2]), "f"(v.v[3]) : "memory");
 }
 #endif
 

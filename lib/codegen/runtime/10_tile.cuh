@@ -54,7 +54,7 @@ MO_FN void load_tile(TILE t, const typename TILE::Element* src, int64_t batch_st
   static_assert(kUnits * kPer <= TILE::kLD, "padding holds the last unit");
 #pragma unroll(BYTES >= 4 ? 16 : 8)
   for (int first = 0; first < kTotal; first += THREADS) {
-    const int i = first + thread_id();
+    const int i = first + member<THREADS>();
     if (kTotal % THREADS != 0 && i >= kTotal) break;
     const int unit = i % kUnits, line = i / kUnits % TILE::kLines, b = i / kUnits / TILE::kLines;
     const int there = b < batches && line < lines ? clip(length - unit * kPer, kPer) : 0;
@@ -67,50 +67,52 @@ MO_FN void load_tile(TILE t, const typename TILE::Element* src, int64_t batch_st
 template <int THREADS, class TILE>
 MO_FN void load_tile_strided(TILE t, const typename TILE::Element* src, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols) {
   constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
-  for (int i = thread_id(); i < kTotal; i += THREADS) {
+  for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
     const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
     *(TILE::kCol ? t.at(b, c, r) : t.at(b, r, c)) = b < batches && r < rows && c < cols ? src[b * sb + r * sr + c * sc] : store<typename TILE::Element>(0.0f);
   }
 }
 
-/// PARTS partial results of a reduction or contraction, in float32; reading combines them in a fixed order. With RANKS > 1 the results of all blocks of a cluster are combined too
-/// (part 0 of each, after collapse and a cluster barrier).
-template <class RED, int PARTS, int B, int R, int C, int LD, int RANKS = 1> struct Parts {
+/// PARTS partial results of a reduction or contraction, in float32; reading combines them in a fixed order.
+template <class RED, int PARTS, int B, int R, int C, int LD> struct Parts {
   static constexpr int kStride = B * R * LD;
   float* p;
   MO_FN void put(int part, int b, int r, int c, float v) const { p[part * kStride + (b * R + r) * LD + c] = v; }
-  MO_FN float local(int i) const {
-    float v = p[i];
+  template <int W> MO_FN auto get(Width<W> w, int i) const {   // W = 1, or i and W multiples of 4
+    auto v = load_pack(p + i, w);
 #pragma unroll
-    for (int k = 1; k < PARTS; k++) v = RED::combine(v, p[i + k * kStride]);
+    for (int k = 1; k < PARTS; k++) {
+      const auto u = load_pack(p + i + k * kStride, w);
+      if constexpr (W == 1) v = RED::combine(v, u);
+      else {
+#pragma unroll
+        for (int e = 0; e < W; e++) v.v[e] = RED::combine(v.v[e], u.v[e]);
+      }
+    }
     return v;
   }
-  MO_FN float get(int i) const {
-    if constexpr (RANKS == 1) return local(i);
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    else {
-      float v = load_remote(p + i, 0);
-#pragma unroll
-      for (int k = 1; k < RANKS; k++) v = RED::combine(v, load_remote(p + i, k));
-      return v;
-    }
-#endif
-  }
-  MO_FN float operator()(int b, int r, int c) const { return get((b * R + r) * LD + c); }
-  template <int W> MO_FN auto read(Width<W>, int b, int r, int c) const {
+  MO_FN float operator()(int b, int r, int c) const { return get(Width<1>(), (b * R + r) * LD + c); }
+  template <int W> MO_FN auto read(Width<W> w, int b, int r, int c) const {
     const int i = (b * R + r) * LD + c;
-    if constexpr (W == 1) return get(i);
+    if constexpr (W == 1 || W % 4 == 0) return get(w, i);
     else {
       Pack<W> x;
 #pragma unroll
-      for (int k = 0; k < W; k++) x.v[k] = get(i + k);
+      for (int k = 0; k < W; k++) x.v[k] = get(Width<1>(), i + k);
       return x;
     }
   }
-  /// Combines the parts into part 0.
-  template <int THREADS> MO_FN void collapse() const {
-    for (int i = thread_id(); i < kStride; i += THREADS) p[i] = local(i);
+  /// Combines the parts and writes the result as part number `rank` of `to` in every block of the cluster; to is read behind the next cluster barrier.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  template <int THREADS, int RANKS> MO_FN void exchange(Parts<RED, RANKS, B, R, C, LD> to, int rank) const {
+    static_assert(kStride % 4 == 0, "lines are padded to 16 bytes");
+    for (int i = member<THREADS>() * 4; i < kStride; i += THREADS * 4) {
+      const Pack<4> v = get(Width<4>(), i);
+#pragma unroll
+      for (int other = 0; other < RANKS; other++) store_remote(to.p + rank * kStride + i, other, v);
+    }
   }
+#endif
 };
 
 /// tile(b,r,c) = f(b,r,c) where that exists (batches x rows x cols), zero in the padding. W: neighbours along c evaluated together (1 unless lines are rows).
@@ -118,7 +120,7 @@ template <int THREADS, int W, class TILE, class F> MO_FN void fill_tile(TILE t, 
   constexpr int kInner = (TILE::kCol ? TILE::kR : TILE::kC) / W, kTotal = TILE::kB * TILE::kLines * kInner;
   static_assert(W == 1 || (!TILE::kCol && TILE::kC % W == 0), "packs lie in lines");
 #pragma unroll 4
-  for (int i = thread_id(); i < kTotal; i += THREADS) {
+  for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
     const int x = i % kInner * W, y = i / kInner;
     const int c = TILE::kCol ? y % TILE::kC : x, r = TILE::kCol ? x : y % TILE::kR, b = y / TILE::kLines;
     const bool line = b < batches && r < rows;
@@ -133,7 +135,7 @@ template <int THREADS, int W, class TILE, class F> MO_FN void fill_tile(TILE t, 
 /// tile = RED(tile, f) where f exists; `first` starts it. For accumulators of values that no contraction or reduction makes.
 template <int THREADS, class RED, class TILE, class F> MO_FN void accumulate_tile(TILE t, bool first, int batches, int rows, int cols, F f) {
   constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
-  for (int i = thread_id(); i < kTotal; i += THREADS) {
+  for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
     const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
     const bool there = b < batches && r < rows && c < cols;
     const float old = first ? RED::identity() : t(b, r, c);
@@ -147,7 +149,7 @@ template <int THREADS, int V, int B, int R, int C, bool COL, class T, class F>
 MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int batches, int rows, int cols, int share, int shares, F f) {
   constexpr int kLength = COL ? R : C, kLines = COL ? C : R, kUnits = (kLength + V - 1) / V, kTotal = B * kLines * kUnits;
   const int length = COL ? rows : cols, lines = COL ? cols : rows;
-  for (int i = thread_id() + share * THREADS; i < kTotal; i += THREADS * shares) {
+  for (int i = member<THREADS>() + share * THREADS; i < kTotal; i += THREADS * shares) {
     const int at = i % kUnits * V, line = i / kUnits % kLines, b = i / kUnits / kLines;
     if (b >= batches || line >= lines || at >= length) continue;
     T* to = dst + b * batch_stride + line * line_stride + at;
@@ -167,7 +169,7 @@ MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int bat
 /// The same for results without a contiguous direction.
 template <int THREADS, int B, int R, int C, class T, class F>
 MO_FN void store_tile_strided(T* dst, int64_t sb, int64_t sr, int64_t sc, int batches, int rows, int cols, int share, int shares, F f) {
-  for (int i = thread_id() + share * THREADS; i < B * R * C; i += THREADS * shares) {
+  for (int i = member<THREADS>() + share * THREADS; i < B * R * C; i += THREADS * shares) {
     const int c = i % C, r = i / C % R, b = i / C / R;
     if (b < batches && r < rows && c < cols) dst[b * sb + r * sr + c * sc] = store<T>(element(f(Width<1>(), b, r, c), 0));
   }
@@ -185,11 +187,11 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
   template <int W, class F> MO_FN void add(int outs, int extent, F f) {
 #pragma unroll
     for (int u = 0; u < kEach; u++) {
-      const int out = thread_id() / GROUP + u * kGroups;
+      const int out = member<THREADS>() / GROUP + u * kGroups;
       if (out < outs) {
         float v = partial[u];
 #pragma unroll 4
-        for (int k = thread_id() % GROUP * W; k < extent; k += GROUP * W) {
+        for (int k = member<THREADS>() % GROUP * W; k < extent; k += GROUP * W) {
           if (W == 1 || extent % W == 0 || k + W <= extent) v = RED::combine(v, reduce_pack<RED>(f(Width<W>(), out, k)));
           else for (int e = k; e < extent; e++) v = RED::combine(v, f(Width<1>(), out, e));
         }
@@ -201,9 +203,9 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
   template <class F> MO_FN void finish(F put) {
 #pragma unroll
     for (int u = 0; u < kEach; u++) {
-      const int out = thread_id() / GROUP + u * kGroups;
+      const int out = member<THREADS>() / GROUP + u * kGroups;
       const float v = lanes_reduce<RED, (GROUP > 32 ? 32 : GROUP)>(partial[u]);
-      if (out < OUTS && thread_id() % (GROUP > 32 ? 32 : GROUP) == 0) put(thread_id() % GROUP / 32, out, v);
+      if (out < OUTS && member<THREADS>() % (GROUP > 32 ? 32 : GROUP) == 0) put(member<THREADS>() % GROUP / 32, out, v);
     }
   }
 };

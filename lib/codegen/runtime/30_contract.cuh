@@ -27,8 +27,8 @@ MO_FN void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 }
 
 /// D (B x I x J) += X (B x I x K) Y (B x K x J) on tensor cores. I is a multiple of 16 * WI, J of 8 * WJ, K of 16. WI x WJ x WK warps share the work; the WK parts along K stay apart until
-/// finish. X and Y: Tiles of f16 or bf16, of either direction (ldmatrix transposes); one of B batches or 1.
-template <class X, class Y, int WI, int WJ, int WK> struct TensorContract {
+/// finish. With EACH_WARP every warp contracts tiles of its own (WI = WJ = WK = 1). X and Y: Tiles of f16 or bf16, of either direction (ldmatrix transposes); one of B batches or 1.
+template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> struct TensorContract {
   static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, kI = X::kR / 16 / WI, kJ = Y::kC / 8 / WJ, kK = X::kC / 16;
   static_assert(kI * 16 * WI == X::kR && kJ * 8 * WJ == Y::kC && kK * 16 == X::kC && X::kC == Y::kR, "extents divide over the warps");
   float d[kB][kI][kJ][4];
@@ -58,7 +58,7 @@ template <class X, class Y, int WI, int WJ, int WK> struct TensorContract {
     else load_matrix_x2_transposed(r, y.at(b, k + l, j));
   }
   MO_FN void add(X x, Y y) {
-    const int w = warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ;
+    const int w = EACH_WARP ? 0 : warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ;
     if (wk >= WK) return;   // spare warps
 #pragma unroll
     for (int b = 0; b < kB; b++)
@@ -91,7 +91,7 @@ template <class X, class Y, int WI, int WJ, int WK> struct TensorContract {
   }
   /// put(part, b, i, j, value) for every element that this thread holds.
   template <class F> MO_FN void finish(F put) {
-    const int w = warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ, g = lane_id() / 4, q = lane_id() % 4;
+    const int w = EACH_WARP ? 0 : warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ, g = lane_id() / 4, q = lane_id() % 4;
     if (wk >= WK) return;
 #pragma unroll
     for (int b = 0; b < kB; b++)
@@ -117,8 +117,8 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
 #pragma unroll
         for (int j = 0; j < kJ; j++) d[b][i][j] = 0.0f;
   }
-  static MO_FN int row(int i) { return thread_id() / TJ + i * TI; }
-  static MO_FN int col(int j) { return thread_id() % TJ + j * TJ; }
+  static MO_FN int row(int i) { return member<THREADS>() / TJ + i * TI; }
+  static MO_FN int col(int j) { return member<THREADS>() % TJ + j * TJ; }
   MO_FN void add(X x, Y y) {
 #pragma unroll
     for (int b = 0; b < kB; b++)
