@@ -160,11 +160,19 @@ MonoId NormalForms::div_mono(MonoId a, MonoId b) {
   const Monomial x = monomial(a), y = monomial(b);
   Monomial m;
   MonoId id = kNone;
+  // A context that divides by, or takes the root of, sum(i, 1) alone cannot be built: sum() makes that an extent. Without this a whole sum's root would hold the roots of all its partial sums.
   if ((m.k = difference(x.k, y.k)) != kNone && (m.f = difference(x.f, y.f)) != kNone && (m.e = poly_difference(x.e, y.e)) != kNone && (m.q = div_exact(x.q, y.q)) != kNone &&
-      (m.d = div_exact(x.d, y.d)) != kNone)
+      (m.d = div_exact(x.d, y.d)) != kNone && !is_count(m.q) && !is_count(m.d))
     id = intern_mono(m);
   div_mono_memo_.insert(key, id);
   return id;
+}
+
+bool NormalForms::is_count(PolyId p) const {
+  const std::span<const MonoId> ms = polys_[p];
+  if (ms.size() != 1 || ms[0] == kUnit) return false;
+  const Monomial& m = monomial(ms[0]);
+  return m.f == 0 && m.e == kZero && m.q == kOne && m.d == kOne;
 }
 
 PolyId NormalForms::times(PolyId p, MonoId m) {
@@ -295,6 +303,7 @@ PolyId NormalForms::extent(std::span<const int> symbols) {
 }
 
 PolyId NormalForms::sum(PolyId x, std::span<const int> extents) {
+  if (x == kOne) return extent(extents);
   std::vector<int32_t> sorted(extents.begin(), extents.end());
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   return times(x, intern_mono({seqs_.intern(sorted), 0, kZero, kOne, kOne}));

@@ -50,11 +50,11 @@ class NormalForms {
   PolyId sqrt(PolyId x);
   PolyId constant(double c);
   PolyId extent(std::span<const int> symbols);
-  PolyId sum(PolyId x, std::span<const int> extents);
+  PolyId sum(PolyId x, std::span<const int> extents);      ///< of the bare literal 1: extent(extents)
   PolyId reduce_max(PolyId x, std::span<const int> extents);
 
   MonoId mul_mono(MonoId a, MonoId b);
-  MonoId div_mono(MonoId a, MonoId b);          ///< the m with b * m = a, or kNone
+  MonoId div_mono(MonoId a, MonoId b);          ///< the m with b * m = a whose radicand and denominator can be built (are not sum(i, 1) alone), or kNone
   PolyId div_exact(PolyId p, PolyId d);         ///< the r with d * r = p, or kNone
 
   std::span<const MonoId> monomials(PolyId p) const { return polys_[p]; }     ///< leading first
@@ -70,7 +70,7 @@ class NormalForms {
   PolyId intern_poly(std::span<const MonoId> sorted);
   PolyId single(MonoId m) { return m == kNone ? kNone : intern_poly({&m, 1}); }
   PolyId times(PolyId p, MonoId m);                     ///< order is kept: no sorting
-  MonoId with_extents(std::span<const int> extents);
+  bool is_count(PolyId p) const;                        ///< sum(i, 1) for some i not empty
   SeqId merge(SeqId a, SeqId b);                        ///< multiset sum
   SeqId difference(SeqId a, SeqId b);                   ///< multiset difference, kNone if b is not included in a
   PolyId poly_difference(PolyId a, PolyId b);

@@ -93,6 +93,37 @@ TEST_CASE("factors hide in products that were multiplied out") {
   CHECK_FALSE(t.sub_of(t.div(x, t.mul(sum, sum)), t.div(x, sum)));
 }
 
+TEST_CASE("reducing the literal 1 gives an extent, and partial sums stay out of denominators and roots") {
+  Terms t;
+  const ExprId x = t.in(0), y = t.in(1), one = t.c(1);
+  CHECK(t.sum({1, 2}, one) == t.n({2, 1}));
+  CHECK(t.sum({}, one) == one);
+  CHECK_FALSE(t.sub_of(t.div(x, t.sum({1}, y)), t.div(x, t.sum({1, 2}, y))));
+  CHECK_FALSE(t.sub_of(t.sqrt(y), t.sqrt(t.sum({2}, y))));
+  CHECK_FALSE(t.sub_of(t.div(one, t.sqrt(y)), t.div(x, t.sqrt(t.sum({2}, y)))));
+  CHECK(t.sub_of(t.div(x, y), t.div(x, t.mul(y, t.sum({2}, one)))));
+  CHECK(t.sub_of(t.div(x, y), t.div(x, t.sum({2}, t.mul(y, y)))));        // y * sum(y)
+  CHECK(t.sub_of(t.div(x, y), t.div(x, t.sum({2}, t.add(y, t.mul(y, y))))));  // y * sum(1 + y)
+  CHECK(t.sub_of(t.sum({1}, y), t.div(x, t.sum({1, 2}, y))));
+}
+
+TEST_CASE("literals") {
+  Terms t;
+  const ExprId x = t.in(0);
+  CHECK(t.mul(t.c(1), x) == x);
+  CHECK(t.div(x, t.c(1)) == x);
+  CHECK(t.mul(t.c(-1), x) == t.neg(x));
+  CHECK(t.add(x, t.c(-2)) == t.sub(x, t.c(2)));
+  CHECK(t.c(0.0) == t.c(-0.0));
+  CHECK(t.c(__builtin_nan("1")) == t.c(__builtin_nan("2")));
+  CHECK(t.mul(t.c(2), t.c(3)) != t.c(6));
+  CHECK(t.neg(t.neg(x)) != x);
+  CHECK(t.add(x, t.c(0)) != x);
+  CHECK_FALSE(t.sub_of(t.in(1), t.mul(t.c(0), x)));
+  CHECK(t.div(t.mul(x, t.in(1)), t.in(1)) != x);
+  CHECK(t.sub(x, x) != t.c(0));
+}
+
 TEST_CASE("maxima over extents") {
   Terms t;
   const ExprId x = t.in(0), all = t.max({1, 2, 3}, x);

@@ -57,6 +57,11 @@ ExprId to_pool(const TermPtr& t, ExprPool& pool) {
   return pool.map(parse_map_fn(t->op).value(), args);
 }
 
+bool reduces_one(const TermPtr& t, ExprPool& pool) {
+  if (t->op == "sum" && !t->extents.empty() && to_pool(t->args[0], pool) == pool.constant(1)) return true;
+  return std::any_of(t->args.begin(), t->args.end(), [&](const TermPtr& a) { return reduces_one(a, pool); });
+}
+
 namespace {
 
 Pattern parse_pattern(const std::string& s, size_t& at) {

@@ -27,6 +27,8 @@ TermPtr node(const std::string& op, std::vector<TermPtr> args, std::vector<int> 
 bool equal(const TermPtr&, const TermPtr&);
 std::string text(const TermPtr&);
 ExprId to_pool(const TermPtr&, ExprPool&);
+/// Whether the literal 1 by itself is reduced somewhere in the term: then axioms 10 to 13 do not apply there.
+bool reduces_one(const TermPtr&, ExprPool&);
 
 /// One side of an axiom. Variables are x, y, z; extents "", "1", "i", "j", "ij".
 struct Pattern { std::string op, extents; std::vector<Pattern> args; };
