@@ -70,6 +70,11 @@ class Planner {
     give_buffers();
     make_items();
     merge();
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (ValueId v = 0; v < g_.num_values(); v++) changed = try_inline(v) || changed;
+      if (changed) merge();
+    }
     split_reductions();
     return finish();
   }
@@ -403,6 +408,41 @@ class Planner {
     }
   }
 
+  /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of narrow inputs.
+  bool try_inline(ValueId v) {
+    const auto i = static_cast<size_t>(v);
+    const int producer = producer_[i];
+    if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].values.size() != 1) return false;
+    const std::set<int> readers = readers_[i];
+    double before = items_[static_cast<size_t>(producer)].planned->cost.us, after = 0;
+    for (int r : readers) {
+      if (items_[static_cast<size_t>(r)].call >= 0 || !items_[static_cast<size_t>(r)].copies.empty()) return false;
+      before += items_[static_cast<size_t>(r)].planned->cost.us;
+    }
+    const View view = views_[i];
+    stored_[i] = false;
+    views_[i] = {};
+    std::vector<RegionPlanned> planned;
+    for (int r : readers) {
+      auto p = plan_item(items_[static_cast<size_t>(r)], kMaxStatements);
+      if (!p || (after += p->cost.us) > before) break;
+      planned.push_back(std::move(*p));
+    }
+    if (planned.size() != readers.size()) {
+      stored_[i] = true;
+      views_[i] = view;
+      return false;
+    }
+    items_[static_cast<size_t>(producer)].alive = false;
+    size_t next = 0;
+    for (int r : readers) {
+      items_[static_cast<size_t>(r)].planned = std::move(planned[next++]);
+      items_[static_cast<size_t>(r)].reads = reads_of(items_[static_cast<size_t>(r)].values, {});
+    }
+    index_items();
+    return true;
+  }
+
   /// Reductions of much into little, where too few blocks would work, become two kernels.
   void split_reductions() {
     const size_t count = items_.size();
@@ -410,11 +450,13 @@ class Planner {
       if (!items_[i].alive || items_[i].call >= 0) continue;
       const RegionPlan& p = items_[i].planned->plan;
       if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise) continue;
-      const int64_t along = p.shape == RegionPlan::Shape::kRow ? p.team : p.threads / p.columns, elements = p.length * (p.shape == RegionPlan::Shape::kRow ? p.width : 1);
+      const bool row = p.shape == RegionPlan::Shape::kRow;
+      const int64_t along = row ? p.team : p.threads / p.columns, elements = p.length * (row ? p.width : 1);
       if (p.blocks >= target_.num_sms / 2 || p.length / along < 16) continue;
       RegionSplit split;
       split.half = RegionSplit::Half::kFirst;
-      split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, std::max<int64_t>(2, p.length / along / 4));
+      split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, elements / (row ? 2048 : 256));   // each long enough to be worth its partial result
+      if (split.chunks < 2) continue;
       split.chunk_length = (elements + split.chunks * 8 - 1) / (split.chunks * 8) * 8;
       split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
       if (split.chunks > 1) split_item(i, split);

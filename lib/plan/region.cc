@@ -244,20 +244,6 @@ RegionPlan with_width(const RegionPlan& scalar, int width, double* cost) {
   return p;
 }
 
-RegionPlan choose_width(const RegionPlan& scalar) {
-  double best_cost = 0, cost = 0;
-  RegionPlan best = with_width(scalar, 1, &best_cost);
-  const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
-  if (loops.empty()) return best;
-  for (int width : {2, 4, 8}) {
-    if (scalar.vars[static_cast<size_t>(loops.back())].extent < width) continue;
-    if (loops.back() == scalar.chunk) continue;
-    RegionPlan p = with_width(scalar, width, &cost);
-    if (cost < best_cost * 0.95) best = std::move(p), best_cost = cost;
-  }
-  return best;
-}
-
 // ---- threads
 
 int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
@@ -320,14 +306,33 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   cost.bytes = bytes_of(c, p);
   cost.flops = flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
   const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 4 * 2;
-  const double share = std::min(1.0, in_flight / (t.num_sms * 32768.0));
+  const double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));
-  const double again = static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));
+  const double again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
   const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
-  cost.us = t.launch_us + 0.8 * static_cast<double>(p.passes.size()) + std::max(memory + again, math);
+  cost.us = t.launch_us + 0.8 + 0.4 * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;
+}
+
+/// The width whose kernel is predicted to be the fastest; wider only if that saves memory instructions.
+std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element) {
+  std::pair<RegionPlan, Cost> best;
+  double best_score = 0;
+  const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
+  for (int width : {1, 2, 4, 8}) {
+    if (width > 1 && (loops.empty() || scalar.vars[static_cast<size_t>(loops.back())].extent < width || loops.back() == scalar.chunk)) continue;
+    double instructions = 0;
+    RegionPlan p = with_width(scalar, width, &instructions);
+    choose_threads(p, c.target);
+    Cost cost = cost_of(c, p, flops_per_element);
+    const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+    const double issue = elements * instructions * static_cast<double>(p.passes.size()) / (c.target.num_sms * 8000.0);   // memory instructions of threads per microsecond and SM
+    const double score = cost.us + issue;
+    if (width == 1 || score < best_score * 0.99) best = {std::move(p), std::move(cost)}, best_score = score;
+  }
+  return best;
 }
 
 }  // namespace
@@ -340,9 +345,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
   order_loops(p, has_reduce);
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
-  RegionPlan best = choose_width(p);
-  choose_threads(best, c.target);
-  Cost cost = cost_of(c, best, lowered->flops_per_element);
+  auto [best, cost] = choose_width(c, p, lowered->flops_per_element);
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
 }
 

@@ -123,6 +123,28 @@ Affine VarTable::mod(const Affine& a, int64_t m, int64_t extent) {
   return affine_var(divmod_var(IndexVar::Kind::kMod, a, m, extent));
 }
 
+Affine VarTable::recombine(Affine a) const {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& [v, c] : a.terms) {
+      const IndexVar& low = vars[static_cast<size_t>(v)];
+      if (low.kind != IndexVar::Kind::kMod) continue;
+      for (const auto& [w, d] : a.terms) {
+        const IndexVar& high = vars[static_cast<size_t>(w)];
+        if (high.kind != IndexVar::Kind::kDiv || high.divisor != low.divisor || !(high.arg == low.arg) || d != c * low.divisor) continue;
+        Affine rest = a;
+        const int mod = v, div = w;
+        std::erase_if(rest.terms, [&](const auto& t) { return t.first == mod || t.first == div; });
+        a = rest + low.arg * c;
+        changed = true;
+        break;
+      }
+      if (changed) break;
+    }
+  }
+  return a;
+}
+
 namespace {
 
 struct Digit { Affine value; int64_t extent, stride; };

@@ -41,6 +41,7 @@ class Lowering {
     plan_.passes.resize(static_cast<size_t>(std::max(stages, 1)));
     for (int p = 0; p < static_cast<int>(plan_.passes.size()) && !failed_; p++) emit_pass(p);
     if (failed_) return std::nullopt;
+    for_each_affine(plan_, [&](Affine& a) { a = table_.recombine(a); });
     plan_.vars = table_.vars;
     plan_.num_values = next_;
     Lowered out{std::move(plan_), {nodes_.begin(), nodes_.end()}, flops_};
@@ -121,12 +122,12 @@ class Lowering {
     plan_.inner.push_back(inner);
     Affine linear = affine_var(plan_.chunk) * plan_.chunk_length + affine_var(inner);
     std::vector<Affine> digits(static_cast<size_t>(d.rank()));
-    int64_t below = 1;
+    int64_t left = total;
     for (int i = d.rank() - 1; i >= 0; i--) {
       if (!info.reduced[static_cast<size_t>(i)]) continue;
-      const int64_t left = total / below;
-      digits[static_cast<size_t>(i)] = table_.mod(table_.div(linear, below, total), d[i], left);
-      below *= d[i];
+      digits[static_cast<size_t>(i)] = table_.mod(linear, d[i], left);
+      linear = table_.div(linear, d[i], left);
+      left /= d[i];
     }
     size_t next_outer = 0;
     for (int i = 0; i < d.rank(); i++) {

@@ -1,0 +1,174 @@
+// Region kernels as loops and statements agree with the reference, on programs by hand and on random ones; and they are as few and as wide as they should be.
+#include <catch2/catch.hpp>
+
+#include "mirage/plan/region.h"
+#include "unit/plan/interpret.h"
+#include "unit/plan/programs.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+const Target& target() {
+  static const Target t = *find_target("sm_90a");
+  return t;
+}
+
+Plan plan_of(const Program& p) {
+  Planned planned = make_plan(p, p.graph, target());
+  REQUIRE(planned.plan.has_value());
+  return *planned.plan;
+}
+
+const RegionPlan& region(const Plan& p, size_t k) { return *std::get<std::shared_ptr<const RegionPlan>>(p.kernels[k].body); }
+
+/// Where a plan and the reference disagree; "" if nowhere.
+std::string disagreement(const Program& p, const Plan& plan, uint64_t seed) {
+  const auto inputs = random_inputs(p, seed);
+  std::vector<Tensor<double>> got;
+  try {
+    got = Interpreter(plan).run(inputs);
+  } catch (const std::string& error) {
+    return error;
+  }
+  DoubleAlgebra a;
+  const auto want = evaluate(p.graph, std::span<const Tensor<double>>(inputs), a, true);
+  for (size_t i = 0; i < want.size(); i++) {
+    double scale = 1;
+    for (double x : want[i].data) if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
+    const double eps = p.outputs[i].type.dtype == DType::kF16 ? 1.1e-3 : 1e-5;
+    for (size_t e = 0; e < want[i].data.size(); e++) {
+      const double x = want[i].data[e], y = got[i].data[e];
+      if (!(std::isnan(x) ? std::isnan(y) : x == y || std::fabs(x - y) <= eps * scale)) return "output " + std::to_string(i) + " element " + std::to_string(e) + ": " + std::to_string(y) + ", want " + std::to_string(x);
+    }
+  }
+  return "";
+}
+
+ValueId softmax(Builder& b, ValueId x, int dim) {
+  const ValueId e = b.map(MapFn::kExp, {b.map(MapFn::kSub, {x, b.add(Reduce{ReduceFn::kMax, dim, 0}, {x})})});
+  return b.map(MapFn::kDiv, {e, b.add(Reduce{ReduceFn::kSum, dim, 0}, {e})});
+}
+
+}  // namespace
+
+TEST_CASE("random programs: the plan computes what the graph says") {
+  int kernels = 0, branches = 0;
+  for (uint64_t seed = 0; seed < 400; seed++) {
+    const Program p = random_program(seed, 3 + static_cast<int>(seed % 14));
+    const Plan plan = plan_of(p);
+    kernels += static_cast<int>(plan.kernels.size());
+    for (size_t k = 0; k < plan.kernels.size(); k++) branches += print(region(plan, k), "k").find("if ") != std::string::npos;
+    const std::string error = disagreement(p, plan, seed);
+    INFO("seed " << seed << "\n" << print(p.graph) << print(plan));
+    REQUIRE(error == "");
+  }
+  CHECK(kernels > 400);
+  CHECK(branches > 20);
+}
+
+TEST_CASE("softmax is one kernel of three passes, rows and columns alike") {
+  for (int dim : {0, 1}) {
+    Sketch s;
+    s.output(softmax(s.b, s.input(DType::kF16, dim ? Dims{4096, 1024} : Dims{512, 16384}), dim), DType::kF16);
+    const Program p = s.finish();
+    const Plan plan = plan_of(p);
+    REQUIRE(plan.kernels.size() == 1);
+    CHECK(plan.workspace_bytes == 0);
+    CHECK(region(plan, 0).passes.size() == 3);
+    CHECK(region(plan, 0).width >= 4);
+    CHECK((region(plan, 0).shape == RegionPlan::Shape::kRow) == (dim == 1));
+  }
+}
+
+TEST_CASE("contiguous elementwise work becomes one loop of 16-byte vectors, odd sizes too") {
+  Sketch s;
+  const ValueId x = s.input(DType::kF16, {17, 333, 5}), y = s.input(DType::kF16, {17, 333, 5});
+  s.output(s.b.map(MapFn::kAdd, {x, y}), DType::kF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(plan.kernels.size() == 1);
+  const RegionPlan& r = region(plan, 0);
+  CHECK(r.outer.size() == 1);
+  CHECK(r.width == 8);
+  CHECK(r.lane_extent == 17 * 333 * 5);
+  CHECK(disagreement(p, plan, 1) == "");
+}
+
+TEST_CASE("a slice or a strided input is not vectorised where it is not aligned") {
+  Sketch s;
+  const ValueId x = s.input(DType::kF16, {64, 65});
+  s.output(s.b.add(Slice{1, 1, 65, 1}, {x}), DType::kF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  for (const RegionPass& pass : region(plan, 0).passes)
+    for (const RegionInstr& i : pass.body) CHECK(!i.vector);
+  CHECK(disagreement(p, plan, 1) == "");
+}
+
+TEST_CASE("an outer dimension reduces with neighbours on neighbouring columns") {
+  Sketch s;
+  s.output(s.b.add(Reduce{ReduceFn::kSum, 0, 0}, {s.input(DType::kF32, {300, 512})}), DType::kF32);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(!plan.kernels.empty());
+  CHECK(region(plan, 0).shape == RegionPlan::Shape::kColumn);
+  CHECK(disagreement(p, plan, 3) == "");
+}
+
+TEST_CASE("a long reduction into little is cut in two kernels, prime lengths too") {
+  for (int64_t n : {131072, 100003, 131071 * 2}) {
+    Sketch s;
+    const ValueId x = s.input(DType::kF32, {n, 2});
+    const ValueId sum = s.b.add(Reduce{ReduceFn::kSum, 0, 0}, {s.b.add(Reduce{ReduceFn::kSum, 1, 0}, {s.b.map(MapFn::kSquare, {x})})});
+    s.output(s.b.map(MapFn::kSqrt, {sum}), DType::kF32);
+    s.output(s.b.add(Reduce{ReduceFn::kMax, 0, 0}, {x}), DType::kF32);
+    const Program p = s.finish();
+    const Plan plan = plan_of(p);
+    CHECK(plan.kernels.size() == 4);
+    int chunked = 0;
+    for (size_t k = 0; k < plan.kernels.size(); k++) chunked += region(plan, k).chunk >= 0 && region(plan, k).blocks > 20;
+    CHECK(chunked == 2);
+    CHECK(disagreement(p, plan, static_cast<uint64_t>(n)) == "");
+  }
+}
+
+TEST_CASE("reductions over several axes are one reduction") {
+  Sketch s;
+  const ValueId x = s.input(DType::kF16, {32, 8, 64});
+  const ValueId sum = s.b.add(Reduce{ReduceFn::kSum, 1, 0}, {s.b.add(Reduce{ReduceFn::kSum, 2, 0}, {x})});
+  s.output(s.b.map(MapFn::kMul, {x, s.b.map(MapFn::kRsqrt, {s.b.map(MapFn::kSquare, {sum})})}), DType::kF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(plan.kernels.size() == 1);
+  CHECK(region(plan, 0).inner.size() == 1);
+  CHECK(region(plan, 0).rows == 32);
+}
+
+TEST_CASE("a value with two kinds of readers is computed once") {
+  Sketch s;
+  const ValueId x = s.input(DType::kF16, {256, 512}), e = s.b.map(MapFn::kExp, {x});
+  s.output(s.b.add(Reduce{ReduceFn::kSum, 0, 0}, {e}), DType::kF32);
+  s.output(s.b.map(MapFn::kMul, {s.b.add(Transpose{{1, 0}}, {e}), s.input(DType::kF16, {512, 256})}), DType::kF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  int exps = 0;
+  for (size_t k = 0; k < plan.kernels.size(); k++) {
+    const std::string text = print(region(plan, k), "k");
+    for (size_t at = 0; (at = text.find("= exp ", at)) != std::string::npos; at++) exps++;
+  }
+  CHECK(exps <= 2);   // at most once more than needed, and only where the cost model finds that cheaper than a kernel of its own
+  CHECK(disagreement(p, plan, 5) == "");
+}
+
+TEST_CASE("sizes over 2^31 elements use 64-bit indices") {
+  Sketch s;
+  const ValueId x = s.input(DType::kF16, {70000, 40000});
+  s.output(s.b.map(MapFn::kNeg, {x}), DType::kF16);
+  const Plan big = plan_of(s.finish());
+  CHECK(region(big, 0).wide);
+  Sketch t;
+  t.output(t.b.map(MapFn::kNeg, {t.input(DType::kF16, {700, 400})}), DType::kF16);
+  CHECK(!region(plan_of(t.finish()), 0).wide);
+}
