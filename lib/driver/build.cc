@@ -53,6 +53,7 @@ class Builds {
     }
     if (!wanted_.contains(Emit::kReport) && !wanted_.contains(Emit::kHtml) && o_.report.empty()) return;
     Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc(tools_, cu(), target_) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);
+    if (!c && tools_.has_nvrtc() && tools_.has_nvcc()) c = compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);   // an NVRTC older than the target
     if (!c) return fail(c.errors());
     for (const KernelResources& k : c->ptxas.kernels) {
       out_.facts[k.name] = {k.registers, k.spill_store_bytes + k.spill_load_bytes, k.static_smem_bytes};

@@ -75,7 +75,8 @@ Result<Compiled> compile_with_nvrtc(const Toolchain& tools, const std::string& t
   const bool cubin = kind == DeviceCode::kCubin;
   const std::string arch = "--gpu-architecture=" + (cubin ? target.nvrtc_arch : "compute_" + target.nvrtc_arch.substr(target.nvrtc_arch.find('_') + 1));
   const std::string include = "--include-path=" + tools.include_dir;
-  std::vector<const char*> options = {arch.c_str(), include.c_str(), "--std=c++17"};
+  // Lambdas inside kernels have no annotation; nvcc takes the space of the function around them, NVRTC must be told.
+  std::vector<const char*> options = {arch.c_str(), include.c_str(), "--std=c++17", "--device-as-default-execution-space"};
   if (cubin) options.push_back("--ptxas-options=-v");
   NvrtcProgram program = nullptr;
   if (const int error = n->create(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr); error != 0) return failed(std::string("NVRTC: ") + n->error_string(error), "");
