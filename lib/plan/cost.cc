@@ -12,8 +12,9 @@ namespace {
 constexpr double kLatencyUs = 1.1;         // device memory under load, from issue to use
 constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
-constexpr double kPrologueUs = 1.0;        // first load until first use
+constexpr double kPrologueUs = 1.4;        // first load until first use
 constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
+constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
 constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
 constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
@@ -69,17 +70,18 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double per_sm = blocks / active_sms;   // blocks that one SM runs in all
   const double in_flight = ring * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
   const double sm_rate = std::min(in_flight / kLatencyUs, kSmBytesPerUs);
-  const double t_sm = l2 / active_sms / std::max(sm_rate, 1.0);
-  const double t_dram = dram * segment_penalty / target.dram_bytes_per_us;
+  const double balance = std::ceil(per_sm) / per_sm;   // the SM with the most blocks ends last
+  const double t_sm = l2 / active_sms / std::max(sm_rate, 1.0) * balance;
+  const double t_dram = dram * segment_penalty / target.dram_bytes_per_us * (1 + 0.25 * (std::min(balance, 2.0) - 1));
   const double t_l2 = l2 / target.l2_bytes_per_us;
   const double t_flops = flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
   const double t_elements = (elements + 4 * slow_elements) * per_sm / kElementOpsPerUs;
   const double t_iterations = loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
-  const double rest = 0.15 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
+  const double rest = 0.12 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
