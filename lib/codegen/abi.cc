@@ -208,16 +208,18 @@ inline int launch_dlpack(const DlTensor* const* tensors, int count, void* worksp
   constexpr int32_t kDlCuda = 2, kDlCudaManaged = 13;
   if (tensors == nullptr) return kNullPointer;
   if (count != kNumTensors) return kBadTensor;
-  int device = 0;
-  const cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
   const void* t[kNumTensors];
   for (int i = 0; i < kNumTensors; i++) {
     if (tensors[i] == nullptr || tensors[i]->data == nullptr) return kNullPointer;
-    const DlTensor& x = *tensors[i];
-    if ((x.device.type != kDlCuda || x.device.id != device) && x.device.type != kDlCudaManaged) return kWrongDevice;
-    if (const int bad = check_dlpack(x, kTensors[i])) return bad;
-    t[i] = static_cast<const char*>(x.data) + x.byte_offset;
+    if (const int bad = check_dlpack(*tensors[i], kTensors[i])) return bad;
+    t[i] = static_cast<const char*>(tensors[i]->data) + tensors[i]->byte_offset;
+  }
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  for (int i = 0; i < kNumTensors; i++) {
+    const DlDevice where = tensors[i]->device;
+    if ((where.type != kDlCuda || where.id != device) && where.type != kDlCudaManaged) return kWrongDevice;
   }
   return launch(nullptr, t, workspace, workspace_bytes, stream);
 }

@@ -46,8 +46,9 @@ std::string check_harness(bool device);                    ///< check_harness.cc
 std::string emit_python(const ModuleFacts&, const std::string& cu_text);   ///< python.cc: NAME.py; the op's name carries a hash of the code
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
+/// A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed where it is read instead of being stored.
 struct ReferenceText { std::string definitions; std::string run; int num_values = 0; };
-ReferenceText emit_reference(const Program&);
+ReferenceText emit_reference(const Program&, int64_t store_limit = int64_t{1} << 27);
 
 /// `text` with each "@KEY@" replaced; an unknown key is our bug.
 std::string expand(std::string_view text, const std::vector<std::pair<std::string_view, std::string>>& keys);

@@ -52,7 +52,7 @@ std::string mangle_module_name(std::string_view name) {
 }
 
 std::vector<std::string> mangle_tensor_names(const std::vector<std::string>& names, const std::string& module) {
-  const auto owned_start = [&](const std::string& n) { return n.starts_with('_') || n.starts_with("mirage_"); };
+  const auto owned_start = [](const std::string& n) { return n.starts_with('_') || n == "mirage" || n.starts_with("mirage_"); };
   const auto taken = [&](const std::string& n) { return is_reserved_name(n) || owned_start(n) || n == module + "_dims"; };
   std::set<std::string> used;
   std::vector<std::string> out(names.size());

@@ -158,7 +158,7 @@ def _register():
     def implementation(*tensors):
         return _run(tensors)
 
-    op = _torch.library.custom_op("mirage_opt::@OP@", implementation, mutates_args=(), device_types="cuda", schema="@SCHEMA@")
+    op = _torch.library.custom_op("mirage_opt::@OP@", implementation, mutates_args=(), schema="@SCHEMA@")
 
     def fake(*tensors):
         outputs = tuple(tensors[0].new_empty_strided(t.shape, t.strides, dtype=t.dtype) for t in _OUTPUTS)

@@ -90,7 +90,7 @@ struct Formula { std::string body; int64_t length = 0; bool is_max = false; };
 
 class Reference {
  public:
-  explicit Reference(const Program& p) : program_(p), g_(p.graph), users_(g_.users()) {}
+  Reference(const Program& p, int64_t store_limit) : program_(p), g_(p.graph), store_limit_(store_limit), users_(g_.users()) {}
 
   ReferenceText emit() {
     decide_stored();
@@ -103,9 +103,6 @@ class Reference {
   }
 
  private:
-  // Above this many elements (1 GB) a value that one elementwise or moving node reads once is computed in place instead of being stored.
-  static constexpr int64_t kStoreLimit = int64_t{1} << 27;
-
   void decide_stored() {
     stored_.assign(static_cast<size_t>(g_.num_values()), true);
     last_use_.assign(static_cast<size_t>(g_.num_values()), -1);
@@ -115,7 +112,7 @@ class Reference {
       const bool folds = std::holds_alternative<MatMul>(op) || std::holds_alternative<Reduce>(op);
       const auto& users = users_[static_cast<size_t>(v)];
       const bool read_once = users.size() == 1 && !g_.form<MatMul>(users[0]) && !g_.form<Repeat>(users[0]) && g_.dims(v).elements() >= num_elements_of(users[0]);
-      stored_[static_cast<size_t>(v)] = !leaf && (folds || !(read_once && g_.dims(v).elements() > kStoreLimit));
+      stored_[static_cast<size_t>(v)] = !leaf && (folds || !(read_once && g_.dims(v).elements() > store_limit_));
     }
     // A value that is computed in place reads its operands when its reader runs: the operands live as long.
     for (NodeId n = g_.num_nodes() - 1; n >= 0; n--) {
@@ -266,6 +263,7 @@ class Reference {
 
   const Program& program_;
   const Graph& g_;
+  int64_t store_limit_;
   std::vector<std::vector<NodeId>> users_;
   std::vector<bool> stored_;
   std::vector<NodeId> last_use_;   ///< by value: the node after whose launch it may be released; -1: never read
@@ -275,6 +273,6 @@ class Reference {
 
 }  // namespace
 
-ReferenceText emit_reference(const Program& program) { return Reference(program).emit(); }
+ReferenceText emit_reference(const Program& program, int64_t store_limit) { return Reference(program, store_limit).emit(); }
 
 }  // namespace mirage
