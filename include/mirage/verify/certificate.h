@@ -19,8 +19,8 @@ struct Certificate {
 /// Fills a certificate from an Equal. Requires verdict.kind == kEqual.
 Certificate make_certificate(const Program& program, const Graph& reference, const Graph& candidate, const Verdict& verdict, NumericReport numerics);
 
-/// Runs the recorded trials again with the recorded primes and seed. Equal only if all pass and what the evidence claims (degree, bound, uninterpreted functions, is_lax) is what comes out;
-/// Unknown if the evidence is not valid (primes, trials, a claim that does not hold). The graphs need not obey the laws: that is checked first.
+/// Runs the recorded trials again with the recorded primes and seed. Equal only if all pass and what the evidence claims (degree, bound, uninterpreted functions, is_lax) is what comes out, and trials
+/// with fresh primes pass too; Unknown if the evidence is not valid (primes, trials, a claim that does not hold). The graphs need not obey the laws: that is checked first.
 Verdict recheck(const Graph& reference, const Graph& candidate, const Evidence& evidence);
 
 }  // namespace mirage

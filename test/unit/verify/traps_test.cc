@@ -1,5 +1,8 @@
 // Known soundness traps of finite-field verification, each as a pair that a weaker checker accepts: what must never be Equal.
 #include <catch2/catch.hpp>
+#include <array>
+#include <cmath>
+#include <limits>
 
 #include "unit/verify/graphs.h"
 
