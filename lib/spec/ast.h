@@ -51,6 +51,8 @@ struct Ast {
 };
 
 inline constexpr int kMaxNodes = 4096;
+inline constexpr int kMaxTensors = 4096;     ///< inputs, and outputs
+inline constexpr int kMaxOperands = 65536;   ///< of all nodes together
 inline constexpr size_t kMaxNameLength = 128;
 
 bool is_identifier(std::string_view);

@@ -41,8 +41,10 @@ void warn_unused_inputs(const Graph& g, const std::vector<std::pair<std::string,
 }
 
 void check_size(const Graph& g, size_t num_outputs, Report& report) {
-  size_t nodes = num_outputs;   // the normal form names each output in a node of its own
+  size_t operands = 0, nodes = num_outputs;   // the normal form names each output in a node of its own
   for (const Node& node : g.nodes()) nodes += !std::holds_alternative<Input>(node.op) && !(std::holds_alternative<Const>(node.op) && std::get<Const>(node.op).extent_of.empty());
+  for (const Node& node : g.nodes()) operands += node.operands.size();
+  if (operands > static_cast<size_t>(kMaxOperands)) report.error(DiagCode::kLimit, {}, fmt::format("the program has {} operands; at most {} are allowed", operands, kMaxOperands));
   if (nodes > static_cast<size_t>(kMaxNodes)) report.error(DiagCode::kLimit, {}, fmt::format("the program has {} nodes in primitives; at most {} are allowed", nodes, kMaxNodes));
 }
 
@@ -102,7 +104,7 @@ class ProgramBuilder {
         if (it == names_.end() && !ast_.complete) {
           values_[i] = kBroken;
         } else if (it == names_.end()) {
-          report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)), Report::did_you_mean(arg.name, all_names_));
+          report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)), report_.hint(arg.name, all_names_));
           values_[i] = kBroken;
         }
         operands_[i].push_back(it == names_.end() ? nullptr : &it->second);
@@ -194,8 +196,8 @@ class ProgramBuilder {
       if (it == names_.end() && !ast_.complete) continue;
       if (it == names_.end()) {
         std::vector<std::string> candidates;
-        for (const AstNode& node : ast_.nodes) candidates.push_back(node.output);
-        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), Report::did_you_mean(t.name, candidates));
+        for (const AstNode& node : ast_.nodes) if (!report_.full()) candidates.push_back(node.output);
+        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), report_.hint(t.name, candidates));
         continue;
       }
       if (it->second.is_input) {

@@ -143,13 +143,6 @@ ValueId build_pow(NodeContext& node) {
   if (!has_second && !exponent) node.fail_attr("exponent", "needs the attribute 'exponent' or a second input");
   ValueId x = e.number(node.x());
   ValueId y = has_second ? node.operands[1] : e.constant(exponent->number);
-  if (auto p = e.constant_of(y)) {
-    if (*p == 1) return x;
-    if (*p == 2) return e.map(MapFn::kSquare, {x});
-    if (*p == 0.5) return e.map(MapFn::kSqrt, {x});
-    if (*p == -0.5) return e.map(MapFn::kRsqrt, {x});
-    if (*p == -1) return e.map(MapFn::kDiv, {e.constant(1), x});
-  }
   return e.map(MapFn::kPow, {x, y});
 }
 

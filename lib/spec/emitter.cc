@@ -123,6 +123,14 @@ ValueId Emitter::map(MapFn fn, std::vector<ValueId> operands) {
     if (!both) fail(DiagCode::kShape, fmt::format("shapes {} and {} do not broadcast", to_string(all), to_string(dims(v))));
     all = *both;
   }
+  if (fn == MapFn::kPow) {   // exponents with an operator of their own, which all stages know better than pow
+    auto p = constant_of(operands[1]);
+    if (p == 1.0) return operands[0];
+    if (p == 2.0) return map(MapFn::kSquare, {operands[0]});
+    if (p == 0.5) return map(MapFn::kSqrt, {operands[0]});
+    if (p == -0.5) return map(MapFn::kRsqrt, {operands[0]});
+    if (p == -1.0) return map(MapFn::kDiv, {constant(1), operands[0]});
+  }
   for (ValueId& v : operands) v = strip_reshape(v, operands);
   return add(Map{fn}, std::move(operands));
 }

@@ -31,7 +31,7 @@ class Emitter {
   ValueId constant(double);
   ValueId extent(ExtentOf, double value);
   ValueId iota(int dim, const Dims&);
-  /// NumPy broadcasting. bool operands of arithmetic count as 0 and 1.
+  /// NumPy broadcasting. bool operands of arithmetic count as 0 and 1; pow with an exponent of 2, 1, 0.5, -0.5 or -1 becomes what that is.
   ValueId map(MapFn, std::vector<ValueId>);
   ValueId number(ValueId);                               ///< the value, bools as 0 and 1
   ValueId boolean(ValueId);                              ///< x != 0 as a bool

@@ -21,7 +21,7 @@ AstNode JsonReader::read_node(const JsonValue& v) {
   } else if (expect(op->value, JsonKind::kString, "op")) {
     node.where = op->value.span;
     node.op = find_operator(op->value.text);
-    if (!node.op) report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)), Report::did_you_mean(op->value.text, operator_names()));
+    if (!node.op) report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)), report_.hint(op->value.text, operator_names()));
   }
   if (!node.op) node.ok = false;
   read_inputs(v, node);
@@ -106,7 +106,7 @@ void JsonReader::read_attrs(const JsonValue& v, AstNode& node) {
       if (!spec) {
         std::vector<std::string> names;
         for (const AttrSpec& s : node.op->attrs) names.push_back(s.name);
-        auto notes = Report::did_you_mean(a.key, names);
+        auto notes = report_.hint(a.key, names);
         if (notes.empty() && !names.empty()) notes.push_back({{}, fmt::format("its attributes: {}", fmt::join(names, ", "))});
         report_.error(DiagCode::kAttribute, a.key_span, fmt::format("{} has no attribute '{}'", node.op->name, a.key.substr(0, 80)), std::move(notes));
         node.ok = false;

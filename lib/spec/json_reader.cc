@@ -53,7 +53,7 @@ std::optional<double> JsonReader::expect_number(const JsonValue& v, std::string_
 void JsonReader::check_keys(const JsonValue& object, const std::vector<std::string>& known, std::string_view where) {
   for (const JsonMember& m : object.members) {
     if (m.key.starts_with("x-") || std::find(known.begin(), known.end(), m.key) != known.end()) continue;
-    report_.error(DiagCode::kUnknownKey, m.key_span, fmt::format("unknown key '{}' in {}", m.key.substr(0, 200), where), Report::did_you_mean(m.key, known));
+    report_.error(DiagCode::kUnknownKey, m.key_span, fmt::format("unknown key '{}' in {}", m.key.substr(0, 200), where), report_.hint(m.key, known));
   }
 }
 
@@ -177,14 +177,19 @@ std::vector<AstTensor> JsonReader::read_tensors(const JsonValue& root, const cha
   }
   if (m->value.kind == JsonKind::kArray) {   // a list of tensors with names inside
     for (const JsonValue& t : m->value.items) {
+      if (out.size() > static_cast<size_t>(kMaxTensors)) break;
       if (!expect(t, JsonKind::kObject, "a tensor")) continue;
       const JsonMember* name = t.find("name");
       if (!name) report_.error(DiagCode::kMissingKey, t.span, "a tensor in a list needs the key 'name'");
       else if (expect(name->value, JsonKind::kString, "name")) out.push_back(read_tensor(name->value.text, name->value.span, t, is_input));
     }
   } else if (expect(m->value, JsonKind::kObject, key)) {
-    for (const JsonMember& t : m->value.members) out.push_back(read_tensor(t.key, t.key_span, t.value, is_input));
+    for (const JsonMember& t : m->value.members) {
+      if (out.size() > static_cast<size_t>(kMaxTensors)) break;
+      out.push_back(read_tensor(t.key, t.key_span, t.value, is_input));
+    }
   }
+  if (out.size() > static_cast<size_t>(kMaxTensors)) report_.error(DiagCode::kLimit, out.back().where, fmt::format("more than {} {}", kMaxTensors, key));
   if (m->value.items.empty() && m->value.members.empty() && (m->value.kind == JsonKind::kArray || m->value.kind == JsonKind::kObject)) {
     report_.error(DiagCode::kMissingKey, m->key_span, fmt::format("a program needs at least one {}", is_input ? "input" : "output"));
   }
@@ -280,7 +285,7 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
   }
   static const std::map<std::string, std::string, std::less<>> other_names{{"half", "float16"}, {"fp16", "float16"}, {"torch.float16", "float16"}, {"float", "float32"}, {"fp32", "float32"}, {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}};
   auto other = other_names.find(v.text);
-  auto notes = other != other_names.end() ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}} : Report::did_you_mean(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"});
+  auto notes = other != other_names.end() ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}} : report_.hint(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"});
   report_.error(DiagCode::kDtype, v.span, fmt::format("there is no dtype '{}'", v.text.substr(0, 40)), std::move(notes));
   return std::nullopt;
 }

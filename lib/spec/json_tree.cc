@@ -33,8 +33,8 @@ class CountingIterator {
     ++*this;
     return old;
   }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at_ == b.at_; }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) { return a.at_ != b.at_; }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
  private:
   const char* begin_ = nullptr;
   const char* at_ = nullptr;
@@ -166,7 +166,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
       return &top.value->items.back();
     }
     if (!top.keys.insert(key_).second) {
-      const JsonMember* first = top.value->find(key_);
+      const JsonMember* first = report_.full() ? nullptr : top.value->find(key_);
       std::vector<Note> notes;
       if (first) notes.push_back(report_.note(first->key_span, "the first is here"));
       report_.error(DiagCode::kDuplicateKey, key_span_, fmt::format("the key '{}' stands twice in this object", key_), std::move(notes));

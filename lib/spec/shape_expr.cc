@@ -9,7 +9,7 @@ struct Failure { DiagCode code; size_t at, length; std::string text; std::vector
 
 class Reader {
  public:
-  Reader(std::string_view text, const Axes& axes) : s_(text), axes_(axes) {}
+  Reader(std::string_view text, const Axes& axes, bool wants_hint) : s_(text), axes_(axes), wants_hint_(wants_hint) {}
   int64_t read() {
     int64_t v = sum();
     skip();
@@ -81,7 +81,7 @@ class Reader {
       auto found = axes_.find(name);
       if (found == axes_.end()) {
         std::vector<std::string> names;
-        for (const auto& [n, v] : axes_) names.push_back(n);
+        for (const auto& [n, v] : axes_) if (wants_hint_) names.push_back(n);
         fail(at, i_ - at, fmt::format("there is no axis '{}'", name), DiagCode::kUnknownName, Report::did_you_mean(name, names));
       }
       if (!found->second) unknown_ = true;
@@ -95,13 +95,14 @@ class Reader {
   size_t i_ = 0;
   int depth_ = 0;
   bool unknown_ = false;
+  bool wants_hint_;
 };
 
 }  // namespace
 
 ShapeResult eval_shape_expr(std::string_view text, Span whole, bool plain, const Axes& axes, Report& report) {
   try {
-    Reader reader(text, axes);
+    Reader reader(text, axes, !report.full());
     int64_t v = reader.read();
     if (reader.saw_unknown()) return {true, std::nullopt};
     if (v < 1) throw Failure{DiagCode::kShapeExpression, 0, text.size(), fmt::format("the extent is {}; extents are positive", v), {}};
@@ -114,7 +115,7 @@ ShapeResult eval_shape_expr(std::string_view text, Span whole, bool plain, const
 
 std::optional<int64_t> try_shape_expr(std::string_view text, const Axes& axes) {
   try {
-    Reader reader(text, axes);
+    Reader reader(text, axes, false);
     int64_t v = reader.read();
     if (reader.saw_unknown()) return std::nullopt;
     return v;
