@@ -5,16 +5,14 @@
 
 #include <fmt/format.h>
 
-#include "driver/toolchain.h"
-
 namespace mirage {
 
 namespace {
 
 class Builds {
  public:
-  Builds(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted)
-      : module_(module), target_(target), o_(o), wanted_(wanted), folder_(folder), tools_(find_toolchain()) {
+  Builds(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted)
+      : module_(module), target_(target), o_(o), wanted_(wanted), folder_(folder), tools_(tools) {
     limits_.interrupted = interrupted;
   }
 
@@ -110,15 +108,15 @@ class Builds {
   const Options& o_;
   const std::set<Emit>& wanted_;
   OutputFolder& folder_;
-  Toolchain tools_;
+  const Toolchain& tools_;
   ProcessLimits limits_;
   Built out_;
 };
 
 }  // namespace
 
-Built build_outputs(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted) {
-  return Builds(module, target, o, wanted, folder, interrupted).run();
+Built build_outputs(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted) {
+  return Builds(module, target, o, wanted, folder, tools, interrupted).run();
 }
 
 }  // namespace mirage

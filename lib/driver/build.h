@@ -7,6 +7,7 @@
 #include <vector>
 #include "driver/outputs.h"
 #include "driver/report.h"
+#include "driver/toolchain.h"
 #include "mirage/codegen/module.h"
 #include "mirage/support/file.h"
 
@@ -20,7 +21,7 @@ struct Built {
   std::string measured;                        ///< the check program's JSON, if --measure ran
 };
 
-/// Compiles in the folder's staging place what `wanted` names and keeps the results there. `interrupted` (may be null) ends child processes.
-Built build_outputs(const CudaModule&, const Target&, const Options&, const std::set<Emit>& wanted, OutputFolder& folder, const std::atomic<bool>* interrupted);
+/// `tools`: what is there (find_toolchain()). Compiles in the folder's staging place what `wanted` names and keeps the results there. `interrupted` (may be null) ends child processes.
+Built build_outputs(const CudaModule&, const Target&, const Options&, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted);
 
 }  // namespace mirage

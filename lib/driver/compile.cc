@@ -151,7 +151,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
   Built built;
   if (folder) {
-    built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, listener.interrupted); });
+    built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
   const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, plan, straightforward.predicted_us, straightforward.kernels.size(),

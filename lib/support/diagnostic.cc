@@ -126,8 +126,9 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     size_t difference = c.size() > word.size() ? c.size() - word.size() : word.size() - c.size();
     if (difference > limit) continue;
     size_t distance = edit_distance(word, c);
-    // A word of one or two letters is within two edits of everything of its length: at least one letter must be right.
-    if (distance < best_distance && distance < std::max(word.size(), c.size())) {
+    // A word of one or two letters is within two edits of everything of its length: at least one letter must be right. Of equals the one that continues the word: sm_90a for sm_90, not sm_80.
+    const bool is_better = distance < best_distance || (distance == best_distance && c.starts_with(word) && !best.starts_with(word));
+    if (is_better && distance <= limit && distance < std::max(word.size(), c.size())) {
       best = c;
       best_distance = distance;
     }

@@ -50,6 +50,7 @@ TEST_CASE("nearest finds typing mistakes and stays silent otherwise") {
   CHECK(nearest("layernorm", ops) == "layer_norm");
   CHECK(nearest("rms", ops) == "rms_norm");
   CHECK(nearest("convolution", ops).empty());
+  CHECK(nearest("sm_90", {"sm_80", "sm_89", "sm_90a"}) == "sm_90a");
   CHECK(nearest("qq", ops).empty());
   CHECK(nearest("", ops).empty());
   CHECK(nearest("x", {}).empty());
