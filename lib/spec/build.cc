@@ -196,7 +196,7 @@ class ProgramBuilder {
       if (it == names_.end() && !ast_.complete) continue;
       if (it == names_.end()) {
         std::vector<std::string> candidates;
-        for (const AstNode& node : ast_.nodes) if (!report_.full()) candidates.push_back(node.output);
+        if (!report_.full()) for (const AstNode& node : ast_.nodes) candidates.push_back(node.output);
         report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), report_.hint(t.name, candidates));
         continue;
       }

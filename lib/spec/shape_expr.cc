@@ -81,7 +81,7 @@ class Reader {
       auto found = axes_.find(name);
       if (found == axes_.end()) {
         std::vector<std::string> names;
-        for (const auto& [n, v] : axes_) if (wants_hint_) names.push_back(n);
+        if (wants_hint_) for (const auto& [n, v] : axes_) names.push_back(n);
         fail(at, i_ - at, fmt::format("there is no axis '{}'", name), DiagCode::kUnknownName, Report::did_you_mean(name, names));
       }
       if (!found->second) unknown_ = true;

@@ -11,6 +11,7 @@ namespace {
 constexpr int kMaxTextNodes = 1 << 16;
 constexpr int64_t kMaxTileElements = int64_t{1} << 31;
 constexpr int kMaxPorts = 4096;
+constexpr size_t kMaxTextOperands = 65536;
 
 std::vector<std::string> head_words() {
   std::vector<std::string> words{"input", "output", "const", "iota", "matmul", "reduce.sum", "reduce.max", "repeat", "reshape", "concat", "slice", "transpose", "accum.sum", "accum.max", "call", "thread"};
@@ -178,7 +179,10 @@ std::vector<ValueId> TextReader::read_expression(Scope& scope) {
     } else {
       Op op = read_head(word, where);
       std::vector<ValueId> operands;
-      while (auto v = try_operand(scope)) operands.push_back(*v);
+      while (auto v = try_operand(scope)) {
+        operands.push_back(*v);
+        if (operands.size() > kMaxTextOperands) fail(DiagCode::kLimit, where, fmt::format("more than {} operands", kMaxTextOperands));
+      }
       if (auto* t = std::get_if<Transpose>(&op); t && operands.size() == 1) {
         int rank = scope.builder.graph().dims(operands[0]).rank(), given = 0;
         while (given < kMaxRank && t->perm[static_cast<size_t>(given)] >= 0) ++given;
