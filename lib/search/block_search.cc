@@ -42,6 +42,7 @@ std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas
 /// Reads as the paper's figure: complete graphs leave, steps are tried in canonical order, gates close branches.
 void BlockSearch::grow(State& s) {
   report_.states++;
+  report_.effort += 8;
   if (done_()) return;
   if (is_complete(s)) return accept(s);
   for (const Step& step : steps(s)) {

@@ -84,6 +84,7 @@ void BlockValues::add_load(const Load& load) {
   const FieldTensor& whole = ref_.values[static_cast<size_t>(load.leaf)];
   const auto& classes = ref_.classes.of[static_cast<size_t>(load.leaf)];
   BlockValue v;
+  v.is_load = true;
   v.is_bool = ref_.graph().type(load.leaf).dtype == DType::kBool;
   v.phase = load.part.loop >= 0 ? Phase::kLoop : Phase::kInvariant;
   v.expr = expressions_[static_cast<size_t>(load.leaf)];
@@ -104,13 +105,13 @@ void BlockValues::add_load(const Load& load) {
   loads_.push_back(intern(std::move(v)));
 }
 
-int BlockValues::close(Gate gate, int op, const std::vector<int>& operands) {
+int BlockValues::close(Gate gate, int op, std::span<const int> operands) {
   GateCount& c = report_.gates[static_cast<size_t>(gate)];
   if (c.closed++ == 0) c.first_example = describe(op, operands);
   return -1;
 }
 
-std::string BlockValues::describe(int op, const std::vector<int>& operands) const {
+std::string BlockValues::describe(int op, std::span<const int> operands) const {
   const Op& o = ops_[static_cast<size_t>(op)].op;
   std::string s = form_name(o);
   if (const auto* m = std::get_if<Map>(&o)) s = map_info(m->fn).name;
@@ -126,7 +127,7 @@ std::string BlockValues::describe(int op, const std::vector<int>& operands) cons
   return s.size() <= 200 ? s : s.substr(0, 197) + "...";
 }
 
-std::optional<Gate> BlockValues::map_tags(const Map& m, const std::vector<int>& operands, BlockValue& out) const {
+std::optional<Gate> BlockValues::map_tags(const Map& m, std::span<const int> operands, BlockValue& out) const {
   size_t rank = 0;
   for (size_t i = 0; i < operands.size(); i++) {
     const BlockValue& v = value(operands[i]);
@@ -149,7 +150,7 @@ std::optional<Gate> BlockValues::map_tags(const Map& m, const std::vector<int>& 
   return std::nullopt;
 }
 
-std::optional<Gate> BlockValues::matmul_tags(const std::vector<int>& operands, BlockValue& out) const {
+std::optional<Gate> BlockValues::matmul_tags(std::span<const int> operands, BlockValue& out) const {
   const BlockValue &a = value(operands[0]), &b = value(operands[1]);
   const size_t r = a.tags.size();
   if (a.is_bool || b.is_bool || r < 2 || b.tags.size() != r) return Gate::kType;
@@ -210,7 +211,7 @@ std::optional<Gate> BlockValues::unary_tags(const Op& op, const BlockValue& x, B
   return std::nullopt;
 }
 
-std::optional<Gate> BlockValues::infer_tags(const BlockOp& op, const std::vector<int>& operands, BlockValue& out) const {
+std::optional<Gate> BlockValues::infer_tags(const BlockOp& op, std::span<const int> operands, BlockValue& out) const {
   bool loop = false, after = false, folded = false, constant = true;
   for (int id : operands) {
     const BlockValue& v = value(id);
@@ -236,7 +237,7 @@ std::optional<Gate> BlockValues::infer_tags(const BlockOp& op, const std::vector
   return std::nullopt;
 }
 
-ExprId BlockValues::expression(const BlockOp& op, const std::vector<int>& operands) {
+ExprId BlockValues::expression(const BlockOp& op, std::span<const int> operands) {
   std::vector<ExprId> x;
   for (int id : operands) x.push_back(value(id).expr);
   auto sum_over = [&](DimTag t) {
@@ -261,7 +262,7 @@ ExprId BlockValues::expression(const BlockOp& op, const std::vector<int>& operan
   return x[0];
 }
 
-FieldTensor BlockValues::evaluate(const BlockOp& op, const std::vector<int>& operands) {
+FieldTensor BlockValues::evaluate(const BlockOp& op, std::span<const int> operands) {
   std::vector<const FieldTensor*> args;
   for (int id : operands) args.push_back(&value(id).data);
   Op stacked = op.op;
@@ -340,9 +341,20 @@ int BlockValues::target_of(int id) const {
   return -1;
 }
 
-int BlockValues::apply(int op, const std::vector<int>& operands) {
+/// Field multiplications, about.
+int64_t BlockValues::effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first) {
+  const auto n = static_cast<int64_t>(result.data.size());
+  if (std::holds_alternative<MatMul>(op)) return 2 * n * first.dims.back();
+  const auto* m = std::get_if<Map>(&op);
+  if (!m) return static_cast<int64_t>(first.data.size());
+  const bool cheap = m->fn == MapFn::kAdd || m->fn == MapFn::kSub || m->fn == MapFn::kMul || m->fn == MapFn::kNeg || m->fn == MapFn::kSquare || m->fn == MapFn::kWhere;
+  return cheap ? 4 * n : 300 * n;   // powers modulo p
+}
+
+int BlockValues::apply(int op, std::span<const int> operands) {
   const BlockOp& o = ops_[static_cast<size_t>(op)];
   report_.states++;
+  report_.effort++;
   BlockValue v;
   if (auto gate = infer_tags(o, operands, v)) return close(*gate, op, operands);
   if (expression_gate_) {
@@ -351,6 +363,7 @@ int BlockValues::apply(int op, const std::vector<int>& operands) {
     if (!inside) return close(Gate::kExpression, op, operands);
   }
   v.data = evaluate(o, operands);
+  report_.effort += effort_of(o.op, v.data, value(operands[0]).data) / 64;
   if (ref_.algebra.zero_division()) {
     ref_.algebra.clear_zero_division();
     return close(Gate::kType, op, operands);
@@ -358,7 +371,7 @@ int BlockValues::apply(int op, const std::vector<int>& operands) {
   return intern(std::move(v));
 }
 
-int64_t BlockValues::work(int op, const std::vector<int>& operands, int result) const {
+int64_t BlockValues::work(int op, std::span<const int> operands, int result) const {
   const Op& o = ops_[static_cast<size_t>(op)].op;
   int64_t n = tile_elements(result);
   if (std::holds_alternative<MatMul>(o)) n *= value(operands[0]).data.dims.back();

@@ -2,6 +2,7 @@
 // too. Applying an operator to values costs one evaluation at the witness, the first time.
 #pragma once
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,7 +27,8 @@ struct BlockValue {
   ExprId expr = -1;
   int exponentials = 0;
   std::vector<ValueId> same_as;      ///< values of the reference that it is a tile of, or sums up to over the loop
-  bool is_known() const { return !same_as.empty(); }
+  bool is_load = false;
+  bool is_known() const { return is_load || !same_as.empty(); }
   bool is_partial = false;           ///< same_as holds after the loop only
 };
 
@@ -52,24 +54,25 @@ class BlockValues {
   const std::vector<int>& constants() const { return constants_; }
   const Op& constant_op(int id) const { return constant_ops_.at(id); }
   /// The value of an operator, or -1 and the gate that closed it (counted in the report).
-  int apply(int op, const std::vector<int>& operands);
+  int apply(int op, std::span<const int> operands);
   /// The target that the value is, stored as the split says, or -1.
   int target_of(int id) const;
   /// Whether a step brings a value that the program does not have. What closes the loop on such a value is no further idea.
   bool is_idea(int op, int result) const { return !value(result).is_known() && !std::holds_alternative<Accum>(ops_[static_cast<size_t>(op)].op); }
   /// Element operations of a step at the witness, over the iterations that it runs in.
-  int64_t work(int op, const std::vector<int>& operands, int result) const;
+  int64_t work(int op, std::span<const int> operands, int result) const;
   int64_t tile_elements(int id) const;
-  std::string describe(int op, const std::vector<int>& operands) const;
+  std::string describe(int op, std::span<const int> operands) const;
 
  private:
-  int close(Gate gate, int op, const std::vector<int>& operands);
-  std::optional<Gate> infer_tags(const BlockOp& op, const std::vector<int>& operands, BlockValue& out) const;
-  std::optional<Gate> map_tags(const Map& m, const std::vector<int>& operands, BlockValue& out) const;
-  std::optional<Gate> matmul_tags(const std::vector<int>& operands, BlockValue& out) const;
+  int close(Gate gate, int op, std::span<const int> operands);
+  std::optional<Gate> infer_tags(const BlockOp& op, std::span<const int> operands, BlockValue& out) const;
+  std::optional<Gate> map_tags(const Map& m, std::span<const int> operands, BlockValue& out) const;
+  std::optional<Gate> matmul_tags(std::span<const int> operands, BlockValue& out) const;
   std::optional<Gate> unary_tags(const Op& op, const BlockValue& x, BlockValue& out) const;
-  ExprId expression(const BlockOp& op, const std::vector<int>& operands);
-  FieldTensor evaluate(const BlockOp& op, const std::vector<int>& operands);
+  ExprId expression(const BlockOp& op, std::span<const int> operands);
+  static int64_t effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first);
+  FieldTensor evaluate(const BlockOp& op, std::span<const int> operands);
   int intern(BlockValue v);
   void recognise(BlockValue& v);
   std::vector<ValueId> matches(const BlockValue& v, ReduceFn over_loop);

@@ -30,12 +30,13 @@ void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
   c.closed += times;
 }
 
+/// Whether the search for the present number of kernels is to end.
 bool Enumerator::stopped() {
   if (!report_.stop_reason.empty()) return true;
-  if (report_.states >= options_.max_states) report_.stop_reason = "states";
-  else if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
+  if (report_.effort >= effort_limit_) { cut_short_ = true; return true; }
+  if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
   else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
-  else if (options_.max_seconds > 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
+  else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();
 }
@@ -47,7 +48,9 @@ SearchReport Enumerator::run() && {
     return std::move(report_);
   }
   const Graph& g = ref_.even.graph;
-  for (int kernels = 1; kernels <= std::min(options_.max_kernel_ops, kMaxCutKernels); kernels++) {   // iterative deepening: fewer kernels first
+  const int most = std::min(options_.max_kernel_ops, kMaxCutKernels);
+  for (int kernels = 1; kernels <= most; kernels++) {   // iterative deepening: fewer kernels first, each number with its share of the budget
+    effort_limit_ = options_.max_states / most * kernels;
     State s;
     s.at.assign(static_cast<size_t>(g.num_values()), -1);
     for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -57,7 +60,11 @@ SearchReport Enumerator::run() && {
       else s.at[static_cast<size_t>(v)] = s.builder.add(g.node(n).op, {s.at[static_cast<size_t>(g.node(n).operands[0])]});
     }
     grow(s, kernels);
-    if (stopped() || (options_.dominance && report_.verified > 0)) break;
+    if (!report_.stop_reason.empty() || (options_.dominance && report_.verified > 0)) break;
+  }
+  if (report_.stop_reason.empty() && cut_short_) {
+    report_.stop_reason = "states";
+    report_.complete = false;
   }
   if (report_.stop_reason.empty()) report_.stop_reason = "exhausted";
   report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -178,8 +185,8 @@ int Enumerator::block_ops_needed(const Problem& problem) const {
   return uses + 2 * contractions + regions + static_cast<int>(problem.targets.size());
 }
 
-std::vector<Split> Enumerator::open_splits(const Problem& problem) {
-  Splits splits = enumerate_splits(ref_.graph(), ref_.classes, problem);
+std::vector<Split> Enumerator::open_splits(const Problem& problem, bool recompute) {
+  Splits splits = enumerate_splits(ref_.graph(), ref_.classes, problem, recompute);
   count(Gate::kIndex, splits.index_example, splits.index_closed);
   std::erase_if(splits.all, [&](const Split& s) { return !fits_memory(problem, s); });
   return std::move(splits.all);
@@ -222,19 +229,25 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
     for (const Solution& s : again) sink(s);
     return;
   }
+  std::vector<Solution> all;
+  search_splits(problem, false, all, sink);
+  if (all.empty() || !options_.dominance) search_splits(problem, true, all, sink);   // what recomputes values loads more: only where nothing else is found
+  solved_[key] = std::move(all);
+}
+
+void Enumerator::search_splits(const Problem& problem, bool recompute, std::vector<Solution>& all, const SolutionSink& sink) {
   const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem));
   report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
   const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
   std::vector<std::unique_ptr<SplitSearch>> searches;
-  for (const Split& split : open_splits(problem)) {
+  for (const Split& split : open_splits(problem, recompute)) {
     auto s = std::make_unique<SplitSearch>(ref_, problem, split, pool_, expressions, options_, stored_dtypes(problem), max_block_ops, report_);
     if (s->values.fits()) searches.push_back(std::move(s));
     else count(Gate::kType, "more than 8 dimensions with blocks and iterations");
   }
-  std::vector<Solution> all;
   for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++)
     for (auto& s : searches) {
-      if (stopped() || (options_.dominance && !s->found.empty())) continue;   // more ideas only where fewer did not lead anywhere
+      if (stopped() || s->universe.is_capped() || (options_.dominance && !s->found.empty())) continue;   // more ideas only where fewer did not lead anywhere
       const bool reached = s->universe.close_to(ideas, [&] { return stopped(); });
       if (s->universe.is_capped()) report_.complete = false;
       if (!reached) continue;
@@ -243,11 +256,11 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
       for (BlockCandidate& c : more) {
         if (std::any_of(s->found.begin(), s->found.end(), [&](const BlockCandidate& o) { return o.body == c.body; })) continue;
         s->found.push_back(c);
+        if (std::any_of(all.begin(), all.end(), [&](const Solution& o) { return o.block.body == c.body; })) continue;   // under both kinds of indices
         all.push_back({s->split, std::move(c)});
         sink(Solution(all.back()));
       }
     }
-  solved_[key] = std::move(all);
 }
 
 }  // namespace search

@@ -30,7 +30,8 @@ class Enumerator {
   void deliver(State& s);
   /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
   void solve(const Problem& problem, const SolutionSink& found);
-  std::vector<Split> open_splits(const Problem& problem);
+  void search_splits(const Problem& problem, bool recompute, std::vector<Solution>& all, const SolutionSink& sink);
+  std::vector<Split> open_splits(const Problem& problem, bool recompute);
   std::vector<DType> stored_dtypes(const Problem& problem) const;
   bool holds_at_ragged_witness(const Structure& s);
   bool fits_memory(const Problem& problem, const Split& split);
@@ -48,7 +49,8 @@ class Enumerator {
   ExprPool pool_;
   std::vector<ValueId> outputs_;
   std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, std::vector<Solution>> solved_;   ///< by leaves and targets
-  int64_t next_rank_ = 0;
+  int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0;
+  bool cut_short_ = false;           ///< the effort limit ended the search for this number of kernels
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -12,11 +12,12 @@ constexpr int kMaxAxes = 3;
 /// Indices of einsum notation: each use of a leaf brings fresh ones, operators join them.
 class Indices {
  public:
-  Indices(const Graph& g, const DimClasses& classes, const Problem& p) : graph_(g), classes_(classes) {
+  Indices(const Graph& g, const DimClasses& classes, const Problem& p, bool recompute) : graph_(g), classes_(classes) {
     leaf_.resize(static_cast<size_t>(g.num_values()));
     for (ValueId v : p.leaves) leaf_[static_cast<size_t>(v)] = true;
     of_.resize(static_cast<size_t>(g.num_values()));
-    for (NodeId n : p.inside) visit(n);
+    if (!recompute) for (NodeId n : p.inside) of_[static_cast<size_t>(g.node(n).first_value)] = visit(n, [&](ValueId v) { return of_[static_cast<size_t>(v)]; });
+    else for (ValueId t : p.targets) of_[static_cast<size_t>(t)] = expand(t);
     for (ValueId t : p.targets)
       for (int i : of_[static_cast<size_t>(t)]) if (i >= 0) kept_[static_cast<size_t>(i)] = true;
     close();
@@ -29,8 +30,14 @@ class Indices {
   bool summed(int i) const { return summed_[static_cast<size_t>(find(i))]; }
   bool kept(int i) const { return kept_[static_cast<size_t>(find(i))]; }
   int count() const { return static_cast<int>(parent_.size()); }
+  bool is_too_large() const { return visits_ > kMaxVisits; }
 
  private:
+  static constexpr int kMaxVisits = 400;
+  std::vector<int> expand(ValueId v) {
+    if (++visits_ > kMaxVisits) return fresh(v);
+    return visit(graph_.value(v).node, [&](ValueId x) { return expand(x); });
+  }
   std::vector<int> fresh(ValueId v) {
     std::vector<int> out;
     for (int c : classes_.of[static_cast<size_t>(v)]) {
@@ -44,12 +51,13 @@ class Indices {
     return out;
   }
   void join(int a, int b) { if (a >= 0 && b >= 0) { a = find(a); b = find(b); parent_[static_cast<size_t>(std::max(a, b))] = std::min(a, b); } }
-  void visit(NodeId n) {
+  /// The indices of a node's value; `of` gives those of operands that are no leaves.
+  template <class F> std::vector<int> visit(NodeId n, F&& indices_of) {
     const Node& node = graph_.node(n);
     std::vector<std::vector<int>> in;
     for (ValueId v : node.operands) {
       if (leaf_[static_cast<size_t>(v)]) { in.push_back(fresh(v)); uses_.push_back({v, in.back()}); }
-      else in.push_back(of_[static_cast<size_t>(v)]);
+      else in.push_back(indices_of(v));
     }
     std::vector<int> out = fresh(node.first_value);
     const int rank = static_cast<int>(out.size());
@@ -75,7 +83,7 @@ class Indices {
         join(at(out, d), in[0][i++]);
       }
     }
-    of_[static_cast<size_t>(node.first_value)] = out;
+    return out;
   }
   void close() {   // flags to the roots
     for (int i = 0; i < count(); i++) {
@@ -90,6 +98,7 @@ class Indices {
   std::vector<Use> uses_;
   std::vector<int> parent_, class_;
   std::vector<bool> summed_, kept_;
+  int visits_ = 0;
 };
 
 /// One grid axis: a dimension of each target, and the indices on it.
@@ -164,9 +173,10 @@ Problem make_problem(const Graph& g, std::vector<ValueId> leaves, std::vector<Va
   return p;
 }
 
-Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem& p) {
+Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem& p, bool recompute) {
   Splits out;
-  const Indices ix(g, classes, p);
+  const Indices ix(g, classes, p, recompute);
+  if (ix.is_too_large()) return out;
   const std::vector<Axis> axes = candidate_axes(ix, p, out);
   std::vector<std::vector<Axis>> grids;
   for (unsigned mask = 1; mask < 1u << axes.size(); mask++) {

@@ -40,6 +40,8 @@ struct Splits {
 };
 /// Sound limits for one kernel: an index that a target has and that no operator sums away may be split by the grid; one that is summed away and that no target has may be split by the loop; one that
 /// is both (a normalised row) must be whole in a block.
-Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem);
+/// With `recompute`, each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another. Empty if that makes more than
+/// a few hundred uses.
+Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, bool recompute = false);
 
 }  // namespace mirage::search

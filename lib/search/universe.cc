@@ -26,13 +26,13 @@ int Universe::base_level(int a, int b) const {
   return std::max(la, lb) + two;
 }
 
-void Universe::derive(int op, std::vector<int> operands, int base) {
+void Universe::derive(int op, std::span<const int> operands, int base) {
   if (values_.size() >= max_values_) { capped_ = true; return; }
   const int result = values_.apply(op, operands);
   if (result < 0) return;
-  if (std::count(operands.begin(), operands.end(), result)) return;   // changes nothing
+  if (std::find(operands.begin(), operands.end(), result) != operands.end()) return;   // changes nothing
   note(result, base + values_.is_idea(op, result));
-  derivations_.push_back({op, std::move(operands), result});
+  derivations_.push_back({op, {operands.begin(), operands.end()}, result});
 }
 
 void Universe::combine(int a, int b) {
@@ -66,7 +66,7 @@ void Universe::visit(int id) {
   for (int op = 0; op < static_cast<int>(values_.operators().size()); op++)
     if (values_.operators()[static_cast<size_t>(op)].arity == 1) derive(op, {id}, level_[static_cast<size_t>(id)]);
   triples(id);
-  for (size_t i = 0; i < processed_.size(); i++) {
+  for (size_t i = 0; i < processed_.size() && !capped_; i++) {
     const int other = processed_[i], base = base_level(id, other);
     if (base <= ideas_) { combine(id, other); continue; }
     if (static_cast<size_t>(base) >= late_.size()) late_.resize(static_cast<size_t>(base) + 1);
@@ -79,11 +79,11 @@ bool Universe::close_to(int ideas, const std::function<bool()>& stopped) {
   if (static_cast<size_t>(ideas) < late_.size()) {
     std::vector<Pair> late;
     late.swap(late_[static_cast<size_t>(ideas)]);
-    for (const Pair& p : late) { if (stopped()) return false; combine(p.a, p.b); }
+    for (const Pair& p : late) { if (capped_ || stopped()) return false; combine(p.a, p.b); }
   }
   for (int level = 0; level <= ideas; level++)
     for (size_t i = 0; static_cast<size_t>(level) < fresh_.size() && i < fresh_[static_cast<size_t>(level)].size(); i++) {
-      if (stopped()) return false;
+      if (capped_ || stopped()) return false;
       const int id = fresh_[static_cast<size_t>(level)][i];
       if (std::find(processed_.begin(), processed_.end(), id) == processed_.end()) visit(id);
     }

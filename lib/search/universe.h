@@ -2,6 +2,8 @@
 // searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
 #pragma once
 #include <functional>
+#include <initializer_list>
+#include <span>
 #include <vector>
 #include "search/block_values.h"
 
@@ -26,9 +28,10 @@ class Universe {
  private:
   struct Pair { int a, b; };
   void visit(int id);
+  void derive(int op, std::initializer_list<int> operands, int base) { derive(op, std::span<const int>(operands.begin(), operands.size()), base); }
   void combine(int a, int b);
   void triples(int id);
-  void derive(int op, std::vector<int> operands, int base);
+  void derive(int op, std::span<const int> operands, int base);
   int base_level(int a, int b) const;
   void note(int id, int level);
   BlockValues& values_;

@@ -104,6 +104,12 @@ DimClasses dim_classes(const Graph& g) {
     out.refusal = tie_node(g, n, ties);
     if (!out.refusal.empty()) return out;
   }
+  const std::vector<NodeId> outputs = g.outputs();   // results of one shape stay results of one shape, so that they can share a grid
+  for (NodeId a : outputs)
+    for (NodeId b : outputs) {
+      const ValueId x = g.node(a).operands[0], y = g.node(b).operands[0];
+      if (a < b && g.dims(x) == g.dims(y)) for (int d = 0; d < g.dims(x).rank(); d++) ties.tie(x, d, y, d);
+    }
   std::vector<std::pair<int, int>> names;   // root, class: in order of first occurrence
   for (ValueId v = 0; v < g.num_values(); v++) {
     auto& of = out.of.emplace_back();

@@ -28,7 +28,7 @@ struct SearchOptions {
   int max_kernel_ops = 5;          ///< operators of the kernel graph, inputs not counted
   int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
   int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
-  int64_t max_states = 3'000'000;  ///< deterministic budget: operators tried on values, and prefixes visited
+  int64_t max_states = 3'000'000;  ///< deterministic budget, compared with SearchReport::effort
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
   int threads = 1;
@@ -53,6 +53,7 @@ struct GateCount { int64_t closed = 0; std::string first_example; };
 
 struct SearchReport {
   int64_t states = 0;              ///< operators tried on values, and prefixes of graphs visited
+  int64_t effort = 0;              ///< states, with prefixes and large evaluations counted several times, so that it follows the time they take: about a million a second
   std::array<GateCount, static_cast<size_t>(Gate::kNumGates)> gates;
   int64_t candidates = 0;          ///< complete graphs handed to the sink
   int64_t verified = 0, rejected = 0, unknown = 0;
