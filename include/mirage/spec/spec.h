@@ -19,6 +19,9 @@ Result<Parsed> read_spec(const Source&);
 /// read_spec without the warnings.
 Result<Program> parse_spec(const Source&);
 
+/// --einsum: a program of one node from a line such as "mk,kn->mn m=16 k=4096 n=64 f16" (inputs x0, x1, output y; dtype float16 if none is named).
+Result<Parsed> read_einsum(const std::string& line);
+
 /// The normal form: JSON with axes resolved, operators in primitives, node names v0, v1, ... It reads back as an equal program and is a fixed point of canonicalize(parse_spec(.)).
 /// Description, axis names, node names and node order leave no trace in it; names and order of inputs and outputs do, for they are the ABI.
 std::string canonicalize(const Program&);
