@@ -23,8 +23,8 @@ constexpr int32_t kNone = -1;     ///< over the size cap, or no quotient
 constexpr PolyId kZero = 0;       ///< no monomials: the absent exponent. Never an expression by itself
 constexpr PolyId kOne = 1;        ///< the unit monomial alone: the absent radicand or denominator, and the literal 1
 constexpr MonoId kUnit = 0;
-constexpr int kMaxMonomials = 256;    ///< per polynomial
-constexpr int kMaxWeight = 1 << 14;   ///< symbols and monomials of a polynomial, nested ones included
+constexpr int kMaxMonomials = 1024;    ///< per polynomial
+constexpr int kMaxWeight = 1 << 20;   ///< symbols and monomials of a polynomial, nested ones included
 
 enum class FactorKind : int32_t { kInput, kLiteral, kMinusOne, kExtent, kMap, kReduceMax, kConcat };
 

@@ -32,7 +32,7 @@ class ExprPool {
   ExprId concat(std::span<const ExprId> parts);                   ///< an uninterpreted symbol of its parts
 
   /// Whether e can occur inside a graph whose output is t: axioms.def and "an operand is a sub-expression of its result", reflexively and transitively, entail it. If t is over the size cap
-  /// (256 terms, or 16384 symbols with nested ones): true, counted in num_capped().
+  /// (1024 terms, or about a million symbols with nested ones): true, counted in num_capped().
   bool subexpr(ExprId e, ExprId t);
   int64_t num_capped() const;
   int size() const;

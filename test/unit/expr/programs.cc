@@ -245,6 +245,20 @@ TEST_CASE("softmax with its maximum, and layer norm") {
   CHECK(l.no(l.p.map(MapFn::kMul, Ids{b, g}), linear));
 }
 
+TEST_CASE("two normalised linear layers with residuals are under the cap, a third is over it and prunes nothing") {
+  Program s;
+  ExprId x = s.in(0);
+  const ExprId count = s.n(kIT), eps = s.c(1e-5);
+  for (int layer = 0; layer < 3; ++layer) {
+    const ExprId c = s.sub(x, s.div(s.sum(kIT, x), count));
+    const ExprId root = s.f(MapFn::kSqrt, s.add(s.div(s.sum(kIT, s.f(MapFn::kSquare, c)), count), eps));
+    x = s.add(x, s.mm(kIT, s.add(s.mul(s.div(c, root), s.in(10 + layer)), s.in(20 + layer)), s.in(30 + layer)));
+    for (ExprId e : s.built) CHECK(s.p.subexpr(e, x));
+    CHECK((s.p.num_capped() > 0) == (layer == 2));
+    CHECK(s.p.subexpr(s.p.map(MapFn::kExp, Ids{x}), x) == (layer == 2));
+  }
+}
+
 TEST_CASE("speed of the decision", "[.bench]") {
   using Clock = std::chrono::steady_clock;
   RmsNorm s;
