@@ -38,7 +38,7 @@ class BlockEmitter {
   void declare_tiles() {
     for (size_t i = 0; i < p_.tiles.size(); i++) {
       const SmemTile& t = p_.tiles[i];
-      if (t.bytes == 0) continue;
+      if (t.bytes == 0 || is_exchange(static_cast<int>(i))) continue;
       if (t.kind == SmemTile::Kind::kParts) {
         line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
         line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
@@ -51,6 +51,10 @@ class BlockEmitter {
 
   bool in_loop(int t) const {
     for (const Load& l : p_.loads) if (l.tile == t && l.in_loop) return true;
+    return false;
+  }
+  bool is_exchange(int t) const {
+    for (const Step& s : p_.steps) if (s.exchange == t) return true;
     return false;
   }
   std::string warp_offset(const SmemTile& t) const { return t.copies > 1 ? fmt::format(" + warp_id() * {}", t.bytes / t.copies) : ""; }

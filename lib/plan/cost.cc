@@ -17,6 +17,8 @@ constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory
 constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
 constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
 constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
+constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
+constexpr double kSlowLoadUs = 0.08;       // one element loaded by itself, eight in flight
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
 
 int64_t extent_elements(const Extent3& e) { return e[0] * e[1] * e[2]; }
@@ -39,17 +41,21 @@ Cost estimate(BlockPlan& p, const Target& target) {
   double slow_elements = 0;
   for (const Load& l : p.loads) {
     const SmemTile& t = p.tiles[static_cast<size_t>(l.tile)];
-    const double bytes = static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(t.value)]) * dtype_bytes(t.dtype));
+    const Extent3& extent = p.extent_of[static_cast<size_t>(t.value)];
+    const int64_t line = extent[t.col ? 1 : 2] * dtype_bytes(t.dtype);
+    // L2 moves sectors of 32 bytes: short or unaligned lines drag neighbours along.
+    const double sectors = l.unit == 0 ? 32.0 * static_cast<double>(extent[t.col ? 1 : 2]) : static_cast<double>((line + 31) / 32 * 32 + (l.unit < 16 && line > 32 ? 32 : 0));
+    const bool lines_touch = extent[0] * extent[1] * extent[2] == extent[t.col ? 1 : 2];
+    const double bytes = lines_touch ? std::max(32.0, static_cast<double>(line)) : sectors * static_cast<double>(extent_elements(extent) / extent[t.col ? 1 : 2]);
     const double times = l.in_loop ? loop : 1;
     l2 += bytes * times * blocks;
     if (l.in_loop) ring += bytes * std::max(1, t.stages - 1) * p.loop_warps;
     else ring += bytes / loop;
-    if (l.unit < 4) slow_elements += bytes / dtype_bytes(t.dtype) * times;
-    const int64_t line = p.extent_of[static_cast<size_t>(t.value)][t.col ? 1 : 2] * dtype_bytes(t.dtype);
-    if (l.in_loop && bytes * times * blocks > 0.3 * dram) segment_penalty = std::max(segment_penalty, line >= 128 ? 1.0 : line >= 64 ? 1.12 : 1.5);
+    if (l.unit < 4) slow_elements += static_cast<double>(extent_elements(extent)) * times;
+    if (bytes * times * blocks > 0.3 * dram) segment_penalty = std::max(segment_penalty, line >= 128 ? 1.0 : line >= 64 ? 1.12 : 1.5);
   }
   // Arithmetic per block.
-  double flops = 0, shared = 0, elements = 0;
+  double flops = 0, shared = 0, elements = 0, serial_elements = 0;
   for (const Step& s : p.steps) {
     const double times = s.phase == Phase::kLoop ? loop : 1;
     if (s.kind == Step::Kind::kContract) {
@@ -64,6 +70,12 @@ Cost estimate(BlockPlan& p, const Target& target) {
       elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.value)]));
     }
   }
+  for (const Step& s : p.steps) {   // phases outside the loop overlap with nothing
+    if (s.phase == Phase::kLoop || s.kind == Step::Kind::kContract) continue;
+    serial_elements += static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)]));
+  }
+  double parts_bytes = 0;   // partial results are written, then read once
+  for (const SmemTile& t : p.tiles) if (t.kind == SmemTile::Kind::kParts) parts_bytes += 2.0 * static_cast<double>(t.bytes);
   int barriers = 0;
   for (const Step& s : p.steps) barriers += s.barrier_before;
   // One SM works on its resident blocks together.
@@ -76,12 +88,13 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_l2 = l2 / target.l2_bytes_per_us;
   const double t_flops = flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
-  const double t_elements = (elements + 4 * slow_elements) * per_sm / kElementOpsPerUs;
+  const double t_elements = elements * per_sm / kElementOpsPerUs;
+  const double t_serial = (serial_elements * kElementLatencyUs + slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
   const double t_iterations = loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
-  const double rest = 0.12 * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
+  const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
