@@ -56,7 +56,7 @@ std::string attributes(const ModuleFacts& f) {
     out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name + "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) +
            ")) != cudaSuccess) return error;\n";
   }
-  return out.empty() ? "  (void)error;   // no kernel needs more than 48 KB of shared memory\n" : out;
+  return out.empty() ? "  // no kernel needs more than 48 KB of shared memory\n" : "  cudaError_t error = cudaSuccess;\n" + out;
 }
 
 int64_t max_smem(const ModuleFacts& f) {
@@ -120,13 +120,15 @@ inline bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_b
   return x <= y ? y - x < a_bytes : x - y < b_bytes;
 }
 
+inline bool less(uint64_t a, uint64_t b) { return a < b; }   // a function: compilers warn of constants that nothing is less than
+
 inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && dims->reserved == 0) ? kSuccess : kBadDims; }
 
 inline int check_workspace(const void* workspace, size_t bytes) {
   if (kWorkspaceBytes == 0) return kSuccess;
   if (workspace == nullptr) return kNullPointer;
   if (misaligned(workspace, 256)) return kMisaligned;
-  return bytes < kWorkspaceBytes ? kWorkspaceTooSmall : kSuccess;
+  return less(bytes, kWorkspaceBytes) ? kWorkspaceTooSmall : kSuccess;
 }
 
 inline int check_pointers(const void* const* t, const void* workspace, size_t workspace_bytes) {
@@ -154,7 +156,6 @@ inline int check_device(int device) {
 }
 
 inline int set_attributes() {
-  cudaError_t error = cudaSuccess;
 @ATTRIBUTES@  return kSuccess;
 }
 

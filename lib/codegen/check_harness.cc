@@ -219,7 +219,7 @@ static unsigned long long counter(void (*start)(unsigned long long*, void*), voi
 
 // Device memory of one tensor with room to notice writes outside of it.
 constexpr long long kCanary = 4096;
-struct Guarded { unsigned char* base; long long bytes; unsigned char* data() const { return base + kCanary; } };
+struct Guarded { unsigned char* base = nullptr; long long bytes = 0; unsigned char* data() const { return base + kCanary; } };
 static Guarded guarded(long long bytes) {
   Guarded g;
   g.bytes = (bytes + 255) / 256 * 256 + 2 * kCanary;

@@ -72,6 +72,34 @@ TEST_CASE("the module compiles for every generation with warnings as errors") {
   }
 }
 
+TEST_CASE("modules without inputs, without a workspace and without much shared memory compile without warnings too") {
+  if (no_nvcc()) return;
+  fixture::Made m = fixture::two_kernels();
+  m.program.inputs.clear();
+  m.program.outputs = {fixture::tensor("class", DType::kF32, {})};
+  Builder b(Level::kKernel);
+  b.add_output(0, b.constant(3), DType::kF32);
+  m.program.graph = m.plan.graph = std::move(b).finish();
+  m.plan.buffers = {Buffer{Buffer::Kind::kOutput, 0, DType::kF32, {}, {}, 0}};
+  m.plan.workspace_bytes = 0;
+  KernelText k;
+  k.name = "three";
+  k.source = "__global__ void three(void* __restrict__ y) { *static_cast<float*>(y) = 3.0f; }";
+  k.args = {0};
+  k.written = {true};
+  k.threads = 1;
+  m.kernels = {k};
+  const Target target = *find_target("sm_80");
+  m.target = target;
+  const fs::path folder = write_module(fixture::assemble(m), "small");
+  for (std::vector<std::string> argv : {nvcc_library_arguments("demo", target), nvcc_check_arguments("demo", target)}) {
+    argv.insert(argv.begin(), {tools().nvcc, "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"});
+    CHECK(run(argv, folder).empty());
+  }
+  run({"gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c", "demo.h"}, folder);
+  run({"python3", "-c", "compile(open('demo.py').read(), 'demo.py', 'exec')"}, folder);
+}
+
 TEST_CASE("the check compiles with warnings as errors, the header as C99, the Python file as Python") {
   if (no_nvcc()) return;
   const Target target = *find_target("sm_90a");
