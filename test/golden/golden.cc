@@ -1,0 +1,81 @@
+// Every spec of specs/ through the whole compiler, against what it gave last time: the graph found, the funnel, and the emitted text without the device library. The diff in review is the replay
+// test; 'cmd/dev bless' (MIRAGE_BLESS=1) renews the files, and a person reads the diff.
+#include <catch2/catch.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include "mirage/codegen/module.h"
+#include "mirage/driver/compile.h"
+
+using namespace mirage;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string read(const fs::path& p) {
+  std::ifstream f(p, std::ios::binary);
+  std::stringstream s;
+  s << f.rdbuf();
+  return s.str();
+}
+
+std::vector<fs::path> specs() {
+  std::vector<fs::path> out;
+  for (const auto& e : fs::directory_iterator(fs::path(MIRAGE_SOURCE_DIR) / "specs"))
+    if (e.path().extension() == ".json") out.push_back(e.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The emitted text without the device library, which has tests of its own and would hide what changed.
+std::string without_runtime(std::string cu) {
+  const std::string runtime = runtime_text();
+  if (auto at = cu.find(runtime); at != std::string::npos) cu.replace(at, runtime.size(), "// (device library)\n");
+  return cu;
+}
+
+/// The first line that differs, for the message.
+std::string first_difference(const std::string& a, const std::string& b) {
+  std::istringstream x(a), y(b);
+  std::string p, q;
+  for (int line = 1;; line++) {
+    const bool has_p = static_cast<bool>(std::getline(x, p)), has_q = static_cast<bool>(std::getline(y, q));
+    if (!has_p && !has_q) return "";
+    if (has_p != has_q || p != q) return "line " + std::to_string(line) + "\n  was: " + (has_q ? q : "(end)") + "\n  is:  " + (has_p ? p : "(end)");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("specs give what they gave") {
+  REQUIRE(specs().size() >= 10);
+  const bool is_blessing = std::getenv("MIRAGE_BLESS") != nullptr;
+  for (const fs::path& spec : specs()) {
+    Options o;
+    o.emit = {"cu", "graph"};
+    Trace trace;
+    const CompileResult r = compile(o, {"specs/" + spec.filename().string(), read(spec)}, trace);
+    INFO(spec.filename());
+    REQUIRE(r.exit == ExitCode::kOk);
+    const std::string name = spec.stem().string();
+    const std::map<std::string, std::string> products = {
+        {name + ".graph", r.files.at(r.name + ".graph")}, {name + ".funnel", r.summary + "\n" + r.explanation}, {name + ".kernels.cu", without_runtime(r.files.at(r.name + ".cu"))}};
+    for (const auto& [file, text] : products) {
+      const fs::path golden = fs::path(MIRAGE_SOURCE_DIR) / "test/golden" / file;
+      if (is_blessing) std::ofstream(golden, std::ios::binary) << text;
+      INFO(file << ": 'cmd/dev bless' renews it if the change was meant\n" << first_difference(text, read(golden)));
+      CHECK(text == read(golden));
+    }
+  }
+}
+
+TEST_CASE("every golden file belongs to a spec") {
+  for (const auto& e : fs::directory_iterator(fs::path(MIRAGE_SOURCE_DIR) / "test/golden")) {
+    if (e.path().extension() == ".cc") continue;
+    const std::string stem = e.path().stem().stem().string();
+    INFO(e.path());
+    CHECK(fs::exists(fs::path(MIRAGE_SOURCE_DIR) / "specs" / (stem + ".json")));
+  }
+}
