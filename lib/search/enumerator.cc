@@ -33,7 +33,7 @@ void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
 /// Whether the search for the present number of kernels is to end.
 bool Enumerator::stopped() {
   if (!report_.stop_reason.empty()) return true;
-  if (report_.effort >= effort_limit_) { cut_short_ = true; return true; }
+  if (report_.effort >= std::min(effort_limit_, problem_limit_)) { cut_short_ = true; return true; }
   if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
   else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
   else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
@@ -51,6 +51,7 @@ SearchReport Enumerator::run() && {
   const int most = std::min(options_.max_kernel_ops, kMaxCutKernels);
   for (int kernels = 1; kernels <= most; kernels++) {   // iterative deepening: fewer kernels first, each number with its share of the budget
     effort_limit_ = options_.max_states / most * kernels;
+    kernels_now_ = kernels;
     State s;
     s.at.assign(static_cast<size_t>(g.num_values()), -1);
     for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -167,22 +168,17 @@ bool Enumerator::fits_memory(const Problem& problem, const Split& split) {
 }
 
 /// What the program's own operators make of the obvious fusion: the bound is raised to it.
-int Enumerator::block_ops_needed(const Problem& problem) const {
+int Enumerator::block_ops_needed(const Problem& problem, const Split& split) const {
   const Graph& g = ref_.graph();
-  int uses = 0, contractions = 0, regions = 0;
-  std::vector<bool> inside(static_cast<size_t>(g.num_nodes())), leaf(static_cast<size_t>(g.num_values())), loaded(leaf);
-  for (ValueId v : problem.leaves) leaf[static_cast<size_t>(v)] = true;
+  int contractions = 0, regions = 0;
+  std::vector<bool> inside(static_cast<size_t>(g.num_nodes()));
   for (NodeId n : problem.inside) inside[static_cast<size_t>(n)] = true;
   for (NodeId n : problem.inside) {
-    bool starts_region = g.form<Map>(n) != nullptr;
-    for (ValueId v : g.node(n).operands) {
-      if (leaf[static_cast<size_t>(v)] && !loaded[static_cast<size_t>(v)]) { loaded[static_cast<size_t>(v)] = true; uses++; }
-      if (g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)]) starts_region = false;
-    }
-    regions += starts_region;
     contractions += g.form<MatMul>(n) || g.form<Reduce>(n);
+    const std::vector<ValueId>& in = g.node(n).operands;
+    regions += g.form<Map>(n) && std::none_of(in.begin(), in.end(), [&](ValueId v) { return g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)]; });
   }
-  return uses + 2 * contractions + regions + static_cast<int>(problem.targets.size());
+  return static_cast<int>(split.loads.size() + problem.targets.size()) + (split.loop_class >= 0 ? 2 : 1) * contractions + regions;
 }
 
 std::vector<Split> Enumerator::open_splits(const Problem& problem, bool recompute) {
@@ -229,18 +225,27 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
     for (const Solution& s : again) sink(s);
     return;
   }
+  // Where several kernels are tried, one hopeless problem may not use up the budget of the others; what the sink searches on its own account is not counted.
+  const int64_t outer_limit = problem_limit_;
+  if (kernels_now_ > 1) problem_limit_ = report_.effort + options_.max_states / 32;
+  const SolutionSink uncounted = [&](const Solution& s) {
+    const int64_t before = report_.effort, limit = problem_limit_;
+    sink(s);
+    problem_limit_ = limit + (report_.effort - before);
+  };
   std::vector<Solution> all;
-  search_splits(problem, false, all, sink);
-  if (all.empty() || !options_.dominance) search_splits(problem, true, all, sink);   // what recomputes values loads more: only where nothing else is found
+  search_splits(problem, false, all, uncounted);
+  if (all.empty() || !options_.dominance) search_splits(problem, true, all, uncounted);   // what recomputes values loads more: only where nothing else is found
+  problem_limit_ = outer_limit;
   solved_[key] = std::move(all);
 }
 
 void Enumerator::search_splits(const Problem& problem, bool recompute, std::vector<Solution>& all, const SolutionSink& sink) {
-  const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem));
-  report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
   const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
   std::vector<std::unique_ptr<SplitSearch>> searches;
   for (const Split& split : open_splits(problem, recompute)) {
+    const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem, split));
+    report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
     auto s = std::make_unique<SplitSearch>(ref_, problem, split, pool_, expressions, options_, stored_dtypes(problem), max_block_ops, report_);
     if (s->values.fits()) searches.push_back(std::move(s));
     else count(Gate::kType, "more than 8 dimensions with blocks and iterations");

@@ -38,7 +38,7 @@ class Enumerator {
   std::vector<ValueId> available(const State& s) const;
   bool stopped();
   void count(Gate gate, const std::string& example, int64_t times = 1);
-  int block_ops_needed(const Problem& problem) const;
+  int block_ops_needed(const Problem& problem, const Split& split) const;
 
   const Program& program_;
   const Target& target_;
@@ -49,7 +49,8 @@ class Enumerator {
   ExprPool pool_;
   std::vector<ValueId> outputs_;
   std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, std::vector<Solution>> solved_;   ///< by leaves and targets
-  int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0;
+  int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
+  int kernels_now_ = 1;
   bool cut_short_ = false;           ///< the effort limit ended the search for this number of kernels
   std::chrono::steady_clock::time_point start_;
 };
