@@ -1,0 +1,76 @@
+// What the grid and the loop may split: index occurrences, not sizes.
+#include "search/splits.h"
+#include <algorithm>
+#include "helpers.h"
+
+using namespace mirage;
+using namespace mirage::search;
+using namespace helpers;
+
+namespace {
+
+Splits splits_of(const Program& p, bool recompute = false) {
+  std::vector<ValueId> leaves, targets;
+  for (NodeId n = 0; n < p.graph.num_nodes(); n++) {
+    ValueId v = p.graph.node(n).first_value;
+    if (v < 0) continue;
+    ValueId source = v;
+    while (is_view(p.graph.def(source).op)) source = p.graph.def(source).operands[0];
+    if (p.graph.def_form<Input>(source)) leaves.push_back(v);
+  }
+  for (NodeId n : p.graph.outputs()) targets.push_back(p.graph.node(n).operands[0]);
+  return enumerate_splits(p.graph, dim_classes(p.graph), make_problem(p.graph, leaves, targets), recompute);
+}
+
+Program matmul_program(const std::string& x, const std::string& y, const std::string& nodes, const std::string& out) {
+  return parse(R"({"version": "1.0", "name": "t", "inputs": {)" + x + (y.empty() ? "" : ", " + y) + R"(}, "outputs": {"y": {"shape": )" + out + R"(, "dtype": "float32"}}, "nodes": [)" + nodes + "]}");
+}
+
+}  // namespace
+
+TEST_CASE("splits: a linear layer has rows and columns on the grid and the contraction in the loop") {
+  const Splits s = splits_of(matmul_program(R"("x": {"shape": [16, 32], "dtype": "float16"})", R"("w": {"shape": [32, 64], "dtype": "float16"})",
+                                            R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})", "[16, 64]"));
+  REQUIRE(s.all.size() == 6);   // {N}, {M}, {N, M}, each without and with a loop over K
+  const Split& last = s.all.back();
+  CHECK(last.axes == 2);
+  REQUIRE(last.loads.size() == 2);
+  CHECK(last.loads[0].part == Partition{{-1, 0, -1}, 1});
+  CHECK(last.loads[1].part == Partition{{1, -1, -1}, 0});
+  CHECK(last.stores[0] == Partition{{1, 0, -1}, -1});
+}
+
+TEST_CASE("splits: two uses of one tensor have indices of their own") {
+  const Splits s = splits_of(matmul_program(R"("x": {"shape": [256, 64], "dtype": "float16"})", "",
+                                            R"({"op": "matmul", "inputs": ["x", "x"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "exp", "inputs": ["s"], "output": "e"},
+                                               {"op": "matmul", "inputs": ["e", "x"], "output": "y"})", "[256, 64]"));
+  // Query rows on the grid, key rows in the loop, although they have one extent.
+  CHECK(std::any_of(s.all.begin(), s.all.end(), [](const Split& p) {
+    bool query = false, keys = false;
+    for (const Load& l : p.loads) { query |= l.part.grid[0] == 0 && l.part.loop < 0; keys |= l.part.loop >= 0 && l.part.grid[0] < 0; }
+    return p.axes == 1 && query && keys;
+  }));
+}
+
+TEST_CASE("splits: an index that is summed and kept stays whole") {
+  const Splits s = splits_of(spec("n_trans"));
+  CHECK(s.index_closed > 0);
+  for (const Split& p : s.all)
+    for (const Partition& store : p.stores) CHECK(store == Partition{{0, -1, -1}, -1});   // rows only
+}
+
+TEST_CASE("splits: a value that is computed again may be split otherwise") {
+  const Program p = matmul_program(R"("x": {"shape": [16, 64], "dtype": "float16"})", R"("w": {"shape": [64, 64], "dtype": "float16"})",
+                                   R"({"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "m"}, {"op": "add", "inputs": ["m", "n"], "output": "y"})", "[16, 64]");
+  auto columns = [](const Splits& s) { return std::any_of(s.all.begin(), s.all.end(), [](const Split& p) { return p.stores[0].grid[0] == 1; }); };
+  CHECK_FALSE(columns(splits_of(p)));
+  CHECK(columns(splits_of(p, true)));
+}
+
+TEST_CASE("splits: every axis splits every output") {
+  const Splits s = splits_of(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"y": {"shape": [16, 32], "dtype": "float16"}, "z": {"shape": [16, 1], "dtype": "float32"}},
+    "nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}, {"op": "sum", "inputs": ["x"], "output": "z", "attrs": {"axis": 1, "keepdim": true}}]})"));
+  REQUIRE_FALSE(s.all.empty());
+  for (const Split& p : s.all)
+    for (const Partition& store : p.stores) CHECK(store.grid[0] == 0);
+}

@@ -1,0 +1,63 @@
+// Witness extents: distinct where they may be, equal where they must be, no literal of the program.
+#include "search/witness.h"
+#include <set>
+#include "helpers.h"
+
+using namespace mirage;
+using namespace helpers;
+
+TEST_CASE("witness extents are distinct, follow ties, avoid literals") {
+  const Program p = parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [16, 16], "dtype": "float16"}, "w": {"shape": [16, 16], "dtype": "float16"}, "b": {"shape": [16], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [16, 16], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "m"}, {"op": "add", "inputs": ["m", "b"], "output": "a"}, {"op": "mul", "inputs": ["a", 4], "output": "c"}, {"op": "mul", "inputs": ["c", 7], "output": "y"}]})");
+  for (int variant : {0, 1}) {
+    const Witness w = make_witness(p, variant);
+    REQUIRE(w.refusal.empty());
+    const Dims &x = w.params[0].dims, &weights = w.params[1].dims, &b = w.params[2].dims;
+    CHECK(x[1] == weights[0]);
+    CHECK(weights[1] == b[0]);
+    const std::set<int64_t> all = {x[0], x[1], weights[1]};
+    CHECK(all.size() == 3);   // M = N = K in the program, three extents in the witness
+    CHECK(all.count(4) == 0);
+    CHECK(all.count(7) == 0);
+    for (int64_t e : all) CHECK((variant == 0 ? e % 4 == 0 : e % 2 == 1));
+    CHECK(w.graph.num_nodes() == p.graph.num_nodes());
+  }
+}
+
+TEST_CASE("witness: a mean counts the witness's elements") {
+  const Program p = spec("rms_norm_linear");
+  const Witness w = make_witness(p, 0);
+  bool seen = false;
+  for (const Node& n : w.graph.nodes())
+    if (const auto* c = std::get_if<Const>(&n.op); c && !c->extent_of.empty()) { CHECK(c->value == static_cast<double>(w.params[0].dims[1])); seen = true; }
+  CHECK(seen);
+}
+
+TEST_CASE("witness: extents of 1 stay, results of one shape stay of one shape") {
+  const Program p = parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [1, 64], "dtype": "float16"}, "v": {"shape": [64, 32], "dtype": "float16"}, "w": {"shape": [64, 32], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [1, 32], "dtype": "float16"}, "z": {"shape": [1, 32], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["x", "v"], "output": "y"}, {"op": "matmul", "inputs": ["x", "w"], "output": "z"}]})");
+  const Witness w = make_witness(p, 0);
+  CHECK(w.params[0].dims[0] == 1);
+  CHECK(w.params[1].dims[1] == w.params[2].dims[1]);
+}
+
+TEST_CASE("witness: what ties extents together is refused, with the operator's name") {
+  auto refusal = [](const std::string& nodes, const std::string& shape) {
+    return make_witness(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [8, 6], "dtype": "float16"}}, "outputs": {"y": {"shape": )" + shape + R"(, "dtype": "float16"}}, "nodes": [)" + nodes + "]}"), 0).refusal;
+  };
+  CHECK(refusal(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [48]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[48]") == "reshape that splits or joins dimensions");
+  CHECK(refusal(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [8, 1, 6]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[8, 1, 6]").empty());
+  CHECK(refusal(R"({"op": "concat", "inputs": ["x", "x"], "output": "r", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[16, 6]") == "concat");
+  CHECK(refusal(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "start": 1, "stop": 3}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[2, 6]") == "slice");
+}
+
+TEST_CASE("unit reshapes keep the order of what is longer than 1") {
+  using search::unit_reshape;
+  CHECK(*unit_reshape({4, 1, 8}, {1, 4, 8}) == Dims{1, 4, 8});
+  CHECK(*unit_reshape({12, 20}, {4, 1, 8}) == Dims{12, 1, 20});
+  CHECK_FALSE(unit_reshape({12, 20}, {4, 1}));
+  CHECK_FALSE(unit_reshape({12}, {4, 8}));
+  CHECK(*unit_reshape({1, 1}, {}) == Dims{});
+}
