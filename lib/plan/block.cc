@@ -1,12 +1,15 @@
 // Plans a block graph: which values lie in shared memory, which warps contract what, in which order with the fewest barriers, and what it will cost. OSDI'25 section 6, docs/architecture.md.
 #include "mirage/plan/block.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "mirage/plan/block_plan.h"
 #include "plan/block_internal.h"
+#include "plan/layout.h"
 
 namespace mirage {
 namespace {
@@ -32,6 +35,8 @@ class BlockPlanner {
         if (g().form<Accum>(n) && !g().def_form<MatMul>(g().node(n).operands[0]) && !g().def_form<Reduce>(g().node(n).operands[0])) return refuse("an elementwise accumulator of a divided loop");
     return shapes() && place() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
   }
+  /// Takes these layouts (one per tile, as layout_options lists the tiles) instead of padding.
+  void set_layouts(std::vector<LayoutOption> layouts) { layouts_ = std::move(layouts); }
   BlockPlan take() { return std::move(p_); }
   std::string reason;
 
@@ -305,6 +310,7 @@ class BlockPlanner {
       const int64_t length = round_up(t.col ? t.extent[1] : t.extent[2], per);
       t.ld = length;
       if (t.kind == SmemTile::Kind::kParts) t.ld = length + 4;
+      else if (i < layouts_.size()) { t.ld = layouts_[i].ld; t.swizzle = layouts_[i].kind == LayoutKind::kSwizzled; }
       else if (tensor[i] && (length / per) % 2 == 0) t.ld = length + per;
     }
     return true;
@@ -509,7 +515,28 @@ class BlockPlanner {
   BlockPlan p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
+  std::vector<LayoutOption> layouts_;
 };
+
+/// The plan again with the layouts of the integer program, where that is possible and not slower.
+void improve_layouts(BlockPlanned& best, const Target& target) {
+  const BlockPlan& p = *best.plan;
+  const std::vector<std::vector<LayoutOption>> options = layout_options(p);
+  int64_t bytes = 0;
+  for (const SmemTile& t : p.tiles) bytes += t.bytes;
+  const int64_t capacity = target.smem_per_sm / std::max(1, p.blocks_per_sm) - 1024 - p.smem_bytes + bytes;   // tiles that share memory count once
+  LayoutAssignment a = assign_layouts(options, capacity);
+  if (!a.optimal) return;
+  std::vector<LayoutOption> chosen;
+  for (size_t t = 0; t < options.size(); t++) chosen.push_back(options[t][a.option[t]]);
+  BlockPlanner planner(p.body, p.operands, p.results, target, {p.threads, p.stages, p.cluster, p.loop_warps > 1});
+  planner.set_layouts(chosen);
+  if (!planner.run()) return;
+  auto plan = std::make_shared<BlockPlan>(planner.take());
+  plan->cost = estimate(*plan, target);
+  plan->layout_note = fmt::format("layouts: {} cycles of conflicts and swizzling per block, optimal (Z3)", a.cost);
+  if (plan->cost.us <= best.cost.us) { best.cost = plan->cost; best.plan = plan; }
+}
 
 }  // namespace
 
@@ -543,7 +570,7 @@ BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, 
           auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide}, best.reason);
           if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
         }
-  if (best.plan) best.reason.clear();
+  if (best.plan) { best.reason.clear(); improve_layouts(best, target); }
   return best;
 }
 

@@ -42,16 +42,6 @@ void stores(std::string& out, const RegionPlan& p, const std::vector<RegionStore
   for (const RegionStore& s : list) out += fmt::format("{:{}}{} b{}[{}] = v{}\n", "", indent, s.vector ? "store_vector" : "store", p.accesses[static_cast<size_t>(s.access)].buffer, text(s.offset), s.value);
 }
 
-std::string block(const BlockPlan& b, const std::string& name) {
-  const auto& grid = b.body.launch().grid;
-  std::string out = fmt::format("block {}: grid {}x{}x{}, loop {}, {} threads, {} stages, {} steps, {} bytes of shared memory, {} blocks per SM\n", name, grid[0], grid[1], grid[2], b.body.launch().loop, b.threads,
-                                b.stages, b.steps.size(), b.smem_bytes, b.blocks_per_sm);
-  for (const SmemTile& t : b.tiles)
-    out += fmt::format("  tile of %{}: {} {}x{}x{}, {} by lines of {}, stages {}, bytes {} at {}, steps {} to {}\n", t.value, dtype_name(t.dtype), t.extent[0], t.extent[1], t.extent[2], t.col ? "columns" : "rows", t.ld,
-                       t.stages, t.bytes, t.offset, t.first, t.last);
-  return out;
-}
-
 const char* kind_name(Buffer::Kind k) { return k == Buffer::Kind::kInput ? "input" : k == Buffer::Kind::kOutput ? "output" : "workspace"; }
 
 }  // namespace
@@ -94,7 +84,7 @@ std::string print(const Plan& plan) {
     for (NodeId n : k.nodes) out += fmt::format(" {}", n);
     out += "\n";
     if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
-    else out += block(*std::get<std::shared_ptr<const BlockPlan>>(k.body), k.name);
+    else out += fmt::format("block {}\n", k.name) + print(*std::get<std::shared_ptr<const BlockPlan>>(k.body));
   }
   return out;
 }

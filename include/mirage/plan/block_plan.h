@@ -72,6 +72,7 @@ struct BlockPlan {
   std::vector<Step> steps;                ///< in order of execution: invariant, loop, after
   int64_t smem_bytes = 0;
   int blocks_per_sm = 1;
+  std::string layout_note;                ///< what the layout program found
   Cost cost;
 };
 
