@@ -116,6 +116,10 @@ double put_contiguous_last(const RegionPlan& p, const std::vector<MemoryRef>& re
 void order_loops(RegionPlan& p, bool has_reduce) {
   const auto refs = memory_refs(p);
   std::vector<int> outer = p.outer;
+  if (!has_reduce && !p.passes[0].stores.empty()) {   // in the order in which the result lies in memory
+    const Affine& at = p.passes[0].stores[0].offset;
+    std::stable_sort(outer.begin(), outer.end(), [&](int a, int b) { return stride_of(p, at, a) > stride_of(p, at, b); });
+  }
   const double out = put_contiguous_last(p, refs, outer), in = put_contiguous_last(p, refs, p.inner);
   p.shape = !has_reduce ? RegionPlan::Shape::kPointwise : out > in ? RegionPlan::Shape::kColumn : RegionPlan::Shape::kRow;
   if (p.shape != RegionPlan::Shape::kRow) p.outer = outer;
@@ -151,6 +155,37 @@ bool merge_one(RegionPlan& p, std::vector<int>& loops) {
     return true;
   }
   return false;
+}
+
+/// Where a pointwise kernel reads along one dimension and writes along another, walks in squares of kTile x kTile, so that a block uses whole sectors of both.
+void tile_transposes(RegionPlan& p) {
+  constexpr int64_t kTile = 16;
+  if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2) return;
+  const auto refs = memory_refs(p);
+  const int b = p.outer.back();
+  int a = -1;
+  double best = 0;
+  for (int loop : p.outer)
+    if (const double w = loop == b ? 0 : contiguous_weight(p, refs, loop); w > best) best = w, a = loop;
+  if (a < 0 || best < 0.2 * contiguous_weight(p, refs, b)) return;
+  if (p.vars[static_cast<size_t>(a)].extent % kTile || p.vars[static_cast<size_t>(b)].extent % kTile) return;
+  VarTable table;
+  std::vector<Affine> image(p.vars.size());
+  std::vector<int> outer, tiles;
+  for (int loop : p.outer) {
+    const bool cut = loop == a || loop == b;
+    const int64_t extent = p.vars[static_cast<size_t>(loop)].extent;
+    const int whole = table.add_loop(cut ? extent / kTile : extent);
+    (cut ? tiles : outer).push_back(whole);
+    image[static_cast<size_t>(loop)] = affine_var(whole) * (cut ? kTile : 1);
+  }
+  outer.insert(outer.end(), tiles.begin(), tiles.end());
+  for (int loop : {a, b}) {
+    outer.push_back(table.add_loop(kTile));
+    image[static_cast<size_t>(loop)] = image[static_cast<size_t>(loop)] + affine_var(outer.back());
+  }
+  p.outer = outer;
+  rebuild(p, std::move(table), std::move(image));
 }
 
 // ---- vectors
@@ -345,6 +380,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
   order_loops(p, has_reduce);
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
+  tile_transposes(p);
   auto [best, cost] = choose_width(c, p, lowered->flops_per_element);
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
 }

@@ -162,6 +162,19 @@ TEST_CASE("a value with two kinds of readers is computed once") {
   CHECK(disagreement(p, plan, 5) == "");
 }
 
+TEST_CASE("a transposition walks in squares") {
+  Sketch s;
+  s.output(s.b.add(Transpose{{2, 0, 1}}, {s.input(DType::kF16, {32, 3, 64})}), DType::kF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(plan.kernels.size() == 1);
+  const RegionPlan& r = region(plan, 0);
+  INFO(print(plan));
+  REQUIRE(r.outer.size() >= 4);
+  CHECK(r.vars[static_cast<size_t>(r.outer[r.outer.size() - 2])].extent == 16);
+  CHECK(disagreement(p, plan, 2) == "");
+}
+
 TEST_CASE("sizes over 2^31 elements use 64-bit indices") {
   Sketch s;
   const ValueId x = s.input(DType::kF16, {70000, 40000});
