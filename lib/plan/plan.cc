@@ -20,6 +20,33 @@ constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
 
 DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
 
+/// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by repeating an operand that broadcasts along only some of them.
+ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target) {
+  const int rank = b.graph().dims(x).rank(), batches = rank - 2;
+  Dims whole;
+  int above = 0;
+  bool all_one[2] = {true, true};
+  for (int d = 0; d < batches; d++) {
+    whole.push_back(std::max(b.graph().dims(x)[d], b.graph().dims(y)[d]));
+    above += whole[d] > 1;
+    all_one[0] &= b.graph().dims(x)[d] == 1;
+    all_one[1] &= b.graph().dims(y)[d] == 1;
+  }
+  auto call = [&](ValueId u, ValueId v) { return b.add(Call{std::make_shared<const Graph>(lower_matmul(b.graph().type(u), b.graph().type(v), target))}, {u, v}); };
+  if (above <= 1) return call(x, y);
+  auto flatten = [&](ValueId v, bool one) {
+    for (int d = 0; d < batches && !one; d++)
+      if (b.graph().dims(v)[d] != whole[d]) v = b.add(Repeat{d, whole[d]}, {v});
+    const Dims dims = b.graph().dims(v);
+    return b.add(Reshape{{one ? 1 : whole.elements(), dims[rank - 2], dims[rank - 1]}}, {v});
+  };
+  const ValueId u = flatten(x, all_one[0]), v = flatten(y, all_one[1]), z = call(u, v);
+  Dims out = whole;
+  out.push_back(b.graph().dims(z)[1]);
+  out.push_back(b.graph().dims(z)[2]);
+  return b.add(Reshape{out}, {z});
+}
+
 Graph lower_matmuls(const Graph& graph, const Target& target) {
   const Graph g = remove_dead(graph);
   Builder b(Level::kKernel);
@@ -29,7 +56,7 @@ Graph lower_matmuls(const Graph& graph, const Target& target) {
     for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
-    else if (std::holds_alternative<MatMul>(n.op)) first = b.add(Call{std::make_shared<const Graph>(lower_matmul(g.type(n.operands[0]), g.type(n.operands[1]), target))}, operands);
+    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], target);
     else first = b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
   }
@@ -451,7 +478,7 @@ class Planner {
       const RegionPlan& p = items_[i].planned->plan;
       if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise) continue;
       const bool row = p.shape == RegionPlan::Shape::kRow;
-      const int64_t along = row ? p.team : p.threads / p.columns, elements = p.length * (row ? p.width : 1);
+      const int64_t along = row ? p.team : p.threads / p.columns, elements = reduced_elements(items_[i]);
       if (p.blocks >= target_.num_sms / 2 || p.length / along < 16) continue;
       RegionSplit split;
       split.half = RegionSplit::Half::kFirst;
@@ -461,6 +488,19 @@ class Planner {
       split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
       if (split.chunks > 1) split_item(i, split);
     }
+  }
+
+  /// How many elements one result of an item's reductions combines.
+  int64_t reduced_elements(const Item& item) const {
+    for (ValueId v : item.values)
+      if (auto it = reduces_.find(v); it != reduces_.end()) {
+        const ReduceInfo& info = it->second;
+        int64_t n = info.group ? info.group : 1;
+        for (int d = 0; d < g_.dims(info.base).rank() && !info.group; d++)
+          if (info.reduced[static_cast<size_t>(d)]) n *= g_.dims(info.base)[d];
+        return n;
+      }
+    return 1;
   }
 
   void split_item(size_t i, RegionSplit split) {
