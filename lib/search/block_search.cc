@@ -9,8 +9,10 @@ BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Spl
                          SearchReport& report)
     : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), report_(report) {}
 
-std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, const std::function<bool()>& done) {
+std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, size_t limit, const std::function<bool()>& done) {
   ideas_ = ideas;
+  dominance_ = dominance;
+  limit_ = limit;
   done_ = done;
   derivations_ = universe.useful();
   uses_of_.assign(static_cast<size_t>(values_.size()), {});
@@ -43,7 +45,7 @@ std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas
 void BlockSearch::grow(State& s) {
   report_.states++;
   report_.effort += 8;
-  if (done_()) return;
+  if (found_.size() >= limit_ || done_()) return;
   if (is_complete(s)) return accept(s);
   for (const Step& step : steps(s)) {
     if (auto gate = first_closed(s, step)) { close(*gate, step); continue; }
@@ -93,7 +95,7 @@ std::optional<Gate> BlockSearch::first_closed(const State& s, const Step& step) 
   if (s.ideas + values_.is_idea(d.op, d.result) > ideas_) return Gate::kBudget;
   if (is_counted(d.op) && s.counted + 1 > max_block_ops_) return Gate::kBudget;
   if (position_[static_cast<size_t>(d.result)] >= 0) return Gate::kDuplicate;
-  if (options_.dominance && is_beaten(s.work + values_.work(d.op, d.operands, d.result), s.memory)) return Gate::kDominance;
+  if (dominance_ && is_beaten(s.work + values_.work(d.op, d.operands, d.result), s.memory)) return Gate::kDominance;
   return std::nullopt;
 }
 
@@ -183,7 +185,7 @@ void BlockSearch::accept(const State& s) {
     if (g.closed++ == 0) g.first_example = std::to_string(count_block_ops(c.body)) + " operators";
     return;
   }
-  if (options_.dominance) std::erase_if(found_, [&](const BlockCandidate& o) { return c.beats(o); });
+  if (dominance_) std::erase_if(found_, [&](const BlockCandidate& o) { return c.beats(o); });
   found_.push_back(std::move(c));
 }
 

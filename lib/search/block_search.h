@@ -24,8 +24,8 @@ class BlockSearch {
   /// output_dtypes: per target, what the stores round to.
   BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
               SearchReport& report);
-  /// All complete graphs with at most `ideas` ideas, `done` asked before each state. With dominance, only those that no other of them beats.
-  std::vector<BlockCandidate> run(const Universe& universe, int ideas, const std::function<bool()>& done);
+  /// All complete graphs with at most `ideas` ideas, `done` asked before each state; at most `limit`. With dominance, only those that no other of them beats.
+  std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, size_t limit, const std::function<bool()>& done);
 
  private:
   struct Step { Rank rank; int derivation; };
@@ -67,6 +67,8 @@ class BlockSearch {
   std::vector<int> position_;                  ///< by value id; -1: not in the state
   std::vector<int> targets_;
   int ideas_ = 0;
+  bool dominance_ = true;
+  size_t limit_ = 0;
   std::function<bool()> done_;
   std::map<std::vector<int>, std::pair<Rank, int64_t>> visited_;
   std::vector<BlockCandidate> found_;

@@ -9,6 +9,7 @@ namespace {
 constexpr int64_t kMaxValues = 4'000;          // of one split; more is not closed further, and said so
 constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
 constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
+constexpr size_t kSecondChances = 16;           // graphs of one split that are tried when none of the best was verified
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
 
 bool is_free(const Graph& g, ValueId v) {   // an input, or views of one: an address calculation
@@ -36,6 +37,7 @@ bool Enumerator::stopped() {
   if (report_.effort >= std::min(effort_limit_, problem_limit_)) { cut_short_ = true; return true; }
   if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
   else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
+  else if (options_.stop && options_.stop->load(std::memory_order_relaxed)) report_.stop_reason = "interrupted";
   else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();
@@ -213,7 +215,7 @@ struct SplitSearch {
   BlockValues values;
   Universe universe;
   BlockSearch search;
-  std::vector<BlockCandidate> found;
+  bool settled = false;   ///< something under this split was verified
 };
 
 }  // namespace
@@ -250,21 +252,26 @@ void Enumerator::search_splits(const Problem& problem, bool recompute, std::vect
     if (s->values.fits()) searches.push_back(std::move(s));
     else count(Gate::kType, "more than 8 dimensions with blocks and iterations");
   }
+  auto hand_out = [&](SplitSearch& s, std::vector<BlockCandidate> more) {
+    std::stable_sort(more.begin(), more.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
+    for (BlockCandidate& c : more) {
+      const auto same = [&](const Solution& o) { return o.block.body == c.body; };
+      if (std::any_of(all.begin(), all.end(), same)) continue;   // under both kinds of indices, or with fewer ideas
+      all.push_back({s.split, std::move(c)});
+      sink(Solution(all.back()));
+    }
+  };
   for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++)
     for (auto& s : searches) {
-      if (stopped() || s->universe.is_capped() || (options_.dominance && !s->found.empty())) continue;   // more ideas only where fewer did not lead anywhere
+      if (stopped() || s->universe.is_capped() || (options_.dominance && s->settled)) continue;   // more ideas only where fewer did not lead anywhere
       const bool reached = s->universe.close_to(ideas, [&] { return stopped(); });
       if (s->universe.is_capped()) report_.complete = false;
       if (!reached) continue;
-      std::vector<BlockCandidate> more = s->search.run(s->universe, ideas, [&] { return stopped(); });
-      std::stable_sort(more.begin(), more.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
-      for (BlockCandidate& c : more) {
-        if (std::any_of(s->found.begin(), s->found.end(), [&](const BlockCandidate& o) { return o.body == c.body; })) continue;
-        s->found.push_back(c);
-        if (std::any_of(all.begin(), all.end(), [&](const Solution& o) { return o.block.body == c.body; })) continue;   // under both kinds of indices
-        all.push_back({s->split, std::move(c)});
-        sink(Solution(all.back()));
-      }
+      const int64_t before = report_.verified;
+      auto run = [&](bool dominance, size_t limit) { hand_out(*s, s->search.run(s->universe, ideas, dominance, limit, [&] { return stopped(); })); };
+      run(options_.dominance, SIZE_MAX);
+      if (options_.dominance && kernels_now_ == 1 && report_.verified == before) run(false, kSecondChances);   // what was beaten by graphs that did not pass
+      s->settled = kernels_now_ > 1 || report_.verified > before;
     }
 }
 

@@ -58,7 +58,7 @@ struct SearchReport {
   int64_t candidates = 0;          ///< complete graphs handed to the sink
   int64_t verified = 0, rejected = 0, unknown = 0;
   bool complete = true;            ///< false: a budget ended it
-  std::string stop_reason;         ///< "exhausted" (within the bounds), "states", "candidates", "time", "not searched: ..."
+  std::string stop_reason;         ///< "exhausted" (within the bounds), "states", "candidates", "time", "interrupted", "not searched: ..."
   double seconds = 0;              ///< not part of deterministic output
   int max_block_ops_used = 0;
 };

@@ -148,3 +148,30 @@ TEST_CASE("several kernels are found too: cuts at values of the program") {
   }
   CHECK(two > 0);
 }
+
+TEST_CASE("where the best graphs do not pass, others are tried") {
+  const Program p = spec("rms_norm_linear");
+  const size_t best = find(p).structures.size();
+  size_t tried = 0, kept = 0;
+  SearchOptions o;
+  o.max_kernel_ops = 1;
+  const SearchReport r = enumerate(p, target(), o, [&](const Structure& s) {
+    tried++;
+    const bool pass = count<Accum>(body(s.graph)) != 2 || tried > best;   // the caller may have reasons of its own, rounding for one
+    kept += pass;
+    return pass ? SinkVerdict::kVerified : SinkVerdict::kRejected;
+  });
+  CHECK(tried > best);
+  CHECK(kept > 0);
+  CHECK(r.rejected + r.verified == r.candidates);
+}
+
+TEST_CASE("an interrupt ends the search") {
+  const std::atomic<bool> stop{true};
+  SearchOptions o;
+  o.stop = &stop;
+  const Found f = find(spec("rms_norm_linear"), o);
+  CHECK(f.structures.empty());
+  CHECK(f.report.stop_reason == "interrupted");
+  CHECK_FALSE(f.report.complete);
+}
