@@ -94,7 +94,7 @@ bool fits_program(const Graph& g, const Graph& reference) {
 }  // namespace
 
 std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims) {
-  Json out = {{"schema_version", kCertificateVersion}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
+  Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
   if (structure) {
     out["structure"] = print(structure->graph, "structure");
     out["numbers"] = numbers_json(numbers);

@@ -143,6 +143,13 @@ void remove_stale(OutputFolder& folder, const std::string& name, const std::stri
   for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check"}) folder.remove_on_commit(file);
 }
 
+/// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
+bool is_foreign(const OutputFolder& folder, const std::string& file, const std::string& name) {
+  if (file.starts_with(name)) return false;
+  const auto old = read_file((std::filesystem::path(folder.path()) / file).string());
+  return old && old->find("mirage-opt") == std::string::npos;
+}
+
 /// Builds, reports, certifies and writes.
 CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Program& program, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
                            const Plan& straightforward, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
@@ -176,6 +183,10 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
   Diagnostics errors = built.errors;
   for (const auto& [file, text] : r.files) {
+    if (is_foreign(*folder, file, module.name)) {
+      r.notes.push_back(fmt::format("{} was not written: there is one in {} that mirage-opt did not make", file, o.output));
+      continue;
+    }
     Diagnostics d = folder->write(file, text);
     errors.insert(errors.end(), d.begin(), d.end());
     if (!d.empty()) return failed(errors, r);
