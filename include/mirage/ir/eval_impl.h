@@ -169,6 +169,21 @@ template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const D
   walk<2>(extent, strides, [&](const std::array<int64_t, 2>& i) { whole.data[static_cast<size_t>(offset + i[0])] = t.data[static_cast<size_t>(i[1])]; });
 }
 
+/// Extents of a reshape of a clipped tile to `full`, where only dimensions of extent 1 come or go: the clipped extents take the places of full's other dimensions, in order.
+inline Dims reshape_clipped(const Dims& clipped, const Dims& full) {
+  Dims out = full;
+  int places = 0, from = clipped.rank() - 1;
+  for (int64_t f : full) places += f != 1;
+  int spare = clipped.rank() - places;   // how many of clipped's ones have no place
+  for (int d = full.rank() - 1; d >= 0; d--) {
+    if (full[d] == 1) continue;
+    while (from >= 0 && clipped[from] == 1 && spare > 0) { from--; spare--; }
+    out[d] = from >= 0 ? clipped[from--] : 1;
+  }
+  MIRAGE_ASSERT(out.elements() == clipped.elements()) << "reshape of the clipped tile " << to_string(clipped) << " to " << to_string(full);
+  return out;
+}
+
 /// acc := fn(acc, x) elementwise where both exist; the larger of two clipped tiles keeps its surplus.
 template <class A> void accumulate(Tensor<typename A::Value>& acc, const Tensor<typename A::Value>& x, ReduceFn fn, A& a) {
   using V = typename A::Value;
@@ -201,7 +216,11 @@ template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span
     std::vector<const Tensor<V>*> copies(static_cast<size_t>(r->count), &x);
     return concat<V>(copies, r->dim);
   }
-  if (const auto* r = std::get_if<Reshape>(&op)) { Tensor<V> t = x; t.dims = r->dims; MIRAGE_ASSERT(t.dims.elements() == x.dims.elements()) << "reshape of a clipped tile"; return t; }
+  if (const auto* r = std::get_if<Reshape>(&op)) {
+    Tensor<V> t = x;
+    t.dims = r->dims.elements() == x.dims.elements() ? r->dims : reshape_clipped(x.dims, r->dims);
+    return t;
+  }
   if (const auto* c = std::get_if<Concat>(&op)) return concat<V>(in, c->dim);
   const Dims s = row_major_strides(x.dims);
   if (const auto* c = std::get_if<Slice>(&op)) {
