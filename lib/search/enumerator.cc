@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMaxValues = 4'000;          // of one split; more is not closed further, and said so
 constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
 constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
-constexpr size_t kSecondChances = 16;           // graphs of one split that are tried when none of the best was verified
+constexpr size_t kSecondChances = 4;            // graphs of one split that are tried when none of the best was verified
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
 
 bool is_free(const Graph& g, ValueId v) {   // an input, or views of one: an address calculation

@@ -46,24 +46,26 @@ class Modulus {
 
 class FieldAlgebra {
  public:
+  /// q is kNone above an exponential, whose value modulo q is not defined: only then do exp(x - m) / exp(y - m) and exp(x) / exp(y) agree.
   struct Value { uint64_t p = 0, q = 0; friend bool operator==(const Value&, const Value&) = default; };
   static constexpr uint64_t kP = 2305843009213691579ull, kQ = 1152921504606845789ull;   // kP = 2 kQ + 1, both prime; 4 has order kQ
 
   explicit FieldAlgebra(uint64_t seed) : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
 
+  static constexpr uint64_t kNone = ~uint64_t{0};
   Value random(Rng& rng) const { return {p_.from(rng.next()), q_.from(rng.next())}; }
   Value constant(double c);
-  Value add(Value x, Value y) const { return {p_.add(x.p, y.p), q_.add(x.q, y.q)}; }
-  Value sub(Value x, Value y) const { return {p_.sub(x.p, y.p), q_.sub(x.q, y.q)}; }
-  Value mul(Value x, Value y) const { return {p_.mul(x.p, y.p), q_.mul(x.q, y.q)}; }
+  Value add(Value x, Value y) const { return {p_.add(x.p, y.p), both(x, y) ? q_.add(x.q, y.q) : kNone}; }
+  Value sub(Value x, Value y) const { return {p_.sub(x.p, y.p), both(x, y) ? q_.sub(x.q, y.q) : kNone}; }
+  Value mul(Value x, Value y) const { return {p_.mul(x.p, y.p), both(x, y) ? q_.mul(x.q, y.q) : kNone}; }
   Value div(Value x, Value y) {
     if (y.p == 0 || y.q == 0) zero_division_ = true;
-    if (!(y == last_divisor_)) { last_divisor_ = y; last_inverse_ = {p_.inverse(y.p), q_.inverse(y.q)}; }   // rows are often divided by one value
+    if (!(y == last_divisor_)) { last_divisor_ = y; last_inverse_ = {p_.inverse(y.p), y.q == kNone ? kNone : q_.inverse(y.q)}; }   // rows are often divided by one value
     return mul(x, last_inverse_);
   }
-  Value neg(Value x) const { return {p_.sub(0, x.p), q_.sub(0, x.q)}; }
-  Value exp(Value x) const { return spread(p_.pow(generator_, q_.to(x.q))); }
-  Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), q_.pow(x.q, root_q_ % (kQ - 1))}; }   // multiplicative, as the axioms say
+  Value neg(Value x) const { return sub({}, x); }
+  Value exp(Value x) const { return {p_.pow(generator_, x.q == kNone ? hash_combine(key_, x.p) : q_.to(x.q)), kNone}; }   // one beneath another is a keyed function
+  Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), x.q == kNone ? kNone : q_.pow(x.q, root_q_ % (kQ - 1))}; }   // multiplicative, as the axioms say
   Value log(Value x) const { return keyed(3, x); }
   Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
   Value tanh(Value x) const { return keyed(5, x); }
@@ -83,6 +85,7 @@ class FieldAlgebra {
   void clear_zero_division() { zero_division_ = false; }
 
  private:
+  static bool both(Value x, Value y) { return x.q != kNone && y.q != kNone; }
   static constexpr uint64_t kRoot = 65537;   // prime to kP - 1 and kQ - 1
   static constexpr uint64_t inverse_mod(uint64_t a, uint64_t m) {
     __int128 t0 = 0, t1 = 1, r0 = m, r1 = a;
@@ -95,10 +98,9 @@ class FieldAlgebra {
   Value join(Value x, Value y, Value origin) const {
     static constexpr uint64_t kBackP = inverse_mod(kRoot, kP - 1), kBackQ = inverse_mod(kRoot, kQ - 1);
     const Value a = add(x, origin), b = add(y, origin);
-    const Value sum = {p_.add(p_.pow(a.p, kRoot), p_.pow(b.p, kRoot)), q_.add(q_.pow(a.q, kRoot), q_.pow(b.q, kRoot))};
-    return sub({p_.pow(sum.p, kBackP), q_.pow(sum.q, kBackQ)}, origin);
+    const uint64_t p = p_.pow(p_.add(p_.pow(a.p, kRoot), p_.pow(b.p, kRoot)), kBackP);
+    return sub({p, both(a, b) ? q_.pow(q_.add(q_.pow(a.q, kRoot), q_.pow(b.q, kRoot)), kBackQ) : kNone}, origin);
   }
-  Value spread(uint64_t p) const { return {p, q_.from(mix64(p ^ key_ ^ 10))}; }   // an exponential has no Z_q part of its own: one beneath another is a keyed function
   Value keyed(uint64_t tag, Value x) const { return keyed(tag, x, x); }
   Value keyed(uint64_t tag, Value x, Value y) const {
     const uint64_t h = hash_combine(hash_combine(hash_combine(key_, tag), x.p), y.p);
@@ -138,14 +140,17 @@ inline void FieldAlgebra::gemm(int64_t m, int64_t n, int64_t k, const Value* x, 
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
       Value total{};
+      bool none = false;
       for (int64_t l0 = 0; l0 < k; l0 += 8) {   // 8 products below 2^122 stay below n * 2^64
         unsigned __int128 sp = 0, sq = 0;
         for (int64_t l = l0; l < std::min(k, l0 + 8); l++) {
           sp += static_cast<unsigned __int128>(x[i * k + l].p) * y[l * n + j].p;
-          sq += static_cast<unsigned __int128>(x[i * k + l].q) * y[l * n + j].q;
+          none |= !both(x[i * k + l], y[l * n + j]);
+          if (!none) sq += static_cast<unsigned __int128>(x[i * k + l].q) * y[l * n + j].q;
         }
         total = add(total, {p_.reduce(sp), q_.reduce(sq)});
       }
+      if (none) total.q = kNone;
       out[i * n + j] = total;
     }
 }
