@@ -1,12 +1,12 @@
 #!/bin/sh
 # Packs what a machine with a GPU needs into .bundle/ (ignored by git): mirage-opt with its libraries, the test binaries, the specs, and every spec's emitted sources, library and check program.
-# Called by 'cmd/dev gpu --bundle' as: bundle.sh ROOT BUILD JOBS [TARGET]. There, .bundle/run runs everything; it needs the NVIDIA driver only. Under 64 MiB or it fails.
+# Called by 'cmd/dev gpu --bundle' as: bundle.sh ROOT BUILD JOBS [TARGET]. There, .bundle/run checks everything and needs the NVIDIA driver only; .bundle/bench measures (cmd/bench.sh). Under 64 MiB or it fails.
 set -eu
 root=$1 build=$2 jobs=$3 target=${4:-sm_90a}
 bundle=$root/.bundle
 rm -rf "$bundle"
 mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/out"
-ninja -C "$build" -j "$jobs" mirage-opt >&2
+ninja -C "$build" -j "$jobs" mirage-opt test_gpu >&2
 cp "$build/mirage-opt" "$bundle/bin/"
 [ -x "$build/test/test_gpu" ] && cp "$build/test/test_gpu" "$bundle/bin/"
 # glibc stays out: the other machine's belongs to its kernel and loader.
@@ -20,6 +20,7 @@ for dir in "$bundle"/out/*/; do
   make -s -C "$dir" "${name}_check"
   strip "$dir/${name}_check"
 done
+sh "$root/cmd/bench.sh" bundle "$build/mirage-opt" "$bundle" "$target" "$root/specs"   # .bundle/bench
 cat >"$bundle/run" <<'END'
 #!/bin/sh
 # Runs every check program on this machine's GPU: results against the fp64 reference, twice the same bits, times. A line of JSON each in RESULTS (default ./results.jsonl); exit 8 if one does not agree.
@@ -34,6 +35,8 @@ for dir in "$here"/out/*/; do
   tr '\n' ' ' <"$results.one" >>"$results"; echo >>"$results"
 done
 rm -f "$results.one"
+# The operator matrix: emits, builds (needs nvcc, says so else) and checks every operator.
+if [ -x "$here/bin/test_gpu" ]; then LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$here/bin/test_gpu" || status=8; fi
 exit $status
 END
 chmod +x "$bundle/run"

@@ -415,11 +415,15 @@ int main(int argc, char** argv) {
 
   double rel = 0.0, max = 0.0;
   bool accurate = true;
+  std::vector<Errors> errors;
   for (int i = kNumInputs; i < kNumTensors; i++) {
     const Errors e = compare_with_reference(tensors[i].data(), g_reference[i - kNumInputs], kTensors[i]);
     rel = std::fmax(rel, e.rel);
     max = std::fmax(max, e.max);
-    accurate = (e.rel <= kRelativeTolerance || e.abs <= kAbsoluteTolerance) && accurate;
+    errors.push_back(e);
+    const bool fits = e.rel <= kRelativeTolerance || e.abs <= kAbsoluteTolerance;
+    if (!fits && !g_options.json) std::printf("%s: output %s: relative error %.3g, largest element %.3g\n", kName, kTensors[i].name, e.rel, e.max);
+    accurate = fits && accurate;
     cuda(cudaFree(g_reference[i - kNumInputs]), "reference");
   }
   Times t = {NAN, NAN};
@@ -432,7 +436,14 @@ int main(int argc, char** argv) {
     print_number("max_err", max, "%.6g");
     print_number("cold_us", t.cold, "%.4f");
     print_number("warm_us", t.warm, "%.4f");
-    std::printf(", \"bits_equal\": %s, \"canaries_ok\": %s, \"tolerance\": %g}\n", bits_equal ? "true" : "false", canaries_ok ? "true" : "false", kRelativeTolerance);
+    std::printf(", \"bits_equal\": %s, \"canaries_ok\": %s, \"tolerance\": %g, \"outputs\": [", bits_equal ? "true" : "false", canaries_ok ? "true" : "false", kRelativeTolerance);
+    for (int i = kNumInputs; i < kNumTensors; i++) {
+      std::printf("%s{\"name\": \"%s\"", i == kNumInputs ? "" : ", ", kTensors[i].name);
+      print_number("rel_err", errors[static_cast<size_t>(i - kNumInputs)].rel, "%.6g");
+      print_number("max_err", errors[static_cast<size_t>(i - kNumInputs)].max, "%.6g");
+      std::printf("}");
+    }
+    std::printf("]}\n");
   } else {
     std::printf("%s: %s  relative error %.3g (limit %g)  largest element %.3g  ", kName, ok ? "ok" : "FAILED", rel, kRelativeTolerance, max);
     if (g_options.time) std::printf("cold %.2f us  warm %.2f us  ", t.cold, t.warm);
