@@ -137,7 +137,8 @@ bool BlockSearch::is_complete(const State& s) const {
   return true;
 }
 
-/// Whether the targets, and a use for every value that still lacks one, can be reached by steps above the last rank. Ranks of steps on values that are still to come are not known: they pass.
+/// Whether the targets, and a use for every value that still lacks one, can be reached by steps above the last rank. Ranks of steps on values that are still to come are not
+/// known: they pass.
 bool BlockSearch::can_finish(const State& s) {
   there_.assign(position_.size(), 0);
   missing_ = distinct_operands_;

@@ -1,5 +1,5 @@
-// The values that block graphs under one split can have: each once, with its field value over all blocks and iterations, its abstract expression, and whether it is a value that the program has
-// too. Applying an operator to values costs one evaluation at the witness, the first time.
+// The values that block graphs under one split can have: each once, with its field value over all blocks and iterations, its abstract expression, and whether it is a value that
+// the program has too. Applying an operator to values costs one evaluation at the witness, the first time.
 #pragma once
 #include <map>
 #include <span>
@@ -39,7 +39,8 @@ struct BlockOp {
   bool commutative = false;
 };
 
-/// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting needs the pair). Reductions along every dimension.
+/// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting needs the pair). Reductions along every
+/// dimension.
 std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop);
 
 class BlockValues {

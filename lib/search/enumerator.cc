@@ -31,6 +31,8 @@ void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
   c.closed += times;
 }
 
+double Enumerator::seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
 /// Whether the search for the present number of kernels is to end.
 bool Enumerator::stopped() {
   if (!report_.stop_reason.empty()) return true;
@@ -38,7 +40,7 @@ bool Enumerator::stopped() {
   if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
   else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
   else if (options_.stop && options_.stop->load(std::memory_order_relaxed)) report_.stop_reason = "interrupted";
-  else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.max_seconds) report_.stop_reason = "time";
+  else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && seconds() > options_.max_seconds) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();
 }
@@ -70,7 +72,7 @@ SearchReport Enumerator::run() && {
     report_.complete = false;
   }
   if (report_.stop_reason.empty()) report_.stop_reason = "exhausted";
-  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  report_.seconds = seconds();
   return std::move(report_);
 }
 
@@ -100,7 +102,10 @@ std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int
 
 void Enumerator::grow(State& s, int kernels_left) {
   if (stopped()) return;
-  if (is_complete(s)) return deliver(s);
+  if (is_complete(s)) {
+    if (s.kernels > 0) deliver(s);   // a program that only copies has nothing to fuse
+    return;
+  }
   if (kernels_left == 0) return;
   for (const auto& targets : target_choices(s, kernels_left)) {
     const Problem problem = make_problem(ref_.graph(), available(s), targets);
@@ -196,7 +201,8 @@ std::vector<DType> Enumerator::stored_dtypes(const Problem& problem) const {
   for (ValueId t : problem.targets) {
     out.push_back(ref_.graph().type(t).dtype == DType::kBool ? DType::kBool : DType::kReal);
     const std::vector<ValueId>& p = problem.targets;
-    const bool is_last = std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(problem.leaves.begin(), problem.leaves.end(), o); });
+    const std::vector<ValueId>& there = problem.leaves;
+    const bool is_last = std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(there.begin(), there.end(), o); });
     if (!is_last || std::count(outputs_.begin(), outputs_.end(), t) != 1) continue;
     for (NodeId n : ref_.graph().outputs()) if (ref_.graph().node(n).operands[0] == t) out.back() = ref_.graph().form<Output>(n)->dtype;
   }
@@ -243,7 +249,8 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
 }
 
 void Enumerator::search_splits(const Problem& problem, bool recompute, std::vector<Solution>& all, const SolutionSink& sink) {
-  const std::vector<ExprId> expressions = options_.expression_gate ? reference_expressions(ref_, problem, pool_) : std::vector<ExprId>(static_cast<size_t>(ref_.graph().num_values()), -1);
+  std::vector<ExprId> expressions(static_cast<size_t>(ref_.graph().num_values()), -1);
+  if (options_.expression_gate) expressions = reference_expressions(ref_, problem, pool_);
   std::vector<std::unique_ptr<SplitSearch>> searches;
   for (const Split& split : open_splits(problem, recompute)) {
     const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem, split));

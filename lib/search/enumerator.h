@@ -37,6 +37,7 @@ class Enumerator {
   bool fits_memory(const Problem& problem, const Split& split);
   std::vector<ValueId> available(const State& s) const;
   bool stopped();
+  double seconds() const;
   void count(Gate gate, const std::string& example, int64_t times = 1);
   int block_ops_needed(const Problem& problem, const Split& split) const;
 

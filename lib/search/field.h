@@ -1,5 +1,5 @@
-// The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products. The search compares values by it; the verifier has
-// an algebra of its own and judges anew, so a collision here costs time only. Other functions are keyed random functions; a maximum is an associative one.
+// The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products. The search compares values by it; the
+// verifier has an algebra of its own and judges anew, so a collision here costs time only. Other functions are keyed random functions; a maximum is an associative one.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -50,7 +50,8 @@ class FieldAlgebra {
   struct Value { uint64_t p = 0, q = 0; friend bool operator==(const Value&, const Value&) = default; };
   static constexpr uint64_t kP = 2305843009213691579ull, kQ = 1152921504606845789ull;   // kP = 2 kQ + 1, both prime; 4 has order kQ
 
-  explicit FieldAlgebra(uint64_t seed) : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
+  explicit FieldAlgebra(uint64_t seed)
+      : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
 
   static constexpr uint64_t kNone = ~uint64_t{0};
   Value random(Rng& rng) const { return {p_.from(rng.next()), q_.from(rng.next())}; }
@@ -70,8 +71,8 @@ class FieldAlgebra {
   Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
   Value tanh(Value x) const { return keyed(5, x); }
   Value erf(Value x) const { return keyed(6, x); }
-  /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations. (A maximum under a random order would be too often the same
-  /// operand in all of the few rows of a witness.)
+  /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations. (A maximum under a random order would
+  /// be too often the same operand in all of the few rows of a witness.)
   Value max(Value x, Value y) const { return join(x, y, origin_); }
   Value min(Value x, Value y) const { return join(x, y, mul(origin_, origin_)); }
   Value pow(Value x, Value y) const { return keyed(7, keyed(8, x), y); }

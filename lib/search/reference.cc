@@ -95,7 +95,8 @@ std::vector<ExprId> reference_expressions(const Reference& ref, const Problem& p
     if (const auto* c = g.form<Const>(n)) e = constant_expression(ref, *c, pool);
     else if (const auto* m = g.form<Map>(n)) e = pool.map(m->fn, x);
     else if (g.form<MatMul>(n)) e = pool.matmul(x[0], x[1], extents_of(node.operands[0], g.dims(node.operands[0]).rank() - 1));
-    else if (const auto* r = g.form<Reduce>(n)) e = r->fn == ReduceFn::kSum ? pool.sum(x[0], extents_of(node.operands[0], r->dim)) : pool.max(x[0], extents_of(node.operands[0], r->dim));
+    else if (const auto* r = g.form<Reduce>(n); r && r->fn == ReduceFn::kSum) e = pool.sum(x[0], extents_of(node.operands[0], r->dim));
+    else if (r) e = pool.max(x[0], extents_of(node.operands[0], r->dim));
     else e = x[0];   // views
   }
   return out;

@@ -1,5 +1,5 @@
-// What a block graph may load and how: the part of the reference that one graph-defined operator computes, the indices of einsum notation in it, and every way to put them on grid axes and the
-// loop (docs/search.md section 1). Numbers play no part: an index is on an axis or it is not.
+// What a block graph may load and how: the part of the reference that one graph-defined operator computes, the indices of einsum notation in it, and every way to put them on grid
+// axes and the loop (docs/search.md section 1). Numbers play no part: an index is on an axis or it is not.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -38,10 +38,10 @@ struct Splits {
   int64_t index_closed = 0;            ///< choices that would lose an index
   std::string index_example;
 };
-/// Sound limits for one kernel: an index that a target has and that no operator sums away may be split by the grid; one that is summed away and that no target has may be split by the loop; one that
-/// is both (a normalised row) must be whole in a block.
-/// With `recompute`, each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another. Empty if that makes more than
-/// a few hundred uses.
+/// Sound limits for one kernel: an index that a target has and that no operator sums away may be split by the grid; one that is summed away and that no target has may be split by
+/// the loop; one that is both (a normalised row) must be whole in a block.
+/// With `recompute`, each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another. Empty if
+/// that makes more than a few hundred uses.
 Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, bool recompute = false);
 
 }  // namespace mirage::search

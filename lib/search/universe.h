@@ -1,5 +1,5 @@
-// Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does not have (a product before its division, say): graphs are
-// searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
+// Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does not have (a product before its
+// division, say): graphs are searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
 #pragma once
 #include <functional>
 #include <initializer_list>

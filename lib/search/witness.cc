@@ -153,8 +153,8 @@ Witness make_witness(const Program& program, int variant) {
   const Graph& g = program.graph;
   const search::DimClasses classes = search::dim_classes(g);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  // Frequent classes get small extents. Variant 0: multiples of 4, so that a grid axis and the loop may both halve a dimension. Variant 1: odd, tiles of ceil(E/2) and of ceil(E/4) leave a tail
-  // and no empty block.
+  // Frequent classes get small extents. Variant 0: multiples of 4, so that a grid axis and the loop may both halve a dimension. Variant 1: odd, tiles of ceil(E/2) and of
+  // ceil(E/4) leave a tail and no empty block.
   std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.count));
   for (size_t c = 0; c < by_use.size(); c++) by_use[c] = {0, static_cast<int>(c)};
   for (const auto& of : classes.of)

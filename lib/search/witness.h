@@ -16,7 +16,8 @@ struct DimClasses {
 };
 DimClasses dim_classes(const Graph& reference);
 
-/// The same graph, node by node and value by value, over other input extents: reshapes that only add or drop ones and constants that stand for extents follow. nullopt where infer refuses.
+/// The same graph, node by node and value by value, over other input extents: reshapes that only add or drop ones and constants that stand for extents follow. nullopt where infer
+/// refuses.
 std::optional<Graph> with_types(const Graph& g, const std::vector<Type>& params);
 
 /// dims of `operand`, in order, with ones where `pattern` has ones. nullopt if the numbers of other dimensions differ.

@@ -1,5 +1,5 @@
-// The search (OSDI'25 section 4, docs/search.md): enumerates muGraph structures that may equal the reference, over small witness extents; numbers are put in later by instantiate().
-// Knows nothing of verification: candidates leave through the sink, whose answer is counted.
+// The search (OSDI'25 section 4, docs/search.md): enumerates muGraph structures that may equal the reference, over small witness extents; numbers are put in later by
+// instantiate(). Knows nothing of verification: candidates leave through the sink, whose answer is counted.
 #pragma once
 #include <array>
 #include <atomic>
@@ -69,7 +69,8 @@ struct Witness {
   std::vector<Type> params;                           ///< witness types of the inputs
   std::string refusal;                                ///< not empty: not searched, and why
 };
-/// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the program.
+/// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the
+/// program.
 Witness make_witness(const Program&, int variant);
 
 SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);

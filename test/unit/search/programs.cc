@@ -175,3 +175,15 @@ TEST_CASE("an interrupt ends the search") {
   CHECK(f.report.stop_reason == "interrupted");
   CHECK_FALSE(f.report.complete);
 }
+
+TEST_CASE("a program that only copies has no structure; a copied result beside a computed one has") {
+  const std::string head = R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [8, 6], "dtype": "float16"}}, "outputs": )";
+  const Program copy = parse(head + R"({"y": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], "output": "y", "attrs": {"dtype": "float16"}}]})");
+  CHECK(find(copy).structures.empty());
+  const Program both = parse(head + R"({"y": {"shape": [8, 6], "dtype": "float32"}, "z": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], "output": "y", "attrs": {"dtype": "float32"}},
+    {"op": "exp", "inputs": ["x"], "output": "z"}]})");
+  const Found f = find(both);
+  REQUIRE_FALSE(f.structures.empty());
+  const Witness w = make_witness(both, 0);
+  for (const Structure& s : f.structures) CHECK(equal(w.graph, s.graph, 2).kind == Verdict::Kind::kEqual);
+}
