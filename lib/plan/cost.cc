@@ -17,6 +17,7 @@ constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory
 constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
 constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
 constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
+constexpr double kGapUs = 0.0012;          // one element of a loop's tiles, one thread
 constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
 constexpr double kSlowLoadUs = 0.08;       // one element loaded by itself, eight in flight
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
@@ -38,7 +39,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   double dram = 0, l2 = 0, ring = 0, segment_penalty = 1;
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  double slow_elements = 0;
+  double slow_elements = 0, loop_elements = 0;
   for (const Load& l : p.loads) {
     const SmemTile& t = p.tiles[static_cast<size_t>(l.tile)];
     const Extent3& extent = p.extent_of[static_cast<size_t>(t.value)];
@@ -49,6 +50,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
     const double bytes = lines_touch ? std::max(32.0, static_cast<double>(line)) : sectors * static_cast<double>(extent_elements(extent) / extent[t.col ? 1 : 2]);
     const double times = l.in_loop ? loop : 1;
     l2 += bytes * times * blocks;
+    if (l.in_loop) loop_elements += static_cast<double>(extent_elements(extent)) * times;
     if (l.in_loop) ring += bytes * std::max(1, t.stages - 1) * p.loop_warps;
     else ring += bytes / loop;
     if (l.unit < 4) slow_elements += static_cast<double>(extent_elements(extent)) * times;
@@ -81,7 +83,10 @@ Cost estimate(BlockPlan& p, const Target& target) {
   // One SM works on its resident blocks together.
   const double per_sm = blocks / active_sms;   // blocks that one SM runs in all
   const double in_flight = ring * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
-  const double sm_rate = std::min(in_flight / kLatencyUs, kSmBytesPerUs);
+  int depth = 1;
+  for (const Load& l : p.loads) if (l.in_loop) depth = std::max(depth, p.tiles[static_cast<size_t>(l.tile)].stages - 1);
+  // A stage arrives a latency after it was asked for, and takes its transfer: with one stage in flight nothing overlaps.
+  const double sm_rate = std::min(in_flight / (kLatencyUs + in_flight / depth / kSmBytesPerUs), kSmBytesPerUs);
   const double balance = std::ceil(per_sm) / per_sm;   // the SM with the most blocks ends last
   const double t_sm = l2 / active_sms / std::max(sm_rate, 1.0) * balance;
   const double t_dram = dram * segment_penalty / target.dram_bytes_per_us * (1 + 0.25 * (std::min(balance, 2.0) - 1));
@@ -92,9 +97,11 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_serial = (serial_elements * kElementLatencyUs + slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
   const double t_iterations = loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
+  // Between barriers a block computes while nothing new is asked for; warps with loops of their own fill each other's gaps.
+  const double t_gaps = loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
   const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
