@@ -13,12 +13,12 @@ double DoubleAlgebra::erf(double x) { return std::erf(x); }
 double DoubleAlgebra::pow(double x, double y) { return std::pow(x, y); }
 double DoubleAlgebra::round(double x, DType t) { return round_to(x, t); }
 
-/// Rounds to `digits` significant bits; below 2^(min_exp-1) with a fixed ulp (denormals), above `largest` infinity.
+/// Rounds to `digits` significant bits; below the smallest normal number, 2^(min_exp-1), with its ulp (denormals), above `largest` infinity.
 static double round_binary(double x, int digits, int min_exp, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   int e;
   std::frexp(x, &e);   // |x| in [2^(e-1), 2^e)
-  const int ulp = std::max(e - digits, min_exp - digits + 1);
+  const int ulp = std::max(e - digits, min_exp - digits);
   const double r = std::ldexp(std::nearbyint(std::ldexp(x, -ulp)), ulp);   // nearbyint: ties to even in the default rounding mode
   return std::fabs(r) > largest ? std::copysign(INFINITY, x) : r;
 }
