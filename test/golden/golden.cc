@@ -65,8 +65,9 @@ TEST_CASE("specs give what they gave") {
     for (const auto& [file, text] : products) {
       const fs::path golden = fs::path(MIRAGE_SOURCE_DIR) / "test/golden" / file;
       if (is_blessing) std::ofstream(golden, std::ios::binary) << text;
-      INFO(file << ": 'cmd/dev bless' renews it if the change was meant\n" << first_difference(text, read(golden)));
-      CHECK(text == read(golden));
+      const std::string difference = first_difference(text, read(golden));   // both texts would fill the screen
+      INFO(file << ": 'cmd/dev bless' renews it if the change was meant; " << difference);
+      CHECK(difference.empty());
     }
   }
 }

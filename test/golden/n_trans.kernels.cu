@@ -40,10 +40,10 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_n_trans {
 
-// bound by bytes in flight: 0.3 MB, 8 blocks of 128 threads, 4 per SM, 24 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) n_trans_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+// bound by bytes in flight: 0.3 MB, 8 blocks of 512 threads, 1 per SM, 24 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(512, 1) n_trans_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128;
+  constexpr int kThreads = 512;
   extern __shared__ __align__(128) unsigned char smem[];
   using T0 = Tile<f16, 1, 1, 4096, false, 4096, false>;
   const T0 t0{(f16*)(smem + 0)};
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(128, 4) n_trans_k0_block(const void* __restric
   const T1 t1{(f16*)(smem + 8192)};
   using T2 = Tile<f16, 1, 1, 4096, false, 4096, false>;
   const T2 t2{(f16*)(smem + 16384)};
-  using T3 = Parts<Sum, 4, 1, 1, 1, 8>;
+  using T3 = Parts<Sum, 16, 1, 1, 1, 8>;
   const T3 t3{(float*)(smem + 24576)};
-  using T4 = Parts<Sum, 4, 1, 1, 1, 8>;
-  const T4 t4{(float*)(smem + 24704)};
+  using T4 = Parts<Sum, 16, 1, 1, 1, 8>;
+  const T4 t4{(float*)(smem + 25088)};
   const int block_x = block_id() % 8, block_y = block_id() / 8 % 1, block_z = block_id() / 8;
   (void)block_x, (void)block_y, (void)block_z;
   load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096);
@@ -64,14 +64,14 @@ __global__ void __launch_bounds__(128, 4) n_trans_k0_block(const void* __restric
   copy_wait<0>();
   barrier();
   {
-    Reducer<Sum, kThreads, 1, 128> acc3;
+    Reducer<Sum, kThreads, 1, 512> acc3;
     acc3.clear();
     acc3.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v1 = t1.read(w, 0, 0, k); const auto v4_1 = mo::mul(v1, v1); return v4_1; });
     acc3.finish([&](int part, int out, float v) { t3.put(part, 0, 0, 0, v); });
   }
   barrier();
   {
-    Reducer<Sum, kThreads, 1, 128> acc4;
+    Reducer<Sum, kThreads, 1, 512> acc4;
     acc4.clear();
     acc4.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, 0, k); const auto v2_1 = t2.read(w, 0, 0, k); const auto v1_2 = t1.read(w, 0, 0, k); const auto v5_3 = t3.read(Width<1>(), 0, 0, 0); const auto v6_4 = mo::div(v5_3, mo::constant(4096.0f)); const auto v7_5 = mo::sqrt(v6_4); const auto v8_6 = mo::div(v1_2, v7_5); const auto v9_7 = mo::add(v0, v8_6); const auto v10_8 = mo::mul(v2_1, v9_7); const auto v11_9 = mo::add(v0, v10_8); const auto v12_10 = mo::mul(v11_9, v11_9); return v12_10; });
     acc4.finish([&](int part, int out, float v) { t4.put(part, 0, 0, 0, v); });
@@ -102,7 +102,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 24832;
+constexpr int kMaxSharedBytes = 25600;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // h: f16[8,4096]
@@ -122,13 +122,15 @@ inline bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_b
   return x <= y ? y - x < a_bytes : x - y < b_bytes;
 }
 
+inline bool less(uint64_t a, uint64_t b) { return a < b; }   // a function: compilers warn of constants that nothing is less than
+
 inline int check_dims(const n_trans_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(n_trans_dims) && dims->reserved == 0) ? kSuccess : kBadDims; }
 
 inline int check_workspace(const void* workspace, size_t bytes) {
   if (kWorkspaceBytes == 0) return kSuccess;
   if (workspace == nullptr) return kNullPointer;
   if (misaligned(workspace, 256)) return kMisaligned;
-  return bytes < kWorkspaceBytes ? kWorkspaceTooSmall : kSuccess;
+  return less(bytes, kWorkspaceBytes) ? kWorkspaceTooSmall : kSuccess;
 }
 
 inline int check_pointers(const void* const* t, const void* workspace, size_t workspace_bytes) {
@@ -156,8 +158,7 @@ inline int check_device(int device) {
 }
 
 inline int set_attributes() {
-  cudaError_t error = cudaSuccess;
-  (void)error;   // no kernel needs more than 48 KB of shared memory
+  // no kernel needs more than 48 KB of shared memory
   return kSuccess;
 }
 
@@ -191,7 +192,7 @@ inline int launch(const n_trans_dims* dims, const void* const* t, void* workspac
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(n_trans_k0_block, dim3(8u, 1u, 1u), 128u, 24832u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(n_trans_k0_block, dim3(8u, 1u, 1u), 512u, 25600u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -277,7 +278,7 @@ MIRAGE_API int n_trans_launch_dlpack(const mirage_n_trans::DlTensor* const* tens
 MIRAGE_API const char* n_trans_status_string(int status) { return mirage_n_trans::status_string(status); }
 
 MIRAGE_API const char* n_trans_info_json(void) {
-  return "{\"schema\":1,\"name\":\"n_trans\",\"program\":\"n_trans\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"de5e902eb3505e8f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_k0_block\",\"grid\":[8,1,1],\"threads\":128,\"smem_bytes\":24832}]}";
+  return "{\"schema\":1,\"name\":\"n_trans\",\"program\":\"n_trans\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"de5e902eb3505e8f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_k0_block\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":25600}]}";
 }
 
 MIRAGE_API unsigned n_trans_abi_version(void) { return 1u; }

@@ -9,9 +9,9 @@
 //   kernel rms_norm_linear {
 //     %0 = input 0 : f16[16,4096]
 //     %1 = input 1 : f16[4096,6144]
-//     %2 = call grid(48,1,1) loop(64) (%0, %1) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,128]
+//     %2 = call grid(96,1,1) loop(128) (%0, %1) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = const 4096 extent 0.1
 //       %3 = const 1e-06
 //       %4 = square %0
@@ -35,77 +35,65 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_rms_norm_linear {
 
-// bound by device memory: 50.7 MB, 96 blocks of 128 threads, 1 per SM, 72 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) rms_norm_linear_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by bytes in flight: 50.7 MB, 96 blocks of 256 threads, 1 per SM, 120 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(256, 1) rms_norm_linear_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128;
+  constexpr int kThreads = 256;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 16, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 128, false, 136, false>;
-  using T2 = Parts<Sum, 4, 1, 16, 128, 132>;
-  const T2 p2{(float*)(smem + 0)};
-  using T3 = Parts<Sum, 4, 1, 16, 1, 8>;
-  const T3 p3{(float*)(smem + 33792)};
-  using T4 = Parts<Sum, 2, 1, 16, 128, 132>;
-  const T4 t4{(float*)(smem + 157696)};
-  using T5 = Parts<Sum, 2, 1, 16, 1, 8>;
-  const T5 t5{(float*)(smem + 174592)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 48, block_y = block_id() / 2 / 48 % 1, block_z = block_id() / 2 / 48;
+  using T0 = Tile<f16, 1, 16, 32, false, 40, false>;
+  using T1 = Tile<f16, 1, 32, 64, false, 72, false>;
+  using T2 = Parts<Sum, 8, 1, 16, 64, 68>;
+  const T2 t2{(float*)(smem + 0)};
+  using T3 = Parts<Sum, 8, 1, 16, 1, 8>;
+  const T3 t3{(float*)(smem + 34816)};
+  const int block_x = block_id() % 96, block_y = block_id() / 96 % 1, block_z = block_id() / 96;
   (void)block_x, (void)block_y, (void)block_z;
   TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
   acc2.clear();
   Reducer<Sum, 32, 16, 2> acc3;
   acc3.clear();
-  const int begin = cluster_rank() * 32, end = begin + 32 < 64 ? begin + 32 : 64;
-  const int first = warp_id(), iterations = (end - begin - first + 3) / 4;
-  const int turn = int(int64_t(block_x) * (end - begin) / 48);
-  const auto rotate = [&](int i) { const int at = first + i * 4 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  const int begin = 0, end = 128;
+  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
+  const int turn = int(int64_t(block_x) * (end - begin) / 96);
+  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
   #pragma unroll
-  for (int s = 0; s < 1; s++) {
+  for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 139264 + warp_id() * 4608 + s * 2304)}, (const f16*)in0 + 0 + (it * int64_t(64)) * 1, 0, 4096, 1, 16, 64);
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + s * 1280)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 34816 + s * 17408)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 6144 + (block_x * int64_t(128)) * 1, 0, 6144, 1, 64, 128);
+        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + s * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 32, 64);
       }
     }
     copy_commit();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 2 ? slot + 1 : 0) {
-    copy_wait<0>();
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
+    copy_wait<2>();
     warp_barrier();
-    if (iteration + 1 < iterations) {
-      const int next = slot + 1 < 2 ? slot + 1 : slot + 1 - 2;
-      { const int it = rotate(iteration + 1); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 139264 + warp_id() * 4608 + next * 2304)}, (const f16*)in0 + 0 + (it * int64_t(64)) * 1, 0, 4096, 1, 16, 64);
+    if (iteration + 3 < iterations) {
+      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + next * 1280)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
-      { const int it = rotate(iteration + 1); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 34816 + next * 17408)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 6144 + (block_x * int64_t(128)) * 1, 0, 6144, 1, 64, 128);
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + next * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 32, 64);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f16*)(smem + 139264 + warp_id() * 4608 + slot * 2304)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 34816 + slot * 17408)};
+    const T0 t0{(f16*)(smem + 147456 + warp_id() * 5120 + slot * 1280)};
+    const T1 t1{(f16*)(smem + 0 + warp_id() * 18432 + slot * 4608)};
     acc2.add(t1.transposed(), t0.transposed());
-    acc3.add<8>(16, 64, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 16, k); const auto v4_1 = mo::mul(v0, v0); return v4_1; });
+    acc3.add<8>(16, 32, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 16, k); const auto v4_1 = mo::mul(v0, v0); return v4_1; });
   }
   copy_wait<0>();
   barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
-  acc3.finish([&](int part, int out, float v) { p3.put(warp_id(), 0, out % 16, 0, v); });
+  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(warp_id(), b, j, i, v); });
+  acc3.finish([&](int part, int out, float v) { t3.put(warp_id(), 0, out % 16, 0, v); });
   barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 128, 132> t2{(float*)(smem + 157696)};
-  p2.exchange<kThreads>(t2, cluster_rank());
-  const Parts<Sum, 2, 1, 16, 1, 8> t3{(float*)(smem + 174592)};
-  p3.exchange<kThreads>(t3, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 8, 1, 16, 128, false>((f16*)out0 + 0 + (block_x * int64_t(128)) * 1, 0, 6144, 1, 16, 128, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t2.read(w, 0, r, c); const auto v8_1 = t3.read(Width<1>(), 0, r, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::add(mo::constant(9.99999997e-07f), v9_2); const auto v11_4 = mo::sqrt(v10_3); const auto v12_5 = mo::div(v7, v11_4); return v12_5; });
+  store_tile<kThreads, 4, 1, 16, 64, false>((f16*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t2.read(w, 0, r, c); const auto v8_1 = t3.read(Width<1>(), 0, r, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::add(mo::constant(9.99999997e-07f), v9_2); const auto v11_4 = mo::sqrt(v10_3); const auto v12_5 = mo::div(v7, v11_4); return v12_5; });
 }
 
 }  // namespace mirage_rms_norm_linear
@@ -130,7 +118,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 2;
 constexpr int kNumTensors = 3;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 175616;
+constexpr int kMaxSharedBytes = 188416;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 131072u, {16, 4096}, {4096, 1}},   // x: f16[16,4096]
     {2, 2, 16, 50331648u, {4096, 6144}, {6144, 1}},   // w: f16[4096,6144]
@@ -149,13 +137,15 @@ inline bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_b
   return x <= y ? y - x < a_bytes : x - y < b_bytes;
 }
 
+inline bool less(uint64_t a, uint64_t b) { return a < b; }   // a function: compilers warn of constants that nothing is less than
+
 inline int check_dims(const rms_norm_linear_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(rms_norm_linear_dims) && dims->reserved == 0) ? kSuccess : kBadDims; }
 
 inline int check_workspace(const void* workspace, size_t bytes) {
   if (kWorkspaceBytes == 0) return kSuccess;
   if (workspace == nullptr) return kNullPointer;
   if (misaligned(workspace, 256)) return kMisaligned;
-  return bytes < kWorkspaceBytes ? kWorkspaceTooSmall : kSuccess;
+  return less(bytes, kWorkspaceBytes) ? kWorkspaceTooSmall : kSuccess;
 }
 
 inline int check_pointers(const void* const* t, const void* workspace, size_t workspace_bytes) {
@@ -184,7 +174,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&rms_norm_linear_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 175616)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&rms_norm_linear_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 188416)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -218,7 +208,7 @@ inline int launch(const rms_norm_linear_dims* dims, const void* const* t, void* 
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(rms_norm_linear_k0_block, dim3(96u, 1u, 1u), 128u, 175616u, stream, t[0], t[1], const_cast<void*>(t[2]))) != cudaSuccess) return error;
+  if ((error = start(rms_norm_linear_k0_block, dim3(96u, 1u, 1u), 256u, 188416u, stream, t[0], t[1], const_cast<void*>(t[2]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -304,7 +294,7 @@ MIRAGE_API int rms_norm_linear_launch_dlpack(const mirage_rms_norm_linear::DlTen
 MIRAGE_API const char* rms_norm_linear_status_string(int status) { return mirage_rms_norm_linear::status_string(status); }
 
 MIRAGE_API const char* rms_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"rms_norm_linear\",\"program\":\"rms_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"06801c46c37e89aa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,6144],\"strides\":[6144,1],\"span_bytes\":50331648}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,6144],\"strides\":[6144,1],\"span_bytes\":196608}],\"kernels\":[{\"name\":\"rms_norm_linear_k0_block\",\"grid\":[96,1,1],\"threads\":128,\"smem_bytes\":175616}]}";
+  return "{\"schema\":1,\"name\":\"rms_norm_linear\",\"program\":\"rms_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"06801c46c37e89aa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,6144],\"strides\":[6144,1],\"span_bytes\":50331648}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,6144],\"strides\":[6144,1],\"span_bytes\":196608}],\"kernels\":[{\"name\":\"rms_norm_linear_k0_block\",\"grid\":[96,1,1],\"threads\":256,\"smem_bytes\":188416}]}";
 }
 
 MIRAGE_API unsigned rms_norm_linear_abi_version(void) { return 1u; }
