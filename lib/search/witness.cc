@@ -148,13 +148,15 @@ std::optional<Graph> with_types(const Graph& g, const std::vector<Type>& params)
 
 }  // namespace search
 
+/// Of one value: evaluating candidates shall take microseconds to milliseconds.
+static constexpr int64_t kMaxElements = 100'000;
+
 Witness make_witness(const Program& program, int variant) {
   Witness out;
   const Graph& g = program.graph;
   const search::DimClasses classes = search::dim_classes(g);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  // Frequent classes get small extents. Variant 0: multiples of 4, so that a grid axis and the loop may both halve a dimension. Variant 1: odd, tiles of ceil(E/2) and of
-  // ceil(E/4) leave a tail and no empty block.
+  // Frequent classes get small extents. Variant 0: even, so that halves are even splits. Variant 1: odd, so that tiles of half, rounded up, leave a tail and no empty block.
   std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.count));
   for (size_t c = 0; c < by_use.size(); c++) by_use[c] = {0, static_cast<int>(c)};
   for (const auto& of : classes.of)
@@ -162,11 +164,16 @@ Witness make_witness(const Program& program, int variant) {
   std::sort(by_use.begin(), by_use.end());
   const std::set<int64_t> taken = search::literals(g);
   std::vector<int64_t> extent(by_use.size());
-  int64_t next = variant == 0 ? 4 : 7;
+  int64_t next = variant == 0 ? 4 : 5;
   for (auto [uses, c] : by_use) {
-    while (taken.count(next) || (variant != 0 && (next + 3) / 4 * 3 >= next)) next += variant == 0 ? 4 : 2;
+    while (taken.count(next)) next += 2;
     extent[static_cast<size_t>(c)] = next;
-    next += variant == 0 ? 4 : 2;
+    next += 2;
+  }
+  for (ValueId v = 0; v < g.num_values(); v++) {
+    int64_t elements = 1;
+    for (int c : classes.of[static_cast<size_t>(v)]) if (c >= 0 && elements <= kMaxElements) elements *= extent[static_cast<size_t>(c)];
+    if (elements > kMaxElements) { out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements"; return out; }
   }
   out.params.resize(program.inputs.size());
   for (size_t i = 0; i < program.inputs.size(); i++) out.params[i] = program.inputs[i].type;
