@@ -83,7 +83,7 @@ run() {
   say "checked"
   rm -f "$out/torch.jsonl"
   if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --json "$out/torch.jsonl" "$out"/fused/*/ >&2 || failed=8
+    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --json "$out/torch.jsonl" "$out"/fused/*/ >&2 2>"$out/torch.log" || { failed=8; tail -n 20 "$out/torch.log" >&2; }
   else
     say "python3 has no PyTorch that sees a GPU: its columns stay empty"
   fi

@@ -51,9 +51,9 @@ class Writer {
   OperatorSpec spec_;
 };
 
-/// Extents of one half of the matrix.
-struct Extents { int batch, rows, columns, inner, groups, channels; };
-constexpr Extents kAligned{2, 16, 64, 128, 4, 8}, kOdd{3, 7, 37, 41, 3, 9};
+/// Extents of one third of the matrix. The sum of batch * rows * columns terms below 1 must fit float16.
+struct Extents { const char* name; int batch, rows, columns, inner, groups, channels; };
+constexpr Extents kExtents[] = {{"aligned", 2, 16, 64, 128, 4, 8}, {"odd", 3, 7, 37, 41, 3, 9}, {"large", 2, 24, 1024, 256, 4, 8}};
 
 /// Names of the inputs that all tables share.
 struct Tensors {
@@ -181,11 +181,8 @@ void products(Writer& w, const Tensors& t, const Extents& e) {
   w.result("einsum", {t.cube}, "\"equation\": \"bik->kib\"");
 }
 
-}  // namespace
-
-OperatorSpec operator_spec(const std::string& dtype, bool odd) {
-  const Extents& e = odd ? kOdd : kAligned;
-  Writer w(fmt::format("matrix_{}_{}", dtype, odd ? "odd" : "aligned"), dtype);
+OperatorSpec operator_spec(const std::string& dtype, const Extents& e) {
+  Writer w(fmt::format("matrix_{}_{}", dtype, e.name), dtype);
   const Tensors t = shared_inputs(w, e);
   elementwise(w, t);
   reductions(w, t);
@@ -232,10 +229,12 @@ OperatorSpec mixed_spec() {
   return w.finish();
 }
 
+}  // namespace
+
 std::vector<OperatorSpec> operator_matrix() {
   std::vector<OperatorSpec> all;
   for (const char* dtype : {"float16", "bfloat16", "float32"})
-    for (bool odd : {false, true}) all.push_back(operator_spec(dtype, odd));
+    for (const Extents& e : kExtents) all.push_back(operator_spec(dtype, e));
   all.push_back(mixed_spec());
   return all;
 }

@@ -14,13 +14,8 @@ struct OperatorSpec {
   int outputs = 0;
 };
 
-/// All operators over one dtype ("float16", "bfloat16", "float32") at aligned or odd extents. No library has two dtypes here, because a program with one 16-bit tensor is judged by the limits of 16 bits.
-OperatorSpec operator_spec(const std::string& dtype, bool odd);
-
-/// The operators for which operands of different dtypes, bool inputs and rounding in the middle matter, with every dtype as input and as output.
-OperatorSpec mixed_spec();
-
-/// What a full matrix consists of: {three dtypes} x {aligned, odd}, and the mixed one.
+/// {float16, bfloat16, float32} x {aligned, odd, large} extents, each with all operators; last the mixed one ("matrix_mixed": every dtype as input and as output, bool inputs, rounding in the middle).
+/// A program has one dtype but for the last, because one 16-bit tensor makes the check judge all outputs by the limits of 16 bits. large: extents at which kernels load vectors and loop.
 std::vector<OperatorSpec> operator_matrix();
 
 }  // namespace mirage::test
