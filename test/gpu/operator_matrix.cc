@@ -1,6 +1,7 @@
 // Every operator of --list-ops x {float16, bfloat16, float32} x {aligned, odd, large extents}, and mixed dtypes: compiled as a user would, then built with make and compared with the fp64 reference on this machine's
 // GPU. Test cases tagged [host] need no GPU; the device part is skipped, and says so, where there is none.
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -63,10 +64,14 @@ void check_on_device(const test::OperatorSpec& spec, const std::string& folder, 
     CHECK(j["outputs"].size() == static_cast<size_t>(spec.outputs));
     const double limit = spec.name.find("float32") != std::string::npos ? 1e-5 : 5e-3;
     CHECK(j.at("tolerance").get<double>() == Approx(limit));
+    double worst = 0;
+    std::string name;
     for (const nlohmann::json& o : j["outputs"]) {
       INFO(o.dump());
       CHECK((o.at("rel_err").is_number() && o.at("rel_err").get<double>() < limit));
+      if (o.at("rel_err").is_number() && o.at("rel_err").get<double>() >= worst) worst = o.at("rel_err"), name = o.at("name");
     }
+    std::printf("%s, seed %s: %zu outputs, relative error at most %.2g (%s), limit %g\n", spec.name.c_str(), seed, j["outputs"].size(), worst, name.c_str(), limit);
   }
 }
 
