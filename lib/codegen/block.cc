@@ -155,6 +155,17 @@ class BlockEmitter {
     return fmt::format("[&](auto w, int b, int r, int c) {{ (void)w, (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
   }
 
+  /// Whether evaluating v reads a tile through a transpose, where neighbours along c are no neighbours in the tile: no packs then.
+  bool is_turned(ValueId v) const {
+    if (p_.tile_of[at(v)] >= 0) return false;
+    const auto* t = g_.def_form<Transpose>(v);
+    const int rank = g_.dims(v).rank();
+    if (t && rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1) return true;
+    for (ValueId o : g_.def(v).operands) if (is_turned(o)) return true;
+    return false;
+  }
+  int width(const Step& s, ValueId v) const { return is_turned(v) ? 1 : s.width; }
+
   // ---- steps
   /// Whether every warp runs the step on tiles of its own: the loop is divided over warps.
   bool own_warp(const Step& s) const { return p_.loop_warps > 1 && s.phase == Phase::kLoop; }
@@ -202,7 +213,7 @@ class BlockEmitter {
     const Extent3 e = reduced_from(s);
     const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
     const Region r = region(v, split_out(s, "k"));
-    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), s.width, outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
+    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), width(s, v), outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
   }
   void declare_accumulator(const Step& s) {
     line("{} {};", s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
@@ -219,7 +230,7 @@ class BlockEmitter {
         if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
         break;
       case Step::Kind::kFill:
-        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), s.width, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), width(s, s.value), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kAccumulate:
         line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {});", parts_fn(g_.form<Accum>(s.node)->fn), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
@@ -255,7 +266,7 @@ class BlockEmitter {
     if (!row && !col)
       line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1), stride(2), left[0], left[1], left[2], share(), lambda(s.value));
     else {
-      int64_t v = std::max<int64_t>(1, common / size);
+      int64_t v = is_turned(s.value) ? 1 : std::max<int64_t>(1, common / size);
       const int64_t length = e[col ? 1 : 2];
       while (v > 1 && (v > length || e[0] * e[1] * e[2] / v < p_.threads)) v /= 2;   // rather all threads than wide stores
       line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0), stride(col ? 2 : 1), left[0], left[1], left[2], share(), lambda(s.value));
@@ -271,9 +282,26 @@ class BlockEmitter {
   bool any(Phase ph) const { for (const Step& s : p_.steps) if (s.phase == ph) return true; return false; }
   bool has_loop() const { for (const Load& l : p_.loads) if (l.in_loop) return true; return false; }
 
+  bool is_leaf(ValueId v, int tile) const {
+    if (p_.tile_of[at(v)] >= 0) return p_.tile_of[at(v)] == tile;
+    for (ValueId o : g_.def(v).operands) if (is_leaf(o, tile)) return true;
+    return false;
+  }
+  /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no invariant step's barrier stands between.
+  bool loop_shares_loads() const {
+    if (p_.loop_warps == 1 || any(Phase::kInvariant)) return false;
+    for (const Load& l : p_.loads)
+      for (const Step& s : p_.steps) {
+        if (l.in_loop || s.phase != Phase::kLoop) continue;
+        if (s.kind == Step::Kind::kContract ? s.x == l.tile || s.y == l.tile : is_leaf(s.kind == Step::Kind::kReduce ? g_.node(s.node).operands[0] : s.value, l.tile)) return true;
+      }
+    return false;
+  }
+
   void invariant_phase() {
     for (const Load& l : p_.loads) if (!l.in_loop) load(l, fmt::format("t{}", l.tile));
     if (!has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
+    if (loop_shares_loads()) line("copy_commit();");
     if (!any(Phase::kInvariant)) return;
     if (has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
     for (const Step& s : p_.steps) if (s.phase == Phase::kInvariant) run(s);
@@ -319,6 +347,7 @@ class BlockEmitter {
       indent_.resize(indent_.size() - 2);
       line("}}");
     }
+    if (loop_shares_loads()) { line("copy_wait<{}>();", stages - 1); line("barrier();"); }   // all but the prologue's groups
     line("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", stages);
     indent_ += "  ";
     if (stages > 1) {

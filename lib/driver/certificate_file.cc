@@ -70,6 +70,7 @@ Graph read_graph(const Json& j, const std::string& what) {
   auto g = parse_graph(j.get<std::string>(), what);
   if (!g) throw std::runtime_error(what + ": " + g.errors().front().text);
   if (auto law = check_laws(*g)) throw std::runtime_error(what + ": " + *law);
+  if (auto wrong = check_extents(*g)) throw std::runtime_error(what + ": " + *wrong);
   return *g;
 }
 

@@ -136,18 +136,21 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   return d;
 }
 
-/// Files of an earlier run that no longer belong to the sources that are about to be written.
-void remove_stale(OutputFolder& folder, const std::string& name, const std::string& cu) {
-  const auto old = read_file((std::filesystem::path(folder.path()) / (name + ".cu")).string());
-  if (!old || *old == cu) return;
-  for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check"}) folder.remove_on_commit(file);
-}
-
 /// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
 bool is_foreign(const OutputFolder& folder, const std::string& file, const std::string& name) {
   if (file.starts_with(name)) return false;
   const auto old = read_file((std::filesystem::path(folder.path()) / file).string());
   return old && old->find("mirage-opt") == std::string::npos;
+}
+
+/// Files of an earlier run that are not of the program whose sources are about to be written. What this run writes takes itself off the list again.
+void remove_stale(OutputFolder& folder, const std::string& name, const std::string& cu) {
+  const auto old = read_file((std::filesystem::path(folder.path()) / (name + ".cu")).string());
+  if (!old || *old == cu) return;
+  for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map", name + ".pc", name + "_check.cu", name + ".graph", name + ".dot"})
+    folder.remove_on_commit(file);
+  for (const std::string file : {"certificate.json", "report.json", "report.html"})
+    if (!is_foreign(folder, file, name)) folder.remove_on_commit(file);
 }
 
 /// Builds, reports, certifies and writes.

@@ -48,6 +48,7 @@ Result<Graph> read_any_graph(const Source& s) {
   if (!g) return g.errors();
   if (g->level() != Level::kKernel) return at_file(DiagCode::kUnsupported, s.name, "a graph of kernel level is needed here");
   if (auto law = check_laws(*g)) return at_file(DiagCode::kShape, s.name, *law);
+  if (auto wrong = check_extents(*g)) return at_file(DiagCode::kShape, s.name, *wrong);
   return *g;
 }
 
@@ -270,7 +271,10 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   Planned planned = make_plan(*program, program->graph, *target);
   if (!planned.plan) return mode_failed({at_file(DiagCode::kUnsupported, s.name, "the graph does not fit " + target->name + ": " + planned.reason)});
   if (stage == "plan") r.text = print(*planned.plan);
-  else {
+  else if (std::any_of(program->graph.nodes().begin(), program->graph.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) {
+    for (const KernelPlan& k : planned.plan->kernels)   // no reference to check a module against: the kernels alone
+      r.text += (std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body) ? emit_block_kernel(k, *planned.plan, *target) : emit_region_kernel(k, *planned.plan, *target)).source;
+  } else {
     const CudaModule module = emit_module(*program, *planned.plan, *target, {result_options_line(o), MIRAGE_VERSION});
     r.text = module.files.at(module.name + ".cu");
   }

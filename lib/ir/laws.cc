@@ -84,6 +84,28 @@ Broken check_extent(int64_t extent, int64_t tile, int64_t grid, int64_t loop, co
 
 }  // namespace
 
+std::optional<std::string> check_extents(const Graph& g) {
+  std::vector<const Dims*> params(static_cast<size_t>(g.num_params()), nullptr);
+  for (NodeId n : g.inputs()) params[static_cast<size_t>(g.form<Input>(n)->param)] = &g.dims(g.node(n).first_value);
+  auto check = [&](auto&& self, const Graph& body) -> Broken {
+    for (const Node& node : body.nodes()) {
+      if (const auto* c = std::get_if<Call>(&node.op))
+        if (auto b = self(self, *c->body)) return b;
+      const auto* c = std::get_if<Const>(&node.op);
+      if (!c || c->extent_of.empty()) continue;
+      double product = 1;
+      for (auto [param, dim] : c->extent_of) {
+        if (param < 0 || static_cast<size_t>(param) >= params.size() || !params[static_cast<size_t>(param)] || dim < 0 || dim >= params[static_cast<size_t>(param)]->rank())
+          return "const: there is no dimension " + std::to_string(dim) + " of an input " + std::to_string(param);
+        product *= static_cast<double>((*params[static_cast<size_t>(param)])[dim]);
+      }
+      if (product != c->value) return "const " + std::to_string(c->value) + ": the extents that it names multiply to " + std::to_string(product);
+    }
+    return std::nullopt;
+  };
+  return check(check, g);
+}
+
 std::vector<Phase> phases(const Graph& g) {
   std::vector<Phase> out(static_cast<size_t>(g.num_values()), Phase::kInvariant);
   for (NodeId n = 0; n < g.num_nodes(); n++) {

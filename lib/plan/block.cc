@@ -30,10 +30,7 @@ class BlockPlanner {
     p_.loop_warps = choice.divide_warps ? choice.threads / 32 : 1;
   }
   bool run() {
-    if (p_.cluster > 1 || p_.loop_warps > 1)   // only sums and maxima in registers are added up over blocks and warps
-      for (NodeId n = 0; n < g().num_nodes(); n++)
-        if (g().form<Accum>(n) && !g().def_form<MatMul>(g().node(n).operands[0]) && !g().def_form<Reduce>(g().node(n).operands[0])) return refuse("an elementwise accumulator of a divided loop");
-    return shapes() && place() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
+    return shapes() && place() && divides_loop() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
   }
   /// Takes these layouts (one per tile, as layout_options lists the tiles) instead of padding.
   void set_layouts(std::vector<LayoutOption> layouts) { layouts_ = std::move(layouts); }
@@ -44,6 +41,13 @@ class BlockPlanner {
   const Graph& g() const { return p_.body; }
   bool refuse(std::string why) { reason = std::move(why); return false; }
   size_t at(ValueId v) const { return static_cast<size_t>(v); }
+
+  /// Only sums and maxima in registers are added up over blocks and warps.
+  bool divides_loop() {
+    if (p_.cluster > 1 || p_.loop_warps > 1)
+      for (const Step& s : p_.steps) if (s.kind == Step::Kind::kAccumulate) return refuse("an elementwise accumulator of a divided loop");
+    return true;
+  }
 
   // ---- shapes: every value as (b, r, c), and which of its elements exist
   bool shapes() {
@@ -81,7 +85,7 @@ class BlockPlanner {
         if (dims[d] * grid * loop == whole[d]) continue;
         bool seen = false;
         for (int k = 0; k < 3; k++) if (dim_of(dims, k) == d) { e[static_cast<size_t>(k)] = {n, d}; seen = true; }
-        if (!seen && dims[d] > 1) return refuse("a ragged batch dimension");
+        if (!seen) return refuse("a ragged batch dimension");
       }
       return true;
     }
@@ -90,11 +94,13 @@ class BlockPlanner {
     if (g().form<Map>(n)) {
       for (size_t i = 0; i < node.operands.size(); i++)
         for (size_t k = 0; k < 3; k++)
-          if (p_.extent_of[at(node.operands[i])][k] > 1 && of(i)[k].input >= 0) e[k] = of(i)[k];
+          if (p_.extent_of[at(node.operands[i])][k] == p_.extent_of[at(node.first_value)][k] && of(i)[k].input >= 0) e[k] = of(i)[k];   // not what is broadcast; tiles of extent 1 can be empty, too
       return true;
     }
     if (g().form<MatMul>(n)) {
-      e = {of(0)[0].input >= 0 ? of(0)[0] : of(1)[0], of(0)[1], of(1)[2]};
+      e = {Existing{}, of(0)[1], of(1)[2]};
+      for (size_t i : {size_t{1}, size_t{0}})
+        if (p_.extent_of[at(node.operands[i])][0] == p_.extent_of[at(node.first_value)][0] && of(i)[0].input >= 0) e[0] = of(i)[0];
       return true;
     }
     if (const auto* r = g().form<Reduce>(n)) {
@@ -108,8 +114,12 @@ class BlockPlanner {
     }
     if (g().form<Accum>(n)) {
       e = of(0);
-      for (Existing& x : e)   // the first iteration is whole, so the accumulated tile is
-        if (x.input >= 0 && g().form<Input>(x.input)->part.loop == x.dim) x = {};
+      for (Existing& x : e) {   // the first iteration is whole, so the accumulated tile is
+        if (x.input < 0 || g().form<Input>(x.input)->part.loop != x.dim) continue;
+        const auto& grid = g().form<Input>(x.input)->part.grid;
+        if (std::find(grid.begin(), grid.end(), x.dim) != grid.end()) return refuse("an accumulator over a ragged dimension that the grid splits too");   // a block's first iteration may be short
+        x = {};
+      }
       return true;
     }
     if (const auto* t = g().form<Transpose>(n)) {
@@ -253,7 +263,10 @@ class BlockPlanner {
     const auto& u = users_[at(v)];
     if (u.size() != 1) return false;
     const auto* a = g().form<Accum>(u[0]);
-    return a && a->fn == fn;
+    if (!a || a->fn != fn) return false;
+    for (const Existing& e : p_.existing[at(v)])   // registers do not know which results an iteration lacks
+      if (e.input >= 0 && g().form<Input>(e.input)->part.loop == e.dim) return false;
+    return true;
   }
 
   void place_reduce(NodeId n) {
@@ -344,6 +357,7 @@ class BlockPlanner {
           if (!choose_warps(s, own ? 1 : warps, batches, i, j, k, registers)) return refuse("a contraction's accumulators exceed the registers");
           out->parts = own ? p_.loop_warps : s.wk;
         } else {
+          out->extent = {batches, x[1], y[2]};   // operands may be padded for another contraction, on tensor cores
           const int64_t columns = y[2], team = own_warp(s) ? 32 : p_.threads;
           if (own_warp(s)) out->parts = p_.loop_warps;
           s.tj = columns >= 32 ? 32 : columns > 8 ? 16 : columns > 4 ? 8 : 4;

@@ -329,6 +329,7 @@ int BlockValues::target_of(int id) const {
   if (v.is_folded || v.phase == Phase::kLoop || (split_.loop_class >= 0 && v.phase != Phase::kAfter)) return -1;
   for (size_t t = 0; t < problem_.targets.size(); t++) {
     if (!std::count(v.same_as.begin(), v.same_as.end(), problem_.targets[t])) continue;
+    if (v.is_bool != (ref_.graph().type(problem_.targets[t]).dtype == DType::kBool)) continue;   // a bool and its number have one fingerprint
     if (static_cast<int>(v.tags.size()) != ref_.graph().dims(problem_.targets[t]).rank()) continue;
     bool stored_so = true;
     for (size_t d = 0; d < v.tags.size(); d++) {

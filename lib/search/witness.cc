@@ -97,12 +97,34 @@ double extent_value(const Const& c, const std::vector<Type>& params) {
   return v;
 }
 
+/// Functions whose value says which of two numbers is larger, or how fine a number is: of extents that is another answer at every size.
+static bool depends_on_size(MapFn fn) {
+  switch (fn) {
+    case MapFn::kLess: case MapFn::kGreater: case MapFn::kEqual: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: case MapFn::kRelu: case MapFn::kAbs:
+    case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kTanh: case MapFn::kPow: case MapFn::kWhere: case MapFn::kCastF16: case MapFn::kCastBF16: case MapFn::kCastF32: return true;
+    default: return false;
+  }
+}
+
 DimClasses dim_classes(const Graph& g) {
   DimClasses out;
   Ties ties(g);
+  std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     out.refusal = tie_node(g, n, ties);
     if (!out.refusal.empty()) return out;
+    const Node& node = g.node(n);
+    if (node.first_value < 0 || g.form<Input>(n)) continue;
+    bool all = true, any = false;
+    for (ValueId v : node.operands) { all = all && constant[static_cast<size_t>(v)]; any = any || sized[static_cast<size_t>(v)]; }
+    if (const auto* c = g.form<Const>(n)) any = !c->extent_of.empty();
+    if (g.form<Reduce>(n) || g.form<MatMul>(n)) any = true;   // sums of constants count elements
+    constant[static_cast<size_t>(node.first_value)] = all;
+    sized[static_cast<size_t>(node.first_value)] = all && any;
+    if (const auto* m = g.form<Map>(n); m && all && any && depends_on_size(m->fn)) {
+      out.refusal = "comparison or rounding of extents";
+      return out;
+    }
   }
   const std::vector<NodeId> outputs = g.outputs();   // results of one shape stay results of one shape, so that they can share a grid
   for (NodeId a : outputs)

@@ -103,6 +103,9 @@ class Builder {
 std::optional<std::string> check_laws(const Graph& g);
 std::optional<std::string> check_laws(const Graph& body, std::span<const Type> operand_types);
 
+/// nullopt if every constant of g and of the bodies it calls that names extents (Const::extent_of) names dimensions that g's inputs have, with their product as its value. Readers of text ask.
+std::optional<std::string> check_extents(const Graph& g);
+
 /// Block level: which phase each value belongs to. kInvariant: the same in every iteration, before the loop; kLoop: differs by iteration; kAfter: behind an accumulator.
 enum class Phase : uint8_t { kInvariant, kLoop, kAfter };
 std::vector<Phase> phases(const Graph& body);

@@ -1,0 +1,71 @@
+// Wrong verdicts, crashes and leftovers that a reading of driver, search and verifier found.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "mirage/driver/compile.h"
+#include "mirage/driver/modes.h"
+
+using namespace mirage;
+
+namespace {
+
+Source spec(const std::string& name, const std::string& inputs, const std::string& outputs, const std::string& nodes) {
+  return {name + ".json", R"({"version": "1.0", "name": ")" + name + R"(", "inputs": {)" + inputs + R"(}, "outputs": {)" + outputs + R"(}, "nodes": [)" + nodes + "]}"};
+}
+
+const std::string kBig = R"("x": {"shape": [2048, 4096], "dtype": "float16"}, "w": {"shape": [4096, 2048], "dtype": "float16"})", kBigOut = R"("y": {"shape": [2048, 2048], "dtype": "float16"})";
+
+}  // namespace
+
+TEST_CASE("an extent that is compared is not judged at another size", "[bugs]") {
+  // 4096 < 1000 is false, at witness size it was true: the first program is -t, and was called equal to t.
+  const Source a = spec("a", kBig, kBigOut, R"({"op": "extent", "inputs": [], "output": "e", "attrs": {"of": [[0, 1]]}}, {"op": "less", "inputs": ["e", 1000], "output": "c"},
+    {"op": "matmul", "inputs": ["x", "w"], "output": "t"}, {"op": "neg", "inputs": ["t"], "output": "n"}, {"op": "where", "inputs": ["c", "t", "n"], "output": "y"})");
+  const Source b = spec("b", kBig, kBigOut, R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})");
+  CHECK(verify_two(a, b, Options{}).exit != ExitCode::kOk);
+  // 4097 is no float16, 5 is.
+  const std::string odd = R"("x": {"shape": [2048, 4097], "dtype": "float16"}, "w": {"shape": [4097, 2048], "dtype": "float16"})";
+  const Source c = spec("c", odd, kBigOut, R"({"op": "extent", "inputs": [], "output": "e", "attrs": {"of": [[0, 1]]}}, {"op": "cast", "inputs": ["e"], "output": "r", "attrs": {"dtype": "float16"}},
+    {"op": "sub", "inputs": ["r", "e"], "output": "d"}, {"op": "matmul", "inputs": ["x", "w"], "output": "t"}, {"op": "add", "inputs": ["t", "d"], "output": "y"})");
+  const Source d = spec("d", odd, kBigOut, R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})");
+  CHECK(verify_two(c, d, Options{}).exit != ExitCode::kOk);
+}
+
+TEST_CASE("a constant that lies about the extents it names is refused, not believed", "[bugs]") {
+  auto graph = [](const std::string& constant) {
+    return Source{"g.mg", "kernel g {\n  %0 = input 0 : f16[2048,4097]\n  %1 = input 1 : f16[4097,2048]\n  %2 = const " + constant + "\n  %3 = matmul %0 %1\n  %4 = mul %3 %2\n  output 0 %4 : f16\n}\n"};
+  };
+  CHECK(verify_two(graph("4097 extent 0.1"), graph("5 extent 0.1"), Options{}).exit == ExitCode::kInvalidSpec);
+  CHECK(verify_two(graph("4097 extent 0.7"), graph("4097 extent 0.1"), Options{}).exit == ExitCode::kInvalidSpec);
+  CHECK(verify_two(graph("4097 extent 9.0"), graph("4097 extent 0.1"), Options{}).exit == ExitCode::kInvalidSpec);
+}
+
+TEST_CASE("a number that has a bool's value is an output of its own kind", "[bugs]") {
+  Options o;
+  o.output.clear();
+  const std::string xz = R"("x": {"shape": [16, 64], "dtype": "float16"}, "z": {"shape": [16, 64], "dtype": "float16"})", y = R"("y": {"shape": [16, 64], "dtype": "float16"})";
+  Trace trace;
+  CHECK(compile(o, spec("greater", xz, y, R"({"op": "greater", "inputs": ["x", "z"], "output": "b"}, {"op": "cast", "inputs": ["b"], "output": "y", "attrs": {"dtype": "float16"}})"), trace).exit == ExitCode::kOk);
+  CHECK(compile(o, spec("both", xz, R"("b": {"shape": [16, 64], "dtype": "bool"}, "y": {"shape": [16, 64], "dtype": "float32"})",
+                        R"({"op": "less", "inputs": ["x", "z"], "output": "b"}, {"op": "cast", "inputs": ["b"], "output": "y", "attrs": {"dtype": "float32"}})"), trace).exit == ExitCode::kOk);
+}
+
+TEST_CASE("files of another program do not stay beside new sources", "[bugs]") {
+  const std::filesystem::path dir = std::filesystem::path(MIRAGE_BINARY_DIR) / "bugs_stale";
+  std::filesystem::remove_all(dir);
+  Options o;
+  o.output = dir.string();
+  o.emit = {"cu", "graph", "certificate", "report"};
+  Trace trace;
+  const std::string x = R"("x": {"shape": [16, 64], "dtype": "float16"})", y = R"("y": {"shape": [16, 64], "dtype": "float16"})";
+  REQUIRE(compile(o, spec("two", x, y, R"({"op": "exp", "inputs": ["x"], "output": "y"})"), trace).exit == ExitCode::kOk);
+  REQUIRE(std::filesystem::exists(dir / "two.graph"));
+  o.emit = {"cu"};
+  REQUIRE(compile(o, spec("two", x, y, R"({"op": "neg", "inputs": ["x"], "output": "y"})"), trace).exit == ExitCode::kOk);
+  CHECK(std::filesystem::exists(dir / "two.cu"));
+  CHECK_FALSE(std::filesystem::exists(dir / "two.graph"));
+  CHECK_FALSE(std::filesystem::exists(dir / "certificate.json"));
+  std::filesystem::remove_all(dir);
+}
