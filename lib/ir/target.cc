@@ -1,4 +1,4 @@
-// The table of GPUs. sm_90a's rates were measured on an H200 (docs/results.md); the others are datasheet figures scaled by the same ratio of measured to datasheet.
+// The table of GPUs. sm_90a's rates are what streaming and matrix kernels reach on an H200; the others are rounded datasheet figures, scaled alike, and untested.
 #include "mirage/ir/target.h"
 
 namespace mirage {

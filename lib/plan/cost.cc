@@ -1,4 +1,4 @@
-// The cost model: what one launch of a block plan takes, from bytes, arithmetic, latency and waves. Rates are the target's; shape factors were fitted on an H200 (docs/results.md).
+// The cost model: what one launch of a block plan takes, from bytes, arithmetic, latency and waves. Rates are the target's; shape factors were fitted on an H200 (docs/planning.md).
 #include <algorithm>
 #include <cmath>
 

@@ -158,8 +158,7 @@ Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate,
     if (std::isnan(r)) { out.nan_agree &= overflow || !std::isfinite(c) || !std::isnan(b); continue; }
     if (std::isinf(r)) { out.nan_agree &= overflow || c == r || b != r; continue; }
     if (type != DType::kBool && std::isinf(round_to(r, type))) continue;   // does not fit the output: any saturation will do
-    // The program as written, node by node, fails here too: not finite, or nothing of the result is left (a sum of squares that overflowed makes its quotient zero).
-    if (!std::isfinite(b) || (!std::isfinite(c) && std::fabs(b - r) > 0.5 * std::fabs(r))) { baseline_lost = true; continue; }
+    if (!std::isfinite(b)) { baseline_lost = true; continue; }            // the program as written fails here too
     if (!std::isfinite(c)) { out.nan_agree = false; continue; }
     norm += r * r;
     c2 += (c - r) * (c - r);
