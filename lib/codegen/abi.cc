@@ -35,11 +35,39 @@ std::string argument(const ModuleFacts& f, int buffer, bool written) {
   return written ? "const_cast<void*>(" + pointer + ")" : pointer;
 }
 
+std::string list(const std::vector<int64_t>& x) {
+  std::string out;
+  for (int64_t i : x) out += (out.empty() ? "" : ", ") + std::to_string(i);
+  return "{" + (x.empty() ? std::string("0") : out) + "}";
+}
+
+/// Encodes the tensor map `name` for the pointers of this launch.
+std::string encode(const ModuleFacts& f, const TensorMapText& m, const std::string& name) {
+  const char* type = m.dtype == DType::kF16 ? "FLOAT16" : m.dtype == DType::kBF16 ? "BFLOAT16" : m.dtype == DType::kF32 ? "FLOAT32" : "UINT8";
+  std::string out = "  mo::TensorMap " + name + ";\n  if ((error = encode_map(" + name + ", static_cast<const char*>(" + argument(f, m.buffer, false) + ") + " + std::to_string(m.offset_bytes) +
+                    ", CU_TENSOR_MAP_DATA_TYPE_" + type + ", " + std::to_string(m.dims.size()) + "u, " + list(m.dims) + ", " + list(m.strides) + ", " +
+                    list(std::vector<int64_t>(m.box.begin(), m.box.end())) + ", CU_TENSOR_MAP_SWIZZLE_" + (m.swizzle ? std::to_string(m.swizzle) + "B" : "NONE") + ")) != cudaSuccess) return error;\n";
+  return out;
+}
+
+bool has_maps(const ModuleFacts& f) {
+  for (const KernelText& k : f.kernels)
+    if (!k.maps.empty()) return true;
+  return false;
+}
+
 std::string launches(const ModuleFacts& f) {
   std::string out;
-  for (const KernelText& k : f.kernels) {
+  for (size_t n = 0; n < f.kernels.size(); n++) {
+    const KernelText& k = f.kernels[n];
+    std::vector<std::string> maps;
+    for (size_t i = 0; i < k.maps.size(); i++) {
+      maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
+      out += encode(f, k.maps[i], maps.back());
+    }
     out += "  if ((error = start(" + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
            std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
+    for (const std::string& m : maps) out += ", " + m;
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
     out += ")) != cudaSuccess) return error;\n";
   }
@@ -85,12 +113,40 @@ std::string pointer_list(const ModuleFacts& f) {
   return out;
 }
 
+// cuTensorMapEncodeTiled comes from the driver that is there: nothing of libcuda is linked. Only pointers change between launches, and encoding is arithmetic on the host.
+constexpr const char* kEncodeMap = R"~(
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+)~";
+
 constexpr const char* kHost = R"~(#ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: @NAME@.h says what each function requires ========
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
+@INCLUDES@#include <cuda_runtime.h>
 
 extern "C" {
 typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved; } @NAME@_dims;
@@ -181,7 +237,7 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
-
+@ENCODE@
 inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -288,7 +344,7 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 std::string emit_host(const ModuleFacts& f) {
   return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
                         {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
-                        {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
+                        {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
                         {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
 }
 

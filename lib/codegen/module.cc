@@ -4,12 +4,19 @@
 
 namespace mirage {
 
+namespace {
+
+template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
+
+}  // namespace
+
+KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
+  return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : emit_region_kernel(k, plan, target);
+}
+
 CudaModule emit_module(const Program& program, const Plan& plan, const Target& target, const ModuleOptions& options) {
   std::vector<KernelText> kernels;
-  for (const KernelPlan& k : plan.kernels) {
-    const bool is_block = std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body);
-    kernels.push_back(is_block ? emit_block_kernel(k, plan, target) : emit_region_kernel(k, plan, target));
-  }
+  for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_kernel(k, plan, target));
   return assemble_module(program, plan, target, options, std::move(kernels));
 }
 

@@ -29,6 +29,12 @@ void check_kernels(const Plan& plan, const Target& target, const std::vector<Ker
       MIRAGE_ASSERT(k.args[i] >= 0 && k.args[i] < static_cast<int>(plan.buffers.size())) << k.name << " has an argument that is no buffer";
       MIRAGE_ASSERT(!k.written[i] || plan.buffers[static_cast<size_t>(k.args[i])].kind != Buffer::Kind::kInput) << k.name << " writes an input";
     }
+    for (const TensorMapText& m : k.maps) {
+      MIRAGE_ASSERT(m.buffer >= 0 && m.buffer < static_cast<int>(plan.buffers.size())) << k.name << " has a tensor map of no buffer";
+      MIRAGE_ASSERT(!m.dims.empty() && m.dims.size() <= 5 && m.strides.size() + 1 == m.dims.size() && m.box.size() == m.dims.size() && m.offset_bytes % 16 == 0) << k.name << ": no such tensor map";
+      for (int64_t s : m.strides) MIRAGE_ASSERT(s % 16 == 0) << k.name << ": a stride of " << s << " bytes in a tensor map";
+      for (int b : m.box) MIRAGE_ASSERT(b >= 1 && b <= 256) << k.name << ": a box of " << b << " in a tensor map";
+    }
     MIRAGE_ASSERT(k.threads >= 1 && k.threads <= 1024) << k.name << " has " << k.threads << " threads";
     MIRAGE_ASSERT(k.grid[0] >= 1 && k.grid[0] <= 2147483647 && k.grid[1] >= 1 && k.grid[1] <= 65535 && k.grid[2] >= 1 && k.grid[2] <= 65535) << k.name << ": no such grid";
     MIRAGE_ASSERT(k.smem_bytes >= 0 && k.smem_bytes <= target.smem_per_block) << k.name << " wants " << k.smem_bytes << " bytes of shared memory";

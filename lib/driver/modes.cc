@@ -273,7 +273,7 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   if (stage == "plan") r.text = print(*planned.plan);
   else if (std::any_of(program->graph.nodes().begin(), program->graph.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) {
     for (const KernelPlan& k : planned.plan->kernels)   // no reference to check a module against: the kernels alone
-      r.text += (std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body) ? emit_block_kernel(k, *planned.plan, *target) : emit_region_kernel(k, *planned.plan, *target)).source;
+      r.text += emit_kernel(k, *planned.plan, *target).source;
   } else {
     const CudaModule module = emit_module(*program, *planned.plan, *target, {result_options_line(o), MIRAGE_VERSION});
     r.text = module.files.at(module.name + ".cu");

@@ -56,7 +56,7 @@ Json kernels_json(const ReportData& d) {
   Json out = Json::array();
   for (size_t i = 0; i < d.plan.kernels.size(); i++) {
     const KernelPlan& k = d.plan.kernels[i];
-    Json row = {{"name", k.name}, {"kind", std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body) ? "graph-defined" : "region"}, {"predicted_us", rounded(k.predicted_us)},
+    Json row = {{"name", k.name}, {"kind", std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body) ? "region" : "graph-defined"}, {"predicted_us", rounded(k.predicted_us)},
                 {"bytes", k.bytes}, {"flops", k.flops}, {"why", k.why}};
     if (i < d.module.kernels.size()) {
       const KernelText& t = d.module.kernels[i];

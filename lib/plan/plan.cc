@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/block.h"
+#include "mirage/plan/stream.h"
 #include "plan/buffers.h"
 #include "plan/region.h"
 
@@ -608,12 +609,10 @@ class Planner {
       KernelPlan k;
       Cost cost;
       if (item.call >= 0) {
-        BlockPlanned b = plan_call(item.call);
-        if (!b.plan) return {std::nullopt, b.reason};
-        k.body = b.plan;
+        const std::string reason = plan_call(item.call, k, cost);
+        if (!reason.empty()) return {std::nullopt, reason};
         k.nodes = {item.call};
-        k.name = fmt::format("{}_k{}_block", prefix, plan.kernels.size());
-        cost = b.cost;
+        k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) ? "stream" : "block");
       } else {
         static constexpr const char* kShapes[] = {"map", "row", "column"};
         cost = item.planned->cost;
@@ -638,7 +637,8 @@ class Planner {
     return {std::move(plan), ""};
   }
 
-  BlockPlanned plan_call(NodeId n) const {
+  /// Asks every strategy for a call's body and keeps the cheapest plan in k.body; the reason if none fits.
+  std::string plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
     const Node& node = g_.node(n);
     const auto access = [&](ValueId v) {
       const View view = *view_with(v, false);
@@ -647,7 +647,15 @@ class Planner {
     std::vector<Access> operands, results;
     for (ValueId o : node.operands) operands.push_back(access(o));
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
-    return plan_block(*std::get<Call>(node.op).body, operands, results, target_);
+    const Graph& body = *std::get<Call>(node.op).body;
+    BlockPlanned block = plan_block(body, operands, results, target_);
+    StreamPlanned stream = plan_stream(body, operands, results, target_);
+    if (!block.plan && !stream.plan) return block.reason;
+    const bool streams = stream.plan && (!block.plan || stream.cost.us < block.cost.us);
+    cost = streams ? stream.cost : block.cost;
+    if (streams) k.body = stream.plan;
+    else k.body = block.plan;
+    return "";
   }
 
   const Program& program_;

@@ -3,6 +3,7 @@
 
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
 #include "plan/region.h"
 
 namespace mirage {
@@ -84,6 +85,7 @@ std::string print(const Plan& plan) {
     for (NodeId n : k.nodes) out += fmt::format(" {}", n);
     out += "\n";
     if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
+    else if (auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) out += fmt::format("stream {}\n", k.name) + print(**s);
     else out += fmt::format("block {}\n", k.name) + print(*std::get<std::shared_ptr<const BlockPlan>>(k.body));
   }
   return out;

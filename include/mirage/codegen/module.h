@@ -11,10 +11,24 @@
 
 namespace mirage {
 
-/// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched.
+/// A tensor map (PTX ISA 5.5, "Tensors"): how TMA copies cut boxes out of a buffer. The launcher encodes it at every launch, from the pointer that it is given, into a parameter
+/// `const __grid_constant__ mo::TensorMap`. Dimensions are innermost first; coordinates beyond them read as zero.
+struct TensorMapText {
+  int buffer = -1;                 ///< of the plan
+  int64_t offset_bytes = 0;        ///< of the first element, a multiple of 16
+  DType dtype = DType::kF16;
+  std::vector<int64_t> dims;       ///< elements, 1 to 5 of them
+  std::vector<int64_t> strides;    ///< bytes between neighbours of dims[1], dims[2], ...: one fewer than dims, multiples of 16
+  std::vector<int> box;            ///< elements per copy, each at most 256; the innermost at most `swizzle` bytes if that is not 0
+  int swizzle = 0;                 ///< bytes of a swizzled line: 0 (none), 32, 64 or 128
+};
+
+/// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched. Clusters and blocks per multiprocessor stand in the text (__cluster_dims__,
+/// __launch_bounds__).
 struct KernelText {
   std::string name;
-  std::string source;              ///< the definition; parameters are `const void*` / `void*` in the order of `args`, __restrict__
+  std::string source;              ///< the definition; parameters are the tensor maps in the order of `maps`, then `const void*` / `void*` in the order of `args`, __restrict__
+  std::vector<TensorMapText> maps;
   std::vector<int> args;           ///< buffers of the plan, base pointers
   std::vector<bool> written;       ///< per arg: whether the kernel writes it
   std::array<int64_t, 3> grid{1, 1, 1};
@@ -23,6 +37,8 @@ struct KernelText {
 };
 KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc
 KernelText emit_region_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/region.cc
+KernelText emit_stream_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/stream.cc
+KernelText emit_kernel(const KernelPlan&, const Plan&, const Target&);          ///< the emitter of the kernel's kind
 
 /// The device library (lib/codegen/runtime/*.cuh, embedded): the text that precedes kernels, one include-free piece.
 std::string runtime_text();

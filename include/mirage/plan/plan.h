@@ -36,10 +36,13 @@ struct BlockPlan;
 /// A pre-defined kernel for an elementwise region, a row reduction or data movement (plan/region.h).
 struct RegionPlan;
 
+/// A block graph whose weights flow once through tensor cores while everything else rides along (plan/stream.h).
+struct StreamPlan;
+
 struct KernelPlan {
   std::string name;                               ///< C identifier, unique in the library
   std::vector<NodeId> nodes;                      ///< kernel-level nodes that it covers
-  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>> body;
+  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const StreamPlan>> body;
   double predicted_us = 0;
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
   int64_t bytes = 0;                              ///< device memory traffic, each tensor once

@@ -1,0 +1,79 @@
+// StreamPlan: how a block graph runs whose weights are read once and dwarf everything else (design: kernels.md, strategy "stream"). Weights flow through rings of tensor copies into tensor cores
+// as the 16-row operand; the few rows of the other operand, their row statistics, low-rank side products and everything behind the sums ride along in registers. Made by plan/stream.cc from the
+// structure of the graph, read by codegen/stream.cc.
+//
+// The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same extents.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+#include "mirage/plan/block.h"
+
+namespace mirage {
+
+/// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank between two products. kOne: extent 1.
+enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank };
+
+/// An input that flows through the ring: one box per chunk.
+struct StreamWeight {
+  NodeId input = -1;
+  StreamAxis free = StreamAxis::kCol;   ///< kCol: 64 columns per block; kRank: all of it
+  bool depth_major = false;             ///< neighbours along the reduction are neighbours in memory
+  int64_t extent = 0;                   ///< columns or rank
+  int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
+  int64_t line = 0;                     ///< elements between lines in memory
+  int step = 0;                         ///< which ring step of a chunk brings it
+  int offset = 0;                       ///< bytes from the start of its place in the ring
+};
+
+/// A product in the loop: a function of the small inputs times a weight, summed over the reduction in registers.
+struct StreamContraction {
+  NodeId node = -1;
+  ValueId sum = -1;        ///< the accumulator
+  ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
+  int weight = -1;
+  bool computed = false;   ///< small is no stored 16-bit tensor: it goes to tensor cores as TF32, and the weight exactly
+  int row_tiles = 1;       ///< groups of 8 rows
+};
+
+/// A sum or maximum over the reduction of a function of the small inputs.
+struct StreamStatistic { ValueId result = -1, of = -1; ReduceFn fn = ReduceFn::kSum; bool has_rows = true; };
+
+/// A low-rank sum times its second factor, columns as the 16-row operand. Linear, so each warp multiplies its own partial sum.
+struct StreamProduct { ValueId value = -1; int contraction = -1; NodeId input = -1; int64_t rank_stride = 0, col_stride = 0; };
+
+/// What is added up over warps and blocks: a linear combination of contractions and products.
+struct StreamSum {
+  ValueId value = -1;
+  std::vector<std::pair<int, double>> contractions, products;   ///< (index, factor)
+  bool has_rows = true;
+};
+
+struct StreamPlan {
+  Graph body;
+  std::vector<Access> operands, results;
+  int64_t rows = 1, cols = 1, depth = 1;
+  int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
+  bool evict_first = true;
+  std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
+  std::vector<StreamWeight> weights;
+  std::vector<StreamContraction> contractions;
+  std::vector<StreamStatistic> statistics;
+  std::vector<StreamProduct> products;
+  std::vector<StreamSum> sums;
+  int row_tiles = 1;                             ///< the most of any contraction
+  int steps = 1;                                 ///< ring steps per chunk
+  int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
+  int64_t received_at = 0, statistics_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
+  Cost cost;
+};
+
+struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
+
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit weights with contiguous lines of 16-byte multiples, reduction
+/// a multiple of 8, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters.
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+
+std::string print(const StreamPlan&);
+
+}  // namespace mirage
