@@ -130,10 +130,20 @@ struct Rules {
     }
     return one(in[0].dtype, out);
   }
-  Inferred operator()(const Accum&) const {
-    if (auto e = need(1, "accum"); !e.empty()) return fail(e);
+  Inferred operator()(const Running&) const {
+    if (auto e = need(1, "running"); !e.empty()) return fail(e);
+    if (level != Level::kBlock) return fail("running stands in block graphs only");
+    if (in[0].dtype == DType::kBool) return fail("running: operand must be a number, not bool");
+    return one(DType::kReal, in[0].dims);
+  }
+  Inferred operator()(const Accum& a) const {
+    if (auto e = need(a.degree ? 2 : 1, "accum"); !e.empty()) return fail(e);
     if (level != Level::kBlock) return fail("accum stands in block graphs only");
     if (in[0].dtype == DType::kBool) return fail("accum: operand must be a number, not bool");
+    if (!a.degree) return one(DType::kReal, in[0].dims);
+    if (a.fn != ReduceFn::kSum) return fail("accum: only a sum can be rescaled");
+    if (a.degree < 0 || a.degree > kMaxDegree) return fail("accum: a degree is from 1 to " + std::to_string(kMaxDegree));
+    if (auto b = broadcast(in[0].dims, in[1].dims); !b || !(*b == in[0].dims)) return fail("accum: a maximum of shape " + to_string(in[1].dims) + " does not broadcast to " + to_string(in[0].dims));
     return one(DType::kReal, in[0].dims);
   }
   Inferred operator()(const Call& c) const {

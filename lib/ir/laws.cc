@@ -1,6 +1,7 @@
 // The laws of muGraphs (OSDI'25 definition 2.1), numbered; asserts, tests and messages cite the numbers.
 //   1 nodes are topological, ids dense            2 types are what infer says          3 forms stand at their level
 //   4 a path from a value that the loop splits crosses exactly one accumulator, other paths none
+//     (a running maximum stands in the loop and does not count; only one of those rescales an accumulator)
 //   5 a partition divides its dimension, or leaves one ragged tail and no empty block; every grid axis above 1 splits every output
 //   6 bodies are one level down                   7 no dead node                       8 inputs and outputs are numbered densely
 #include <algorithm>
@@ -15,7 +16,7 @@ Broken law(int n, const std::string& text) { return "law " + std::to_string(n) +
 std::string at(NodeId n) { return " (node " + std::to_string(n) + ")"; }
 
 bool allowed(const Op& op, Level level) {
-  if (std::holds_alternative<Accum>(op)) return level == Level::kBlock;
+  if (std::holds_alternative<Accum>(op) || std::holds_alternative<Running>(op)) return level == Level::kBlock;
   if (std::holds_alternative<Iota>(op)) return level == Level::kKernel;
   if (std::holds_alternative<Call>(op)) return level != Level::kThread;
   if (std::holds_alternative<MatMul>(op)) return level != Level::kThread;
@@ -53,6 +54,11 @@ Broken check_loop(const Graph& g) {
     for (ValueId v : node.operands) { loop |= of(v) == Phase::kLoop; after |= of(v) == Phase::kAfter; }
     if (loop && after) return law(4, "a value of the loop meets one behind an accumulator" + at(n));
     if (g.form<Accum>(n) && !loop) return law(4, "an accumulator of a value that the loop does not split" + at(n));
+    if (g.form<Running>(n) && !loop) return law(4, "a running maximum of a value that the loop does not split" + at(n));
+    if (const auto* a = g.form<Accum>(n); a && a->degree) {
+      if (!g.def_form<Running>(node.operands[1])) return law(4, "an accumulator rescaled by what is not a running maximum" + at(n));
+      if (of(node.operands[0]) != Phase::kLoop) return law(4, "an accumulator of a value that the loop does not split" + at(n));
+    }
     if (const auto* o = g.form<Output>(n)) {
       if (loop) return law(4, "an output of a value of the loop" + at(n));
       if (o->part.loop >= 0) return law(5, "an output is not split by the loop" + at(n));

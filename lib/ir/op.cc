@@ -31,7 +31,7 @@ const char* reduce_name(ReduceFn fn) { return fn == ReduceFn::kSum ? "sum" : "ma
 bool operator==(const Call& a, const Call& b) { return a.body == b.body || (a.body && b.body && *a.body == *b.body); }
 
 const char* form_name(const Op& op) {
-  static constexpr const char* kNames[] = {"input", "output", "const", "iota", "map", "matmul", "reduce", "repeat", "reshape", "concat", "slice", "transpose", "accum", "call"};
+  static constexpr const char* kNames[] = {"input", "output", "const", "iota", "map", "matmul", "reduce", "repeat", "reshape", "concat", "slice", "transpose", "running", "accum", "call"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   return kNames[op.index()];
 }

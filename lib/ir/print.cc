@@ -44,7 +44,8 @@ struct Printer {
     if (const auto* r = std::get_if<Reshape>(&op)) return "reshape " + to_string(r->dims);
     if (const auto* c = std::get_if<Concat>(&op)) return "concat " + std::to_string(c->dim);
     if (const auto* s = std::get_if<Slice>(&op)) return "slice " + std::to_string(s->dim) + " " + std::to_string(s->start) + ":" + std::to_string(s->stop) + ":" + std::to_string(s->step);
-    if (const auto* a = std::get_if<Accum>(&op)) return std::string("accum.") + reduce_name(a->fn);
+    if (std::get_if<Running>(&op)) return "running";
+    if (const auto* a = std::get_if<Accum>(&op)) return std::string("accum.") + reduce_name(a->fn) + (a->degree ? " rescaled " + std::to_string(a->degree) : "");
     return "";
   }
 

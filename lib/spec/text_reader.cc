@@ -14,7 +14,7 @@ constexpr int kMaxPorts = 4096;
 constexpr size_t kMaxTextOperands = 65536;
 
 std::vector<std::string> head_words() {
-  std::vector<std::string> words{"input", "output", "const", "iota", "matmul", "reduce.sum", "reduce.max", "repeat", "reshape", "concat", "slice", "transpose", "accum.sum", "accum.max", "call", "thread"};
+  std::vector<std::string> words{"input", "output", "const", "iota", "matmul", "reduce.sum", "reduce.max", "repeat", "reshape", "concat", "slice", "transpose", "running", "accum.sum", "accum.max", "call", "thread"};
   for (int i = 0; i < num_map_fns(); ++i) words.push_back(map_info(static_cast<MapFn>(i)).name);
   return words;
 }
@@ -250,7 +250,11 @@ Op TextReader::read_head(std::string_view word, Span where) {
   if (word == "transpose") return read_transpose();
   if (word == "concat") return Concat{dim()};
   if (word == "reshape") return Reshape{read_dims()};
-  if (word == "accum.sum" || word == "accum.max") return Accum{word == "accum.sum" ? ReduceFn::kSum : ReduceFn::kMax};
+  if (word == "running") return Running{};
+  if (word == "accum.sum" || word == "accum.max") {
+    const int degree = take_word("rescaled") ? static_cast<int>(read_int(1, kMaxDegree, "a degree")) : 0;
+    return Accum{word == "accum.sum" ? ReduceFn::kSum : ReduceFn::kMax, degree};
+  }
   if (word == "iota") {
     int d = dim();
     return Iota{d, read_dims()};

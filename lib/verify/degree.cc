@@ -95,8 +95,13 @@ std::vector<Degree> walk(const Graph& g, const std::vector<Degree>& params, doub
       const double extent = static_cast<double>(r->group ? r->group : g.dims(node.operands[0])[r->dim]);
       a.elements *= extent;
       dst = a.reduce(r->fn, in(0), extent);
+    } else if (g.form<Running>(n)) {
+      dst = {1, 0, 0, 1, 1};   // arbitrary values: variables of their own
     } else if (const auto* acc = g.form<Accum>(n)) {
-      dst = a.reduce(acc->fn, in(0), loop);
+      const bool last = acc->fn == ReduceFn::kMax && g.def_form<Running>(node.operands[0]);
+      Degree x = in(0);
+      if (acc->degree) x = a.mul(x, {0, 0, 1, 1, 1});   // the rescaling factors of all later iterations together are one exponential of a linear form
+      dst = last ? x : a.reduce(acc->fn, x, loop);
     } else if (!node.operands.empty()) {   // views, repeat, concat
       dst = in(0);
       for (size_t i = 1; i < node.operands.size(); i++) dst = larger(dst, in(i));

@@ -146,6 +146,32 @@ std::string signature_mismatch(const Graph& a, const Graph& b) {
   return "";
 }
 
+/// The fields take any value for a running maximum, so they cannot see that it might be undefined (the root of a negative number) where the program is not. It cannot if it is the maximum of values
+/// whose distance to it is used. The reason why that is not so, or "".
+std::string loose_running(const Graph& g) {
+  auto views_of = [&](const Graph& body, ValueId v, bool through_max) {
+    while (true) {
+      const Op& op = body.def(v).op;
+      const auto* r = std::get_if<Reduce>(&op);
+      const bool step = std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op) || (through_max && r && r->fn == ReduceFn::kMax);
+      if (!step) return v;
+      v = body.def(v).operands[0];
+    }
+  };
+  for (const Node& node : g.nodes()) {
+    if (const auto* c = std::get_if<Call>(&node.op))
+      if (std::string s = loose_running(*c->body); !s.empty()) return s;
+    if (!std::holds_alternative<Running>(node.op)) continue;
+    const ValueId source = views_of(g, node.operands[0], true);
+    const bool used = std::any_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
+      const auto* m = std::get_if<Map>(&n.op);
+      return m && m->fn == MapFn::kSub && views_of(g, n.operands[0], false) == source && views_of(g, n.operands[1], false) == node.first_value;
+    });
+    if (!used) return "value " + std::to_string(node.first_value) + " is a running maximum of something else than what it is subtracted from, and might be undefined where the program is not";
+  }
+  return "";
+}
+
 Verdict decide(const Job& job) {
   const GraphDegree da = degree_of(job.a), db = degree_of(job.b);
   FieldMode mode;
@@ -170,6 +196,8 @@ Verdict decide(const Job& job) {
     // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
     if (last.used)
       if (auto c = real_difference(job.a, job.b, job.inputs, real_seed)) return different(*c);
+    for (const Graph* g : {&job.a, &job.b})
+      if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
     Verdict v;
     v.kind = Verdict::Kind::kEqual;
     const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);

@@ -14,7 +14,7 @@ uint64_t stored_mark(DType t) { return t == DType::kF16 ? kStored16 : t == DType
 }  // namespace
 
 const char* uninterpreted_name(Uninterpreted u) {
-  static constexpr const char* kNames[] = {"sqrt", "maximum", "tanh", "erf", "log", "pow", "less", "equal", "round", "exp beneath exp", "bool values"};
+  static constexpr const char* kNames[] = {"sqrt", "maximum", "tanh", "erf", "log", "pow", "less", "equal", "round", "exp beneath exp", "bool values", "running maximum"};
   static_assert(std::size(kNames) == static_cast<size_t>(Uninterpreted::kNum));
   return kNames[static_cast<size_t>(u)];
 }
@@ -77,6 +77,12 @@ FieldValue FieldAlgebra::input(DType stored, uint64_t index) {
   }
   const uint64_t a = mix64(k ^ 0x11), b = mix64(k ^ 0x22), c = mix64(k ^ 0x33), d = mix64(k ^ 0x44);
   return finite(p_.fold(a, b), q_.fold(c, d), 0, stored == DType::kBool ? kKeyed : stored_mark(stored));
+}
+
+FieldValue FieldAlgebra::arbitrary() {
+  note(Uninterpreted::kRunning);
+  const uint64_t k = hash_combine(hash_combine(key_, 5), arbitrary_++);
+  return finite(p_.fold(mix64(k ^ 0x11), mix64(k ^ 0x22)), q_.fold(mix64(k ^ 0x33), mix64(k ^ 0x44)), 0, kKeyed);
 }
 
 FieldValue FieldAlgebra::add(Value x, Value y) {

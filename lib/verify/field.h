@@ -40,7 +40,7 @@ struct FieldMode {
 };
 
 /// Names of what was uninterpreted, in the order of the bits of FieldAlgebra::used().
-enum class Uninterpreted : uint8_t { kSqrt, kMax, kTanh, kErf, kLog, kPow, kLess, kEqual, kRound, kNestedExp, kBool, kNum };
+enum class Uninterpreted : uint8_t { kSqrt, kMax, kTanh, kErf, kLog, kPow, kLess, kEqual, kRound, kNestedExp, kBool, kRunning, kNum };
 const char* uninterpreted_name(Uninterpreted);
 
 /// One trial's algebra. All randomness comes from the key.
@@ -51,6 +51,7 @@ class FieldAlgebra {
 
   Value constant(double);
   Value input(DType stored, uint64_t index);      ///< the random value number `index` of this trial; bools as the mode says
+  Value arbitrary();                              ///< a random value unlike any before in this trial: one of a running maximum, whose value must not matter
   Value add(Value, Value);
   Value sub(Value x, Value y) { return add(x, neg(y)); }
   Value mul(Value, Value);
@@ -110,6 +111,7 @@ class FieldAlgebra {
   std::unordered_map<uint64_t, Value> constants_;
   std::unordered_map<uint64_t, Leaves> sets_;                   ///< maxima of this trial, by residue: what they are the maximum of
   size_t stored_leaves_ = 0;
+  uint64_t arbitrary_ = 0;                                      ///< how many there were
   uint32_t used_ = 0;
   uint64_t bias_ = 4;
   bool zero_denominator_ = false, unknown_sign_ = false, needs_bits_ = false;

@@ -94,7 +94,11 @@ void mutate_operators(const Graph& g, NodeId n, const Sink& sink) {
     emit(Reduce{r->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum, r->dim, r->group}, node.operands, "other reduction");
     for (int d = 0; d < g.dims(node.operands[0]).rank(); d++) if (d != r->dim) emit(Reduce{r->fn, d, r->group}, node.operands, "other dimension");
   }
-  if (const auto* a = g.form<Accum>(n)) emit(Accum{a->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum}, node.operands, "other accumulator");
+  if (const auto* a = g.form<Accum>(n); a && !a->degree) emit(Accum{a->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum}, node.operands, "other accumulator");
+  if (const auto* a = g.form<Accum>(n); a && a->degree) {
+    for (int d : {a->degree + 1, a->degree * 2, a->degree - 1}) if (d > 0) emit(Accum{a->fn, d}, node.operands, "degree " + std::to_string(d));
+    emit(Accum{a->fn}, {node.operands[0]}, "no rescaling");
+  }
   if (const auto* c = g.form<Const>(n))
     for (double v : {c->value * 2, c->value + 1, -c->value, 0.0, 1.0}) if (v != c->value) emit(Const{v, {}}, {}, "constant " + std::to_string(v));
   for (size_t i = 0; i < node.operands.size(); i++) {
@@ -224,6 +228,17 @@ std::vector<Subject> subjects(int64_t m, int64_t k, int64_t n, int64_t tk, int64
       auto q = g.in(0, {m, k}), key = g.in(1, {k, n}), v = g.in(2, {n, k});
       auto s = g.mul(g.mm(q, key), g.c(0.5));
       auto e = g.exp(g.sub(s, g.rmax(s, 1)));
+      g.out(g.mm(g.div(e, g.sum(e, 1)), v));
+    }), b.done(), {{m, k}, {k, n}, {n, k}}});
+  }
+  {
+    Net b(Level::kBlock, {{1, 1, 1}, (n + tn - 1) / tn});
+    auto q = b.in(0, {m, k}), key = b.in(1, {k, tn}, DType::kF16, loop_over(1)), v = b.in(2, {tn, k}, DType::kF16, loop_over(0));
+    auto s = b.mm(q, key), max = b.b.add(Running{}, {b.rmax(s, 1)}), e = b.exp(b.sub(s, max));
+    b.out(b.div(b.b.add(Accum{ReduceFn::kSum, 1}, {b.mm(e, v), max}), b.b.add(Accum{ReduceFn::kSum, 1}, {b.sum(e, 1), max})));
+    out.push_back({"stable attention", net([&](Net& g) {
+      auto q = g.in(0, {m, k}), key = g.in(1, {k, n}), v = g.in(2, {n, k});
+      auto s = g.mm(q, key), e = g.exp(g.sub(s, g.rmax(s, 1)));
       g.out(g.mm(g.div(e, g.sum(e, 1)), v));
     }), b.done(), {{m, k}, {k, n}, {n, k}}});
   }

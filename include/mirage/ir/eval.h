@@ -2,6 +2,8 @@
 // clipped to the tensor, as Partition says.
 //
 // An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf (V); max min pow equal less (V,V); select(V,V,V); round(V, DType).
+// Optional: gemm (a faster product), arbitrary(): a fresh finite value, unlike any before. An algebra that has it (fields, where no order exists) takes it for every value of every running maximum: what
+// then agrees with a graph without maxima agrees whatever the maxima are.
 // equal and less return constant(1) or constant(0) in number algebras. Methods need not be const (fields note a zero denominator in themselves).
 #pragma once
 #include <limits>
@@ -18,7 +20,7 @@ template <class V> struct Tensor {
   Tensor(Dims d, V fill) : dims(d), data(static_cast<size_t>(d.elements()), fill) {}
 };
 
-/// Values of one node from its operands' values, for every form but Input, Output, Call, Accum. Shapes come from the operands (tiles may be clipped), so op's own static type is not used.
+/// Values of one node from its operands' values, for every form but Input, Output, Call, Running, Accum. Shapes come from the operands (tiles may be clipped), so op's own static type is not used.
 template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span<const Tensor<typename A::Value>* const> operands, A& a);
 
 /// All results of a kernel-level graph, by result number, as exact values of the algebra (Output's rounding is applied through a.round if round_outputs).

@@ -195,6 +195,42 @@ template <class A> void accumulate(Tensor<typename A::Value>& acc, const Tensor<
   walk<2>(common, strides, [&](const std::array<int64_t, 2>& i) { V& v = acc.data[static_cast<size_t>(i[0])]; v = combine(fn, a, v, x.data[static_cast<size_t>(i[1])]); });
 }
 
+/// A running maximum over the iterations.
+template <class A> struct RunningMax {
+  using V = typename A::Value;
+  Tensor<V> state, before;   ///< of every element met so far: the maximum with this iteration, and the one without it (in the first iteration both are with it)
+
+  /// Takes this iteration's x; returns the maximum at x's elements.
+  Tensor<V> step(const Tensor<V>& x, bool first, A& a) {
+    if (first) state = Tensor<V>(x.dims, a.constant(kRunningStart));
+    before = state;
+    Tensor<V> now = x;
+    for (int d = 0; d < x.dims.rank(); d++) MIRAGE_ASSERT(x.dims[d] <= state.dims[d]) << "a later tile of " << to_string(x.dims) << " is larger than " << to_string(state.dims);
+    std::array<Dims, 2> strides{row_major_strides(x.dims), row_major_strides(state.dims)};
+    walk<2>(x.dims, strides, [&](const std::array<int64_t, 2>& i) {
+      V &m = state.data[static_cast<size_t>(i[1])], &v = now.data[static_cast<size_t>(i[0])];
+      if constexpr (requires { a.arbitrary(); }) m = a.arbitrary();
+      else m = a.max(m, v);
+      v = m;
+    });
+    if (first) before = state;
+    return now;
+  }
+};
+
+/// acc := acc * exp(degree * (before - state)), then + x where x exists.
+template <class A> void accumulate_rescaled(Tensor<typename A::Value>& acc, const Tensor<typename A::Value>& x, const RunningMax<A>& m, int degree, A& a) {
+  using V = typename A::Value;
+  const V k = a.constant(degree);
+  std::array<Dims, 2> strides{row_major_strides(acc.dims), broadcast_strides(m.state.dims, acc.dims)};
+  walk<2>(acc.dims, strides, [&](const std::array<int64_t, 2>& i) {
+    V& v = acc.data[static_cast<size_t>(i[0])];
+    const auto e = static_cast<size_t>(i[1]);
+    v = a.mul(v, a.exp(a.mul(k, a.sub(m.before.data[e], m.state.data[e]))));
+  });
+  accumulate(acc, x, ReduceFn::kSum, a);
+}
+
 }  // namespace eval_detail
 
 template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span<const Tensor<typename A::Value>* const> in, A& a) {
@@ -250,6 +286,7 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
   const std::vector<Phase> phase = phases(body);
   const Launch& launch = body.launch();
   std::vector<Tensor<V>> values(static_cast<size_t>(body.num_values()));
+  std::vector<RunningMax<A>> running(static_cast<size_t>(body.num_values()));
   auto run = [&](NodeId n, const std::array<int64_t, 3>& block, int64_t iteration) {
     const Node& node = body.node(n);
     auto& dst = values[static_cast<size_t>(std::max(node.first_value, 0))];
@@ -275,8 +312,14 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
             if (node.first_value < 0) continue;
             if (const auto* acc = body.form<Accum>(n)) {
               const Tensor<V>& x = values[static_cast<size_t>(node.operands[0])];
-              if (it == 0) values[static_cast<size_t>(node.first_value)] = x;
+              const bool last = acc->fn == ReduceFn::kMax && body.def_form<Running>(node.operands[0]);   // of a running maximum only the last value counts
+              if (last) values[static_cast<size_t>(node.first_value)] = running[static_cast<size_t>(node.operands[0])].state;
+              else if (it > 0 && acc->degree) accumulate_rescaled(values[static_cast<size_t>(node.first_value)], x, running[static_cast<size_t>(node.operands[1])], acc->degree, a);
+              else if (it == 0) values[static_cast<size_t>(node.first_value)] = x;
               else accumulate(values[static_cast<size_t>(node.first_value)], x, acc->fn, a);
+            } else if (body.form<Running>(n)) {
+              RunningMax<A>& m = running[static_cast<size_t>(node.first_value)];
+              values[static_cast<size_t>(node.first_value)] = m.step(values[static_cast<size_t>(node.operands[0])], it == 0, a);
             } else if (phase[static_cast<size_t>(node.first_value)] == Phase::kLoop) {
               run(n, block, it);
             }

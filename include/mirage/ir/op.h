@@ -66,10 +66,18 @@ struct Reshape { Dims dims; friend bool operator==(const Reshape&, const Reshape
 struct Concat { int dim = 0; friend bool operator==(const Concat&, const Concat&) = default; };           ///< [x, y, ...]
 struct Slice { int dim = 0; int64_t start = 0, stop = 0, step = 1; friend bool operator==(const Slice&, const Slice&) = default; };   ///< [x] 0 <= start < stop <= extent, step >= 1
 struct Transpose { std::array<int8_t, kMaxRank> perm{}; friend bool operator==(const Transpose&, const Transpose&) = default; };      ///< [x] result dimension i is x's dimension perm[i]
-struct Accum { ReduceFn fn = ReduceFn::kSum; friend bool operator==(const Accum&, const Accum&) = default; };   ///< [x] block level: closes the for-loop; combines x over the iterations, elementwise
+/// [x] block level, loop phase: the elementwise maximum of x over the iterations so far, this one included. It starts at kRunningStart, the lowest float32, and not at -inf: it is always finite for finite x,
+/// so exp(-inf - m) is 0 and never NaN where all of a row has been masked so far. An element that a clipped x does not have keeps its maximum; the value of this iteration has x's extents.
+struct Running { friend bool operator==(const Running&, const Running&) = default; };
+inline constexpr int kMaxDegree = 64;
+inline constexpr double kRunningStart = -0x1.fffffep127;
+/// [x] block level: closes the for-loop; combines x over the iterations, elementwise. The maximum of a Running is its last value.
+/// [x, m] with degree >= 1, sums only: the accumulator of terms that hold exp(degree * -m), m a Running whose shape broadcasts to x's. Whenever m grows, what was added before is brought to the new m:
+/// A_0 = x_0, A_i = A_{i-1} * exp(degree * (m_{i-1} - m_i)) + x_i. Where a clipped x has no element nothing is added.
+struct Accum { ReduceFn fn = ReduceFn::kSum; int degree = 0; friend bool operator==(const Accum&, const Accum&) = default; };
 struct Call { std::shared_ptr<const Graph> body; friend bool operator==(const Call&, const Call&); };     ///< [operands of the body's inputs by param] graph-defined operator, one level down; as many values as the body has outputs
 
-using Op = std::variant<Input, Output, Const, Iota, Map, MatMul, Reduce, Repeat, Reshape, Concat, Slice, Transpose, Accum, Call>;
+using Op = std::variant<Input, Output, Const, Iota, Map, MatMul, Reduce, Repeat, Reshape, Concat, Slice, Transpose, Running, Accum, Call>;
 const char* form_name(const Op&);    ///< "input", "map", ...
 bool is_view(const Op&);             ///< Transpose, Slice, Reshape: an address calculation at most
 
