@@ -43,12 +43,13 @@ class BlockEmitter {
         line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
         line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
       } else {
-        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, cuda_type(t.dtype), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
-        if (t.stages == 1 && !in_loop(static_cast<int>(i))) line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, cuda_type(t.dtype), t.offset, warp_offset(t));
+        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, element_type(t), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
+        if (t.stages == 1 && !in_loop(static_cast<int>(i))) line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, element_type(t), t.offset, warp_offset(t));
       }
     }
   }
 
+  static const char* element_type(const SmemTile& t) { return t.tf32 ? "tf32" : cuda_type(t.dtype); }
   bool in_loop(int t) const {
     for (const Load& l : p_.loads) if (l.tile == t && l.in_loop) return true;
     return false;

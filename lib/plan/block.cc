@@ -20,8 +20,9 @@ bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 /// One attempt with fixed threads and stages. Any refusal sets `reason` and ends it.
 class BlockPlanner {
  public:
-  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice) : target_(target) {
+  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const ContractRule& rule) : target_(target) {
     p_.body = body;
+    p_.rule = rule;
     p_.operands = operands;
     p_.results = results;
     p_.threads = choice.threads;
@@ -212,23 +213,11 @@ class BlockPlanner {
     const Node& node = g().node(n);
     const ValueId v = node.first_value;
     std::array<std::pair<ValueId, bool>, 2> source{behind_transposes(node.operands[0]), behind_transposes(node.operands[1])};
-    DType element = DType::kF32;   // f32: no tensor cores
-    bool mixed = false, any = false;
-    for (auto [s, t] : source) {
-      if (!g().def_form<Input>(s)) continue;
-      const DType d = p_.operands[static_cast<size_t>(g().def_form<Input>(s)->param)].dtype;
-      const bool computed = g().type(s).dtype == DType::kReal;   // an earlier kernel's result, stored as float32
-      if (computed) continue;
-      if (any && d != element) mixed = true;
-      element = d;
-      any = true;
-    }
-    if (!any) for (const Access& a : p_.operands) if (is16(a.dtype)) { element = a.dtype; any = true; break; }
-    if (mixed || !any || !is16(element)) element = DType::kF32;
     Step s = step(Step::Kind::kContract, phase_[at(v)], n, v, -1);
-    s.tensor = is16(element);
+    s.type = contract_type(g().type(source[0].first).dtype, g().type(source[1].first).dtype, p_.rule);
+    s.tensor = s.type != ContractType::kF32;
     for (size_t i = 0; i < 2; i++) {
-      int tile = operand_tile(source[i].first, element);
+      int tile = operand_tile(source[i].first, s.type);
       (i ? s.y : s.x) = tile;
       (i ? s.y_transposed : s.x_transposed) = source[i].second;
     }
@@ -243,15 +232,21 @@ class BlockPlanner {
     return true;
   }
 
-  /// A tile that holds v as `element`: the input's own, or one that a fill step makes.
-  int operand_tile(ValueId v, DType element) {
-    if (g().def_form<Input>(v) && (element == DType::kF32 || p_.tiles[static_cast<size_t>(p_.tile_of[at(v)])].dtype == element)) return p_.tile_of[at(v)];
+  /// A tile that holds v for a contraction of this type: the input's own, or one that a fill step makes. TF32 takes stored numbers as they are: it holds 16-bit ones, and rounds float32 as it reads them.
+  int operand_tile(ValueId v, ContractType type) {
+    const bool tf32 = type == ContractType::kTF32;
+    const DType element = type == ContractType::kF16 ? DType::kF16 : type == ContractType::kBF16 ? DType::kBF16 : DType::kF32;
+    if (g().def_form<Input>(v)) {
+      const DType stored = p_.tiles[static_cast<size_t>(p_.tile_of[at(v)])].dtype;
+      if (stored == element || type == ContractType::kF32 || (tf32 && is16(stored))) return p_.tile_of[at(v)];
+    }
     for (size_t i = 0; i < p_.tiles.size(); i++)
-      if (p_.tiles[i].kind == SmemTile::Kind::kFilled && p_.tiles[i].value == v && p_.tiles[i].dtype == element) return static_cast<int>(i);
+      if (p_.tiles[i].kind == SmemTile::Kind::kFilled && p_.tiles[i].value == v && p_.tiles[i].dtype == element && p_.tiles[i].tf32 == tf32) return static_cast<int>(i);
     SmemTile t;
     t.kind = SmemTile::Kind::kFilled;
     t.value = v;
     t.dtype = element;
+    t.tf32 = tf32;
     t.extent = p_.extent_of[at(v)];
     const int id = add_tile(t);
     p_.steps.push_back(step(Step::Kind::kFill, phase_[at(v)], -1, v, id));
@@ -324,7 +319,7 @@ class BlockPlanner {
       t.ld = length;
       if (t.kind == SmemTile::Kind::kParts) t.ld = length + 4;
       else if (i < layouts_.size()) { t.ld = layouts_[i].ld; t.swizzle = layouts_[i].kind == LayoutKind::kSwizzled; }
-      else if (tensor[i] && (length / per) % 2 == 0) t.ld = length + per;
+      else if (tensor[i]) t.ld = padded_line(p_, static_cast<int>(i));
     }
     return true;
   }
@@ -543,7 +538,7 @@ void improve_layouts(BlockPlanned& best, const Target& target) {
   if (!a.optimal) return;
   std::vector<LayoutOption> chosen;
   for (size_t t = 0; t < options.size(); t++) chosen.push_back(options[t][a.option[t]]);
-  BlockPlanner planner(p.body, p.operands, p.results, target, {p.threads, p.stages, p.cluster, p.loop_warps > 1});
+  BlockPlanner planner(p.body, p.operands, p.results, target, {p.threads, p.stages, p.cluster, p.loop_warps > 1}, p.rule);
   planner.set_layouts(chosen);
   if (!planner.run()) return;
   auto plan = std::make_shared<BlockPlan>(planner.take());
@@ -562,15 +557,15 @@ int dim_of(const Dims& d, int index3) {
   return r >= 3 ? 0 : -1;
 }
 
-std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason) {
-  BlockPlanner planner(body, operands, results, target, choice);
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
+  BlockPlanner planner(body, operands, results, target, choice, rule);
   if (!planner.run()) { reason = planner.reason; return nullptr; }
   auto plan = std::make_shared<BlockPlan>(planner.take());
   plan->cost = estimate(*plan, target);
   return plan;
 }
 
-BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   BlockPlanned best;
   const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
   for (int threads : {128, 256, 512})
@@ -581,7 +576,7 @@ BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, 
           if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
           if (divide && each < 2) continue;
           if (loop == 1 && stages > 2) break;
-          auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide}, best.reason);
+          auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide}, best.reason, rule);
           if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
         }
   if (best.plan) { best.reason.clear(); improve_layouts(best, target); }

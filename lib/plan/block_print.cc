@@ -11,7 +11,7 @@ std::string existing_text(const Existing& e) { return e.input < 0 ? "all" : fmt:
 std::string step_text(const BlockPlan& p, const Step& s) {
   switch (s.kind) {
     case Step::Kind::kContract:
-      return s.tensor ? fmt::format("t{}{} x t{}{} on tensor cores{}, warps {}x{}x{}", s.x, s.x_transposed ? "'" : "", s.y, s.y_transposed ? "'" : "", s.swap ? ", transposed" : "", s.wi, s.wj, s.wk)
+      return s.tensor ? fmt::format("t{}{} x t{}{} on tensor cores{}{}, warps {}x{}x{}", s.x, s.x_transposed ? "'" : "", s.y, s.y_transposed ? "'" : "", s.type == ContractType::kTF32 ? " in tf32" : "", s.swap ? ", transposed" : "", s.wi, s.wj, s.wk)
                       : fmt::format("t{}{} x t{}{} on float32 units, {} threads along columns", s.x, s.x_transposed ? "'" : "", s.y, s.y_transposed ? "'" : "", s.tj);
     case Step::Kind::kReduce: return fmt::format("reduce.{} over {}, {} threads per result, {} elements at a time", reduce_name(p.body.form<Reduce>(s.node)->fn), "brc"[s.dim3], s.group, s.width);
     case Step::Kind::kFill: return fmt::format("evaluate, {} elements at a time", s.width);
@@ -30,7 +30,7 @@ std::string print(const BlockPlan& p) {
   for (size_t i = 0; i < p.tiles.size(); i++) {
     const SmemTile& t = p.tiles[i];
     const char* kind = t.kind == SmemTile::Kind::kInput ? "input" : t.kind == SmemTile::Kind::kFilled ? "filled" : "parts";
-    out += fmt::format("  t{:<4} %{:<5} {:<7} {:<6} {:<16} {:<7} {:<9} {:<8} {:<8} {}..{}{}\n", i, t.value, kind, dtype_name(t.dtype), fmt::format("{}x{}x{}", t.extent[0], t.extent[1], t.extent[2]),
+    out += fmt::format("  t{:<4} %{:<5} {:<7} {:<6} {:<16} {:<7} {:<9} {:<8} {:<8} {}..{}{}\n", i, t.value, kind, t.tf32 ? "tf32" : dtype_name(t.dtype), fmt::format("{}x{}x{}", t.extent[0], t.extent[1], t.extent[2]),
                        fmt::format("{} {}", t.ld, t.col ? "col" : "row"), t.swizzle ? "swizzled" : "lines", t.offset, t.bytes, t.first, t.last,
                        t.stages > 1 ? fmt::format(", {} stages", t.stages) : t.parts > 1 ? fmt::format(", {} parts", t.parts) : "");
   }

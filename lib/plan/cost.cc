@@ -63,9 +63,9 @@ Cost estimate(BlockPlan& p, const Target& target) {
     if (s.kind == Step::Kind::kContract) {
       const SmemTile &x = p.tiles[static_cast<size_t>(s.x)], &y = p.tiles[static_cast<size_t>(s.y)];
       const double out = static_cast<double>(extent_elements(p.tiles[static_cast<size_t>(s.tile)].extent)), k = static_cast<double>(x.extent[s.x_transposed ? 1 : 2]);
-      flops += 2 * out * k * times * (s.tensor ? 1.0 : target.tensor_flops_per_us / target.f32_flops_per_us * 2);
+      flops += 2 * out * k * times * (s.type == ContractType::kTF32 ? 2.0 : s.tensor ? 1.0 : target.tensor_flops_per_us / target.f32_flops_per_us * 2);
       const double rx = s.tensor ? (s.swap ? s.wi : s.wj) : 8, ry = s.tensor ? (s.swap ? s.wj : s.wi) : 8;
-      shared += times * (rx * static_cast<double>(extent_elements(x.extent)) + ry * static_cast<double>(extent_elements(y.extent))) * 2;
+      shared += times * (rx * static_cast<double>(extent_elements(x.extent) * dtype_bytes(x.dtype)) + ry * static_cast<double>(extent_elements(y.extent) * dtype_bytes(y.dtype)));
     } else if (s.kind == Step::Kind::kReduce) {
       elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(p.body.node(s.node).operands[0])]));
     } else {

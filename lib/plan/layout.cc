@@ -22,6 +22,36 @@ int64_t conflicts(int64_t ld, int bytes, bool swizzled) {
   return most - 1;
 }
 
+/// Extra passes of one 8 x 8 access to a tile of 4-byte operands (TensorContract's read_pair): lines along the contraction give each thread two neighbours, half a warp at a time; else every thread reads
+/// twice, from lines 2q and 2q + 1.
+int64_t wide_conflicts(int64_t ld, bool along) {
+  int64_t most = 0, count[32] = {};
+  for (int64_t g = 0; g < (along ? 4 : 8); g++)
+    for (int64_t q = 0; q < 4; q++)
+      for (int64_t e = 0; e < (along ? 2 : 1); e++) most = std::max(most, ++count[(along ? g * ld + 2 * q + e : 2 * q * ld + g) % 32]);
+  return 2 * (most - 1);
+}
+
+/// Whether a contraction reads tile t in lines along the contracted dimension, and in lines across it.
+std::pair<bool, bool> directions(const BlockPlan& p, int t) {
+  std::pair<bool, bool> out{false, false};
+  const bool col = p.tiles[static_cast<size_t>(t)].col;
+  for (const Step& s : p.steps) {
+    if (s.kind != Step::Kind::kContract || !s.tensor) continue;
+    if (s.x == t) (s.x_transposed == col ? out.first : out.second) = true;
+    if (s.y == t) (s.y_transposed != col ? out.first : out.second) = true;
+  }
+  return out;
+}
+
+/// The same for any operand tile of tensor cores.
+int64_t tile_conflicts(const BlockPlan& p, int t, int64_t ld, bool swizzled) {
+  const int bytes = dtype_bytes(p.tiles[static_cast<size_t>(t)].dtype);
+  if (bytes < 4) return conflicts(ld, bytes, swizzled);
+  const auto [along, across] = directions(p, t);
+  return std::max(along ? wide_conflicts(ld, true) : 0, across ? wide_conflicts(ld, false) : 0);
+}
+
 /// How many eight-line accesses (a quarter of an ldmatrix.x4) the contractions of a plan make to tile t, over the whole loop of one block.
 int64_t matrix_accesses(const BlockPlan& p, int t) {
   int64_t n = 0;
@@ -89,7 +119,7 @@ std::vector<std::vector<LayoutOption>> layout_options(const BlockPlan& p) {
     const int64_t accesses = matrix_accesses(p, static_cast<int>(i)), times = (t.kind == SmemTile::Kind::kInput ? t.stages : 1) * t.copies;
     auto option = [&](LayoutKind kind, int64_t ld) {
       LayoutOption o{kind, ld, round_up(lines * ld * size, 128) * times, 0};
-      o.cost = accesses * conflicts(ld, size, kind == LayoutKind::kSwizzled) + (kind == LayoutKind::kSwizzled ? accesses / 4 * kSwizzleCycles : 0);
+      o.cost = accesses * tile_conflicts(p, static_cast<int>(i), ld, kind == LayoutKind::kSwizzled) + (kind == LayoutKind::kSwizzled ? accesses / 4 * kSwizzleCycles : 0);
       return o;
     };
     std::vector<LayoutOption> options;
@@ -97,12 +127,21 @@ std::vector<std::vector<LayoutOption>> layout_options(const BlockPlan& p) {
       options.push_back({t.swizzle ? LayoutKind::kSwizzled : LayoutKind::kPlain, t.ld, t.bytes, 0});
     } else {
       options.push_back(option(LayoutKind::kPlain, plain));
-      options.push_back(option(LayoutKind::kPadded, plain + per));
-      if (plain % (8 * per) == 0) options.push_back(option(LayoutKind::kSwizzled, plain));
+      if (const int64_t padded = padded_line(p, static_cast<int>(i)); padded != plain) options.push_back(option(LayoutKind::kPadded, padded));
+      if (size < 4 && plain % (8 * per) == 0) options.push_back(option(LayoutKind::kSwizzled, plain));
     }
     out.push_back(options);
   }
   return out;
+}
+
+int64_t padded_line(const BlockPlan& p, int tile) {
+  const SmemTile& t = p.tiles[static_cast<size_t>(tile)];
+  const int64_t per = 16 / dtype_bytes(t.dtype), length = round_up(t.col ? t.extent[1] : t.extent[2], per);
+  int64_t best = length;
+  for (int64_t ld = length; ld <= length + 3 * per; ld += per)
+    if (tile_conflicts(p, tile, ld, false) < tile_conflicts(p, tile, best, false)) best = ld;
+  return best;
 }
 
 LayoutAssignment assign_layouts(const std::vector<std::vector<LayoutOption>>& options, int64_t capacity) {

@@ -38,7 +38,7 @@ Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t 
 
 }  // namespace
 
-Graph lower_matmul(const Type& a, const Type& b, const Target& target) {
+Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule) {
   const int r = a.dims.rank();
   const int64_t m = a.dims[r - 2], k = a.dims[r - 1], n = b.dims[r - 1];
   std::optional<Graph> best;
@@ -50,7 +50,7 @@ Graph lower_matmul(const Type& a, const Type& b, const Target& target) {
         Graph body = matmul_body(a, b, std::min(tm, m), std::min(tn, n), std::min(tk, k));
         const Type types[] = {a, b};
         Type result = infer(MatMul{}, types, Level::kKernel).types[0];
-        BlockPlanned p = plan_block(body, {row_major(a), row_major(b)}, {row_major(result)}, target);
+        BlockPlanned p = plan_block(body, {row_major(a), row_major(b)}, {row_major(result)}, target, rule);
         if (p.plan && (!best || p.cost.us < best_us)) { best = std::move(body); best_us = p.cost.us; }
       }
   MIRAGE_ASSERT(best) << "no block graph for matmul of " << to_string(a) << " and " << to_string(b);

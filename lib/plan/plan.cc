@@ -22,7 +22,7 @@ constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
 DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
 
 /// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by repeating an operand that broadcasts along only some of them.
-ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target) {
+ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target, const ContractRule& rule) {
   const int rank = b.graph().dims(x).rank(), batches = rank - 2;
   Dims whole;
   int above = 0;
@@ -33,7 +33,7 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target) {
     all_one[0] &= b.graph().dims(x)[d] == 1;
     all_one[1] &= b.graph().dims(y)[d] == 1;
   }
-  auto call = [&](ValueId u, ValueId v) { return b.add(Call{std::make_shared<const Graph>(lower_matmul(b.graph().type(u), b.graph().type(v), target))}, {u, v}); };
+  auto call = [&](ValueId u, ValueId v) { return b.add(Call{std::make_shared<const Graph>(lower_matmul(b.graph().type(u), b.graph().type(v), target, rule))}, {u, v}); };
   if (above <= 1) return call(x, y);
   auto flatten = [&](ValueId v, bool one) {
     for (int d = 0; d < batches && !one; d++)
@@ -48,7 +48,7 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target) {
   return b.add(Reshape{out}, {z});
 }
 
-Graph lower_matmuls(const Graph& graph, const Target& target) {
+Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
   Builder b(Level::kKernel);
   std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
@@ -57,7 +57,7 @@ Graph lower_matmuls(const Graph& graph, const Target& target) {
     for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
-    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], target);
+    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], target, rule);
     else first = b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
   }
@@ -648,7 +648,7 @@ class Planner {
     for (ValueId o : node.operands) operands.push_back(access(o));
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
     const Graph& body = *std::get<Call>(node.op).body;
-    BlockPlanned block = plan_block(body, operands, results, target_);
+    BlockPlanned block = plan_block(body, operands, results, target_, contract_rule(program_));
     StreamPlanned stream = plan_stream(body, operands, results, target_);
     if (!block.plan && !stream.plan) return block.reason;
     const bool streams = stream.plan && (!block.plan || stream.cost.us < block.cost.us);
@@ -678,6 +678,6 @@ class Planner {
 
 }  // namespace
 
-Planned make_plan(const Program& program, const Graph& graph, const Target& target) { return Planner(program, lower_matmuls(graph, target), target).run(); }
+Planned make_plan(const Program& program, const Graph& graph, const Target& target) { return Planner(program, lower_matmuls(graph, target, contract_rule(program)), target).run(); }
 
 }  // namespace mirage

@@ -1,10 +1,10 @@
 // The numeric check: does a candidate that is algebraically right also compute well in the types that kernels use? (docs/verification.md; traps 11 and 14 of finite-field verification are
-// outside what fields can see.) The model of a kernel: float32 everywhere inside, contraction operands in the 16-bit type of the other operand, stored values rounded to their type.
+// outside what fields can see.) The model of a kernel: float32 everywhere inside, operands of contractions rounded as ir/contraction.h says, stored values rounded to their type.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdio>
 
+#include "mirage/ir/contraction.h"
 #include "mirage/support/hash.h"
 #include "mirage/verify/verify.h"
 #include "verify/reals.h"
@@ -20,17 +20,10 @@ struct Stored {
 
 bool is_16bit(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
-/// 10 bits of mantissa, ties away from zero, as cvt.rna.tf32.f32 does.
-float to_tf32(float x) {
-  if (!std::isfinite(x)) return x;
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1FFFu);
-}
-
 struct Float32Algebra {
   using Value = Stored;
-  DType narrow = DType::kReal;   ///< the program's 16-bit type: what contractions of two intermediates use; kReal: there is none
-  bool tf32 = false;
-  bool round_operands = true;    ///< false: node-by-node evaluation, whose operands are stored already
+  ContractRule rule;             ///< which operand of a contraction is rounded to what
+  bool round_operands = true;    ///< false: node-by-node evaluation, whose operands are stored already, rounds to TF32 where the program allows it only
 
   static Stored real(float x) { return {x, DType::kReal}; }
   static Stored real(double x) { return {static_cast<float>(x), DType::kReal}; }
@@ -55,7 +48,8 @@ struct Float32Algebra {
   Stored round(Stored x, DType t) { return {static_cast<float>(round_to(x.value, t)), t}; }
 
   void gemm(int64_t m, int64_t n, int64_t k, const Stored* x, const Stored* y, Stored* dst) {
-    const std::vector<float> a = operand(x, m * k, type_of(y, k * n)), b = operand(y, k * n, type_of(x, m * k));
+    const ContractType t = contract_type(type_of(x, m * k), type_of(y, k * n), rule);
+    const std::vector<float> a = operand(x, m * k, t), b = operand(y, k * n, t);
     std::vector<float> row(static_cast<size_t>(n));
     for (int64_t i = 0; i < m; i++) {
       std::fill(row.begin(), row.end(), 0.f);
@@ -73,12 +67,11 @@ struct Float32Algebra {
     for (int64_t i = 1; i < n; i++) if (x[i].type != x[0].type) return DType::kReal;
     return x[0].type;
   }
-  std::vector<float> operand(const Stored* x, int64_t n, DType other) const {
-    const DType mine = type_of(x, n);
-    const DType target = !round_operands || is_16bit(mine) ? DType::kReal : is_16bit(other) ? other : mine == DType::kReal && other == DType::kReal ? narrow : DType::kReal;
+  std::vector<float> operand(const Stored* x, int64_t n, ContractType t) const {
+    const bool rounds = round_operands || (t == ContractType::kTF32 && rule.tf32);
     std::vector<float> out;
     out.reserve(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; i++) out.push_back(target != DType::kReal ? static_cast<float>(round_to(x[i].value, target)) : tf32 && !is_16bit(mine) && !is_16bit(other) ? to_tf32(x[i].value) : x[i].value);
+    for (int64_t i = 0; i < n; i++) out.push_back(rounds ? contract_operand(x[i].value, t) : x[i].value);
     return out;
   }
 };
@@ -175,8 +168,8 @@ Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate,
 NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed) {
   NumericReport report;
   const std::vector<Type> inputs = verify::input_types(reference, candidate);
-  DType narrow = DType::kReal;
-  for (const Type& t : inputs) if (is_16bit(t.dtype)) { narrow = t.dtype; break; }
+  ContractRule rule{DType::kReal, program.numerics.tf32};   // as contract_rule says, for the inputs at hand
+  for (const Type& t : inputs) if (is_16bit(t.dtype)) { rule.narrow = t.dtype; break; }
   for (const Distribution& dist : kDistributions) {
     Rng rng(hash_combine(seed, hash_text(dist.name)));
     Tensors params;
@@ -193,11 +186,11 @@ NumericReport check_numerics(const Graph& reference, const Graph& candidate, con
     }
     WatchfulDouble reals;
     const auto want = evaluate<WatchfulDouble>(reference, exact, reals);
-    Float32Algebra kernel{narrow, program.numerics.tf32, true}, plain{narrow, program.numerics.tf32, false};
+    Float32Algebra kernel{rule, true}, plain{rule, false};
     const Tensors got = evaluate_stored(candidate, params, kernel, [](NodeId, DType t) { return t; });
     const Tensors base = evaluate_stored(reference, params, plain, [&](NodeId n, DType t) {
       const bool computes = reference.form<Map>(n) || reference.form<MatMul>(n) || reference.form<Reduce>(n);
-      return t == DType::kReal && computes ? narrow : t;
+      return t == DType::kReal && computes ? rule.narrow : t;
     });
     NumericCase result{dist.name, 0, 0, true, true};
     const std::vector<NodeId> outputs = reference.outputs();

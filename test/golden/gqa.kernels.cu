@@ -151,17 +151,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gqa_k2_block
   using namespace mo;
   constexpr int kThreads = 256;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 32, false>;
+  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
   using T1 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T2 = Tile<f16, 1, 16, 32, false, 40, false>;
-  const T2 t2{(f16*)(smem + 147456 + warp_id() * 1280)};
-  using T3 = Parts<Sum, 8, 1, 16, 32, 36>;
-  const T3 p3{(float*)(smem + 0)};
+  using T2 = Parts<Sum, 8, 1, 16, 32, 36>;
+  const T2 p2{(float*)(smem + 0)};
   cluster_arrive();
   const int block_x = block_id() / 2 % 2, block_y = block_id() / 2 / 2 % 16, block_z = block_id() / 2 / 32;
   (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T2::Transposed, 1, 1, 1, true> acc3;
-  acc3.clear();
+  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
+  acc2.clear();
   const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
   const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
   const int turn = int(int64_t(block_x) * (end - begin) / 2);
@@ -170,10 +168,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gqa_k2_block
   for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 81920 + warp_id() * 8192 + s * 2048)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
+        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
       }
     }
     copy_commit();
@@ -184,31 +182,29 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gqa_k2_block
     if (iteration + 3 < iterations) {
       const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 81920 + warp_id() * 8192 + next * 2048)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
+        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f32*)(smem + 81920 + warp_id() * 8192 + slot * 2048)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
-    fill_tile<32, 8>(t2, 1, 16, 32, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v0 = t0.read(w, 0, r, c); return v0; });
-    warp_barrier();
-    acc3.add(t1.transposed(), t2.transposed());
+    const T0 t0{(f32*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
+    const T1 t1{(f16*)(smem + 81920 + warp_id() * 10240 + slot * 2560)};
+    acc2.add(t1.transposed(), t0.transposed());
   }
   copy_wait<0>();
   barrier();
-  acc3.finish([&](int part, int b, int i, int j, float v) { p3.put(warp_id(), b, j, i, v); });
+  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
   barrier();
   cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 32, 36> t3{(float*)(smem + 157696)};
-  p3.exchange<kThreads>(t3, cluster_rank());
+  const Parts<Sum, 2, 1, 16, 32, 36> t2{(float*)(smem + 163840)};
+  p2.exchange<kThreads>(t2, cluster_rank());
   cluster_arrive();
   cluster_wait();
-  store_tile<kThreads, 2, 1, 16, 32, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(16)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(w, 0, r, c); return v3; });
+  store_tile<kThreads, 2, 1, 16, 32, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(16)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
 }  // namespace mirage_gqa
@@ -233,7 +229,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 16777216u;
-constexpr int kMaxSharedBytes = 162304;
+constexpr int kMaxSharedBytes = 168448;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 65536u, {2, 256, 64}, {16384, 64, 1}},   // q: f16[2,256,64]
     {3, 2, 16, 1048576u, {2, 64, 4096}, {262144, 1, 64}},   // k: f16[2,64,4096]
@@ -290,7 +286,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 162304)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -326,7 +322,7 @@ inline int launch(const gqa_dims* dims, const void* const* t, void* workspace, s
   cudaError_t error = cudaSuccess;
   if ((error = start(gqa_k0_block, dim3(512u, 1u, 1u), 128u, 38400u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(gqa_k1_row, dim3(512u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 8388608))) != cudaSuccess) return error;
-  if ((error = start(gqa_k2_block, dim3(128u, 1u, 1u), 256u, 162304u, stream, static_cast<const void*>(w + 8388608), t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(gqa_k2_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 8388608), t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -412,7 +408,7 @@ MIRAGE_API int gqa_launch_dlpack(const mirage_gqa::DlTensor* const* tensors, int
 MIRAGE_API const char* gqa_status_string(int status) { return mirage_gqa::status_string(status); }
 
 MIRAGE_API const char* gqa_info_json(void) {
-  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":16777216,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":38400},{\"name\":\"gqa_k1_row\",\"grid\":[512,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"gqa_k2_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":162304}]}";
+  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":16777216,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":38400},{\"name\":\"gqa_k1_row\",\"grid\":[512,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"gqa_k2_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448}]}";
 }
 
 MIRAGE_API unsigned gqa_abi_version(void) { return 1u; }

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__
   const T4 t4{(float*)(smem + 0)};
   using T5 = Parts<Sum, 4, 1, 16, 16, 20>;
   const T5 t5{(float*)(smem + 9216)};
-  using T6 = Tile<f16, 1, 16, 16, false, 24, false>;
-  const T6 t6{(f16*)(smem + 14336)};
+  using T6 = Tile<tf32, 1, 16, 16, false, 24, false>;
+  const T6 t6{(tf32*)(smem + 14336)};
   using T7 = Parts<Sum, 1, 1, 16, 32, 36>;
   const T7 t7{(float*)(smem + 9216)};
   const int block_x = block_id() % 128, block_y = block_id() / 128 % 1, block_z = block_id() / 128;

@@ -48,8 +48,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) lora_4k_k0_b
   const T4 p4{(float*)(smem + 0)};
   using T5 = Parts<Sum, 8, 1, 8, 16, 20>;
   const T5 p5{(float*)(smem + 17408)};
-  using T6 = Tile<f16, 1, 8, 16, false, 24, false>;
-  const T6 t6{(f16*)(smem + 22528)};
+  using T6 = Tile<tf32, 1, 8, 16, false, 24, false>;
+  const T6 t6{(tf32*)(smem + 22528)};
   using T7 = Parts<Sum, 1, 1, 8, 64, 68>;
   const T7 t7{(float*)(smem + 17408)};
   cluster_arrive();

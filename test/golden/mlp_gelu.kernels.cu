@@ -123,17 +123,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k2_
   using namespace mo;
   constexpr int kThreads = 256;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 32, false>;
+  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
   using T1 = Tile<f16, 1, 32, 16, false, 24, false>;
-  using T2 = Tile<f16, 1, 16, 32, false, 40, false>;
-  const T2 t2{(f16*)(smem + 172032 + warp_id() * 1280)};
-  using T3 = Parts<Sum, 8, 1, 16, 16, 20>;
-  const T3 p3{(float*)(smem + 0)};
+  using T2 = Parts<Sum, 8, 1, 16, 16, 20>;
+  const T2 p2{(float*)(smem + 0)};
   cluster_arrive();
   const int block_x = block_id() / 2 % 64, block_y = block_id() / 2 / 64 % 1, block_z = block_id() / 2 / 64;
   (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T2, T1, 1, 1, 1, true> acc3;
-  acc3.clear();
+  TensorContract<T0, T1, 1, 1, 1, true> acc2;
+  acc2.clear();
   const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
   const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
   const int turn = int(int64_t(block_x) * (end - begin) / 64);
@@ -142,10 +140,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k2_
   for (int s = 0; s < 5; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 12288 + s * 2048)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 15360 + s * 2560)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 98304 + warp_id() * 9216 + s * 1536)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 32, 16);
+        load_tile<32, 16>(T1{(f16*)(smem + 122880 + warp_id() * 9216 + s * 1536)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 32, 16);
       }
     }
     copy_commit();
@@ -156,31 +154,29 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k2_
     if (iteration + 5 < iterations) {
       const int next = slot + 5 < 6 ? slot + 5 : slot + 5 - 6;
       { const int it = rotate(iteration + 5); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 12288 + next * 2048)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 15360 + next * 2560)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(iteration + 5); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 98304 + warp_id() * 9216 + next * 1536)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 32, 16);
+        load_tile<32, 16>(T1{(f16*)(smem + 122880 + warp_id() * 9216 + next * 1536)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 32, 16);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f32*)(smem + 0 + warp_id() * 12288 + slot * 2048)};
-    const T1 t1{(f16*)(smem + 98304 + warp_id() * 9216 + slot * 1536)};
-    fill_tile<32, 8>(t2, 1, 16, 32, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v0 = t0.read(w, 0, r, c); return v0; });
-    warp_barrier();
-    acc3.add(t2, t1);
+    const T0 t0{(f32*)(smem + 0 + warp_id() * 15360 + slot * 2560)};
+    const T1 t1{(f16*)(smem + 122880 + warp_id() * 9216 + slot * 1536)};
+    acc2.add(t0, t1);
   }
   copy_wait<0>();
   barrier();
-  acc3.finish([&](int part, int b, int i, int j, float v) { p3.put(warp_id(), b, i, j, v); });
+  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, i, j, v); });
   barrier();
   cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 16, 20> t3{(float*)(smem + 182272)};
-  p3.exchange<kThreads>(t3, cluster_rank());
+  const Parts<Sum, 2, 1, 16, 16, 20> t2{(float*)(smem + 196608)};
+  p2.exchange<kThreads>(t2, cluster_rank());
   cluster_arrive();
   cluster_wait();
-  store_tile<kThreads, 1, 1, 16, 16, false>((f32*)out0 + 0 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 16, 16, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(w, 0, r, c); return v3; });
+  store_tile<kThreads, 1, 1, 16, 16, false>((f32*)out0 + 0 + (block_x * int64_t(16)) * 1, 0, 1024, 1, 16, 16, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
 __global__ void __launch_bounds__(64) mlp_gelu_k3_map(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
@@ -228,7 +224,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 524288u;
-constexpr int kMaxSharedBytes = 184832;
+constexpr int kMaxSharedBytes = 199168;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 32768u, {16, 1024}, {1024, 1}},   // x: f16[16,1024]
     {2, 2, 16, 8388608u, {1024, 4096}, {4096, 1}},   // w1: f16[1024,4096]
@@ -288,7 +284,7 @@ inline int check_device(int device) {
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 148480)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 184832)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 199168)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -324,7 +320,7 @@ inline int launch(const mlp_gelu_dims* dims, const void* const* t, void* workspa
   cudaError_t error = cudaSuccess;
   if ((error = start(mlp_gelu_k0_block, dim3(128u, 1u, 1u), 128u, 148480u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(mlp_gelu_k1_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), t[2], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k2_block, dim3(128u, 1u, 1u), 256u, 184832u, stream, static_cast<const void*>(w + 262144), t[3], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k2_block, dim3(128u, 1u, 1u), 256u, 199168u, stream, static_cast<const void*>(w + 262144), t[3], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(mlp_gelu_k3_map, dim3(128u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
@@ -411,7 +407,7 @@ MIRAGE_API int mlp_gelu_launch_dlpack(const mirage_mlp_gelu::DlTensor* const* te
 MIRAGE_API const char* mlp_gelu_status_string(int status) { return mirage_mlp_gelu::status_string(status); }
 
 MIRAGE_API const char* mlp_gelu_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":524288,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_block\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":148480},{\"name\":\"mlp_gelu_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"mlp_gelu_k2_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":184832},{\"name\":\"mlp_gelu_k3_map\",\"grid\":[128,1,1],\"threads\":64,\"smem_bytes\":0}]}";
+  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":524288,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_block\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":148480},{\"name\":\"mlp_gelu_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"mlp_gelu_k2_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":199168},{\"name\":\"mlp_gelu_k3_map\",\"grid\":[128,1,1],\"threads\":64,\"smem_bytes\":0}]}";
 }
 
 MIRAGE_API unsigned mlp_gelu_abi_version(void) { return 1u; }

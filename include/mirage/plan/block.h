@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <vector>
+#include "mirage/ir/contraction.h"
 #include "mirage/plan/plan.h"
 
 namespace mirage {
@@ -13,9 +14,10 @@ struct BlockPlan;   // defined in plan/block_plan.h; other stages use it through
 
 struct BlockPlanned { std::shared_ptr<const BlockPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says what does not fit
 /// Plans `body` on operands and results as they lie in memory (Access by param and by result, any strides). Searches warps, stages, operand order and keeps the cheapest by the cost model.
-BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+/// rule: what the program says about contractions (contract_rule).
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
 /// A block graph for a pre-defined MatMul of these types (batch, M, N on the grid, K in the loop, ragged tails), the candidate whose plan is cheapest.
-Graph lower_matmul(const Type& a, const Type& b, const Target& target);
+Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule = {});
 
 }  // namespace mirage

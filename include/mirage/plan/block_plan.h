@@ -23,6 +23,7 @@ struct SmemTile {
   bool col = false;               ///< lines are columns
   int64_t ld = 0;                 ///< elements between lines
   bool swizzle = false;
+  bool tf32 = false;              ///< elements (kF32) are rounded to TF32 as they are stored: the tile is an operand of tensor cores
   int stages = 1;                 ///< ring depth of a loop input
   int copies = 1;                 ///< warps that have one each (loop_warps)
   int parts = 1;                  ///< kParts: partial results
@@ -48,6 +49,7 @@ struct Step {
   int x = -1, y = -1;                ///< operand tiles
   bool x_transposed = false, y_transposed = false;
   bool tensor = false;               ///< tensor cores, else float32 units
+  ContractType type = ContractType::kF32;   ///< in which arithmetic; tensor: not kF32
   bool swap = false;                 ///< computes the transpose: the second operand takes the 16-row side
   int wi = 1, wj = 1, wk = 1;        ///< warps (tensor)
   int tj = 32;                       ///< threads along J (float32 units)
@@ -60,6 +62,7 @@ struct Step {
 struct BlockPlan {
   Graph body;
   std::vector<Access> operands, results;
+  ContractRule rule;                      ///< how its contractions may round
   int threads = 128;
   int stages = 1;
   int cluster = 1;                        ///< blocks (of a thread block cluster) that divide the loop of one block of the graph; they add up through distributed shared memory

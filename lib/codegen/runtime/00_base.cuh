@@ -14,16 +14,22 @@ using f16 = __half;
 using bf16 = __nv_bfloat16;
 using f32 = float;
 using b8 = unsigned char;   // bool: 0 or 1
+struct tf32 { uint32_t bits; };   // a float32 with 10 bits of mantissa, the other 13 zero: an operand of tensor cores
+
+/// To the nearest TF32 number, ties away from zero (PTX ISA: cvt.rna.tf32.f32).
+MO_FN uint32_t round_tf32(float x) { uint32_t r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
 
 MO_FN float load(f16 x) { return __half2float(x); }
 MO_FN float load(bf16 x) { return __bfloat162float(x); }
 MO_FN float load(float x) { return x; }
 MO_FN float load(b8 x) { return x ? 1.0f : 0.0f; }
+MO_FN float load(tf32 x) { return __uint_as_float(x.bits); }
 template <class T> MO_FN T store(float x);   // to the nearest, ties to even
 template <> MO_FN f16 store<f16>(float x) { return __float2half_rn(x); }
 template <> MO_FN bf16 store<bf16>(float x) { return __float2bfloat16_rn(x); }
 template <> MO_FN float store<float>(float x) { return x; }
 template <> MO_FN b8 store<b8>(float x) { return x != 0.0f; }
+template <> MO_FN tf32 store<tf32>(float x) { return {round_tf32(x)}; }
 
 // ---- arithmetic: the names that maps.def's formulas become
 MO_FN float constant(float c) { return c; }

@@ -20,7 +20,7 @@ MO_FN int clip(int64_t left, int tile) { return left < 0 ? 0 : left < tile ? (in
 template <class T, int B, int R, int C, bool COL, int LD, bool SWZ> struct Tile {
   using Element = T;
   static constexpr int kB = B, kR = R, kC = C, kLD = LD, kLines = COL ? C : R, kLength = COL ? R : C, kChunk = 16 / (int)sizeof(T);
-  static constexpr bool kCol = COL;
+  static constexpr bool kCol = COL, kSwizzled = SWZ;
   static_assert(LD >= kLength, "lines overlap");
   static_assert(!SWZ || LD % (8 * kChunk) == 0, "a swizzled line is a multiple of 128 bytes");
   using Transposed = Tile<T, B, C, R, !COL, LD, SWZ>;
@@ -33,6 +33,7 @@ template <class T, int B, int R, int C, bool COL, int LD, bool SWZ> struct Tile 
   MO_FN float operator()(int b, int r, int c) const { return load(*(COL ? at(b, c, r) : at(b, r, c))); }
   /// W neighbours along c: c is a multiple of W, lines start at multiples of 16 bytes.
   template <int W> MO_FN auto read(Width<W> w, int b, int r, int c) const {
+    static_assert(!SWZ || COL || W <= kChunk, "neighbours beyond a chunk lie elsewhere in a swizzled line");
     if constexpr (!COL || W == 1) return load_pack(COL ? at(b, c, r) : at(b, r, c), w);
     else {
       Pack<W> x;
@@ -118,7 +119,7 @@ template <class RED, int PARTS, int B, int R, int C, int LD> struct Parts {
 /// tile(b,r,c) = f(b,r,c) where that exists (batches x rows x cols), zero in the padding. W: neighbours along c evaluated together (1 unless lines are rows).
 template <int THREADS, int W, class TILE, class F> MO_FN void fill_tile(TILE t, int batches, int rows, int cols, F f) {
   constexpr int kInner = (TILE::kCol ? TILE::kR : TILE::kC) / W, kTotal = TILE::kB * TILE::kLines * kInner;
-  static_assert(W == 1 || (!TILE::kCol && TILE::kC % W == 0), "packs lie in lines");
+  static_assert(W == 1 || (!TILE::kCol && TILE::kC % W == 0 && (!TILE::kSwizzled || W <= TILE::kChunk)), "packs lie in lines");
 #pragma unroll 4
   for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
     const int x = i % kInner * W, y = i / kInner;

@@ -4,7 +4,7 @@
 
 namespace mo {
 
-// ---- PTX: ldmatrix and mma.m16n8k16 (PTX ISA, warp-level matrix instructions)
+// ---- PTX: ldmatrix, mma.m16n8k16 and mma.m16n8k8 (PTX ISA, warp-level matrix instructions)
 MO_FN void load_matrix_x4(uint32_t (&r)[4], const void* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
 }
@@ -26,11 +26,45 @@ MO_FN void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint3
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// D (B x I x J) += X (B x I x K) Y (B x K x J) on tensor cores. I is a multiple of 16 * WI, J of 8 * WJ, K of 16. WI x WJ x WK warps share the work; the WK parts along K stay apart until
-/// finish. With EACH_WARP every warp contracts tiles of its own (WI = WJ = WK = 1). X and Y: Tiles of f16 or bf16, of either direction (ldmatrix transposes); one of B batches or 1.
+/// One k8 step in TF32: a = rows g and g + 8 at slot q, then at slot q + 4; b = slots q and q + 4 of column g (g: lane / 4, q: lane % 4).
+MO_FN void mma_16x8x8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ---- operands of TF32: what is stored in 16 bits is exact, float32 is rounded
+template <class T> struct Is16 { static constexpr bool value = false; };
+template <> struct Is16<f16> { static constexpr bool value = true; };
+template <> struct Is16<bf16> { static constexpr bool value = true; };
+template <class T, class U> struct Same { static constexpr bool value = false; };
+template <class T> struct Same<T, T> { static constexpr bool value = true; };
+MO_FN uint32_t tf32_bits(float x) { return round_tf32(x); }
+MO_FN uint32_t tf32_bits(tf32 x) { return x.bits; }
+/// The low and the high of two neighbours in one register.
+MO_FN uint32_t tf32_low(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)pair))); }
+MO_FN uint32_t tf32_high(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)(pair >> 16)))); }
+MO_FN uint32_t tf32_low(uint32_t pair, bf16) { return pair << 16; }
+MO_FN uint32_t tf32_high(uint32_t pair, bf16) { return pair & 0xffff0000u; }
+/// Elements (line, at) and (line, at + 1); ALONG: lines lie along the pair, else across it ((at, line) and (at + 1, line) then). at is even.
+template <bool ALONG, class TILE> MO_FN void read_pair(uint32_t& low, uint32_t& high, TILE t, int b, int line, int at) {
+  if constexpr (ALONG) {
+    const auto u = *reinterpret_cast<const Vector<typename TILE::Element, 2>*>(t.at(b, line, at));
+    low = tf32_bits(u.v[0]);
+    high = tf32_bits(u.v[1]);
+  } else {
+    low = tf32_bits(*t.at(b, at, line));
+    high = tf32_bits(*t.at(b, at + 1, line));
+  }
+}
+
+/// D (B x I x J) += X (B x I x K) Y (B x K x J) on tensor cores: in X's type if both are of one 16-bit type, else in TF32. I is a multiple of 16 * WI, J of 8 * WJ, K of 16. WI x WJ x WK warps share the work; the WK parts along K stay apart until
+/// finish. With EACH_WARP every warp contracts tiles of its own (WI = WJ = WK = 1). X and Y: Tiles of either direction (ldmatrix transposes), of B batches or 1.
 template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> struct TensorContract {
   static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, kI = X::kR / 16 / WI, kJ = Y::kC / 8 / WJ, kK = X::kC / 16;
   static_assert(kI * 16 * WI == X::kR && kJ * 8 * WJ == Y::kC && kK * 16 == X::kC && X::kC == Y::kR, "extents divide over the warps");
+  using XE = typename X::Element;
+  using YE = typename Y::Element;
+  static constexpr bool kTf32 = !Is16<XE>::value || !Same<XE, YE>::value;
   float d[kB][kI][kJ][4];
   MO_FN void clear() {
 #pragma unroll
@@ -57,6 +91,79 @@ template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> stru
     if constexpr (Y::kCol) load_matrix_x2(r, y.at(b, j + l % 8, k + l / 8 * 8));
     else load_matrix_x2_transposed(r, y.at(b, k + l, j));
   }
+  // A k16 step in TF32 is two k8 steps: slot s of step h is k = 8 h + 2 (s % 4) + s / 4 in both operands, so that a thread's two slots are neighbours, as ldmatrix gives them for 16-bit elements.
+  static MO_FN void load_x_tf32(uint32_t (&a)[2][4], X x, int b, int i, int k) {
+    if constexpr (Is16<XE>::value) {
+      uint32_t r[4];
+      load_x(r, x, b, i, k);
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int u = 0; u < 2; u++) {
+          a[h][u] = tf32_low(r[2 * h + u], XE());
+          a[h][u + 2] = tf32_high(r[2 * h + u], XE());
+        }
+    } else {
+      const int g = lane_id() / 4, q = lane_id() % 4;
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int u = 0; u < 2; u++) read_pair<!X::kCol>(a[h][u], a[h][u + 2], x, b, i + g + 8 * u, k + 8 * h + 2 * q);
+    }
+  }
+  static MO_FN void load_y_tf32(uint32_t (&r)[2][2], Y y, int b, int k, int j) {
+    if constexpr (Is16<YE>::value) {
+      uint32_t u[2];
+      load_y(u, y, b, k, j);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        r[h][0] = tf32_low(u[h], YE());
+        r[h][1] = tf32_high(u[h], YE());
+      }
+    } else {
+      const int g = lane_id() / 4, q = lane_id() % 4;
+#pragma unroll
+      for (int h = 0; h < 2; h++) read_pair<Y::kCol>(r[h][0], r[h][1], y, b, j + g, k + 8 * h + 2 * q);
+    }
+  }
+  /// One k16 step of all of the warp's results.
+  MO_FN void step(X x, Y y, int xb, int yb, int b, int row, int col, int k) {
+    if constexpr (kTf32) {
+      uint32_t a[kI][2][4];
+#pragma unroll
+      for (int i = 0; i < kI; i++) load_x_tf32(a[i], x, xb, row + i * 16, k);
+#pragma unroll
+      for (int j = 0; j < kJ; j++) {
+        uint32_t r[2][2];
+        load_y_tf32(r, y, yb, k, col + j * 8);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+          for (int i = 0; i < kI; i++) mma_16x8x8(d[b][i][j], a[i][h], r[h][0], r[h][1]);
+      }
+    } else {
+      uint32_t a[kI][4];
+#pragma unroll
+      for (int i = 0; i < kI; i++) load_x(a[i], x, xb, row + i * 16, k);
+#pragma unroll
+      for (int j = 0; j < kJ; j += 2) {
+        uint32_t r[4];
+        if (j + 1 < kJ) {
+          load_y_pair(r, y, yb, k, col + j * 8);
+        } else {
+          uint32_t h[2];
+          load_y(h, y, yb, k, col + j * 8);
+          r[0] = h[0];
+          r[1] = h[1];
+        }
+#pragma unroll
+        for (int i = 0; i < kI; i++) {
+          mma_16x8x16(d[b][i][j], a[i], r[0], r[1], XE());
+          if (j + 1 < kJ) mma_16x8x16(d[b][i][j + 1], a[i], r[2], r[3], XE());
+        }
+      }
+    }
+  }
   MO_FN void add(X x, Y y) {
     const int w = EACH_WARP ? 0 : warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ;
     if (wk >= WK) return;   // spare warps
@@ -66,27 +173,7 @@ template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> stru
       for (int s = 0; s < (kK + WK - 1) / WK; s++) {
         const int k = (s * WK + wk) * 16;
         if (kK % WK != 0 && k >= kK * 16) break;
-        uint32_t a[kI][4];
-#pragma unroll
-        for (int i = 0; i < kI; i++) load_x(a[i], x, X::kB > 1 ? b : 0, (wi * kI + i) * 16, k);
-#pragma unroll
-        for (int j = 0; j < kJ; j += 2) {
-          uint32_t r[4];
-          const int col = (wj * kJ + j) * 8;
-          if (j + 1 < kJ) {
-            load_y_pair(r, y, Y::kB > 1 ? b : 0, k, col);
-          } else {
-            uint32_t h[2];
-            load_y(h, y, Y::kB > 1 ? b : 0, k, col);
-            r[0] = h[0];
-            r[1] = h[1];
-          }
-#pragma unroll
-          for (int i = 0; i < kI; i++) {
-            mma_16x8x16(d[b][i][j], a[i], r[0], r[1], typename X::Element());
-            if (j + 1 < kJ) mma_16x8x16(d[b][i][j + 1], a[i], r[2], r[3], typename X::Element());
-          }
-        }
+        step(x, y, X::kB > 1 ? b : 0, Y::kB > 1 ? b : 0, b, wi * kI * 16, wj * kJ * 8, k);
       }
   }
   /// put(part, b, i, j, value) for every element that this thread holds.
