@@ -22,16 +22,6 @@ int64_t shrink_tile(int64_t extent, int64_t tile, int64_t small_extent) {
   return (small_extent + 1) / 2;
 }
 
-/// Two pieces per split axis, with a ragged tail where the extent is odd.
-std::vector<CallNumbers> halves(const std::vector<CallNumbers>& extents) {
-  std::vector<CallNumbers> out = extents;
-  for (CallNumbers& n : out) {
-    for (int64_t& t : n.grid_tile) t = (t + 1) / 2;
-    n.loop_tile = (n.loop_tile + 1) / 2;
-  }
-  return out;
-}
-
 /// Verdict and rounding of one small instance; nullopt if the numbers do not fit this size.
 std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<CallNumbers> numbers, const Program& program, const Witnesses& w, uint64_t seed) {
   const Witness& witness = w.variants[static_cast<size_t>(variant)];
@@ -41,6 +31,22 @@ std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<Cal
   claim.verdict = equal(claim.reference, claim.candidate, seed);
   if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, hash_combine(seed, 1));
   return claim;
+}
+
+/// Chunk and loop tile of a dimension that the grid and the loop split: a chunk of several tiles stays one, and the tails of both stay ragged or exact where the small extent allows it.
+void shrink_chunk(const CallNumbers& extents, const CallNumbers& numbers, int64_t small, CallNumbers& out) {
+  const auto axis = static_cast<size_t>(extents.chunk_axis);
+  const int64_t extent = extents.loop_tile, chunk = std::min(numbers.grid_tile[axis] > 0 ? numbers.grid_tile[axis] : extent, extent), tile = std::min(numbers.loop_tile > 0 ? numbers.loop_tile : chunk, chunk);
+  int best = -1;
+  for (int64_t c = 1; c <= small; c++)
+    for (int64_t t = 1; t <= c; t++) {
+      if (c % t != 0 || (c < small) != (chunk < extent) || (t < c) != (tile < chunk)) continue;
+      const int fits = 2 * ((small % c != 0) == (extent % chunk != 0)) + ((small % t != 0) == (extent % tile != 0));
+      if (fits < best || (fits == best && 2 * c > small + 2)) continue;   // about half
+      best = fits;
+      out.grid_tile[axis] = c;
+      out.loop_tile = t;
+    }
 }
 
 }  // namespace
@@ -64,7 +70,7 @@ Examined examine(const Structure& s, const Program& program, const Witnesses& w,
   Examined out;
   out.candidate.structure = s;
   for (int variant : {0, 1}) {
-    auto claim = make_claim(s, variant, halves(split_extents(s, w.variants[static_cast<size_t>(variant)].params)), program, w, seed);
+    auto claim = make_claim(s, variant, halve(split_extents(s, w.variants[static_cast<size_t>(variant)].params)), program, w, seed);
     if (!claim) {
       out.reason = fmt::format("has no instance at witness size {}", variant);
       return out;
@@ -94,8 +100,10 @@ std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents,
   MIRAGE_ASSERT(extents.size() == numbers.size() && extents.size() == small_extents.size()) << "one entry per call";
   std::vector<CallNumbers> out(numbers.size());
   for (size_t c = 0; c < numbers.size(); c++) {
+    out[c].chunk_axis = extents[c].chunk_axis;
     for (size_t a = 0; a < 3; a++) out[c].grid_tile[a] = shrink_tile(extents[c].grid_tile[a], numbers[c].grid_tile[a], small_extents[c].grid_tile[a]);
     out[c].loop_tile = shrink_tile(extents[c].loop_tile, numbers[c].loop_tile, small_extents[c].loop_tile);
+    if (out[c].chunk_axis >= 0) shrink_chunk(extents[c], numbers[c], small_extents[c].loop_tile, out[c]);
   }
   return out;
 }

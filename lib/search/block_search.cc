@@ -1,9 +1,12 @@
 // Growth of block graphs; see block_search.h.
 #include "search/block_search.h"
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace mirage::search {
+
+constexpr int64_t kNominalParts = 16;   // of a split reduction; the true number is chosen later
 
 BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
                          SearchReport& report)
@@ -180,7 +183,15 @@ bool BlockSearch::is_beaten(int64_t work, int64_t memory) const {
 }
 
 void BlockSearch::accept(const State& s) {
-  BlockCandidate c{build(s), s.work, s.memory, s.ideas};
+  BlockCandidate c;
+  if (!build(s, c)) {
+    GateCount& g = report_.gates[static_cast<size_t>(Gate::kLaw)];
+    if (g.closed++ == 0) g.first_example = "blocks along an axis would store one part of a sum";
+    return;
+  }
+  c.work = s.work;
+  c.memory = s.memory;
+  c.ideas = s.ideas;
   if (count_block_ops(c.body) > max_block_ops_) {
     GateCount& g = report_.gates[static_cast<size_t>(Gate::kBudget)];
     if (g.closed++ == 0) g.first_example = std::to_string(count_block_ops(c.body)) + " operators";
@@ -196,38 +207,193 @@ void BlockSearch::close(Gate gate, const Step& step) {
   if (c.closed++ == 0) c.first_example = values_.describe(d.op, d.operands);
 }
 
-Graph BlockSearch::build(const State& s) const {
+namespace {
+
+/// An operator on operands that have one leading dimension more.
+Op extend(Op op) {
+  if (auto* r = std::get_if<Reduce>(&op)) r->dim++;
+  if (auto* t = std::get_if<Transpose>(&op)) {
+    Transpose moved;
+    for (size_t i = 1; i < kMaxRank; i++) moved.perm[i] = static_cast<int8_t>(t->perm[i - 1] + 1);
+    op = moved;
+  }
+  if (auto* r = std::get_if<Reshape>(&op)) {
+    Dims d{1};
+    for (int64_t e : r->dims) d.push_back(e);
+    r->dims = d;
+  }
+  return op;
+}
+
+Dims extend(const Dims& dims) {
+  Dims d{1};
+  for (int64_t e : dims) d.push_back(e);
+  return d;
+}
+
+Partition extend(Partition p) {
+  for (int8_t& d : p.grid) if (d >= 0) d++;
+  if (p.loop >= 0) p.loop++;
+  return p;
+}
+
+}  // namespace
+
+/// The step that made position p, on what stands at its operands' positions.
+ValueId BlockSearch::add_step(Builder& b, const State& s, size_t p, const std::vector<ValueId>& at, bool extended) const {
+  const Derivation& d = derivations_[static_cast<size_t>(s.derivation[p])];
+  std::vector<int> positions;
+  for (int id : d.operands) positions.push_back(position_[static_cast<size_t>(id)]);
+  const BlockOp& op = values_.operators()[static_cast<size_t>(d.op)];
+  if (op.commutative) std::sort(positions.begin(), positions.end());
+  std::vector<ValueId> operands;
+  for (int q : positions) operands.push_back(at[static_cast<size_t>(q)]);
+  Op o = extended ? extend(op.op) : op.op;
+  if (auto* r = std::get_if<Reshape>(&o)) r->dims = *unit_reshape(b.graph().dims(operands[0]), r->dims);
+  return b.add(std::move(o), std::move(operands));
+}
+
+/// The block graph of the wanted positions; results: positions, in order.
+Graph BlockSearch::build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended, std::vector<ValueId>& operands) const {
   Launch launch;
-  for (int a = 0; a < split_.axes; a++) launch.grid[static_cast<size_t>(a)] = 2;
-  launch.loop = split_.loop_class >= 0 ? 2 : 1;
-  Builder b(Level::kBlock, launch);
-  std::vector<ValueId> leaves;
-  for (const Load& l : split_.loads) if (!std::count(leaves.begin(), leaves.end(), l.leaf)) leaves.push_back(l.leaf);
   std::vector<ValueId> at(s.ids.size(), -1);
+  for (size_t i = 0; i < split_.loads.size(); i++) {   // a part of the graph may need fewer axes, or no loop
+    if (!wanted[static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])])]) continue;
+    const Partition& part = split_.loads[i].part;
+    for (size_t a = 0; a < 3; a++) if (part.grid[a] >= 0) launch.grid[a] = 2;
+    if (part.loop >= 0) launch.loop = 2;
+  }
+  Builder b(Level::kBlock, launch);
+  const size_t loads = values_.loads().size(), constants = values_.constants().size();
   for (size_t i = 0; i < split_.loads.size(); i++) {
     const Load& l = split_.loads[i];
+    const auto p = static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])]);
+    if (!wanted[p]) continue;
     Type t = ref_.even.graph.type(l.leaf);
     for (int8_t d : l.part.grid) if (d >= 0) t.dims[d] /= 2;
     if (l.part.loop >= 0) t.dims[l.part.loop] /= 2;
-    const auto param = std::find(leaves.begin(), leaves.end(), l.leaf) - leaves.begin();
-    at[static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])])] = b.add_input(static_cast<int>(param), t, l.part);
+    if (extended) t.dims = extend(t.dims);
+    auto param = std::find(operands.begin(), operands.end(), l.leaf);
+    if (param == operands.end()) param = operands.insert(param, l.leaf);
+    at[p] = b.add_input(static_cast<int>(param - operands.begin()), t, extended ? extend(l.part) : l.part);
   }
-  const size_t loads = values_.loads().size(), constants = values_.constants().size();
-  for (size_t p = loads; p < loads + constants; p++) if (s.uses[p] > 0) at[p] = b.add(values_.constant_op(s.ids[p]), {});
-  for (size_t p = loads + constants; p < s.ids.size(); p++) {
-    const Derivation& d = derivations_[static_cast<size_t>(s.derivation[p])];
-    std::vector<int> positions;
-    for (int id : d.operands) positions.push_back(position_[static_cast<size_t>(id)]);
-    const BlockOp& op = values_.operators()[static_cast<size_t>(d.op)];
-    if (op.commutative) std::sort(positions.begin(), positions.end());
-    std::vector<ValueId> operands;
-    for (int q : positions) operands.push_back(at[static_cast<size_t>(q)]);
-    Op o = op.op;
-    if (auto* r = std::get_if<Reshape>(&o)) r->dims = *unit_reshape(b.graph().dims(operands[0]), r->dims);
-    at[p] = b.add(std::move(o), std::move(operands));
+  for (size_t p = loads; p < loads + constants; p++) if (wanted[p]) at[p] = b.add(ref_.even.graph.node(values_.constant_node(s.ids[p])).op, {});
+  for (size_t p = loads + constants; p < s.ids.size(); p++) if (wanted[p]) at[p] = add_step(b, s, p, at, extended);
+  for (size_t r = 0; r < results.size(); r++) {
+    if (!extended) { b.add_output(static_cast<int>(r), at[results[r]], dtypes_[r], split_.stores[r]); continue; }
+    Partition store;   // the parts of the blocks along the partial axis lie side by side along the leading dimension
+    const auto& tags = values_.value(s.ids[results[r]]).tags;
+    for (size_t d = 0; d < tags.size(); d++)
+      for (int a = 0; a < split_.axes; a++) if (tags[d].split >> a & 1) store.grid[static_cast<size_t>(a)] = static_cast<int8_t>(d + 1);
+    store.grid[static_cast<size_t>(split_.partial_axis)] = 0;
+    b.add_output(static_cast<int>(r), at[results[r]], DType::kReal, store);
   }
-  for (size_t t = 0; t < targets_.size(); t++) b.add_output(static_cast<int>(t), at[static_cast<size_t>(position_[static_cast<size_t>(targets_[t])])], dtypes_[t], split_.stores[t]);
   return std::move(b).finish();
+}
+
+/// Whether every axis that splits something wanted splits the parts, too: blocks may not write the same place.
+bool BlockSearch::stores_all_axes(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const {
+  for (int a = 0; a < split_.axes; a++) {
+    if (a == split_.partial_axis) continue;
+    bool used = false;
+    for (size_t i = 0; i < split_.loads.size(); i++)
+      used |= wanted[static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])])] && split_.loads[i].part.grid[static_cast<size_t>(a)] >= 0;
+    for (size_t p : parts) {
+      const auto& tags = values_.value(s.ids[p]).tags;
+      if (used && std::none_of(tags.begin(), tags.end(), [&](DimTag t) { return t.split >> a & 1; })) return false;
+    }
+  }
+  return true;
+}
+
+/// What follows the sums over blocks, as a program of its own.
+Tail BlockSearch::build_tail(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const {
+  Tail tail;
+  Program& program = tail.program;
+  const Graph& g = ref_.graph();
+  const size_t loads = values_.loads().size(), constants = values_.constants().size();
+  program.inputs = ref_.program->inputs;
+  Builder b(Level::kKernel);
+  std::vector<ValueId> inputs, at(s.ids.size(), -1);
+  for (size_t i = 0; i < program.inputs.size(); i++) inputs.push_back(b.add_input(static_cast<int>(i), program.inputs[i].type));
+  auto add_input = [&](const Type& t) {
+    program.inputs.push_back({"leaf" + std::to_string(program.inputs.size()), t, row_major_strides(t.dims), {}});
+    return b.add_input(static_cast<int>(program.inputs.size()) - 1, t);
+  };
+  std::map<ValueId, ValueId> leaf;   // by value of the reference
+  for (size_t i = 0; i < split_.loads.size(); i++) {
+    const ValueId v = split_.loads[i].leaf;
+    const auto p = static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])]);
+    if (!wanted[p]) continue;
+    if (!leaf.count(v)) {
+      if (const auto* in = g.def_form<Input>(v)) leaf[v] = inputs[static_cast<size_t>(in->param)];
+      else { leaf[v] = add_input(g.type(v)); tail.leaves.push_back(v); }
+      leaf[v] = b.add(Reshape{extend(g.dims(v))}, {leaf[v]});
+    }
+    at[p] = leaf[v];
+  }
+  for (size_t p = loads; p < loads + constants; p++) if (wanted[p]) at[p] = b.add(g.node(values_.constant_node(s.ids[p])).op, {});
+  std::vector<ValueId> part(s.ids.size(), -1);
+  for (size_t p : parts) {
+    Dims dims{kNominalParts};
+    for (DimTag t : values_.value(s.ids[p]).tags) dims.push_back(t.cls < 0 ? 1 : ref_.class_extent(t.cls));
+    part[p] = add_input({DType::kReal, dims});
+    const BlockValue& v = values_.value(s.ids[p]);
+    Dims small{2};
+    for (size_t d = 0; d < v.tags.size(); d++) small.push_back(v.data.dims[v.data.dims.rank() - static_cast<int>(v.tags.size() - d)] << std::popcount(v.tags[d].split));
+    tail.parts.push_back({DType::kReal, small});
+  }
+  for (size_t p = loads + constants; p < s.ids.size(); p++) {
+    if (!wanted[p]) continue;
+    const Derivation& d = derivations_[static_cast<size_t>(s.derivation[p])];
+    const BlockOp& op = values_.operators()[static_cast<size_t>(d.op)];
+    if (op.over_blocks) at[p] = b.add(Reduce{std::get<Accum>(op.op).fn, 0, 0}, {part[static_cast<size_t>(position_[static_cast<size_t>(d.operands[0])])]});
+    else at[p] = add_step(b, s, p, at, true);
+  }
+  for (size_t t = 0; t < targets_.size(); t++) {
+    const Dims& dims = g.dims(problem_.targets[t]);
+    const ValueId v = b.add(Reshape{dims}, {at[static_cast<size_t>(position_[static_cast<size_t>(targets_[t])])]});
+    b.add_output(static_cast<int>(t), v, dtypes_[t]);
+    program.outputs.push_back({"target" + std::to_string(t), {dtypes_[t], dims}, row_major_strides(dims), {}});
+  }
+  program.name = "tail";
+  program.graph = std::move(b).finish();
+  program.canonical = print(program.graph);
+  return tail;
+}
+
+/// False if there is no such graph: several blocks would store one part.
+bool BlockSearch::build(const State& s, BlockCandidate& c) const {
+  const size_t loads = values_.loads().size(), constants = values_.constants().size();
+  std::vector<size_t> results;
+  for (int t : targets_) results.push_back(static_cast<size_t>(position_[static_cast<size_t>(t)]));
+  if (split_.partial_axis < 0) {
+    std::vector<bool> wanted(s.ids.size(), true);
+    for (size_t p = loads; p < loads + constants; p++) wanted[p] = s.uses[p] > 0;
+    c.body = build_body(s, wanted, results, false, c.operands);
+    return true;
+  }
+  // Behind the sums over blocks stands the tail, with all that it reads; the sums' operands are what the block graph has to make.
+  std::vector<bool> in_tail(s.ids.size()), in_body(s.ids.size());
+  std::vector<size_t> parts;
+  for (size_t p : results) in_tail[p] = true;
+  for (size_t p = s.ids.size(); p-- > 0;) {
+    if (s.derivation[p] < 0) continue;
+    const Derivation& d = derivations_[static_cast<size_t>(s.derivation[p])];
+    const bool sum = values_.operators()[static_cast<size_t>(d.op)].over_blocks;
+    for (int id : d.operands) {
+      const auto q = static_cast<size_t>(position_[static_cast<size_t>(id)]);
+      if (in_tail[p] && sum) { in_body[q] = true; if (!std::count(parts.begin(), parts.end(), q)) parts.push_back(q); }
+      else if (in_tail[p]) in_tail[q] = true;
+      else if (in_body[p]) in_body[q] = true;
+    }
+    if (in_tail[p] && in_body[p] && !sum) for (int id : d.operands) in_body[static_cast<size_t>(position_[static_cast<size_t>(id)])] = true;   // both need it
+  }
+  std::sort(parts.begin(), parts.end());
+  if (!stores_all_axes(s, in_body, parts)) return false;
+  c.tail = build_tail(s, in_tail, parts);
+  c.body = build_body(s, in_body, parts, true, c.operands);
+  return true;
 }
 
 int count_block_ops(const Graph& g) {

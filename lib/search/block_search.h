@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,9 +11,18 @@
 
 namespace mirage::search {
 
+/// What is left to do behind the sums over blocks of a split reduction: another kernel's part of the program, at its true extents. Everything has one leading dimension more.
+struct Tail {
+  Program program;                   ///< inputs: those of the whole program, then `leaves` that are none, then the parts, one leading dimension for the blocks that made them
+  std::vector<ValueId> leaves;       ///< values of the reference behind the inputs of the whole program
+  std::vector<Type> parts;           ///< of the last inputs, at the even witness, where two blocks make them
+};
+
 /// A complete block graph at the even witness, and what it costs there.
 struct BlockCandidate {
   Graph body;
+  std::vector<ValueId> operands;     ///< values of the reference, by param
+  std::optional<Tail> tail;          ///< with a partial axis: body's operands and results have a leading dimension of extent 1, which the partial axis splits in the results
   int64_t work = 0;      ///< element operations of a block, over its iterations
   int64_t memory = 0;    ///< elements of loaded tiles and accumulators
   int ideas = 0;
@@ -48,7 +58,11 @@ class BlockSearch {
   bool is_merged(const State& s);
   bool is_beaten(int64_t work, int64_t memory) const;
   void accept(const State& s);
-  Graph build(const State& s) const;
+  bool build(const State& s, BlockCandidate& c) const;
+  bool stores_all_axes(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const;
+  Graph build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended, std::vector<ValueId>& operands) const;
+  Tail build_tail(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const;
+  ValueId add_step(Builder& b, const State& s, size_t position, const std::vector<ValueId>& at, bool extended) const;
   Rank rank_of(const Derivation& d) const;
   void close(Gate gate, const Step& step);
   bool is_counted(int op) const;

@@ -19,7 +19,7 @@ bool has(const std::vector<BlockOp>& ops, const Op& op) {
 
 }  // namespace
 
-std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop) {
+std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop, bool partial) {
   const Graph& g = ref.graph();
   std::vector<BlockOp> out;
   std::vector<MapFn> fns;
@@ -47,13 +47,15 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
   }
   if (loop && (sum || matmul)) out.push_back({Accum{ReduceFn::kSum}, 1, false});
   if (loop && max) out.push_back({Accum{ReduceFn::kMax}, 1, false});
+  if (partial && (sum || matmul)) out.push_back({Accum{ReduceFn::kSum}, 1, false, true});
+  if (partial && max) out.push_back({Accum{ReduceFn::kMax}, 1, false, true});
   out.insert(out.end(), views.begin(), views.end());
   return out;
 }
 
 BlockValues::BlockValues(Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, SearchReport& report)
     : ref_(ref), problem_(problem), split_(split), pool_(pool), expressions_(expressions), expression_gate_(expression_gate), report_(report),
-      ops_(block_operators(ref, problem, split.loop_class >= 0)), stack_(split.axes + 1) {
+      ops_(block_operators(ref, problem, split.loop_class >= 0, split.partial_axis >= 0)), stack_(split.axes + 1) {
   const Graph& g = ref.graph();
   for (NodeId n : problem.inside) {
     const ValueId v = g.node(n).first_value;
@@ -65,7 +67,7 @@ BlockValues::BlockValues(Reference& ref, const Problem& problem, const Split& sp
   for (const BlockOp& op : ops_) if (const auto* r = std::get_if<Reduce>(&op.op)) has_max_ |= r->fn == ReduceFn::kMax;
   fits_ = stack_ + rank_ <= kMaxRank;
   if (!fits_) return;
-  for (const Load& l : split.loads) add_load(l);
+  for (const Load& l : split.loads) if (fits_) add_load(l);
   for (NodeId n : problem.inside) {
     const auto* c = g.form<Const>(n);
     if (!c) continue;
@@ -76,7 +78,7 @@ BlockValues::BlockValues(Reference& ref, const Problem& problem, const Split& sp
     v.data.data = ref.values[static_cast<size_t>(g.node(n).first_value)].data;
     if (expression_gate) v.expr = constant_expression(ref, *c, pool);
     const int id = intern(std::move(v));
-    if (!std::count(constants_.begin(), constants_.end(), id)) { constants_.push_back(id); constant_ops_[id] = ref.even.graph.node(n).op; }
+    if (!std::count(constants_.begin(), constants_.end(), id)) { constants_.push_back(id); constant_nodes_[id] = n; }
   }
 }
 
@@ -87,11 +89,13 @@ void BlockValues::add_load(const Load& load) {
   v.is_load = true;
   v.is_bool = ref_.graph().type(load.leaf).dtype == DType::kBool;
   v.phase = load.part.loop >= 0 ? Phase::kLoop : Phase::kInvariant;
+  if (split_.partial_axis >= 0 && load.part.grid[static_cast<size_t>(split_.partial_axis)] >= 0) v.blocks = BlocksPhase::kPart;
   v.expr = expressions_[static_cast<size_t>(load.leaf)];
   Dims tile = whole.dims, strides = row_major_strides(whole.dims), dims, step;
   for (int d = 0; d < tile.rank(); d++) v.tags.push_back({static_cast<int8_t>(classes[static_cast<size_t>(d)]), 0});
   auto stack = [&](int d, uint8_t bit) {   // a split halves a dimension: outermost the block, then the iteration
     if (d < 0) { dims.push_back(1); step.push_back(0); return; }
+    if (tile[d] % 2) fits_ = false;
     tile[d] /= 2;
     dims.push_back(2);
     step.push_back(tile[d] * strides[d]);
@@ -116,13 +120,13 @@ std::string BlockValues::describe(int op, std::span<const int> operands) const {
   std::string s = form_name(o);
   if (const auto* m = std::get_if<Map>(&o)) s = map_info(m->fn).name;
   if (const auto* r = std::get_if<Reduce>(&o)) s = std::string("reduce.") + reduce_name(r->fn) + " " + std::to_string(r->dim);
-  if (const auto* a = std::get_if<Accum>(&o)) s = std::string("accum.") + reduce_name(a->fn);
+  if (const auto* a = std::get_if<Accum>(&o)) s = std::string(ops_[static_cast<size_t>(op)].over_blocks ? "blocks." : "accum.") + reduce_name(a->fn);
   for (int id : operands) {
     const BlockValue& v = value(id);
     s += (id == operands[0] ? " " : ", ") + (v.expr >= 0 ? pool_.print(v.expr) : "?");
     s += "[";
     for (size_t d = 0; d < v.tags.size(); d++) s += (d ? "," : "") + std::to_string(v.data.dims[stack_ + rank_ - static_cast<int>(v.tags.size() - d)]);
-    s += v.phase == Phase::kLoop ? "] in the loop" : v.phase == Phase::kAfter ? "] after the loop" : "]";
+    s += v.phase == Phase::kLoop ? "] in the loop" : v.blocks == BlocksPhase::kTotal ? "] after the blocks" : v.phase == Phase::kAfter ? "] after the loop" : "]";
   }
   return s.size() <= 200 ? s : s.substr(0, 197) + "...";
 }
@@ -157,7 +161,7 @@ std::optional<Gate> BlockValues::matmul_tags(std::span<const int> operands, Bloc
   const DimTag k = a.tags[r - 1];
   if (k.cls != b.tags[r - 2].cls) return Gate::kType;
   if (k.split != b.tags[r - 2].split) return Gate::kIndex;
-  if (k.split & kGridBits) return Gate::kIndex;   // a sum over blocks
+  if (k.split & kGridBits & ~partial_bit()) return Gate::kIndex;   // a sum over blocks
   out.tags.resize(r);
   for (size_t d = 0; d + 2 < r; d++) {
     if (a.tags[d].cls >= 0 && b.tags[d].cls >= 0 && !(a.tags[d] == b.tags[d])) return a.tags[d].cls == b.tags[d].cls ? Gate::kIndex : Gate::kType;
@@ -168,22 +172,27 @@ std::optional<Gate> BlockValues::matmul_tags(std::span<const int> operands, Bloc
   return std::nullopt;
 }
 
-std::optional<Gate> BlockValues::unary_tags(const Op& op, const BlockValue& x, BlockValue& out) const {
+std::optional<Gate> BlockValues::unary_tags(const BlockOp& op, const BlockValue& x, BlockValue& out) const {
   out.tags = x.tags;
   out.is_folded = x.is_folded;
   const int rank = static_cast<int>(x.tags.size());
-  if (const auto* r = std::get_if<Reduce>(&op)) {
+  if (const auto* r = std::get_if<Reduce>(&op.op)) {
     if (x.is_bool || r->dim >= rank || x.tags[static_cast<size_t>(r->dim)].cls < 0) return Gate::kType;
     DimTag& t = out.tags[static_cast<size_t>(r->dim)];
-    if (t.split & kGridBits) return Gate::kIndex;
+    if (t.split & kGridBits & ~partial_bit()) return Gate::kIndex;
     t = {};
     out.is_folded = std::any_of(out.tags.begin(), out.tags.end(), [](DimTag d) { return d.split & kFoldedBit; });
-  } else if (std::holds_alternative<Accum>(op)) {
+  } else if (std::holds_alternative<Accum>(op.op) && op.over_blocks) {
+    if (x.is_bool) return Gate::kType;
+    if (x.blocks != BlocksPhase::kPart || x.phase == Phase::kLoop) return Gate::kLaw;
+    for (DimTag t : out.tags) if (t.split & partial_bit()) return Gate::kIndex;
+    out.blocks = BlocksPhase::kTotal;
+  } else if (std::holds_alternative<Accum>(op.op)) {
     if (x.is_bool) return Gate::kType;
     if (x.phase != Phase::kLoop) return Gate::kLaw;
     out.phase = Phase::kAfter;
     for (DimTag& t : out.tags) if (t.split & kLoopBit) { t.split = static_cast<uint8_t>((t.split & ~kLoopBit) | kFoldedBit); out.is_folded = true; }
-  } else if (const auto* t = std::get_if<Transpose>(&op)) {
+  } else if (const auto* t = std::get_if<Transpose>(&op.op)) {
     for (int d = 0; d < kMaxRank; d++) if (d >= rank && t->perm[static_cast<size_t>(d)] != 0) return Gate::kType;
     unsigned seen = 0;
     for (int d = 0; d < rank; d++) {
@@ -193,7 +202,7 @@ std::optional<Gate> BlockValues::unary_tags(const Op& op, const BlockValue& x, B
       out.tags[static_cast<size_t>(d)] = x.tags[static_cast<size_t>(from)];
     }
     out.is_bool = x.is_bool;
-  } else if (const auto* s = std::get_if<Reshape>(&op)) {   // only ones come or go (witness.cc)
+  } else if (const auto* s = std::get_if<Reshape>(&op.op)) {   // only ones come or go (witness.cc)
     out.tags.clear();
     size_t i = 0;
     for (int64_t e : s->dims) {
@@ -212,16 +221,21 @@ std::optional<Gate> BlockValues::unary_tags(const Op& op, const BlockValue& x, B
 }
 
 std::optional<Gate> BlockValues::infer_tags(const BlockOp& op, std::span<const int> operands, BlockValue& out) const {
-  bool loop = false, after = false, folded = false, constant = true;
+  bool loop = false, after = false, folded = false, constant = true, part = false, total = false, behind = false;
   for (int id : operands) {
     const BlockValue& v = value(id);
     loop |= v.phase == Phase::kLoop;
     after |= v.phase == Phase::kAfter;
     folded |= v.is_folded;
+    part |= v.blocks == BlocksPhase::kPart;
+    total |= v.blocks == BlocksPhase::kTotal;
+    behind |= v.blocks == BlocksPhase::kAlike && v.phase == Phase::kAfter;
     constant &= v.is_constant;
     out.exponentials = std::max(out.exponentials, v.exponentials);
   }
   if (loop && after) return Gate::kLaw;
+  if (total && (part || loop || behind)) return Gate::kLaw;   // the other kernel sees totals, and what it loads itself
+  out.blocks = total ? BlocksPhase::kTotal : part ? BlocksPhase::kPart : BlocksPhase::kAlike;
   if (folded && !std::holds_alternative<Reduce>(op.op)) return Gate::kIndex;   // only a reduction puts a folded index right
   out.phase = loop ? Phase::kLoop : after ? Phase::kAfter : Phase::kInvariant;
   out.is_constant = constant;
@@ -230,7 +244,7 @@ std::optional<Gate> BlockValues::infer_tags(const BlockOp& op, std::span<const i
     if (auto g = map_tags(*m, operands, out)) return g;
   } else if (std::holds_alternative<MatMul>(op.op)) {
     if (auto g = matmul_tags(operands, out)) return g;
-  } else if (auto g = unary_tags(op.op, value(operands[0]), out)) {
+  } else if (auto g = unary_tags(op, value(operands[0]), out)) {
     return g;
   }
   if (out.exponentials > max_exponentials_) return Gate::kExponent;
@@ -243,7 +257,7 @@ ExprId BlockValues::expression(const BlockOp& op, std::span<const int> operands)
   auto sum_over = [&](DimTag t) {
     std::vector<int> s;
     if (t.cls < 0) return s;
-    s.push_back(extent_symbol(t.cls, Part::kGrid));
+    if (!(t.split & partial_bit())) s.push_back(extent_symbol(t.cls, Part::kGrid));
     if (!(t.split & (kLoopBit | kFoldedBit))) s.push_back(extent_symbol(t.cls, Part::kLoop));
     s.push_back(extent_symbol(t.cls, Part::kTile));
     return s;
@@ -256,7 +270,7 @@ ExprId BlockValues::expression(const BlockOp& op, std::span<const int> operands)
     return r->fn == ReduceFn::kSum ? pool_.sum(x[0], s) : pool_.max(x[0], s);
   }
   if (const auto* a = std::get_if<Accum>(&op.op)) {
-    const int s[] = {extent_symbol(split_.loop_class, Part::kLoop)};
+    const int s[] = {op.over_blocks ? extent_symbol(split_.axis_class[static_cast<size_t>(split_.partial_axis)], Part::kGrid) : extent_symbol(split_.loop_class, Part::kLoop)};
     return a->fn == ReduceFn::kSum ? pool_.sum(x[0], s) : pool_.max(x[0], s);
   }
   return x[0];
@@ -268,7 +282,7 @@ FieldTensor BlockValues::evaluate(const BlockOp& op, std::span<const int> operan
   Op stacked = op.op;
   const int rank = static_cast<int>(value(operands[0]).tags.size()), pad = stack_ + rank_ - rank;
   if (auto* r = std::get_if<Reduce>(&stacked)) r->dim += pad;
-  if (const auto* a = std::get_if<Accum>(&op.op)) stacked = Reduce{a->fn, stack_ - 1, 0};
+  if (const auto* a = std::get_if<Accum>(&op.op)) stacked = Reduce{a->fn, op.over_blocks ? split_.partial_axis : stack_ - 1, 0};
   if (const auto* t = std::get_if<Transpose>(&op.op)) {
     Transpose s;
     for (int d = 0; d < pad; d++) s.perm[static_cast<size_t>(d)] = static_cast<int8_t>(d);
@@ -287,8 +301,8 @@ FieldTensor BlockValues::evaluate(const BlockOp& op, std::span<const int> operan
   return evaluate_op(stacked, std::span<const FieldTensor* const>(args), ref_.algebra);
 }
 
-/// The values of the reference that v is all tiles of; over_loop puts partial sums together that differ by iteration without a dimension to show for it.
-std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn over_loop) {
+/// The values of the reference that v is all tiles of; `parts` puts partial sums together that differ by iteration or by block without a dimension to show for it.
+std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn parts) {
   const int pad = stack_ + rank_ - static_cast<int>(v.tags.size());
   // Where element [axes, loop, tile] of v lies in the whole tensor: an axis counts tiles of the dimension that it splits.
   Dims whole, steps;
@@ -303,14 +317,14 @@ std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn over_loo
     if (v.tags[d].split & kLoopBit) { steps[stack_ - 1] = step; step *= 2; }
     for (int a = 0; a < split_.axes; a++) if (v.tags[d].split >> a & 1) { steps[a] = step; axes |= 1u << a; }
   }
-  for (int a = 0; a < split_.axes; a++) if (v.data.dims[a] > 1 && !(axes >> a & 1)) return {};   // differs by block without a dimension to show for it
+  for (int a = 0; a < split_.axes; a++) if (v.data.dims[a] > 1 && !(axes >> a & 1) && a != split_.partial_axis) return {};   // differs by block without a dimension to show for it
   std::vector<FieldAlgebra::Value> data(static_cast<size_t>(whole.elements()));
   std::vector<bool> written(data.size());
   const std::array<Dims, 2> walk_strides{row_major_strides(v.data.dims), steps};
   eval_detail::walk<2>(v.data.dims, walk_strides, [&](const std::array<int64_t, 2>& i) {
     auto& to = data[static_cast<size_t>(i[1])];
     const auto& from = v.data.data[static_cast<size_t>(i[0])];
-    to = written[static_cast<size_t>(i[1])] ? eval_detail::combine(over_loop, ref_.algebra, to, from) : from;
+    to = written[static_cast<size_t>(i[1])] ? eval_detail::combine(parts, ref_.algebra, to, from) : from;
     written[static_cast<size_t>(i[1])] = true;
   });
   const auto it = reference_by_content_.find(hash_tensor(whole, data));
@@ -319,14 +333,15 @@ std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn over_loo
 
 void BlockValues::recognise(BlockValue& v) {
   if (v.is_folded) return;
-  v.is_partial = v.phase == Phase::kLoop && std::none_of(v.tags.begin(), v.tags.end(), [](DimTag t) { return t.split & kLoopBit; });
+  auto shows = [&](uint8_t bit) { return std::any_of(v.tags.begin(), v.tags.end(), [&](DimTag t) { return t.split & bit; }); };
+  v.is_partial = (v.phase == Phase::kLoop && !shows(kLoopBit)) || (v.blocks == BlocksPhase::kPart && !shows(partial_bit()));
   v.same_as = matches(v, ReduceFn::kSum);
   if (v.is_partial && v.same_as.empty() && has_max_) v.same_as = matches(v, ReduceFn::kMax);
 }
 
 int BlockValues::target_of(int id) const {
   const BlockValue& v = value(id);
-  if (v.is_folded || v.phase == Phase::kLoop || (split_.loop_class >= 0 && v.phase != Phase::kAfter)) return -1;
+  if (v.is_folded || v.phase == Phase::kLoop || (split_.loop_class >= 0 && v.phase != Phase::kAfter) || (split_.partial_axis >= 0 && v.blocks != BlocksPhase::kTotal)) return -1;
   for (size_t t = 0; t < problem_.targets.size(); t++) {
     if (!std::count(v.same_as.begin(), v.same_as.end(), problem_.targets[t])) continue;
     if (v.is_bool != (ref_.graph().type(problem_.targets[t]).dtype == DType::kBool)) continue;   // a bool and its number have one fingerprint
@@ -389,7 +404,7 @@ int64_t BlockValues::tile_elements(int id) const {
 
 int BlockValues::intern(BlockValue v) {
   uint64_t h = hash_tensor(v.data.dims, v.data.data);
-  h = hash_combine(h, static_cast<uint64_t>(v.phase) * 2 + v.is_bool);
+  h = hash_combine(h, (static_cast<uint64_t>(v.blocks) * 4 + static_cast<uint64_t>(v.phase)) * 2 + v.is_bool);
   for (DimTag t : v.tags) h = hash_combine(h, static_cast<uint64_t>(t.cls + 1) * 256 + t.split);
   auto [it, fresh] = by_content_.emplace(h, size());
   if (!fresh) return it->second;

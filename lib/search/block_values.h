@@ -17,11 +17,13 @@ struct DimTag {
   uint8_t split = 0;    ///< bit a < 3: grid axis a; kLoopBit; kFoldedBit
   friend bool operator==(const DimTag&, const DimTag&) = default;
 };
+enum class BlocksPhase : uint8_t { kAlike, kPart, kTotal };   ///< along a split's partial axis: the same in every block; its part of a sum; behind the sum over blocks
 inline constexpr uint8_t kGridBits = 7, kLoopBit = 8, kFoldedBit = 16;   // folded: an accumulator added the loop's tiles up; it must be reduced
 
 struct BlockValue {
   std::vector<DimTag> tags;          ///< one per tile dimension
   Phase phase = Phase::kInvariant;
+  BlocksPhase blocks = BlocksPhase::kAlike;
   bool is_bool = false, is_constant = false, is_folded = false;
   FieldTensor data;                  ///< [axes..., loop, ones up to the common rank, tile]: extent 1 where it does not depend on the axis
   ExprId expr = -1;
@@ -29,7 +31,7 @@ struct BlockValue {
   std::vector<ValueId> same_as;      ///< values of the reference that it is a tile of, or sums up to over the loop
   bool is_load = false;
   bool is_known() const { return is_load || !same_as.empty(); }
-  bool is_partial = false;           ///< same_as holds after the loop only
+  bool is_partial = false;           ///< same_as holds after the loop, or the sum over blocks, only
 };
 
 /// An operator with its attributes, as block graphs under a problem may use it.
@@ -37,11 +39,12 @@ struct BlockOp {
   Op op;
   int arity = 1;
   bool commutative = false;
+  bool over_blocks = false;   ///< an accumulator that adds up the parts that blocks along the partial axis have
 };
 
 /// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting needs the pair). Reductions along every
 /// dimension.
-std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop);
+std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop, bool partial);
 
 class BlockValues {
  public:
@@ -53,7 +56,7 @@ class BlockValues {
   int size() const { return static_cast<int>(values_.size()); }
   const std::vector<int>& loads() const { return loads_; }           ///< one per load of the split
   const std::vector<int>& constants() const { return constants_; }
-  const Op& constant_op(int id) const { return constant_ops_.at(id); }
+  NodeId constant_node(int id) const { return constant_nodes_.at(id); }   ///< of the reference
   /// The value of an operator, or -1 and the gate that closed it (counted in the report).
   int apply(int op, std::span<const int> operands);
   /// The target that the value is, stored as the split says, or -1.
@@ -70,13 +73,14 @@ class BlockValues {
   std::optional<Gate> infer_tags(const BlockOp& op, std::span<const int> operands, BlockValue& out) const;
   std::optional<Gate> map_tags(const Map& m, std::span<const int> operands, BlockValue& out) const;
   std::optional<Gate> matmul_tags(std::span<const int> operands, BlockValue& out) const;
-  std::optional<Gate> unary_tags(const Op& op, const BlockValue& x, BlockValue& out) const;
+  std::optional<Gate> unary_tags(const BlockOp& op, const BlockValue& x, BlockValue& out) const;
   ExprId expression(const BlockOp& op, std::span<const int> operands);
   static int64_t effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first);
   FieldTensor evaluate(const BlockOp& op, std::span<const int> operands);
   int intern(BlockValue v);
   void recognise(BlockValue& v);
-  std::vector<ValueId> matches(const BlockValue& v, ReduceFn over_loop);
+  uint8_t partial_bit() const { return split_.partial_axis < 0 ? uint8_t{0} : static_cast<uint8_t>(1u << split_.partial_axis); }
+  std::vector<ValueId> matches(const BlockValue& v, ReduceFn parts);
   void add_load(const Load& load);
   Reference& ref_;
   const Problem& problem_;
@@ -88,7 +92,7 @@ class BlockValues {
   std::vector<BlockOp> ops_;
   std::vector<BlockValue> values_;
   std::vector<int> loads_, constants_;
-  std::map<int, Op> constant_ops_;
+  std::map<int, NodeId> constant_nodes_;
   std::unordered_map<uint64_t, int> by_content_;            ///< looked up only
   std::unordered_map<uint64_t, std::vector<ValueId>> reference_by_content_;
   int stack_ = 0, rank_ = 0, max_exponentials_ = 0;

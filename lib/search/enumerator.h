@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <map>
+#include <tuple>
 #include <vector>
 #include "mirage/search/search.h"
 #include "search/block_search.h"
@@ -10,7 +11,8 @@ namespace mirage::search {
 
 class Enumerator {
  public:
-  Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink);
+  /// parts > 0: the program is what is left to do behind a split reduction; its last `parts` inputs are these, whose first dimension is not split, and one kernel has to do.
+  Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink, int parts = 0);
   SearchReport run() &&;
 
  private:
@@ -20,18 +22,25 @@ class Enumerator {
     std::vector<ValueId> at;           ///< by value of the reference: the value here, -1: not there yet
     int kernels = 0;
   };
-  /// A complete block graph for a problem, and the split that it is under.
-  struct Solution { Split split; BlockCandidate block; };
+  /// A complete block graph for a problem, the split that it is under, and, behind a split reduction, the kernel that puts the parts together: at the even witness, its params those of
+  /// the tail.
+  struct Solution { Split split; BlockCandidate block; std::optional<Graph> second; };
   using SolutionSink = std::function<void(const Solution&)>;
 
   void grow(State& s, int kernels_left);
   std::vector<std::vector<ValueId>> target_choices(const State& s, int kernels_left) const;
   bool is_complete(const State& s) const;
+  ValueId input_value(int param) const;
+  ValueId add_stores(State& s, ValueId v);
   void deliver(State& s);
   /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
   void solve(const Problem& problem, const SolutionSink& found);
-  void search_splits(const Problem& problem, bool recompute, std::vector<Solution>& all, const SolutionSink& sink);
-  std::vector<Split> open_splits(const Problem& problem, bool recompute);
+  void search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink);
+  std::vector<Split> open_splits(const Problem& problem, const SplitOptions& which);
+  /// Graphs, one kernel each, for the tail of a split reduction.
+  const std::vector<Graph>& solve_tail(const Tail& tail);
+  /// Adds a solution's kernels; false if they do not fit, and nothing was added.
+  bool add(State& s, const std::vector<ValueId>& targets, const Solution& solution);
   std::vector<DType> stored_dtypes(const Problem& problem) const;
   bool holds_at_ragged_witness(const Structure& s);
   bool fits_memory(const Problem& problem, const Split& split);
@@ -48,8 +57,11 @@ class Enumerator {
   SearchReport report_;
   Reference ref_;
   ExprPool pool_;
-  std::vector<ValueId> outputs_;
-  std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, std::vector<Solution>> solved_;   ///< by leaves and targets
+  std::vector<ValueId> outputs_;     ///< values behind the results: before the transposes and reshapes that only say how they are stored
+  std::vector<int> whole_;           ///< classes of dimensions that nothing splits
+  bool is_tail_ = false, poor_now_ = false;
+  std::map<std::string, std::vector<Graph>> tails_;   ///< by the text of their graph
+  std::map<std::tuple<std::vector<ValueId>, std::vector<ValueId>, bool>, std::vector<Solution>> solved_;   ///< by leaves, targets, and whether of poor splits
   int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
   int kernels_now_ = 1;
   bool cut_short_ = false;           ///< the effort limit ended the search for this number of kernels

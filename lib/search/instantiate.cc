@@ -21,6 +21,7 @@ std::optional<CallNumbers> extents_of(const Graph& body, const std::vector<Type>
     for (size_t a = 0; a < 3; a++)
       if (in.part.grid[a] >= 0 && (in.part.grid[a] >= whole.rank() || !merge(out.grid_tile[a], whole[in.part.grid[a]]))) return std::nullopt;
     if (in.part.loop >= 0 && (in.part.loop >= whole.rank() || !merge(out.loop_tile, whole[in.part.loop]))) return std::nullopt;
+    for (int a = 0; a < 3; a++) if (in.part.loop >= 0 && in.part.grid[static_cast<size_t>(a)] == in.part.loop) out.chunk_axis = a;
   }
   return out;
 }
@@ -54,12 +55,13 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
   return s;
 }
 
-/// An operator over new extents: constants that stand for extents, reshapes that bring or drop ones.
-std::optional<Op> follow(const Op& op, const Graph& built, const std::vector<ValueId>& operands, const std::vector<Type>& params) {
-  Op out = op;
+/// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones.
+std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params) {
+  const std::vector<ValueId>& operands = g.node(n).operands;
+  Op out = g.node(n).op;
   if (auto* c = std::get_if<Const>(&out); c && !c->extent_of.empty()) c->value = search::extent_value(*c, params);
   if (auto* r = std::get_if<Reshape>(&out)) {
-    auto d = search::unit_reshape(built.dims(operands[0]), r->dims);
+    auto d = search::unit_reshape(g.dims(operands[0]), r->dims, built.dims(operands[0]));
     if (!d) return std::nullopt;
     r->dims = *d;
   }
@@ -77,7 +79,7 @@ std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>
       b.add_input(in->param, {operands[static_cast<size_t>(in->param)].dtype, sizes->tiles[next_input++]}, in->part);
       continue;
     }
-    auto op = follow(node.op, b.graph(), node.operands, params);
+    auto op = follow(body, n, b.graph(), params);
     if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
   }
   if (check_laws(b.graph(), operands)) return std::nullopt;
@@ -101,7 +103,7 @@ template <class F> std::optional<Graph> walk_kernel(const Graph& g, const std::v
       if (!body || !b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) return std::nullopt;
       continue;
     }
-    auto op = follow(node.op, b.graph(), node.operands, params);
+    auto op = follow(g, n, b.graph(), params);
     if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
   }
   if (check_laws(b.graph())) return std::nullopt;
@@ -116,6 +118,18 @@ std::optional<Graph> instantiate(const Structure& s, const std::vector<Type>& pa
     if (next >= numbers.size()) return std::nullopt;
     return instantiate_body(body, types, params, numbers[next++]);
   });
+}
+
+std::vector<CallNumbers> halve(std::vector<CallNumbers> extents) {
+  for (CallNumbers& n : extents) {
+    for (int64_t& t : n.grid_tile) t = (t + 1) / 2;
+    n.loop_tile = (n.loop_tile + 1) / 2;
+    if (n.chunk_axis < 0) continue;
+    int64_t& chunk = n.grid_tile[static_cast<size_t>(n.chunk_axis)];
+    if (chunk > 1) chunk += chunk % 2;
+    n.loop_tile = (chunk + 1) / 2;
+  }
+  return extents;
 }
 
 std::vector<CallNumbers> split_extents(const Structure& s, const std::vector<Type>& params) {

@@ -37,6 +37,13 @@ std::vector<int> extent_symbols(int cls) {
 
 int exponentials_of(MapFn fn) { return fn == MapFn::kExp || fn == MapFn::kSigmoid || fn == MapFn::kSilu ? 1 : 0; }
 
+int64_t Reference::class_extent(int cls) const {
+  for (ValueId v = 0; v < graph().num_values(); v++)
+    for (int d = 0; d < graph().dims(v).rank(); d++) if (classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)] == cls) return graph().dims(v)[d];
+  MIRAGE_ASSERT(false) << "no dimension of class " << cls;
+  return 0;
+}
+
 Reference make_reference(const Program& program, uint64_t seed) {
   Reference r;
   r.program = &program;

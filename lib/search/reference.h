@@ -30,6 +30,7 @@ struct Reference {
   FieldAlgebra algebra{0};
   std::string refusal;
   const Graph& graph() const { return program->graph; }
+  int64_t class_extent(int cls) const;       ///< of the program itself
 };
 /// refusal is set if the program has no witness form. Redraws inputs (boundedly) if a denominator is zero.
 Reference make_reference(const Program& program, uint64_t seed);

@@ -1,8 +1,10 @@
 // Index analysis and the choices of grid axes and loop; see splits.h.
 #include "search/splits.h"
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
+#include <optional>
 
 namespace mirage::search {
 namespace {
@@ -16,6 +18,7 @@ class Indices {
     leaf_.resize(static_cast<size_t>(g.num_values()));
     for (ValueId v : p.leaves) leaf_[static_cast<size_t>(v)] = true;
     of_.resize(static_cast<size_t>(g.num_values()));
+    summed_by_.resize(static_cast<size_t>(g.num_nodes()), -1);
     if (!recompute) for (NodeId n : p.inside) of_[static_cast<size_t>(g.node(n).first_value)] = visit(n, [&](ValueId v) { return of_[static_cast<size_t>(v)]; });
     else for (ValueId t : p.targets) of_[static_cast<size_t>(t)] = expand(t);
     for (ValueId t : p.targets)
@@ -30,6 +33,7 @@ class Indices {
   bool summed(int i) const { return summed_[static_cast<size_t>(find(i))]; }
   bool kept(int i) const { return kept_[static_cast<size_t>(find(i))]; }
   int count() const { return static_cast<int>(parent_.size()); }
+  int summed_by(NodeId n) const { return summed_by_[static_cast<size_t>(n)]; }   ///< the index that a matmul or a reduction sums over, -1: none
   bool is_too_large() const { return visits_ > kMaxVisits; }
 
  private:
@@ -69,9 +73,11 @@ class Indices {
       join(at(out, rank - 2), at(in[0], rank - 2));
       join(at(out, rank - 1), at(in[1], rank - 1));
       join(at(in[0], rank - 1), at(in[1], rank - 2));
+      summed_by_[static_cast<size_t>(n)] = at(in[0], rank - 1);
       if (const int k = at(in[0], rank - 1); k >= 0) summed_[static_cast<size_t>(k)] = true;
     } else if (const auto* r = graph_.form<Reduce>(n)) {
       for (int d = 0; d < rank; d++) if (d != r->dim) join(at(out, d), at(in[0], d));
+      summed_by_[static_cast<size_t>(n)] = at(in[0], r->dim);
       if (const int k = at(in[0], r->dim); k >= 0) summed_[static_cast<size_t>(k)] = true;
     } else if (const auto* t = graph_.form<Transpose>(n)) {
       for (int d = 0; d < rank; d++) join(at(out, d), at(in[0], t->perm[static_cast<size_t>(d)]));
@@ -96,13 +102,40 @@ class Indices {
   std::vector<bool> leaf_;
   std::vector<std::vector<int>> of_;
   std::vector<Use> uses_;
-  std::vector<int> parent_, class_;
+  std::vector<int> parent_, class_, summed_by_;
   std::vector<bool> summed_, kept_;
   int visits_ = 0;
 };
 
 /// One grid axis: a dimension of each target, and the indices on it.
 struct Axis { int cls; std::vector<int> dims; std::vector<int> roots; };
+
+/// Summed indices of one extent that no target has, to be split together by the loop or by a grid axis.
+struct Group { int cls; std::vector<int> roots; bool is_all = true; };
+
+constexpr size_t kMaxApart = 4;   // indices of one extent whose subsets are tried
+
+std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& options, Splits& out) {
+  std::vector<Group> all;
+  for (int i = 0; i < ix.count(); i++) {
+    if (!ix.summed(i) || ix.find(i) != i || std::count(options.whole.begin(), options.whole.end(), ix.class_of(i))) continue;
+    if (ix.kept(i)) { if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too"; continue; }
+    auto it = std::find_if(all.begin(), all.end(), [&](const Group& g) { return g.cls == ix.class_of(i); });
+    if (it == all.end()) it = all.insert(all.end(), Group{ix.class_of(i), {}, true});
+    it->roots.push_back(i);
+  }
+  std::vector<Group> some;
+  for (const Group& g : all) {
+    if (g.roots.size() < 2 || g.roots.size() > kMaxApart) continue;
+    for (unsigned mask = (1u << g.roots.size()) - 2; mask > 0; mask--) {
+      Group part{g.cls, {}, false};
+      for (size_t r = 0; r < g.roots.size(); r++) if (mask >> r & 1) part.roots.push_back(g.roots[r]);
+      some.push_back(part);
+    }
+  }
+  all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
 
 /// Axes that may be split, last dimension of the first target first: it is the one that memory is contiguous in and the longest grid axis x.
 std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& out) {
@@ -129,15 +162,20 @@ std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& ou
   return axes;
 }
 
-Split make_split(const Indices& ix, const Problem& p, const std::vector<Axis>& axes, int loop_class) {
+/// nullopt if a group splits nothing.
+std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Axis>& axes, const Group* partial, const Group* loop) {
   Split s;
-  s.axes = static_cast<int>(axes.size());
+  s.axes = static_cast<int>(axes.size()) + (partial != nullptr);
   s.stores.resize(p.targets.size());
   for (size_t a = 0; a < axes.size(); a++) {
     s.axis_class[a] = axes[a].cls;
     for (size_t t = 0; t < p.targets.size(); t++) s.stores[t].grid[a] = static_cast<int8_t>(axes[a].dims[t]);
   }
-  bool looped = false;
+  if (partial) {
+    s.partial_axis = static_cast<int>(axes.size());
+    s.axis_class[axes.size()] = partial->cls;
+  }
+  bool looped = false, parted = false;
   for (ValueId leaf : p.leaves)
     for (const auto& use : ix.uses()) {
       if (use.leaf != leaf) continue;
@@ -147,13 +185,110 @@ Split make_split(const Indices& ix, const Problem& p, const std::vector<Axis>& a
         if (i < 0) continue;
         for (size_t a = 0; a < axes.size(); a++)
           if (std::count(axes[a].roots.begin(), axes[a].roots.end(), ix.find(i))) l.part.grid[a] = static_cast<int8_t>(d);
-        if (ix.class_of(i) == loop_class && ix.summed(i) && !ix.kept(i) && l.part.loop < 0) { l.part.loop = static_cast<int8_t>(d); looped = true; }
+        if (partial && l.part.grid[axes.size()] < 0 && std::count(partial->roots.begin(), partial->roots.end(), ix.find(i))) { l.part.grid[axes.size()] = static_cast<int8_t>(d); parted = true; }
+        if (loop && l.part.loop < 0 && std::count(loop->roots.begin(), loop->roots.end(), ix.find(i))) { l.part.loop = static_cast<int8_t>(d); looped = true; }
       }
       if (std::find(s.loads.begin(), s.loads.end(), l) == s.loads.end()) s.loads.push_back(l);
     }
-  if (looped) s.loop_class = loop_class;
+  if (loop) s.loop_class = loop->cls;
+  if ((loop && !looped) || (partial && !parted)) return std::nullopt;
   return s;
 }
+
+/// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
+class Estimate {
+ public:
+  Estimate(const Graph& g, const Indices& ix, const Problem& p, int64_t memory) : g_(g), ix_(ix), p_(p), memory_(memory), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
+    auto note = [&](ValueId v, const std::vector<int>& of) { for (size_t d = 0; d < of.size(); d++) if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)]; };
+    for (const auto& use : ix.uses()) { note(use.leaf, use.index); bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype)); }
+    for (NodeId n : p.inside) {
+      const ValueId v = g.node(n).first_value;
+      note(v, ix.of(v));
+      if (!g.form<MatMul>(n)) continue;
+      for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2}) if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
+    }
+    for (ValueId t : p.targets) bytes_ += static_cast<double>(g.dims(t).elements() * 4);
+  }
+  void judge(std::vector<Split>& all, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
+    std::vector<double> work;
+    for (Split& s : all) {
+      const auto chosen = axis_roots(s, axes, groups);
+      work.push_back(work_of(chosen));
+      const bool other_loop = s.partial_group >= 0 && s.loop_group >= 0 && s.loop_group != s.partial_group;
+      s.is_poor = work.back() > 3 * work_of({}) || memory_of(s, chosen, groups) > memory_ || other_loop || (s.partial_group >= 0 && part_bytes(groups[static_cast<size_t>(s.partial_group)]) > 4 * bytes_);
+    }
+    for (size_t i = 0; i < all.size(); i++)   // where not all axes find room: those that repeat the least work
+      for (size_t j = 0; j < all.size() && !all[i].is_poor; j++)
+        all[i].is_poor = all[i].axes == kMaxAxes && all[j].axes == kMaxAxes && all[i].loop_group == all[j].loop_group && all[i].partial_group == all[j].partial_group && work[i] > 1.25 * work[j];
+  }
+
+ private:
+  using Roots = std::vector<std::vector<int>>;   // per axis
+  Roots axis_roots(const Split& s, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
+    Roots out;
+    for (size_t a = 0; a < axes.size(); a++) if (s.axis_mask >> a & 1) out.push_back(axes[a].roots);
+    if (s.partial_group >= 0) out.push_back(groups[static_cast<size_t>(s.partial_group)].roots);
+    return out;
+  }
+  /// Products of all blocks: along an axis that does not split it, each of a matmul is made again by every block.
+  double work_of(const Roots& axes) const {
+    double total = 1;
+    for (NodeId n : p_.inside) {
+      if (!g_.form<MatMul>(n)) continue;
+      const ValueId v = g_.node(n).first_value, x = g_.node(n).operands[0];
+      double products = static_cast<double>(g_.dims(v).elements()) * static_cast<double>(g_.dims(x).back());
+      for (const auto& roots : axes) {
+        auto split = [&](ValueId u) { for (int i : ix_.of(u)) if (i >= 0 && std::count(roots.begin(), roots.end(), ix_.find(i))) return true; return false; };
+        if (!split(v) && !split_sum(n, roots)) products *= static_cast<double>((extent_[static_cast<size_t>(roots[0])] + 31) / 32);
+      }
+      total += products;
+    }
+    return total;
+  }
+  bool split_sum(NodeId n, const std::vector<int>& roots) const {
+    const int k = ix_.summed_by(n);
+    return k >= 0 && std::count(roots.begin(), roots.end(), ix_.find(k));
+  }
+  /// Bytes of a block: its loads, and the largest contraction's or reduction's result.
+  int64_t memory_of(const Split& s, const Roots& axes, const std::vector<Group>& groups) const {
+    auto tile = [&](int i) -> int64_t {
+      if (i < 0) return 1;
+      const auto root = static_cast<size_t>(ix_.find(i));
+      int64_t e = extent_[root];
+      if (s.loop_group >= 0 && std::count(groups[static_cast<size_t>(s.loop_group)].roots.begin(), groups[static_cast<size_t>(s.loop_group)].roots.end(), static_cast<int>(root))) e = std::min<int64_t>(e, 32);
+      for (size_t a = 0; a < axes.size(); a++)
+        if (std::count(axes[a].begin(), axes[a].end(), static_cast<int>(root))) e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
+      return e;
+    };
+    int64_t loads = 0, largest = 0;
+    for (const auto& use : ix_.uses()) {
+      int64_t n = dtype_bytes(g_.type(use.leaf).dtype);
+      for (int i : use.index) n *= tile(i);
+      loads += n;
+    }
+    for (NodeId n : p_.inside) {
+      if (!g_.form<MatMul>(n) && !g_.form<Reduce>(n)) continue;
+      int64_t bytes = 4;
+      for (int i : ix_.of(g_.node(n).first_value)) bytes *= tile(i);
+      largest = std::max(largest, bytes);
+    }
+    return loads + largest;
+  }
+  /// Of what is stored in parts, two of each, written and read.
+  double part_bytes(const Group& group) const {
+    double bytes = 0;
+    for (NodeId n : p_.inside)
+      if (split_sum(n, group.roots)) bytes += 16 * static_cast<double>(g_.dims(g_.node(n).first_value).elements());
+    return bytes;
+  }
+  const Graph& g_;
+  const Indices& ix_;
+  const Problem& p_;
+  int64_t memory_;
+  std::vector<int64_t> extent_;   // by root
+  std::vector<bool> multiplied_;  // by root: rows or columns of a matmul's result
+  double bytes_ = 0;
+};
 
 }  // namespace
 
@@ -173,30 +308,43 @@ Problem make_problem(const Graph& g, std::vector<ValueId> leaves, std::vector<Va
   return p;
 }
 
-Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem& p, bool recompute) {
+Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem& p, const SplitOptions& options) {
   Splits out;
-  const Indices ix(g, classes, p, recompute);
+  const Indices ix(g, classes, p, options.recompute);
   if (ix.is_too_large()) return out;
-  const std::vector<Axis> axes = candidate_axes(ix, p, out);
-  std::vector<std::vector<Axis>> grids;
-  for (unsigned mask = 1; mask < 1u << axes.size(); mask++) {
+  std::vector<Axis> axes = candidate_axes(ix, p, out);
+  std::erase_if(axes, [&](const Axis& a) { return std::count(options.whole.begin(), options.whole.end(), a.cls) > 0; });
+  std::vector<unsigned> grids;   // more axes first: fewer are an instance of them
+  for (unsigned mask = 0; mask < 1u << axes.size(); mask++) if (std::popcount(mask) <= kMaxAxes) grids.push_back(mask);
+  std::stable_sort(grids.begin(), grids.end(), [](unsigned a, unsigned b) { return std::popcount(a) > std::popcount(b); });
+  const std::vector<Group> groups = reduction_groups(ix, options, out);
+  auto add = [&](unsigned mask, int partial, int loop) {
     std::vector<Axis> chosen;
     for (size_t a = 0; a < axes.size(); a++) if (mask >> a & 1) chosen.push_back(axes[a]);
-    if (chosen.size() <= kMaxAxes) grids.push_back(chosen);
+    auto at = [&](int i) { return i < 0 ? nullptr : &groups[static_cast<size_t>(i)]; };
+    auto s = make_split(ix, p, chosen, at(partial), at(loop));
+    if (!s) return;
+    s->axis_mask = mask;
+    s->partial_group = partial;
+    s->loop_group = loop;
+    out.all.push_back(std::move(*s));
+  };
+  const int count = static_cast<int>(groups.size());
+  for (unsigned mask : grids) {   // without a partial axis: a grid of no axes is an instance of any other
+    if (mask == 0 && !axes.empty()) continue;
+    for (int loop = 0; loop < count; loop++) if (groups[static_cast<size_t>(loop)].is_all != options.apart) add(mask, -1, loop);
+    if (!options.apart) add(mask, -1, -1);
   }
-  std::stable_sort(grids.begin(), grids.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  if (grids.empty()) grids.push_back({});   // one block: a grid of extent 1 is an instance of any other structure
-  std::vector<int> loops{-1};
-  for (int i = 0; i < ix.count(); i++) {
-    if (!ix.summed(i)) continue;
-    if (ix.kept(i)) { if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too"; continue; }
-    if (!std::count(loops.begin(), loops.end(), ix.class_of(i))) loops.push_back(ix.class_of(i));
-  }
-  for (const auto& grid : grids)
-    for (int loop : loops) {
-      Split s = make_split(ix, p, grid, loop);
-      if (loop < 0 || s.loop_class >= 0) out.all.push_back(std::move(s));
+  for (unsigned mask : grids) {
+    if (!options.partial || std::popcount(mask) == kMaxAxes) continue;
+    for (int part = 0; part < count; part++) {
+      if (groups[static_cast<size_t>(part)].is_all == options.apart) continue;
+      add(mask, part, part);
+      add(mask, part, -1);
+      for (int loop = 0; loop < count; loop++) if (groups[static_cast<size_t>(loop)].cls != groups[static_cast<size_t>(part)].cls && groups[static_cast<size_t>(loop)].is_all) add(mask, part, loop);
     }
+  }
+  if (!options.recompute) Estimate(g, ix, p, options.memory).judge(out.all, axes, groups);
   return out;
 }
 

@@ -29,8 +29,16 @@ struct Split {
   std::vector<Load> loads;             ///< ordered by leaf, then as they were met
   int axes = 0;
   std::array<int, 3> axis_class{-1, -1, -1};   ///< class of dimensions on x, y, z
+  int partial_axis = -1;               ///< the axis (the last one) that splits a summed index: blocks along it have parts of sums, which another kernel puts together
   int loop_class = -1;                 ///< -1: no loop
-  std::vector<Partition> stores;       ///< per target
+  std::vector<Partition> stores;       ///< per target; the partial axis splits none
+  unsigned axis_mask = 0;              ///< the other axes, as bits of the problem's candidates
+  int loop_group = -1, partial_group = -1;   ///< numbers of the indices on the loop and on the partial axis, -1: none
+  bool is_poor = false;                ///< at plausible tiles it does several times the program's work, stores far more, or does not fit: searched where nothing else is found
+  /// Whether o is this split with more axes, or a loop: what o computes with one block along these, or one iteration, is what this split computes.
+  bool is_instance_of(const Split& o) const {
+    return (loop_group == o.loop_group || loop_group < 0) && partial_group == o.partial_group && (axis_mask & ~o.axis_mask) == 0 && loads.size() == o.loads.size();
+  }
 };
 
 struct Splits {
@@ -40,8 +48,14 @@ struct Splits {
 };
 /// Sound limits for one kernel: an index that a target has and that no operator sums away may be split by the grid; one that is summed away and that no target has may be split by
 /// the loop; one that is both (a normalised row) must be whole in a block.
-/// With `recompute`, each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another. Empty if
-/// that makes more than a few hundred uses.
-Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, bool recompute = false);
+struct SplitOptions {
+  bool recompute = false;   ///< each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another
+  bool apart = false;       ///< only splits that loop over some of the summed indices of one extent and hold the others whole (a tensor that is loaded twice, under two partitions)
+  bool partial = false;     ///< also splits with a grid axis on a summed index
+  std::vector<int> whole;   ///< classes that are not split
+  int64_t memory = 480'000; ///< bytes that a block may hold, for judging what is poor
+};
+/// Empty if recomputing makes more than a few hundred uses.
+Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, const SplitOptions& options = {});
 
 }  // namespace mirage::search

@@ -91,6 +91,21 @@ std::optional<Dims> unit_reshape(const Dims& operand, const Dims& pattern) {
   return out;
 }
 
+std::optional<Dims> unit_reshape(const Dims& from, const Dims& to, const Dims& operand) {
+  if (from.rank() != operand.rank()) return std::nullopt;
+  Dims out;
+  int i = 0;
+  for (int64_t p : to) {
+    if (p == 1) { out.push_back(1); continue; }
+    while (i < from.rank() && from[i] == 1) i++;
+    if (i == from.rank() || from[i] != p) return std::nullopt;
+    out.push_back(operand[i++]);
+  }
+  while (i < from.rank() && from[i] == 1) i++;
+  if (i != from.rank() || out.elements() != operand.elements()) return std::nullopt;
+  return out;
+}
+
 double extent_value(const Const& c, const std::vector<Type>& params) {
   double v = 1;
   for (auto [param, dim] : c.extent_of) v *= static_cast<double>(params[static_cast<size_t>(param)].dims[dim]);
@@ -178,7 +193,14 @@ Witness make_witness(const Program& program, int variant) {
   const Graph& g = program.graph;
   const search::DimClasses classes = search::dim_classes(g);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  // Frequent classes get small extents. Variant 0: even, so that halves are even splits. Variant 1: odd, so that tiles of half, rounded up, leave a tail and no empty block.
+  // Frequent classes get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
+  // of half, rounded up, leave a tail and no empty block.
+  std::vector<bool> summed(static_cast<size_t>(classes.count));
+  auto note = [&](ValueId v, int d) { if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) summed[static_cast<size_t>(c)] = true; };
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    if (g.form<MatMul>(n)) note(g.node(n).operands[0], g.dims(g.node(n).operands[0]).rank() - 1);
+    if (const auto* r = g.form<Reduce>(n)) note(g.node(n).operands[0], r->dim);
+  }
   std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.count));
   for (size_t c = 0; c < by_use.size(); c++) by_use[c] = {0, static_cast<int>(c)};
   for (const auto& of : classes.of)
@@ -186,11 +208,12 @@ Witness make_witness(const Program& program, int variant) {
   std::sort(by_use.begin(), by_use.end());
   const std::set<int64_t> taken = search::literals(g);
   std::vector<int64_t> extent(by_use.size());
-  int64_t next = variant == 0 ? 4 : 5;
+  int64_t next_summed = variant == 0 ? 8 : 7, next_other = variant == 0 ? 6 : 5;
   for (auto [uses, c] : by_use) {
-    while (taken.count(next)) next += 2;
+    int64_t& next = summed[static_cast<size_t>(c)] ? next_summed : next_other;
+    while (taken.count(next)) next += 4;
     extent[static_cast<size_t>(c)] = next;
-    next += 2;
+    next += 4;
   }
   for (ValueId v = 0; v < g.num_values(); v++) {
     int64_t elements = 1;

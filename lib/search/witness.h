@@ -23,6 +23,9 @@ std::optional<Graph> with_types(const Graph& g, const std::vector<Type>& params)
 /// dims of `operand`, in order, with ones where `pattern` has ones. nullopt if the numbers of other dimensions differ.
 std::optional<Dims> unit_reshape(const Dims& operand, const Dims& pattern);
 
+/// The result's dims where an operand of these dims, instead of `from` that was reshaped to `to`, is reshaped so: dimensions that are 1 in `from` and `to` may be dropped and brought.
+std::optional<Dims> unit_reshape(const Dims& from, const Dims& to, const Dims& operand);
+
 /// The product of the extents that a constant stands for.
 double extent_value(const Const& c, const std::vector<Type>& params);
 

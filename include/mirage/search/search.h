@@ -28,7 +28,7 @@ struct SearchOptions {
   int max_kernel_ops = 5;          ///< operators of the kernel graph, inputs not counted
   int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
   int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
-  int64_t max_states = 3'000'000;  ///< deterministic budget, compared with SearchReport::effort
+  int64_t max_states = 20'000'000;  ///< deterministic budget, compared with SearchReport::effort
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
   int threads = 1;
@@ -76,10 +76,17 @@ Witness make_witness(const Program&, int variant);
 SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);
 
 /// Sizes for one call of a structure. Tile extents along what the grid axes and the loop split, in elements of the split dimension; 0 where nothing is split.
-struct CallNumbers { std::array<int64_t, 3> grid_tile{0, 0, 0}; int64_t loop_tile = 0; };
+struct CallNumbers {
+  std::array<int64_t, 3> grid_tile{0, 0, 0};
+  int64_t loop_tile = 0;
+  int chunk_axis = -1;   ///< said by split_extents: the axis that splits the looped dimension too. Its tiles are a whole number of the loop's
+};
 /// The structure over the real extents of `params` with these numbers (one entry per Call in node order); nullopt if they do not fit (an empty block, a law).
 std::optional<Graph> instantiate(const Structure&, const std::vector<Type>& params, const std::vector<CallNumbers>& numbers);
-/// The extents that each grid axis and the loop of each call split, in node order: what numbers can be chosen for. 0 where nothing is split.
+/// Two pieces per axis and loop of these extents (split_extents), the second one shorter where an extent is odd.
+std::vector<CallNumbers> halve(std::vector<CallNumbers> extents);
+/// The extents that each grid axis and the loop of each call split, in node order: what numbers can be chosen for. 0 where nothing is split. (Operands that an earlier call leaves in
+/// parts, one for each of its blocks along an axis, count as one part here.)
 std::vector<CallNumbers> split_extents(const Structure&, const std::vector<Type>& params);
 
 }  // namespace mirage

@@ -53,6 +53,14 @@ inline bool is_one_kernel(const Graph& g) {
   return calls == 1;
 }
 
+/// Calls and views of what is there, nothing else.
+inline bool is_only_calls(const Graph& g) {
+  for (const Node& n : g.nodes())
+    if (!std::holds_alternative<Call>(n.op) && !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !is_view(n.op)) return false;
+  return true;
+}
+
+/// The body of the first call.
 inline const Graph& body(const Graph& g) {
   for (const Node& n : g.nodes()) if (const auto* c = std::get_if<Call>(&n.op)) return *c->body;
   FAIL("no call");
@@ -77,6 +85,10 @@ inline std::vector<CallNumbers> tiles(const Structure& s, const std::vector<Type
   for (CallNumbers& c : n) {
     for (int64_t& t : c.grid_tile) if (t > 0) t = std::min(t, grid);
     if (c.loop_tile > 0) c.loop_tile = std::min(c.loop_tile, loop);
+    if (c.chunk_axis >= 0) {   // a chunk is a whole number of tiles
+      const int64_t chunk = c.grid_tile[static_cast<size_t>(c.chunk_axis)];
+      while (chunk % c.loop_tile != 0) c.loop_tile--;
+    }
   }
   return n;
 }

@@ -9,7 +9,7 @@ using namespace helpers;
 
 namespace {
 
-Splits splits_of(const Program& p, bool recompute = false) {
+Splits splits_of(const Program& p, const SplitOptions& options = {}) {
   std::vector<ValueId> leaves, targets;
   for (NodeId n = 0; n < p.graph.num_nodes(); n++) {
     ValueId v = p.graph.node(n).first_value;
@@ -19,7 +19,7 @@ Splits splits_of(const Program& p, bool recompute = false) {
     if (p.graph.def_form<Input>(source)) leaves.push_back(v);
   }
   for (NodeId n : p.graph.outputs()) targets.push_back(p.graph.node(n).operands[0]);
-  return enumerate_splits(p.graph, dim_classes(p.graph), make_problem(p.graph, leaves, targets), recompute);
+  return enumerate_splits(p.graph, dim_classes(p.graph), make_problem(p.graph, leaves, targets), options);
 }
 
 Program matmul_program(const std::string& x, const std::string& y, const std::string& nodes, const std::string& out) {
@@ -31,13 +31,28 @@ Program matmul_program(const std::string& x, const std::string& y, const std::st
 TEST_CASE("splits: a linear layer has rows and columns on the grid and the contraction in the loop") {
   const Splits s = splits_of(matmul_program(R"("x": {"shape": [16, 32], "dtype": "float16"})", R"("w": {"shape": [32, 64], "dtype": "float16"})",
                                             R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})", "[16, 64]"));
-  REQUIRE(s.all.size() == 6);   // {N}, {M}, {N, M}, each without and with a loop over K
-  const Split& last = s.all.back();
-  CHECK(last.axes == 2);
-  REQUIRE(last.loads.size() == 2);
-  CHECK(last.loads[0].part == Partition{{-1, 0, -1}, 1});
-  CHECK(last.loads[1].part == Partition{{1, -1, -1}, 0});
-  CHECK(last.stores[0] == Partition{{1, 0, -1}, -1});
+  REQUIRE(s.all.size() == 6);   // {N, M}, {N}, {M}, each with and without a loop over K
+  const Split& first = s.all.front();   // most axes, with a loop: the others are instances of it
+  CHECK(first.axes == 2);
+  REQUIRE(first.loads.size() == 2);
+  CHECK(first.loads[0].part == Partition{{-1, 0, -1}, 1});
+  CHECK(first.loads[1].part == Partition{{1, -1, -1}, 0});
+  CHECK(first.stores[0] == Partition{{1, 0, -1}, -1});
+  for (const Split& o : s.all) CHECK(o.is_instance_of(first));
+}
+
+TEST_CASE("splits: a grid axis may split what is summed; then the results are parts") {
+  SplitOptions options;
+  options.partial = true;
+  const Splits s = splits_of(matmul_program(R"("x": {"shape": [16, 32], "dtype": "float16"})", R"("w": {"shape": [32, 64], "dtype": "float16"})",
+                                            R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})", "[16, 64]"), options);
+  const auto it = std::find_if(s.all.begin(), s.all.end(), [](const Split& p) { return p.partial_axis >= 0; });
+  REQUIRE(it != s.all.end());
+  CHECK(it->partial_axis == 2);
+  REQUIRE(it->loads.size() == 2);
+  CHECK(it->loads[0].part == Partition{{-1, 0, 1}, 1});   // the loop walks through the block's chunk
+  CHECK(it->loads[1].part == Partition{{1, -1, 0}, 0});
+  CHECK(it->stores[0] == Partition{{1, 0, -1}, -1});
 }
 
 TEST_CASE("splits: two uses of one tensor have indices of their own") {
@@ -64,7 +79,7 @@ TEST_CASE("splits: a value that is computed again may be split otherwise") {
                                    R"({"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "m"}, {"op": "add", "inputs": ["m", "n"], "output": "y"})", "[16, 64]");
   auto columns = [](const Splits& s) { return std::any_of(s.all.begin(), s.all.end(), [](const Split& p) { return p.stores[0].grid[0] == 1; }); };
   CHECK_FALSE(columns(splits_of(p)));
-  CHECK(columns(splits_of(p, true)));
+  CHECK(columns(splits_of(p, {true, false, false, {}})));
 }
 
 TEST_CASE("splits: every axis splits every output") {
