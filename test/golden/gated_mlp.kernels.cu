@@ -11,7 +11,7 @@
 //     %1 = input 1 : f16[4096,4096]
 //     %2 = input 2 : f16[4096,4096]
 //     %3 = call grid(64,1,1) loop(256) (%0, %1, %2) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[8,16]
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,16]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[16,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[16,64]
 //       %3 = matmul %0 %1
@@ -20,7 +20,7 @@
 //       %6 = accum.sum %4
 //       %7 = silu %5
 //       %8 = mul %6 %7
-//       output 0 %8 grid(1,-,-) : f16
+//       output 0 %8 grid(1,0,-) : f16
 //     }
 //     output 0 %3 : f16
 //   }
@@ -59,7 +59,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gated_mlp_k0
   for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 1536 + s * 384)}, (const f16*)in0 + 0 + (it * int64_t(16)) * 1, 0, 4096, 1, 8, 16);
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 1536 + s * 384)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(16)) * 1, 0, 4096, 1, 8, 16);
       }
       { const int it = rotate(s); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 9216 + s * 2304)}, (const f16*)in1 + 0 + (it * int64_t(16)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 16, 64);
@@ -76,7 +76,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gated_mlp_k0
     if (iteration + 3 < iterations) {
       const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 1536 + next * 384)}, (const f16*)in0 + 0 + (it * int64_t(16)) * 1, 0, 4096, 1, 8, 16);
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 1536 + next * 384)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(16)) * 1, 0, 4096, 1, 8, 16);
       }
       { const int it = rotate(iteration + 3); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 9216 + next * 2304)}, (const f16*)in1 + 0 + (it * int64_t(16)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 16, 64);
@@ -106,7 +106,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gated_mlp_k0
   p4.exchange<kThreads>(t4, cluster_rank());
   cluster_arrive();
   cluster_wait();
-  store_tile<kThreads, 2, 1, 8, 64, false>((f16*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v5_1 = t3.read(w, 0, r, c); const auto v7_2 = mo::silu(v5_1); const auto v8_3 = mo::mul(v6, v7_2); return v8_3; });
+  store_tile<kThreads, 2, 1, 8, 64, false>((f16*)out0 + 0 + (block_y * int64_t(8)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v5_1 = t3.read(w, 0, r, c); const auto v7_2 = mo::silu(v5_1); const auto v8_3 = mo::mul(v6, v7_2); return v8_3; });
 }
 
 }  // namespace mirage_gated_mlp

@@ -12,7 +12,7 @@
 //     %2 = input 2 : f16[256,16]
 //     %3 = input 3 : f16[16,4096]
 //     %4 = call grid(128,1,1) loop(4) (%0, %1, %2, %3) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,64]
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[16,64]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
 //       %2 = input 2 grid(-,-,-) loop(0) : f16[64,16]
 //       %3 = input 3 grid(1,-,-) loop(-) : f16[16,32]
@@ -22,7 +22,7 @@
 //       %7 = accum.sum %5
 //       %8 = matmul %7 %3
 //       %9 = add %6 %8
-//       output 0 %9 grid(1,-,-) : f16
+//       output 0 %9 grid(1,0,-) : f16
 //     }
 //     output 0 %4 : f16
 //   }
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__
   for (int s = 0; s < 4; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + s * 2304)}, (const f16*)in0 + 0 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
+        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + s * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 256 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
       }
       { const int it = rotate(s); (void)it;
         load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__
     if (iteration + 4 < iterations) {
       const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
       { const int it = rotate(iteration + 4); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + next * 2304)}, (const f16*)in0 + 0 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
+        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + next * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 256 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
       }
       { const int it = rotate(iteration + 4); (void)it;
         load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__
     acc7.finish([&](int part, int b, int i, int j, float v) { t7.put(part, b, j, i, v); });
   }
   barrier();
-  store_tile<kThreads, 1, 1, 16, 32, false>((f16*)out0 + 0 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 16, 32, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
+  store_tile<kThreads, 1, 1, 16, 32, false>((f16*)out0 + 0 + (block_y * int64_t(16)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 16, 32, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
 }
 
 }  // namespace mirage_lora

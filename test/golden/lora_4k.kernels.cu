@@ -12,7 +12,7 @@
 //     %2 = input 2 : f16[4096,16]
 //     %3 = input 3 : f16[16,4096]
 //     %4 = call grid(64,1,1) loop(128) (%0, %1, %2, %3) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[8,32]
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,32]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = input 2 grid(-,-,-) loop(0) : f16[32,16]
 //       %3 = input 3 grid(1,-,-) loop(-) : f16[16,64]
@@ -22,7 +22,7 @@
 //       %7 = accum.sum %5
 //       %8 = matmul %7 %3
 //       %9 = add %6 %8
-//       output 0 %9 grid(1,-,-) : f16
+//       output 0 %9 grid(1,0,-) : f16
 //     }
 //     output 0 %4 : f16
 //   }
@@ -68,7 +68,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) lora_4k_k0_b
   for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 196608 + warp_id() * 2560 + s * 640)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
+        load_tile<32, 16>(T0{(f16*)(smem + 196608 + warp_id() * 2560 + s * 640)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
       }
       { const int it = rotate(s); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + s * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
@@ -85,7 +85,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) lora_4k_k0_b
     if (iteration + 3 < iterations) {
       const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 196608 + warp_id() * 2560 + next * 640)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
+        load_tile<32, 16>(T0{(f16*)(smem + 196608 + warp_id() * 2560 + next * 640)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
       }
       { const int it = rotate(iteration + 3); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + next * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
@@ -124,7 +124,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) lora_4k_k0_b
     acc7.finish([&](int part, int b, int i, int j, float v) { t7.put(part, b, j, i, v); });
   }
   barrier();
-  store_tile<kThreads, 2, 1, 8, 64, false>((f16*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
+  store_tile<kThreads, 2, 1, 8, 64, false>((f16*)out0 + 0 + (block_y * int64_t(8)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
 }
 
 }  // namespace mirage_lora_4k

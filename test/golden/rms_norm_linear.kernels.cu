@@ -10,7 +10,7 @@
 //     %0 = input 0 : f16[16,4096]
 //     %1 = input 1 : f16[4096,6144]
 //     %2 = call grid(96,1,1) loop(128) (%0, %1) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,32]
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[16,32]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = const 4096 extent 0.1
 //       %3 = const 1e-06
@@ -23,7 +23,7 @@
 //       %10 = add %3 %9
 //       %11 = sqrt %10
 //       %12 = div %7 %11
-//       output 0 %12 grid(1,-,-) : f16
+//       output 0 %12 grid(1,0,-) : f16
 //     }
 //     output 0 %2 : f16
 //   }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_k0_block(const void* _
   for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + s * 1280)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + s * 1280)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(s); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + s * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 32, 64);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_k0_block(const void* _
     if (iteration + 3 < iterations) {
       const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + next * 1280)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 5120 + next * 1280)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(iteration + 3); (void)it;
         load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + next * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 32, 64);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_k0_block(const void* _
   acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(warp_id(), b, j, i, v); });
   acc3.finish([&](int part, int out, float v) { t3.put(warp_id(), 0, out % 16, 0, v); });
   barrier();
-  store_tile<kThreads, 4, 1, 16, 64, false>((f16*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t2.read(w, 0, r, c); const auto v8_1 = t3.read(Width<1>(), 0, r, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::add(mo::constant(9.99999997e-07f), v9_2); const auto v11_4 = mo::sqrt(v10_3); const auto v12_5 = mo::div(v7, v11_4); return v12_5; });
+  store_tile<kThreads, 4, 1, 16, 64, false>((f16*)out0 + 0 + (block_y * int64_t(16)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t2.read(w, 0, r, c); const auto v8_1 = t3.read(Width<1>(), 0, r, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::add(mo::constant(9.99999997e-07f), v9_2); const auto v11_4 = mo::sqrt(v10_3); const auto v12_5 = mo::div(v7, v11_4); return v12_5; });
 }
 
 }  // namespace mirage_rms_norm_linear

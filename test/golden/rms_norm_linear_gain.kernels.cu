@@ -11,7 +11,7 @@
 //     %1 = input 1 : bf16[4096]
 //     %2 = input 2 : bf16[4096,6144]
 //     %3 = call grid(96,1,1) loop(128) (%0, %1, %2) {
-//       %0 = input 0 grid(-,-,-) loop(1) : bf16[16,32]
+//       %0 = input 0 grid(-,0,-) loop(1) : bf16[16,32]
 //       %1 = input 1 grid(-,-,-) loop(0) : bf16[32]
 //       %2 = input 2 grid(1,-,-) loop(0) : bf16[32,64]
 //       %3 = const 4096 extent 0.1
@@ -26,7 +26,7 @@
 //       %12 = add %4 %11
 //       %13 = sqrt %12
 //       %14 = div %10 %13
-//       output 0 %14 grid(1,-,-) : bf16
+//       output 0 %14 grid(1,0,-) : bf16
 //     }
 //     output 0 %3 : bf16
 //   }
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_gain_k0_block(const vo
   for (int s = 0; s < 3; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(bf16*)(smem + 147456 + warp_id() * 4096 + s * 1024)}, (const bf16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(bf16*)(smem + 147456 + warp_id() * 4096 + s * 1024)}, (const bf16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(s); (void)it;
         load_tile<32, 16>(T1{(bf16*)(smem + 190464 + warp_id() * 512 + s * 128)}, (const bf16*)in1 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_gain_k0_block(const vo
     if (iteration + 3 < iterations) {
       const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
       { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(bf16*)(smem + 147456 + warp_id() * 4096 + next * 1024)}, (const bf16*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<32, 16>(T0{(bf16*)(smem + 147456 + warp_id() * 4096 + next * 1024)}, (const bf16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
       }
       { const int it = rotate(iteration + 3); (void)it;
         load_tile<32, 16>(T1{(bf16*)(smem + 190464 + warp_id() * 512 + next * 128)}, (const bf16*)in1 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(256, 1) rms_norm_linear_gain_k0_block(const vo
   acc3.finish([&](int part, int out, float v) { t3.put(warp_id(), 0, out % 16, 0, v); });
   acc5.finish([&](int part, int b, int i, int j, float v) { t5.put(warp_id(), b, j, i, v); });
   barrier();
-  store_tile<kThreads, 4, 1, 16, 64, false>((bf16*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v10 = t5.read(w, 0, r, c); const auto v9_1 = t3.read(Width<1>(), 0, r, 0); const auto v11_2 = mo::div(v9_1, mo::constant(4096.0f)); const auto v12_3 = mo::add(mo::constant(9.99999997e-07f), v11_2); const auto v13_4 = mo::sqrt(v12_3); const auto v14_5 = mo::div(v10, v13_4); return v14_5; });
+  store_tile<kThreads, 4, 1, 16, 64, false>((bf16*)out0 + 0 + (block_y * int64_t(16)) * 6144 + (block_x * int64_t(64)) * 1, 0, 6144, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v10 = t5.read(w, 0, r, c); const auto v9_1 = t3.read(Width<1>(), 0, r, 0); const auto v11_2 = mo::div(v9_1, mo::constant(4096.0f)); const auto v12_3 = mo::add(mo::constant(9.99999997e-07f), v11_2); const auto v13_4 = mo::sqrt(v12_3); const auto v14_5 = mo::div(v10, v13_4); return v14_5; });
 }
 
 }  // namespace mirage_rms_norm_linear_gain
