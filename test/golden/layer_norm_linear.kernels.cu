@@ -12,28 +12,33 @@
 //     %2 = input 2 : f16[4096]
 //     %3 = input 3 : f16[4096,4096]
 //     %4 = input 4 : f16[4096]
-//     %5 = reduce.sum 1 %0
-//     %6 = const 4096 extent 0.1
-//     %7 = div %5 %6
-//     %8 = sub %0 %7
-//     %9 = square %8
-//     %10 = reduce.sum 1 %9
-//     %11 = div %10 %6
-//     %12 = const 1e-05
-//     %13 = add %11 %12
-//     %14 = sqrt %13
-//     %15 = div %8 %14
-//     %16 = mul %15 %1
-//     %17 = add %16 %2
-//     %18 = call grid(64,1,1) loop(128) (%17, %3) {
-//       %0 = input 0 grid(-,-,-) loop(1) : real[8,32]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
+//     %5 = call grid(64,1,1) loop(32) (%0, %1, %2, %3, %4) {
+//       %0 = input 0 grid(-,0,-) loop(-) : f16[8,4096]
+//       %1 = input 0 grid(-,0,-) loop(1) : f16[8,128]
+//       %2 = input 1 grid(-,-,-) loop(0) : f16[128]
+//       %3 = input 2 grid(-,-,-) loop(0) : f16[128]
+//       %4 = input 3 grid(1,-,-) loop(0) : f16[128,64]
+//       %5 = input 4 grid(0,-,-) loop(-) : f16[64]
+//       %6 = const 4096 extent 0.1
+//       %7 = const 1e-05
+//       %8 = reduce.sum 1 %0
+//       %9 = div %8 %6
+//       %10 = sub %0 %9
+//       %11 = sub %1 %9
+//       %12 = square %10
+//       %13 = reduce.sum 1 %12
+//       %14 = div %13 %6
+//       %15 = add %7 %14
+//       %16 = sqrt %15
+//       %17 = div %11 %16
+//       %18 = mul %2 %17
+//       %19 = add %3 %18
+//       %20 = matmul %19 %4
+//       %21 = accum.sum %20
+//       %22 = add %5 %21
+//       output 0 %22 grid(1,0,-) : f16
 //     }
-//     %19 = add %18 %4
-//     output 0 %19 : f16
+//     output 0 %5 : f16
 //   }
 
 // ======== device library ========
@@ -43,157 +48,112 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm_linear {
 
-__global__ void __launch_bounds__(256) layer_norm_linear_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
-  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
-  mo::f32* __restrict__ p3 = static_cast<mo::f32*>(a3);
-  using Team = mo::RowTeam<256>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 8u; row += Team::stride<mo::index32>()) {
-    const mo::index32 i0 = row;
-    mo::real r1[4];
-    mo::clear<mo::Sum>(r1);
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x0[4];
-      mo::load_vector(x0, p0 + (i0 * 4096u + i1 * 4u));
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        r1[i2] = mo::Sum::combine(r1[i2], v0);
-      }
-    }
-    const mo::real v1 = Team::reduce<mo::Sum>(mo::fold<mo::Sum>(r1));
-    mo::real r7[4];
-    mo::clear<mo::Sum>(r7);
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x2[4];
-      mo::load_vector(x2, p0 + (i0 * 4096u + i1 * 4u));
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v2 = x2[i2];
-        const mo::real v3 = mo::constant(4096.0f);
-        const mo::real v4 = mo::div(v1, v3);
-        const mo::real v5 = mo::sub(v2, v4);
-        const mo::real v6 = mo::mul(v5, v5);
-        r7[i2] = mo::Sum::combine(r7[i2], v6);
-      }
-    }
-    const mo::real v7 = Team::reduce<mo::Sum>(mo::fold<mo::Sum>(r7));
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x8[4];
-      mo::load_vector(x8, p0 + (i0 * 4096u + i1 * 4u));
-      mo::real x17[4];
-      mo::load_vector(x17, p1 + (i1 * 4u));
-      mo::real x19[4];
-      mo::load_vector(x19, p2 + (i1 * 4u));
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v8 = x8[i2];
-        const mo::real v9 = mo::constant(4096.0f);
-        const mo::real v10 = mo::div(v1, v9);
-        const mo::real v11 = mo::sub(v8, v10);
-        const mo::real v12 = mo::div(v7, v9);
-        const mo::real v13 = mo::constant(9.99999975e-06f);
-        const mo::real v14 = mo::add(v12, v13);
-        const mo::real v15 = mo::sqrt(v14);
-        const mo::real v16 = mo::div(v11, v15);
-        const mo::real v17 = x17[i2];
-        const mo::real v18 = mo::mul(v16, v17);
-        const mo::real v19 = x19[i2];
-        const mo::real v20 = mo::add(v18, v19);
-        y0[i2] = v20;
-      }
-      mo::store_vector(p3 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
-// bound by device memory: 33.8 MB, 128 blocks of 256 threads, 1 per SM, 120 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_linear_k1_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 33.7 MB, 128 blocks of 512 threads, 1 per SM, 97 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) layer_norm_linear_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256;
+  constexpr int kThreads = 512;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 8, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 64, false, 72, false>;
-  using T2 = Parts<Sum, 8, 1, 8, 64, 68>;
-  const T2 p2{(float*)(smem + 0)};
+  using T0 = Tile<f16, 1, 8, 4096, false, 4096, false>;
+  const T0 t0{(f16*)(smem + 110592)};
+  using T1 = Tile<f16, 1, 8, 128, false, 128, false>;
+  using T2 = Tile<f16, 1, 1, 128, false, 128, false>;
+  using T3 = Tile<f16, 1, 1, 128, false, 128, false>;
+  using T4 = Tile<f16, 1, 128, 64, false, 72, false>;
+  using T5 = Tile<f16, 1, 1, 64, false, 64, false>;
+  const T5 t5{(f16*)(smem + 196864)};
+  using T6 = Parts<Sum, 2, 1, 8, 1, 8>;
+  const T6 t6{(float*)(smem + 195840)};
+  using T7 = Parts<Sum, 2, 1, 8, 1, 8>;
+  const T7 t7{(float*)(smem + 196352)};
+  using T8 = Tile<tf32, 1, 8, 128, false, 136, false>;
+  const T8 t8{(tf32*)(smem + 110592)};
+  using T9 = Parts<Sum, 4, 1, 8, 64, 68>;
+  const T9 p9{(float*)(smem + 0)};
   cluster_arrive();
   const int block_x = block_id() / 2 % 64, block_y = block_id() / 2 / 64 % 1, block_z = block_id() / 2 / 64;
   (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
+  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096, 0, 4096, 1, 8, 4096);
+  load_tile<kThreads, 16>(t5, (const f16*)in4 + 0 + (block_x * int64_t(64)) * 1, 0, 0, 1, 1, 64);
+  copy_commit();
+  copy_wait<0>();
+  barrier();
+  {
+    Reducer<Sum, kThreads, 8, 64> acc6;
+    acc6.clear();
+    acc6.add<8>(8, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 8, k); return v0; });
+    acc6.finish([&](int part, int out, float v) { t6.put(part, 0, out % 8, 0, v); });
+  }
+  barrier();
+  {
+    Reducer<Sum, kThreads, 8, 64> acc7;
+    acc7.clear();
+    acc7.add<8>(8, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 8, k); const auto v8_1 = t6.read(Width<1>(), 0, out % 8, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::sub(v0, v9_2); const auto v12_4 = mo::mul(v10_3, v10_3); return v12_4; });
+    acc7.finish([&](int part, int out, float v) { t7.put(part, 0, out % 8, 0, v); });
+  }
+  barrier();
+  TensorContract<T4::Transposed, T8::Transposed, 4, 1, 4> acc9;
+  acc9.clear();
+  const int begin = cluster_rank() * 16, end = begin + 16 < 32 ? begin + 16 : 32;
+  const int first = 0, iterations = (end - begin - first + 0) / 1;
   const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
   #pragma unroll
-  for (int s = 0; s < 3; s++) {
+  for (int s = 0; s < 5; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 147456 + warp_id() * 5120 + s * 1280)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 176128 + s * 2048)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 8, 128);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + s * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
+        load_tile<kThreads, 16>(T2{(f16*)(smem + 192768 + s * 256)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
+      }
+      { const int it = rotate(s); (void)it;
+        load_tile<kThreads, 16>(T3{(f16*)(smem + 194304 + s * 256)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
+      }
+      { const int it = rotate(s); (void)it;
+        load_tile<kThreads, 16>(T4{(f16*)(smem + 0 + s * 18432)}, (const f16*)in3 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
       }
     }
     copy_commit();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
-    warp_barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 147456 + warp_id() * 5120 + next * 1280)}, (const f32*)in0 + 0 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 6 ? slot + 1 : 0) {
+    copy_wait<4>();
+    barrier();
+    if (iteration + 5 < iterations) {
+      const int next = slot + 5 < 6 ? slot + 5 : slot + 5 - 6;
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 176128 + next * 2048)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 8, 128);
       }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 18432 + next * 4608)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T2{(f16*)(smem + 192768 + next * 256)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
+      }
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T3{(f16*)(smem + 194304 + next * 256)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
+      }
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T4{(f16*)(smem + 0 + next * 18432)}, (const f16*)in3 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f32*)(smem + 147456 + warp_id() * 5120 + slot * 1280)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 18432 + slot * 4608)};
-    acc2.add(t1.transposed(), t0.transposed());
+    const T1 t1{(f16*)(smem + 176128 + slot * 2048)};
+    const T2 t2{(f16*)(smem + 192768 + slot * 256)};
+    const T3 t3{(f16*)(smem + 194304 + slot * 256)};
+    const T4 t4{(f16*)(smem + 0 + slot * 18432)};
+    fill_tile<kThreads, 8>(t8, 1, 8, 128, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(w, 0, 0, c); const auto v2_1 = t2.read(w, 0, 0, c); const auto v1_2 = t1.read(w, 0, r, c); const auto v8_3 = t6.read(Width<1>(), 0, r, 0); const auto v9_4 = mo::div(v8_3, mo::constant(4096.0f)); const auto v11_5 = mo::sub(v1_2, v9_4); const auto v13_6 = t7.read(Width<1>(), 0, r, 0); const auto v14_7 = mo::div(v13_6, mo::constant(4096.0f)); const auto v15_8 = mo::add(mo::constant(9.99999975e-06f), v14_7); const auto v16_9 = mo::sqrt(v15_8); const auto v17_10 = mo::div(v11_5, v16_9); const auto v18_11 = mo::mul(v2_1, v17_10); const auto v19_12 = mo::add(v3, v18_11); return v19_12; });
+    barrier();
+    acc9.add(t4.transposed(), t8.transposed());
   }
   copy_wait<0>();
   barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
+  acc9.finish([&](int part, int b, int i, int j, float v) { p9.put(part, b, j, i, v); });
   barrier();
   cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 8, 64, 68> t2{(float*)(smem + 188416)};
-  p2.exchange<kThreads>(t2, cluster_rank());
+  const Parts<Sum, 2, 1, 8, 64, 68> t9{(float*)(smem + 188416)};
+  p9.exchange<kThreads>(t9, cluster_rank());
   cluster_arrive();
   cluster_wait();
-  store_tile<kThreads, 2, 1, 8, 64, false>((f32*)out0 + 0 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
-}
-
-__global__ void __launch_bounds__(64) layer_norm_linear_k2_map(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f16* __restrict__ p2 = static_cast<mo::f16*>(a2);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 8192u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row / 1024u;
-    const mo::index32 i1 = row % 1024u;
-    mo::real x0[4];
-    mo::load_vector(x0, p0 + (i0 * 4096u + i1 * 4u));
-    mo::real x1[4];
-    mo::load_vector(x1, p1 + (i1 * 4u));
-    mo::real y0[4];
-    #pragma unroll
-    for (mo::index32 i2 = 0; i2 < 4; i2++) {
-      const mo::real v0 = x0[i2];
-      const mo::real v1 = x1[i2];
-      const mo::real v2 = mo::add(v0, v1);
-      y0[i2] = v2;
-    }
-    mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
-  }
+  store_tile<kThreads, 1, 1, 8, 64, false>((f16*)out0 + 0 + (block_y * int64_t(8)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v5 = t5.read(w, 0, 0, c); const auto v21_1 = t9.read(w, 0, r, c); const auto v22_2 = mo::add(v5, v21_1); return v22_2; });
 }
 
 }  // namespace mirage_layer_norm_linear
@@ -217,8 +177,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
-constexpr uint64_t kWorkspaceBytes = 262144u;
-constexpr int kMaxSharedBytes = 192768;
+constexpr uint64_t kWorkspaceBytes = 0u;
+constexpr int kMaxSharedBytes = 196992;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // gain: f16[4096]
@@ -277,7 +237,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k1_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 192768)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 196992)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -311,9 +271,7 @@ inline int launch(const layer_norm_linear_dims* dims, const void* const* t, void
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(layer_norm_linear_k0_row, dim3(8u, 1u, 1u), 256u, 0u, stream, t[0], t[1], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(layer_norm_linear_k1_block, dim3(128u, 1u, 1u), 256u, 192768u, stream, static_cast<const void*>(w + 0), t[3], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(layer_norm_linear_k2_map, dim3(128u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  if ((error = start(layer_norm_linear_k0_block, dim3(128u, 1u, 1u), 512u, 196992u, stream, t[0], t[1], t[2], t[3], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -399,7 +357,7 @@ MIRAGE_API int layer_norm_linear_launch_dlpack(const mirage_layer_norm_linear::D
 MIRAGE_API const char* layer_norm_linear_status_string(int status) { return mirage_layer_norm_linear::status_string(status); }
 
 MIRAGE_API const char* layer_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":262144,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_row\",\"grid\":[8,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"layer_norm_linear_k1_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":192768},{\"name\":\"layer_norm_linear_k2_map\",\"grid\":[128,1,1],\"threads\":64,\"smem_bytes\":0}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":196992}]}";
 }
 
 MIRAGE_API unsigned layer_norm_linear_abi_version(void) { return 1u; }
