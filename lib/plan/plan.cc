@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/attend.h"
 #include "mirage/plan/block.h"
 #include "mirage/plan/stream.h"
 #include "plan/buffers.h"
@@ -18,6 +19,11 @@ namespace {
 
 constexpr int kMaxInlined = 150;      ///< statements that one value may cost before it is stored
 constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
+
+const char* kind_of(const KernelPlan& k) {
+  if (std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body)) return "stream";
+  return std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body) ? "attend" : "block";
+}
 
 DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
 
@@ -612,7 +618,7 @@ class Planner {
         const std::string reason = plan_call(item.call, k, cost);
         if (!reason.empty()) return {std::nullopt, reason};
         k.nodes = {item.call};
-        k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) ? "stream" : "block");
+        k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kind_of(k));
       } else {
         static constexpr const char* kShapes[] = {"map", "row", "column"};
         cost = item.planned->cost;
@@ -650,11 +656,18 @@ class Planner {
     const Graph& body = *std::get<Call>(node.op).body;
     BlockPlanned block = plan_block(body, operands, results, target_, contract_rule(program_));
     StreamPlanned stream = plan_stream(body, operands, results, target_);
-    if (!block.plan && !stream.plan) return block.reason;
-    const bool streams = stream.plan && (!block.plan || stream.cost.us < block.cost.us);
-    cost = streams ? stream.cost : block.cost;
-    if (streams) k.body = stream.plan;
-    else k.body = block.plan;
+    AttendPlanned attend = plan_attend(body, operands, results, target_);
+    if (!block.plan && !stream.plan && !attend.plan) return block.reason;
+    bool first = true;
+    const auto keep = [&](const auto& planned) {
+      if (!planned.plan || (!first && planned.cost.us >= cost.us)) return;
+      first = false;
+      k.body = planned.plan;
+      cost = planned.cost;
+    };
+    keep(block);
+    keep(stream);
+    keep(attend);
     return "";
   }
 

@@ -1,6 +1,7 @@
 // Plans as text for people: what --print-after=plan shows.
 #include <fmt/format.h>
 
+#include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
@@ -86,6 +87,7 @@ std::string print(const Plan& plan) {
     out += "\n";
     if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
     else if (auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) out += fmt::format("stream {}\n", k.name) + print(**s);
+    else if (auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) out += fmt::format("attend {}\n", k.name) + print(**a);
     else out += fmt::format("block {}\n", k.name) + print(*std::get<std::shared_ptr<const BlockPlan>>(k.body));
   }
   return out;

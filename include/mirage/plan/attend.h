@@ -1,0 +1,92 @@
+// AttendPlan: how a block graph runs that is attention (design: kernels.md, strategy "attend"): two contractions with a softmax between them, the first one's free axis the second one's reduction.
+// Keys and values stream through a ring of tensor copies into warpgroup matrix instructions (sm_90a), running maximum and sums live in registers. Made by plan/attend.cc, read by codegen/attend.cc.
+//
+// The plan ignores the tiles of the body's grid and loop: it has its own, 64 or 128 queries and `chunk` keys, over the same extents.
+#pragma once
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include "mirage/plan/block.h"
+
+namespace mirage {
+
+/// The roles of a block graph's last two dimensions, at full extent. kOne: extent 1, or the same for all. kFeature is what the first contraction sums, kColumn what the second one leaves free.
+enum class AttendAxis : uint8_t { kOne, kQuery, kKey, kFeature, kColumn };
+
+/// A factor that was taken out of an operand or of the scores: it multiplies or divides.
+struct AttendFactor { ValueId value = -1; bool divides = false; };
+
+/// Q, K or V as it lies in memory: an input, times factors that are the same along its features (Q, K) or columns (V).
+struct AttendTensor {
+  NodeId input = -1;
+  int row_dim = -1, col_dim = -1;        ///< of the tensor: along queries or keys; along features or columns
+  bool lines_along_rows = false;         ///< neighbours along row_dim are neighbours in memory (col_dim otherwise)
+  std::vector<AttendFactor> factors;
+};
+
+/// What the graph says, whatever the plan.
+struct AttendShape {
+  int64_t queries = 1, keys = 1, features = 1, columns = 1;
+  Dims batch;                             ///< leading dimensions at full extent
+  DType dtype = DType::kF16;
+  AttendTensor q, k, v;
+  ValueId scores = -1;                    ///< the first contraction
+  ValueId logit = -1;                     ///< what the maximum is taken of
+  ValueId running = -1, weights = -1;     ///< the running maximum; exp(logit - running)
+  bool plain = false;                     ///< the logit is scale times scores and nothing else
+  std::vector<AttendFactor> scale;        ///< positive factors of the logit, per query or constant
+  std::vector<std::pair<ValueId, ValueId>> peeled;   ///< products and quotients above scores whose factor moved into scale, and the operand that they stand for then
+  ValueId share = -1;                     ///< operand of the second contraction
+  ValueId result = -1;                    ///< its accumulator
+  ValueId last_maximum = -1;              ///< -1: not used behind the loop
+  std::vector<ValueId> sums;              ///< accumulators per query; the first is the sum of weights
+  bool parts_bounded = false;             ///< a partial result divided by its own sum fits the operands' type
+  double value_factor_bound = 0;          ///< of the product of V's factors; infinity if unknown
+  std::vector<std::array<AttendAxis, 2>> axes;   ///< per value
+};
+
+struct AttendPlan {
+  Graph body;
+  std::vector<Access> operands, results;
+  AttendShape shape;
+  int features = 64, columns = 64;        ///< padded to 64 or 128
+  int query_groups = 1, key_groups = 1;   ///< warpgroups along queries (64 each) and along keys
+  int chunk = 64, stages = 2, cluster = 1;
+  int helpers = 0;                        ///< warps that prepare per-key values
+  bool producer = true;                   ///< a warp of its own refills the ring (else all chunks have a stage)
+  bool turns = false;                     ///< warpgroups take turns on the tensor cores
+  int threads = 0, grow = 0, shrink = 0;  ///< grow: registers per consumer thread by setmaxnreg; 0: as launched
+  int64_t chunks_per_block = 1;
+  int rows = 0;                           ///< of a tile that a block of the cluster owns at the end
+  bool narrow_parts = false;              ///< partial results travel in the operands' type
+  int64_t ring_at = 0, known_at = 0, receive_at = 0, barriers_at = 0, smem_bytes = 0;
+  int record_pitch = 0, record_bytes = 0; ///< of one row of one block's partial results
+  std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (the first of value_known is -1: the product of V's factors, if there are any)
+  Cost cost;
+  int64_t tiles() const { return (shape.queries + 64 * query_groups - 1) / (64 * query_groups); }
+  int64_t blocks() const { return shape.batch.elements() * tiles() * cluster; }
+};
+
+struct AttendPlanned { std::shared_ptr<const AttendPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
+
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is attention on 16-bit tensors with at most 128 features and columns. Keeps the cheapest division by
+/// its cost model. Needs sm_90a.
+AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+
+/// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
+struct AttendCandidates { std::vector<AttendPlan> plans; std::string reason; };
+AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+
+/// Where a value of the body is computed in the kernel.
+enum class AttendWhere : uint8_t { kQueryRow, kKeyRow, kValueRow, kTile, kLogit, kShare, kAfterRow, kAfter };
+/// What a value is there: a name that exists (kConst ... kMaximum), something to compute from its operands (kCompute: maps and transposes; kThrough: its remaining operand), or out of place.
+enum class AttendLeaf : uint8_t { kRefused, kCompute, kThrough, kConst, kScores, kWeights, kResult, kSum, kMaximum, kRow, kKnown, kAfterRow, kElement, kStatistic, kTile };
+AttendLeaf attend_leaf(const AttendPlan&, ValueId, AttendWhere);
+/// The values that are computed once per query before the loop (kRow) and behind it (kAfterRow), ascending.
+std::vector<ValueId> attend_rows(const AttendPlan&, AttendLeaf kind);
+
+std::string print(const AttendPlan&);
+
+}  // namespace mirage

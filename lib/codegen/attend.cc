@@ -1,0 +1,349 @@
+// Emits an attention kernel from its AttendPlan: a struct with the plan's numbers, the copies, and one function per elementwise part of the block graph; the kernel itself is a call of the device library
+// (runtime/61_attend.cuh), which instantiates its loop over that struct.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "codegen/cuda_text.h"
+#include "mirage/codegen/module.h"
+#include "mirage/plan/attend.h"
+
+namespace mirage {
+namespace {
+
+using Axis = AttendAxis;
+using Where = AttendWhere;
+using Leaf = AttendLeaf;
+
+class AttendEmitter {
+ public:
+  AttendEmitter(const AttendPlan& p, const std::string& name) : p_(p), g_(p.body), s_(p.shape), name_(name) {}
+
+  KernelText run(const std::string& why) {
+    for (ValueId v : attend_rows(p_, Leaf::kRow)) rows_.push_back(v);
+    for (ValueId v : attend_rows(p_, Leaf::kAfterRow)) after_rows_.push_back(v);
+    KernelText k;
+    k.name = name_;
+    const std::string functions = copies(k) + row() + logit() + known() + share() + after();   // these say which operands are read through pointers
+    std::string args, params, list;
+    for (const auto& [field, map] : {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}}) {
+      args += fmt::format("const mo::TensorMap* {}; ", field);
+      params += fmt::format("{}const __grid_constant__ mo::TensorMap {}", params.empty() ? "" : ", ", map);
+      list += fmt::format("{}&{}", list.empty() ? "" : ", ", map);
+    }
+    for (int param : pointers_) {
+      k.args.push_back(p_.operands[static_cast<size_t>(param)].buffer);
+      k.written.push_back(false);
+      args += fmt::format("const void* in{}; ", param);
+      params += fmt::format(", const void* __restrict__ in{}", param);
+      list += fmt::format(", in{}", param);
+    }
+    for (size_t r = 0; r < p_.results.size(); r++) {
+      k.args.push_back(p_.results[r].buffer);
+      k.written.push_back(true);
+      args += fmt::format("void* out{}; ", r);
+      params += fmt::format(", void* __restrict__ out{}", r);
+      list += fmt::format(", out{}", r);
+    }
+    k.grid = {p_.blocks(), 1, 1};
+    k.threads = p_.threads;
+    k.smem_bytes = p_.smem_bytes;
+    k.source = fmt::format("// {}\nstruct {}_parts {{\n{}  struct Args {{ {}}};\n{}{}}};\n", why, name_, numbers(), args, place(), functions);
+    k.source += fmt::format("__global__ void {}__launch_bounds__({}, 1) {}({}) {{\n  extern __shared__ __align__(1024) unsigned char attend_smem[];\n  mo::attend<{}_parts>({{{}}}, attend_smem);\n}}\n",
+                            p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, name_, params, name_, list);
+    return k;
+  }
+
+ private:
+  // ---- numbers
+  std::string numbers() const {
+    std::string out = fmt::format("  using T = {};\n", storage_type(s_.dtype));
+    auto ints = [&](std::initializer_list<std::pair<const char*, int64_t>> list) {
+      out += "  static constexpr int ";
+      bool first = true;
+      for (const auto& [key, value] : list) { out += fmt::format("{}{} = {}", first ? "" : ", ", key, value); first = false; }
+      out += ";\n";
+    };
+    auto flags = [&](std::initializer_list<std::pair<const char*, bool>> list) {
+      out += "  static constexpr bool ";
+      bool first = true;
+      for (const auto& [key, value] : list) { out += fmt::format("{}{} = {}", first ? "" : ", ", key, value); first = false; }
+      out += ";\n";
+    };
+    ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kSums", 1}});
+    ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}});
+    ints({{"kHelpers", p_.helpers}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
+    ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
+          {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
+    flags({{"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts},
+           {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
+    return out;
+  }
+  std::string place() const {
+    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
+    std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
+    text += fmt::format("    at.rank = id % {0};\n    at.tile = id / {0} % {1};\n    at.batch = id / {2};\n    at.first = at.rank * {3};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), p_.chunks_per_block);
+    if (p_.chunks_per_block * p_.cluster == chunks) text += fmt::format("    at.chunks = {};\n", p_.chunks_per_block);
+    else text += fmt::format("    at.chunks = at.first + {0} < {1} ? {0} : {1} - at.first;\n", p_.chunks_per_block, chunks);
+    return text + "    return at;\n  }\n";
+  }
+
+  // ---- tensor copies
+  std::string batch_index(int d) const {   // of batch dimension d, from the right end of the batch dimensions
+    int64_t inner = 1;
+    for (int i = d + 1; i < s_.batch.rank(); i++) inner *= s_.batch[i];
+    return inner == 1 && d == 0 ? "at.batch" : fmt::format("at.batch / {} % {}", inner, s_.batch[d]);
+  }
+  const Access& access(const AttendTensor& t) const { return p_.operands[static_cast<size_t>(g_.form<Input>(t.input)->param)]; }
+  /// Adds the map of a tensor cut into boxes of 64 elements along its lines and `lines` of them; gives the batch coordinates.
+  std::string add_map(KernelText& k, const AttendTensor& t, int lines) const {
+    const Access& a = access(t);
+    const int along = t.lines_along_rows ? t.row_dim : t.col_dim, across = t.lines_along_rows ? t.col_dim : t.row_dim;
+    TensorMapText m;
+    m.buffer = a.buffer;
+    m.offset_bytes = a.offset * 2;
+    m.dtype = a.dtype;
+    m.swizzle = 128;
+    m.dims = {a.dims[along], a.dims[across]};
+    m.strides = {a.dims[across] > 1 ? a.strides[across] * 2 : (a.dims[along] * 2 + 15) / 16 * 16};
+    m.box = {64, lines};
+    std::string coordinates;
+    for (int d = s_.batch.rank() - 1; d >= 0; d--) {
+      const int at = d - (s_.batch.rank() + 2 - a.dims.rank());
+      if (at < 0 || a.dims[at] == 1 || a.strides[at] == 0) continue;
+      m.dims.push_back(a.dims[at]);
+      m.strides.push_back(a.strides[at] * 2);
+      m.box.push_back(1);
+      coordinates += ", " + batch_index(d);
+    }
+    k.maps.push_back(m);
+    return coordinates;
+  }
+  /// Copies of `count` boxes: number, offset in shared memory, coordinates along and across.
+  static std::string copy(const char* name, const char* start, int boxes, int bytes, const std::string& along, const std::string& across, const std::string& batch) {
+    std::string out = fmt::format("  static MO_FN void copy_{}(const Args& a, const mo::AttendPlace& at, uint32_t to, {}uint32_t bar) {{\n", name, start);
+    for (int b = 0; b < boxes; b++)
+      out += fmt::format("    mo::copy_box(to + {}, *a.{}, {}, {}{}, bar);\n", b * bytes, name, fmt::format(fmt::runtime(along), 64 * b), fmt::format(fmt::runtime(across), 64 * b), batch);
+    return out + "  }\n";
+  }
+  std::string copies(KernelText& k) const {
+    std::string out;
+    const std::string q = add_map(k, s_.q, 64);
+    out += "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {\n";
+    for (int i = 0; i < p_.query_groups; i++)
+      for (int b = 0; b < p_.features / 64; b++)
+        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * 8192, 64 * b, 64 * p_.query_groups, 64 * i, q);
+    out += "  }\n";
+    const bool k_along = s_.k.lines_along_rows, v_along = s_.v.lines_along_rows;
+    const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk);
+    out += k_along ? copy("k", "int key, ", p_.chunk / 64, p_.features * 128, "key + {}", "0", kb) : copy("k", "int key, ", p_.features / 64, p_.chunk * 128, "{}", "key", kb);
+    const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk);
+    out += v_along ? copy("v", "int key, ", p_.chunk / 64, p_.columns * 128, "key + {}", "0", vb) : copy("v", "int key, ", p_.columns / 64, p_.chunk * 128, "{}", "key", vb);
+    return out;
+  }
+
+  // ---- text of values
+  using Names = std::map<ValueId, std::string>;
+  struct Region { std::string statements; Names known; };
+
+  std::string element_of(const Access& a, const std::array<Axis, 2>& axes, const std::string& pointer) const {
+    std::string index = std::to_string(a.offset);
+    const int rank = a.dims.rank();
+    for (int d = 0; d < rank - 2; d++)
+      if (a.dims[d] > 1 && a.strides[d] != 0) index += fmt::format(" + int64_t({}) * {}", batch_index(d + s_.batch.rank() + 2 - rank), a.strides[d]);
+    for (int i = 0; i < 2; i++) {
+      const int d = rank - 2 + i;
+      if (d < 0 || a.dims[d] == 1) continue;
+      const Axis x = axes[static_cast<size_t>(i)];
+      const char* name = x == Axis::kQuery ? "query" : x == Axis::kKey ? "key" : "column";
+      index += fmt::format(" + int64_t({}) * {}", name, a.strides[d]);
+    }
+    return fmt::format("{}[{}]", pointer, index);
+  }
+  std::string value(ValueId v, Where where, Region& r) {
+    if (auto it = r.known.find(v); it != r.known.end()) return it->second;
+    std::string text;
+    switch (attend_leaf(p_, v, where)) {
+      case Leaf::kConst: return CudaText().constant(g_.def_form<Const>(v)->value);
+      case Leaf::kScores: text = factors(factors("s", s_.q.factors, where, r), s_.k.factors, where, r); break;
+      case Leaf::kWeights: return "e";
+      case Leaf::kResult: return "x";
+      case Leaf::kSum: return "sum";
+      case Leaf::kMaximum: return "maximum";
+      case Leaf::kRow: return fmt::format("row.v{}", v);
+      case Leaf::kAfterRow: return fmt::format("v{}", v);
+      case Leaf::kKnown: return fmt::format("known[{}]", known_index(v, where));
+      case Leaf::kTile: return "x";
+      case Leaf::kThrough:
+        for (const auto& [from, to] : s_.peeled) if (from == v) return value(to, where, r);
+        break;
+      case Leaf::kElement: {
+        const int param = g_.def_form<Input>(v)->param;
+        const Access& a = p_.operands[static_cast<size_t>(param)];
+        pointers_.insert(param);
+        text = fmt::format("mo::load({})", element_of(a, s_.axes[static_cast<size_t>(v)], fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param)));
+        break;
+      }
+      case Leaf::kStatistic: {
+        const Reduce& red = *g_.def_form<Reduce>(v);
+        Region inner;
+        const std::string of = value(g_.def(v).operands[0], Where::kTile, inner);
+        text = fmt::format("tile.template reduce<mo::{}>([&](float x) {{ {}return {}; }})", red.fn == ReduceFn::kSum ? "Sum" : "Max", inner.statements, of);
+        break;
+      }
+      case Leaf::kCompute:
+        if (g_.def_form<Transpose>(v)) return value(g_.def(v).operands[0], where, r);
+        else {
+          const Map& m = *g_.def_form<Map>(v);
+          const std::vector<ValueId>& o = g_.def(v).operands;
+          if (m.fn == MapFn::kDiv && where == Where::kAfter && o[1] == s_.sums[0]) {   // the sum of weights is near 1 or above it (or 0, with nothing to divide): its reciprocal is taken once per row
+            text = fmt::format("mo::mul({}, inverse)", value(o[0], where, r));
+            break;
+          }
+          std::vector<std::string> operands;
+          for (ValueId x : o) operands.push_back(value(x, where, r));
+          text = map_text(m.fn, operands);
+        }
+        break;
+      case Leaf::kRefused: MIRAGE_ASSERT(false) << "no place for value " << v << " in an attention kernel: " << print(g_);
+    }
+    const std::string name = fmt::format("v{}", v);
+    r.statements += fmt::format("const float {} = {}; ", name, text);
+    r.known[v] = name;
+    return name;
+  }
+  std::string factors(std::string x, const std::vector<AttendFactor>& list, Where where, Region& r) {
+    for (const AttendFactor& f : list) x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, where, r));
+    return x;
+  }
+  size_t known_index(ValueId v, Where where) const {
+    const std::vector<ValueId>& list = where == Where::kLogit ? p_.key_known : p_.value_known;
+    return static_cast<size_t>(std::find(list.begin(), list.end(), v) - list.begin());
+  }
+
+  // ---- functions of the struct
+  std::string row() {
+    std::string fields, body;
+    Region r;
+    for (ValueId v : rows_) {
+      fields += fmt::format("float v{}; ", v);
+      const std::string text = value(v, Where::kQueryRow, r);
+      body += fmt::format("    row.v{} = {};\n", v, text);
+    }
+    std::string out = fmt::format("  struct Row {{ {}}};\n  template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {{\n    Row row{{}};\n", fields);
+    if (!rows_.empty()) out += fmt::format("    query = query < kQueries ? query : kQueries - 1;\n    {}\n{}", r.statements, body);
+    out += "    return row;\n  }\n  static MO_FN float scale(const Row& row) {\n";
+    Region none;
+    std::string x = "1.0f";
+    for (const AttendFactor& f : s_.scale) x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, Where::kLogit, none));
+    return out + fmt::format("    {}return {};\n  }}\n", none.statements, x);
+  }
+  static constexpr const char* kInside = "    query = query < kQueries ? query : kQueries - 1;\n    key = key < kKeys ? key : kKeys - 1;\n";
+  std::string logit() {
+    std::string out = "  static MO_FN bool needs_logit(int, int) { return true; }\n";
+    Region r;
+    const std::string x = s_.plain ? "s" : value(s_.logit, Where::kLogit, r);
+    return out + fmt::format("  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
+  }
+  std::string known() {
+    std::string out;
+    for (const auto& [name, list, where] : {std::tuple{"key", &p_.key_known, Where::kKeyRow}, {"value", &p_.value_known, Where::kValueRow}}) {
+      if (list->empty()) continue;
+      out += fmt::format("  template <class Tile> static MO_FN void {}_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out) {{\n    key = key < kKeys ? key : kKeys - 1;\n", name);
+      Region r;
+      std::string stores;
+      for (size_t i = 0; i < list->size(); i++) {
+        const ValueId v = (*list)[i];
+        std::string x = v >= 0 ? value(v, where, r) : factors("mo::constant(1.0f)", s_.v.factors, where, r);
+        if (v < 0 && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 32768)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
+        stores += fmt::format("    out[{} * kChunk] = {};\n", i, x);
+      }
+      out += fmt::format("    {}\n{}  }}\n", r.statements, stores);
+    }
+    return out;
+  }
+  std::string share() {
+    Region r;
+    std::string x = value(s_.share, Where::kShare, r);
+    if (!s_.v.factors.empty()) x = fmt::format("mo::mul({}, known[0])", x);
+    return fmt::format("  static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
+  }
+
+  // ---- behind the loop
+  const Output& output(size_t r) const { return *g_.form<Output>(g_.outputs()[r]); }
+  ValueId output_value(size_t r) const { return g_.node(g_.outputs()[r]).operands[0]; }
+  bool is_matrix(size_t r) const { return s_.axes[static_cast<size_t>(output_value(r))][1] == Axis::kColumn; }
+  /// Whether every matrix result is one of 16-bit elements whose rows can be written in pieces of 16 bytes.
+  bool vector_stores() const {
+    int matrices = 0;
+    for (size_t r = 0; r < p_.results.size(); r++) {
+      if (!is_matrix(r)) continue;
+      matrices++;
+      const Access& a = p_.results[r];
+      if (a.dtype != DType::kF16 && a.dtype != DType::kBF16) return false;
+      if (a.strides[a.dims.rank() - 1] != 1 || a.offset % 8 != 0 || s_.columns % 8 != 0) return false;
+      for (int d = 0; d + 1 < a.dims.rank(); d++) if (a.dims[d] > 1 && a.strides[d] % 8 != 0) return false;
+    }
+    return matrices == 1;
+  }
+  bool pair_stores(size_t r) const {
+    const Access& a = p_.results[r];
+    if (a.strides[a.dims.rank() - 1] != 1 || a.offset % 2 != 0 || s_.columns % 2 != 0) return false;
+    for (int d = 0; d + 1 < a.dims.rank(); d++) if (a.dims[d] > 1 && a.strides[d] % 2 != 0) return false;
+    return true;
+  }
+  std::string target(size_t r) const { return element_of(p_.results[r], {Axis::kQuery, is_matrix(r) ? Axis::kColumn : Axis::kOne}, fmt::format("static_cast<{}*>(a.out{})", storage_type(p_.results[r].dtype), r)); }
+  std::string after() {
+    size_t main = 0;
+    for (size_t r = 0; r < p_.results.size(); r++) if (is_matrix(r)) main = r;
+    std::string out = fmt::format("  using Out = {};\n", storage_type(p_.results[main].dtype));
+    Region rows;
+    std::string fields, body, row_stores, pair_text;
+    for (ValueId v : after_rows_) {
+      fields += fmt::format("float v{}; ", v);
+      const std::string x = value(v, Where::kAfterRow, rows);
+      body += fmt::format("      this->v{} = {};\n", v, x);
+    }
+    std::string columns;
+    for (size_t r = 0; r < p_.results.size(); r++) {
+      Region region;
+      const std::string x = value(output_value(r), Where::kAfter, region);
+      if (!is_matrix(r)) {
+        row_stores += fmt::format("      {{ {}{} = mo::store<{}>({}); }}\n", region.statements, target(r), storage_type(p_.results[r].dtype), x);
+        continue;
+      }
+      columns += fmt::format("    MO_FN float column{}(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {{\n      query = query < kQueries ? query : kQueries - 1;\n      column = column < kLiveColumns ? column : kLiveColumns - 1;\n      {}return {};\n    }}\n",
+                             r, region.statements, x);
+      if (pair_stores(r))
+        pair_text += fmt::format("      if (column < kLiveColumns) mo::store_pack<2>(&{}, mo::Pack<2>{{{{column{}(a, at, x0, query, column), column{}(a, at, x1, query, column + 1)}}}});\n", target(r), r, r);
+      else {
+        pair_text += fmt::format("      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x0, query, column));\n", target(r), storage_type(p_.results[r].dtype), r);
+        pair_text += fmt::format("      column++;\n      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x1, query, column));\n      column--;\n", target(r), storage_type(p_.results[r].dtype), r);
+      }
+    }
+    out += fmt::format("  struct After {{\n    Row row;\n    float sum, inverse, maximum; {}\n    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {{\n", fields);
+    if (!after_rows_.empty()) out += fmt::format("      query = query < kQueries ? query : kQueries - 1;\n      {}\n{}", rows.statements, body);
+    out += "    }\n" + columns;
+    out += fmt::format("    MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const {{ return column{}(a, at, x, query, c); }}\n", main);
+    out += fmt::format("    MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {{\n{}    }}\n", row_stores);
+    out += fmt::format("    MO_FN void store_pair(const Args& a, const mo::AttendPlace& at, float x0, float x1, int query, int column) const {{\n{}    }}\n  }};\n", pair_text);
+    out += "  static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {\n";
+    if (vector_stores()) out += fmt::format("    if (column < kLiveColumns) *reinterpret_cast<uint4*>(&{}) = x;\n", target(main));
+    return out + "  }\n";
+  }
+
+  const AttendPlan& p_;
+  const Graph& g_;
+  const AttendShape& s_;
+  std::string name_;
+  std::vector<ValueId> rows_, after_rows_;
+  std::set<int> pointers_;
+};
+
+}  // namespace
+
+KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan&, const Target&) { return AttendEmitter(*std::get<std::shared_ptr<const AttendPlan>>(kernel.body), kernel.name).run(kernel.why); }
+
+}  // namespace mirage

@@ -1,0 +1,181 @@
+// Decides the numbers of an attention kernel: warpgroups along queries and keys, keys per chunk, stages, blocks of a cluster that split the keys. All that fit are tried; the cost model keeps one.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/attend_internal.h"
+
+namespace mirage {
+namespace {
+
+int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/// How many clusters of n blocks an H100 or H200 holds at one block per multiprocessor (cudaOccupancyMaxActiveClusters: GPCs hold 16 or 18 multiprocessors, one of them fewer).
+int64_t clusters_that_fit(int n, const Target& t) { return n == 1 ? t.num_sms : n == 2 ? t.num_sms / 2 : n == 4 ? 30 : n == 8 ? 15 : 0; }
+
+/// Per-key values that the logits need: everything along keys alone that core reads, and K's own factors.
+void find_known(const Graph& g, AttendPlan& p) {
+  AttendShape& s = p.shape;
+  const std::vector<Phase> phase = phases(g);
+  const auto is_key = [&](ValueId v) {
+    const auto& a = s.axes[static_cast<size_t>(v)];
+    return (a[0] == AttendAxis::kKey || a[1] == AttendAxis::kKey) && a[0] != AttendAxis::kQuery && a[1] != AttendAxis::kQuery && a[0] != AttendAxis::kFeature && a[1] != AttendAxis::kFeature &&
+           a[0] != AttendAxis::kColumn && a[1] != AttendAxis::kColumn;
+  };
+  auto collect = [&](auto&& self, ValueId v, ValueId stop, std::vector<ValueId>& out) -> void {
+    if (v == stop || v == s.scores) return;
+    if (is_key(v) && !g.def_form<Const>(v)) {
+      if (std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
+      return;
+    }
+    if (g.def_form<Map>(v)) for (ValueId o : g.def(v).operands) self(self, o, stop, out);
+  };
+  if (!s.v.factors.empty()) p.value_known.push_back(-1);
+  for (const AttendFactor& f : s.k.factors) collect(collect, f.value, -1, p.key_known);
+  if (!s.plain) collect(collect, s.logit, -1, p.key_known);
+  collect(collect, s.share, s.weights, p.value_known);
+}
+
+/// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
+int registers(const AttendPlan& p) {
+  const int extra = (p.shape.plain ? 0 : 10) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 6 : 0);
+  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 24 + extra;
+}
+
+/// Threads and registers: at most 168 registers for up to 384 threads, fewer for more; beyond that the producer's warpgroup hands its own to the consumers.
+bool place_threads(AttendPlan& p) {
+  const int groups = p.query_groups * p.key_groups, others = p.producer + p.helpers;
+  p.threads = 128 * groups + 32 * others;
+  const auto limit = [](int threads) { return std::min<int>(65536 / static_cast<int>(up(threads, 128)) / 8 * 8, 248); };
+  if (registers(p) <= limit(p.threads)) return true;
+  if (others == 0 || others > 4) return false;
+  p.threads = 128 * (groups + 1);
+  p.shrink = p.helpers ? 72 : 24;
+  p.grow = std::min((limit(p.threads) * (groups + 1) - p.shrink) / groups / 8 * 8, 240);
+  return registers(p) <= p.grow;
+}
+
+bool place_memory(AttendPlan& p, const Target& t) {
+  const int64_t stage = int64_t{p.chunk} * (p.features + p.columns) * 2, groups = p.query_groups * p.key_groups;
+  p.ring_at = int64_t{p.query_groups} * 64 * p.features * 2;
+  const int64_t merge = p.key_groups > 1 ? groups * (p.columns / 8 + 1) * 2048 : 0;
+  p.known_at = p.ring_at + up(std::max(p.stages * stage, merge), 128);
+  p.receive_at = p.known_at + up(int64_t{p.stages} * p.chunk * static_cast<int64_t>(p.key_known.size() + p.value_known.size()) * 4, 128);
+  const int64_t live = std::min<int64_t>(64 * p.query_groups, up(p.shape.queries, p.cluster));
+  p.rows = static_cast<int>(up(live, p.cluster) / p.cluster);
+  p.record_bytes = p.columns * (p.narrow_parts ? 2 : 4) + 8;
+  p.record_pitch = static_cast<int>(up(p.record_bytes, 16));
+  p.barriers_at = p.receive_at + (p.cluster > 1 ? up(int64_t{p.cluster} * p.rows * p.record_pitch, 8) : 0);
+  p.smem_bytes = p.barriers_at + 8 * (6 * p.stages + 2);
+  return p.smem_bytes <= t.smem_per_block;
+}
+
+/// Whether the emitter has a place for everything that `v` is made of.
+bool fits(const AttendPlan& p, ValueId v, AttendWhere where) {
+  switch (attend_leaf(p, v, where)) {
+    case AttendLeaf::kRefused: return false;
+    case AttendLeaf::kCompute:
+      for (ValueId o : p.body.def(v).operands) if (!fits(p, o, where)) return false;
+      return true;
+    case AttendLeaf::kThrough:
+      for (const auto& [from, to] : p.shape.peeled) if (from == v) return fits(p, to, where);
+      return false;
+    case AttendLeaf::kStatistic: return fits(p, p.body.def(v).operands[0], AttendWhere::kTile);
+    case AttendLeaf::kRow: return fits(p, v, AttendWhere::kQueryRow);
+    case AttendLeaf::kAfterRow: return fits(p, v, AttendWhere::kAfterRow);
+    case AttendLeaf::kKnown: return fits(p, v, where == AttendWhere::kLogit ? AttendWhere::kKeyRow : AttendWhere::kValueRow);
+    default: return true;
+  }
+}
+std::string check_regions(const AttendPlan& p) {
+  const AttendShape& s = p.shape;
+  for (const AttendFactor& f : s.scale) if (!fits(p, f.value, AttendWhere::kLogit)) return "a scale that is not per query";
+  for (const AttendTensor* t : {&s.q, &s.k}) for (const AttendFactor& f : t->factors) if (!fits(p, f.value, AttendWhere::kLogit)) return "a factor of queries or keys that is not per query or key";
+  for (const AttendFactor& f : s.v.factors) if (!fits(p, f.value, AttendWhere::kValueRow)) return "a factor of values that is not per key";
+  if (!s.plain && !fits(p, s.logit, AttendWhere::kLogit)) return "scores of another kind";
+  if (!fits(p, s.share, AttendWhere::kShare)) return "weights of another kind";
+  for (NodeId n : p.body.outputs())
+    if (!fits(p, p.body.node(n).operands[0], AttendWhere::kAfter)) return "an output of another kind";
+  return "";
+}
+
+}  // namespace
+
+AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  const auto no = [](std::string why) { return AttendCandidates{{}, std::move(why)}; };
+  if (target.name != "sm_90a") return no("warpgroup attention is written for sm_90a");
+  AttendPlan base;
+  base.body = body;
+  base.operands = operands;
+  base.results = results;
+  if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return no(why);
+  const AttendShape& s = base.shape;
+  if (s.features > 128 || s.columns > 128) return no("more than 128 features or columns");
+  base.features = static_cast<int>(up(s.features, 64));
+  base.columns = static_cast<int>(up(s.columns, 64));
+  find_known(body, base);
+  if (std::string why = check_regions(base); !why.empty()) return no(why);
+  const bool padded_statistics = (base.features != s.features || base.columns != s.columns) && [&] {
+    for (const Node& n : body.nodes())
+      if (std::holds_alternative<Reduce>(n.op)) {
+        const auto& a = s.axes[static_cast<size_t>(n.operands[0])];
+        if (a[0] == AttendAxis::kFeature || a[1] == AttendAxis::kFeature || a[0] == AttendAxis::kColumn || a[1] == AttendAxis::kColumn) return true;
+      }
+    return false;
+  }();
+  if (padded_statistics) return no("a norm over other than 64 or 128 elements");
+  bool exact = true;
+  for (const Access& r : results) exact &= r.dtype != DType::kF32;
+  base.narrow_parts = s.parts_bounded && exact;
+  const bool known = !base.key_known.empty() || !base.value_known.empty();
+  AttendCandidates all;
+  for (int query_groups : {1, 2})
+    for (int key_groups : {1, 2, 4})
+      for (int chunk : {64, 128})
+        for (int cluster : {1, 2, 4, 8})
+          for (int stages : {8, 6, 4, 3, 2}) {
+            if (query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
+            AttendPlan p = base;
+            p.query_groups = query_groups;
+            p.key_groups = key_groups;
+            p.chunk = chunk;
+            p.cluster = cluster;
+            const int64_t chunks = up(s.keys, chunk) / chunk;
+            p.chunks_per_block = up(chunks, cluster) / cluster;
+            if (p.chunks_per_block < key_groups || p.chunks_per_block * (cluster - 1) >= chunks) continue;   // every warpgroup of every block has work
+            if (stages < std::min<int64_t>(p.chunks_per_block, key_groups + 1) || (stages > p.chunks_per_block && stages > 2)) continue;
+            p.stages = static_cast<int>(std::min<int64_t>(stages, p.chunks_per_block));
+            p.producer = p.chunks_per_block > p.stages;
+            p.helpers = known ? (p.producer ? 3 : 4) : 0;
+            p.turns = query_groups * key_groups == 2 && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
+            if (cluster > 1 && p.blocks() / cluster > clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
+            if (!place_threads(p) || !place_memory(p, target)) continue;
+            p.cost = estimate_attend(p, target);
+            all.plans.push_back(std::move(p));
+          }
+  if (all.plans.empty()) return no("no division of the attention fits");
+  std::stable_sort(all.plans.begin(), all.plans.end(), [](const AttendPlan& a, const AttendPlan& b) { return a.cost.us < b.cost.us; });
+  return all;
+}
+
+AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  AttendCandidates all = attend_candidates(body, operands, results, target);
+  if (all.plans.empty()) return {nullptr, {}, all.reason};
+  auto best = std::make_shared<const AttendPlan>(std::move(all.plans.front()));
+  return {best, best->cost, ""};
+}
+
+std::string print(const AttendPlan& p) {
+  const AttendShape& s = p.shape;
+  std::string out = fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}\n", s.queries, s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster);
+  out += fmt::format("  {} x {} warpgroups (queries x keys), chunks of {} keys, {} per block, {} stages{}{}{}\n", p.query_groups, p.key_groups, p.chunk, p.chunks_per_block, p.stages, p.producer ? ", a producer warp" : "",
+                     p.helpers ? fmt::format(", {} helper warps", p.helpers) : "", p.turns ? ", in turns" : "");
+  if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
+  out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);
+  for (const auto& [name, t] : {std::pair{"q", &s.q}, {"k", &s.k}, {"v", &s.v}})
+    out += fmt::format("  {}: node {}, lines along {}, {} factors\n", name, t->input, t->lines_along_rows ? "rows" : "columns", t->factors.size());
+  out += fmt::format("  scale: {} factors; per-key values: {} for logits, {} for shares\n", s.scale.size(), p.key_known.size(), p.value_known.size());
+  return out;
+}
+
+}  // namespace mirage

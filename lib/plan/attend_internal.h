@@ -1,0 +1,14 @@
+// What the parts of plan_attend say to each other: attend_match.cc reads the graph, attend.cc decides numbers.
+#pragma once
+#include <string>
+#include "mirage/plan/attend.h"
+
+namespace mirage {
+
+/// Reads `body` as attention. Empty and a filled shape, or one sentence why it is not.
+std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
+
+/// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/planning.md).
+Cost estimate_attend(const AttendPlan&, const Target&);
+
+}  // namespace mirage
