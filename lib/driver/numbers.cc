@@ -121,25 +121,45 @@ class Descent {
     return p;
   }
 
-  /// One axis after another moves to its best neighbour, up to three choices away, until none does.
+  /// One axis after another moves to its best neighbour, up to three choices away, until none does; then two axes at once, by one choice each.
   void descend(Point p) {
     double us = cost(p);
     if (us == kNone) return;
     for (bool moved = true; moved && tried() < budget_;) {
       moved = false;
-      for (size_t a = 0; a < p.size(); a++) {
-        const auto& list = choices_[a];
-        const auto here = static_cast<int64_t>(std::find(list.begin(), list.end(), p[a]) - list.begin());
-        for (int64_t step : {-1, 1, -2, 2, -3, 3}) {
-          const int64_t to = here + step;
-          if (to < 0 || to >= static_cast<int64_t>(list.size())) continue;
-          Point q = p;
-          q[a] = list[static_cast<size_t>(to)];
-          const double other = cost(q);
-          if (other < us) us = other, p = q, moved = true;
-        }
-      }
+      move_one(p, us, moved);
+      if (!moved) move_two(p, us, moved);
     }
+  }
+
+  int64_t here(size_t axis, const Point& p) const { return std::find(choices_[axis].begin(), choices_[axis].end(), p[axis]) - choices_[axis].begin(); }
+
+  /// p with an axis moved by `step` choices, if there is such a choice.
+  std::optional<Point> moved_by(Point p, size_t axis, int64_t step) const {
+    const int64_t to = here(axis, p) + step;
+    if (to < 0 || to >= static_cast<int64_t>(choices_[axis].size())) return std::nullopt;
+    p[axis] = choices_[axis][static_cast<size_t>(to)];
+    return p;
+  }
+
+  void move_one(Point& p, double& us, bool& moved) {
+    for (size_t a = 0; a < p.size(); a++) {
+      const Point from = p;
+      for (int64_t step : {-1, 1, -2, 2, -3, 3})
+        if (const auto q = moved_by(from, a, step))
+          if (const double other = cost(*q); other < us) us = other, p = *q, moved = true;
+    }
+  }
+
+  /// A smaller tile along one axis may pay only together with a larger one along another: they share memory and registers.
+  void move_two(Point& p, double& us, bool& moved) {
+    for (size_t a = 0; a < p.size() && !moved; a++)
+      for (size_t b = 0; b < p.size() && !moved; b++) {
+        if (a == b) continue;
+        const auto shrunk = moved_by(p, a, -1), q = shrunk ? moved_by(*shrunk, b, 1) : std::nullopt;
+        if (!q) continue;
+        if (const double other = cost(*q); other < us) us = other, p = *q, moved = true;
+      }
   }
 
   const Structure& structure_;

@@ -543,7 +543,7 @@ void improve_layouts(BlockPlanned& best, const Target& target) {
   if (!planner.run()) return;
   auto plan = std::make_shared<BlockPlan>(planner.take());
   plan->cost = estimate(*plan, target);
-  plan->layout_note = fmt::format("layouts: {} cycles of conflicts and swizzling per block, optimal (Z3)", a.cost);
+  plan->layout_note = fmt::format("layouts: {} cycles of conflicts and swizzling per block, optimal", a.cost);
   if (plan->cost.us <= best.cost.us) { best.cost = plan->cost; best.plan = plan; }
 }
 

@@ -653,7 +653,7 @@ class Planner {
     std::vector<Access> operands, results;
     for (ValueId o : node.operands) operands.push_back(access(o));
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
-    const Graph& body = *std::get<Call>(node.op).body;
+    const Graph body = separate_sums(*std::get<Call>(node.op).body);
     BlockPlanned block = plan_block(body, operands, results, target_, contract_rule(program_));
     StreamPlanned stream = plan_stream(body, operands, results, target_);
     AttendPlanned attend = plan_attend(body, operands, results, target_);

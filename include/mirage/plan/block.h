@@ -17,6 +17,11 @@ struct BlockPlanned { std::shared_ptr<const BlockPlan> plan; Cost cost; std::str
 /// rule: what the program says about contractions (contract_rule).
 BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
+/// `body` with every accumulated linear combination of contractions and sums (of one use each) taken apart: accum(a + b) becomes accum(a) + accum(b), and
+/// accum(a · c) becomes accum(a) · c where c is the same in every iteration. The same function of real numbers; planners accumulate
+/// the parts in registers. sums.cc
+Graph separate_sums(const Graph& body);
+
 /// A block graph for a pre-defined MatMul of these types (batch, M, N on the grid, K in the loop, ragged tails), the candidate whose plan is cheapest.
 Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule = {});
 
