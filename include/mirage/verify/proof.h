@@ -1,0 +1,25 @@
+// Proof in index notation (docs/search.md section 5, docs/verification.md): do two graphs compute the same function, by algebra on their elements, at any size? The second answer beside random testing.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+#include "mirage/ir/graph.h"
+
+namespace mirage {
+
+/// What a proof says and under which conditions; or that there is none, which refutes nothing.
+struct Proof {
+  bool proved = false;
+  std::vector<std::string> conditions;   ///< what the laws used ask for: "denominators are not 0", ...
+  int64_t size = 0;                      ///< different terms in the normal forms of both graphs
+  std::string method;                    ///< "normal forms", or "normal forms and Z3"
+  std::string reason;                    ///< not proved: the first place where the normal forms differ, or why there are none
+  bool gave_up = false;                  ///< not proved: there is no normal form, so nothing was compared
+  friend bool operator==(const Proof&, const Proof&) = default;
+};
+std::string to_string(const Proof&);     ///< one line
+
+/// Kernel-level graphs (calls allowed) that obey the laws, with equal input and result types. The time depends on the number of operators, not on extents. Deterministic: limits are counts.
+Proof prove(const Graph& a, const Graph& b);
+
+}  // namespace mirage

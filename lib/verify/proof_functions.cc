@@ -1,0 +1,348 @@
+// Functions over the prover's normal forms (proof_terms.h): literals, exponentials, maxima, conditions, casts, and substitution of indices.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "mirage/ir/eval.h"
+#include "verify/proof_terms.h"
+
+namespace mirage::verify {
+
+PolyId Terms::constant(double c) {
+  if (std::isnan(c) || c == INFINITY) return poison("a constant is not a real number");
+  if (std::isinf(c)) return masked(integer(0), integer(0));
+  int exponent;
+  const double m = std::frexp(std::fabs(c), &exponent);
+  int bits = 53;
+  auto whole = static_cast<int64_t>(std::ldexp(m, 53));
+  while (whole && whole % 2 == 0) { whole /= 2; bits--; }
+  const int shift = exponent - bits;   // |c| = whole * 2^shift
+  if (c == 0) return integer(0);
+  if (shift >= 0 && exponent <= 60) return number(Rational::of(static_cast<int64_t>(c)));
+  if (shift < 0 && shift >= -20 && bits <= 30) return number(Rational::of(c < 0 ? -whole : whole, __int128{1} << -shift));
+  return product(Rational::of(c < 0 ? -1 : 1), {{atom(AtomKind::kLiteral, {std::bit_cast<int64_t>(std::fabs(c))}), {1, 1}}});
+}
+
+PolyId Terms::exp(PolyId x) {
+  if (x < 0) return kPoison;
+  if (is_masked(x)) {
+    const Split s = split(x);
+    return mul(s.condition, exp(s.finite));
+  }
+  Factors out;
+  for (const Term& t : std::vector<Term>(terms(x))) {
+    constexpr __int128 kMost = 1 << 20;
+    const bool is_small = t.coef.n < kMost && t.coef.n > -kMost && t.coef.d < kMost;
+    const PolyId of = poly({{t.mono, is_small ? Rational::of(1) : t.coef}});
+    out.push_back({atom(AtomKind::kExp, {of}), is_small ? Power{static_cast<int32_t>(t.coef.n), static_cast<int32_t>(t.coef.d)} : Power{1, 1}});
+  }
+  return product(Rational::of(1), std::move(out));
+}
+
+PolyId Terms::positive_content(const std::vector<PolyId>& of, const std::vector<VarId>& without) {
+  bool is_first = true;
+  Rational number_part = Rational::of(1);
+  Factors common;
+  for (PolyId p : of)
+    for (const Term& t : terms(p)) {
+      const __int128 n = t.coef.n < 0 ? -t.coef.n : t.coef.n;
+      if (is_first) {
+        number_part = Rational::of(n, t.coef.d);
+        for (const Factor& f : factors(t.mono)) {
+          const auto& v = atom_vars(f.atom);
+          if (is_nonnegative(f.atom) && !is_bool(f.atom) && kind(f.atom) != AtomKind::kMask && std::none_of(without.begin(), without.end(), [&](VarId w) { return std::binary_search(v.begin(), v.end(), w); }))
+            common.push_back(f);
+        }
+        is_first = false;
+        continue;
+      }
+      // gcd(a/b, c/d) = gcd(ad, cb) / bd
+      __int128 x = number_part.n * t.coef.d, y = n * number_part.d;
+      while (y != 0) { const __int128 r = x % y; x = y; y = r; }
+      number_part = Rational::of(x, number_part.d * t.coef.d);
+      for (Factor& c : common) {
+        Rational have = Rational::of(0);
+        for (const Factor& f : factors(t.mono)) if (f.atom == c.atom) have = to_rational(f.power);
+        if ((have + -to_rational(c.power)).n < 0) c.power = {static_cast<int32_t>(have.n), static_cast<int32_t>(have.d)};
+      }
+    }
+  std::erase_if(common, [](const Factor& f) { return f.power.n == 0; });
+  return is_first ? integer(1) : product(number_part, std::move(common));
+}
+
+PolyId Terms::max(PolyId x, PolyId y) {
+  if (x < 0 || y < 0) return kPoison;
+  std::vector<PolyId> args;
+  for (PolyId p : {x, y}) {
+    const std::vector<Term>& t = terms(p);
+    if (t.size() == 1 && t[0].coef.is(1) && factors(t[0].mono).size() == 1 && factors(t[0].mono)[0].power == Power{1, 1} && kind(factors(t[0].mono)[0].atom) == AtomKind::kMaxSet) {
+      for (int64_t a : data(factors(t[0].mono)[0].atom)) args.push_back(static_cast<PolyId>(a));
+    } else if (is_masked(p)) {
+      if (auto c = as_number(split(p).condition); !c || !c->is_zero()) args.push_back(p);   // the largest of x and minus infinity is x
+    } else {
+      args.push_back(p);
+    }
+  }
+  std::sort(args.begin(), args.end());
+  args.erase(std::unique(args.begin(), args.end()), args.end());
+  if (args.empty()) return x;
+  const bool has_mask = std::any_of(args.begin(), args.end(), [&](PolyId p) { return is_masked(p); });
+  if (!has_mask && args.size() <= 8) {   // what is never the largest goes
+    std::vector<PolyId> kept;
+    for (size_t i = 0; i < args.size(); i++) {
+      bool loses = false;
+      for (size_t j = 0; j < args.size() && !loses; j++) {
+        if (i == j) continue;
+        const PolyId d = sub(args[j], args[i]);
+        loses = d >= 0 && polys_[static_cast<size_t>(d)].nonnegative;
+      }
+      if (!loses) kept.push_back(args[i]);
+    }
+    args = kept;
+  }
+  if (args.size() == 1) return args[0];
+  PolyId outside = integer(1);
+  if (!has_mask) {
+    outside = positive_content(args, {});
+    const PolyId inverse = power(outside, {-1, 1});
+    for (PolyId& p : args) p = mul(p, inverse);
+    if (std::any_of(args.begin(), args.end(), [](PolyId p) { return p < 0; })) return kPoison;
+    std::sort(args.begin(), args.end());
+  }
+  return mul(outside, single(atom(AtomKind::kMaxSet, std::vector<int64_t>(args.begin(), args.end()))));
+}
+
+PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
+  for (PolyId& p : args) {
+    if (p < 0) return kPoison;
+    if (is_masked(p)) return poison("a function of an infinity");
+  }
+  const PolyId x = args[0];
+  if (tag == FnTag::kTanh || tag == FnTag::kErf) {   // odd
+    if (terms(x).empty()) return x;
+    if (terms(x)[0].coef.n < 0) return neg(fn(tag, attribute, {neg(x)}));
+  }
+  if (tag == FnTag::kLog && as_number(x) && as_number(x)->is(1)) return integer(0);
+  if (tag == FnTag::kNegative || tag == FnTag::kZero) {
+    if (auto c = as_number(x)) return integer(tag == FnTag::kZero ? c->is_zero() : c->n < 0);
+    if (tag == FnTag::kNegative && polys_[static_cast<size_t>(x)].nonnegative) return integer(0);
+    PolyId by = positive_content({x}, {});
+    for (const Factor& f : factors(terms(by)[0].mono))   // only what is certainly not 0 may leave a comparison
+      if (kind(f.atom) != AtomKind::kExp && kind(f.atom) != AtomKind::kLiteral && kind(f.atom) != AtomKind::kNumber) { by = number(terms(by)[0].coef); break; }
+    if (tag == FnTag::kZero && terms(x)[0].coef.n < 0) by = neg(by);
+    args[0] = div(x, by);
+    if (args[0] < 0) return kPoison;
+  }
+  std::vector<int64_t> words{static_cast<int64_t>(tag), attribute};
+  words.insert(words.end(), args.begin(), args.end());
+  return single(atom(AtomKind::kFn, std::move(words)));
+}
+
+PolyId Terms::pow(PolyId x, PolyId y) {
+  if (x < 0 || y < 0) return kPoison;
+  if (auto e = as_number(y); e && e->d <= 2 && e->n <= 64 && e->n >= -64) return power(x, {static_cast<int32_t>(e->n), static_cast<int32_t>(e->d)});
+  return fn(FnTag::kPow, 0, {x, y});
+}
+
+std::optional<IdxId> Terms::as_index(PolyId p) {
+  IdxId out = idx.constant(0);
+  for (const Term& t : terms(p)) {
+    const Factors& f = factors(t.mono);
+    constexpr __int128 kMost = __int128{1} << 50;
+    if (!t.coef.is_integer() || t.coef.n > kMost || t.coef.n < -kMost || f.size() > 1) return std::nullopt;
+    const auto c = static_cast<int64_t>(t.coef.n);
+    if (f.empty()) { out = idx.add(out, idx.constant(c)); continue; }
+    if (kind(f[0].atom) != AtomKind::kIndex || !(f[0].power == Power{1, 1})) return std::nullopt;
+    out = idx.add(out, idx.of_atom(static_cast<IdxAtomId>(data(f[0].atom)[0])), c);
+  }
+  return out;
+}
+
+PolyId Terms::less(PolyId x, PolyId y) {
+  if (x < 0 || y < 0) return kPoison;
+  if (is_masked(x) || is_masked(y)) return poison("a comparison with an infinity");
+  const PolyId d = sub(x, y);
+  if (d < 0) return kPoison;
+  if (auto i = as_index(d)) return ge0(idx.add(idx.constant(-1), *i, -1));
+  return fn(FnTag::kNegative, 0, {d});
+}
+
+PolyId Terms::equal(PolyId x, PolyId y) {
+  if (x < 0 || y < 0) return kPoison;
+  if (is_masked(x) || is_masked(y)) return poison("a comparison with an infinity");
+  const PolyId d = sub(x, y);
+  if (d < 0) return kPoison;
+  if (auto i = as_index(d)) return mul(ge0(*i), ge0(idx.scale(*i, -1)));
+  return fn(FnTag::kZero, 0, {d});
+}
+
+PolyId Terms::complement(PolyId condition) {
+  if (condition < 0) return kPoison;
+  const std::vector<Term>& t = terms(condition);
+  if (t.size() == 1 && t[0].coef.is(1) && factors(t[0].mono).size() == 1 && kind(factors(t[0].mono)[0].atom) == AtomKind::kGe0)
+    return ge0(idx.add(idx.constant(-1), static_cast<IdxId>(data(factors(t[0].mono)[0].atom)[0]), -1));
+  return sub(integer(1), condition);
+}
+
+PolyId Terms::select(PolyId c, PolyId x, PolyId y) {
+  if (c < 0 || x < 0 || y < 0) return kPoison;
+  if (auto n = as_number(c)) return n->is_zero() ? y : x;
+  if (x == y) return x;
+  const PolyId other = complement(c);
+  const Split a = split(x), b = split(y);
+  const PolyId finite = add(mul(c, a.finite), mul(other, b.finite));
+  if (a.condition == b.condition) return masked(finite, a.condition);
+  return masked(finite, add(mul(c, a.condition), mul(other, b.condition)));
+}
+
+/// The double that p is, if it is one exactly.
+std::optional<double> Terms::as_literal(PolyId p) const {
+  const std::vector<Term>& t = terms(p);
+  if (auto c = as_number(p)) {
+    const bool is_short = c->n < (int64_t{1} << 53) && c->n > -(int64_t{1} << 53) && (c->d & (c->d - 1)) == 0 && c->d < (__int128{1} << 60);
+    return is_short ? std::optional(static_cast<double>(c->n) / static_cast<double>(c->d)) : std::nullopt;
+  }
+  if (t.size() != 1 || factors(t[0].mono).size() != 1 || !(t[0].coef.is(1) || t[0].coef.is(-1))) return std::nullopt;
+  const Factor f = factors(t[0].mono)[0];
+  if (kind(f.atom) != AtomKind::kLiteral || !(f.power == Power{1, 1})) return std::nullopt;
+  return std::bit_cast<double>(data(f.atom)[0]) * (t[0].coef.n < 0 ? -1 : 1);
+}
+
+PolyId Terms::round(PolyId x, DType t) {
+  if (x < 0) return kPoison;
+  if (auto c = as_number(x); c && c->is_integer() && c->n <= 256 && c->n >= -256) return x;   // integers that every format holds
+  if (auto c = as_literal(x)) return constant(round_to(*c, t));
+  const std::vector<Term>& terms_of = terms(x);
+  if (terms_of.size() == 1 && terms_of[0].coef.is(1) && factors(terms_of[0].mono).size() == 1 && factors(terms_of[0].mono)[0].power == Power{1, 1}) {
+    const AtomId a = factors(terms_of[0].mono)[0].atom;
+    auto holds = [t](DType from) { return from == t || from == DType::kBool || (t == DType::kF32 && (from == DType::kF16 || from == DType::kBF16)); };
+    if (is_bool(a)) return x;
+    if (kind(a) == AtomKind::kInput && static_cast<size_t>(data(a)[0]) < input_types_.size() && holds(input_types_[static_cast<size_t>(data(a)[0])])) return x;
+    if (kind(a) == AtomKind::kFn && static_cast<FnTag>(data(a)[0]) == FnTag::kRound && holds(static_cast<DType>(data(a)[1]))) return x;
+  }
+  return fn(FnTag::kRound, static_cast<int64_t>(t), {x});
+}
+
+PolyId Terms::running(PolyId x, VarId over, IdxId at) {
+  if (x < 0) return kPoison;
+  const int height = polys_[static_cast<size_t>(x)].height + 1;
+  const VarId name = idx.make_var(VarKind::kBound, height, 0, idx.var(over).extent);
+  const PolyId inside = subst(x, {{over, idx.of_var(name)}});
+  return inside < 0 ? kPoison : single(atom(AtomKind::kRunning, {name, at, inside}));
+}
+
+// ---- substitution: everything is built anew, so that what the new indices allow happens
+
+PolyId Terms::subst(PolyId x, const VarMap& map) {
+  Memo memo;
+  return subst(x, map, memo);
+}
+
+PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
+  if (x < 0) return kPoison;
+  const std::vector<VarId>& free = vars(x);
+  if (std::none_of(free.begin(), free.end(), [&](VarId v) { return map.contains(v); })) return x;
+  if (auto it = memo.find(x); it != memo.end()) return it->second;
+  PolyId out = integer(0);
+  if (is_masked(x)) {
+    const Split s = split(x);
+    out = masked(subst(s.finite, map, memo), subst(s.condition, map, memo));
+  } else {
+    for (const Term& t : std::vector<Term>(terms(x))) {
+      PolyId p = number(t.coef);
+      Factors untouched;
+      std::vector<PolyId> touched;
+      for (const Factor& f : Factors(factors(t.mono))) {
+        const auto& v = atom_vars(f.atom);
+        if (std::any_of(v.begin(), v.end(), [&](VarId w) { return map.contains(w); })) touched.push_back(subst_atom(f.atom, f.power, map, memo));
+        else untouched.push_back(f);
+      }
+      p = mul(p, product(Rational::of(1), std::move(untouched)));
+      for (PolyId q : touched) p = mul(p, q);
+      out = add(out, p);
+    }
+  }
+  known(out, is_known(x));
+  memo[x] = out;
+  return out;
+}
+
+PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& memo) {
+  if (!spend()) return kPoison;
+  const AtomKind k = kind(id);
+  const std::vector<int64_t> d = data(id);
+  auto below = [&](int64_t p) { return subst(static_cast<PolyId>(p), map, memo); };
+  auto index = [&](int64_t x) { return idx.subst(static_cast<IdxId>(x), map); };
+  auto opened = [&](size_t first, size_t count, std::vector<VarId>& temps) {   // the bound indices get fresh names
+    VarMap inner = map;
+    for (size_t i = first; i < first + count; i++) {
+      const auto v = static_cast<VarId>(d[i]);
+      temps.push_back(temp(idx.var(v).extent));
+      inner[v] = idx.of_var(temps.back());
+    }
+    return inner;
+  };
+  PolyId out = kPoison;
+  switch (k) {
+    case AtomKind::kInput: {
+      std::vector<IdxId> at;
+      for (size_t i = 1; i < d.size(); i++) at.push_back(index(d[i]));
+      out = input(static_cast<int>(d[0]), at);
+      break;
+    }
+    case AtomKind::kIndex: out = index_value(idx.subst(idx.of_atom(static_cast<IdxAtomId>(d[0])), map)); break;
+    case AtomKind::kGe0: out = ge0(index(d[0])); break;
+    case AtomKind::kExp: out = exp(below(d[0])); break;
+    case AtomKind::kBase: out = below(d[0]); break;
+    case AtomKind::kFn: {
+      std::vector<PolyId> args;
+      for (size_t i = 2; i < d.size(); i++) args.push_back(below(d[i]));
+      const auto tag = static_cast<FnTag>(d[0]);
+      if (args[0] < 0) return kPoison;
+      out = tag == FnTag::kRound ? round(args[0], static_cast<DType>(d[1])) : tag == FnTag::kNegative ? less(args[0], integer(0)) : tag == FnTag::kZero ? equal(args[0], integer(0))
+          : tag == FnTag::kPow ? pow(args[0], args[1]) : fn(tag, d[1], args);
+      break;
+    }
+    case AtomKind::kMaxSet:
+      out = below(d[0]);
+      for (size_t i = 1; i < d.size(); i++) out = max(out, below(d[i]));
+      break;
+    case AtomKind::kMaxOver: {
+      std::vector<VarId> temps;
+      const auto n = static_cast<size_t>(d[0]);
+      const VarMap inner = opened(1, n, temps);
+      Memo fresh;
+      const PolyId condition = subst(static_cast<PolyId>(d[n + 1]), inner, fresh);
+      out = max_over(subst(static_cast<PolyId>(d[n + 2]), inner, fresh), condition, temps);
+      break;
+    }
+    case AtomKind::kRunning: {
+      std::vector<VarId> temps;
+      const VarMap inner = opened(0, 1, temps);
+      Memo fresh;
+      out = running(subst(static_cast<PolyId>(d[2]), inner, fresh), temps[0], index(d[1]));
+      break;
+    }
+    case AtomKind::kSum: {
+      std::vector<VarId> temps;
+      const auto n = static_cast<size_t>(d[0]);
+      const VarMap inner = opened(1, n, temps);
+      Memo fresh;
+      out = integer(1);
+      for (size_t i = n + 1; i < d.size(); i += 3) {
+        const Power p{static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])};
+        const auto a = static_cast<AtomId>(d[i]);
+        const auto& v = atom_vars(a);
+        const bool touched = std::any_of(v.begin(), v.end(), [&](VarId w) { return inner.contains(w); });
+        out = mul(out, touched ? subst_atom(a, p, inner, fresh) : of_factor(a, p));
+      }
+      out = sum(out, temps);
+      break;
+    }
+    case AtomKind::kLiteral: case AtomKind::kNumber: case AtomKind::kMask: break;   // no indices, or split off before
+  }
+  return power(out, power_of);
+}
+
+}  // namespace mirage::verify

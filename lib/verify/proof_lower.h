@@ -1,0 +1,26 @@
+// Graphs as closed expressions over named indices: what each output element is, in terms of elements of the inputs (docs/verification.md).
+#pragma once
+#include <vector>
+
+#include "mirage/ir/graph.h"
+#include "verify/proof_terms.h"
+
+namespace mirage::verify {
+
+/// A value as a function of its position: `element` is over Terms::formal(dimension, extent). A dimension with a clip exists only where base + position < extent.
+struct Clip {
+  bool on = false;
+  IdxId base = 0;
+  int64_t extent = 0;
+  friend bool operator==(const Clip&, const Clip&) = default;
+};
+struct Lowered {
+  PolyId element = kPoison;
+  Dims dims;
+  std::vector<Clip> clips;   ///< one per dimension
+};
+
+/// The results of a kernel-level graph by number. An element is kPoison where Terms::reason() says why. exact: whether every tiling met divides its dimension.
+std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact);
+
+}  // namespace mirage::verify

@@ -1,0 +1,16 @@
+// What two graphs must share before anybody compares what they compute.
+#pragma once
+#include <string>
+
+#include "mirage/ir/graph.h"
+
+namespace mirage::verify {
+
+/// The reason why two graphs cannot be compared (level, inputs, results), or "".
+std::string signature_mismatch(const Graph& a, const Graph& b);
+
+/// The fields take any value for a running maximum, so they cannot see that it might be undefined (the root of a negative number) where the program is not. It cannot if it is the maximum of values
+/// whose distance to it is used. The reason why that is not so, or "".
+std::string loose_running(const Graph& g);
+
+}  // namespace mirage::verify
