@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/stabilize.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
@@ -94,6 +95,16 @@ Examined examine(const Structure& s, const Program& program, const Witnesses& w,
   }
   out.verdict = SinkVerdict::kVerified;
   return out;
+}
+
+Examined examine_stable(const Structure& s, const Program& program, const Witnesses& w, uint64_t seed) {
+  if (std::optional<Graph> graph = stabilize(s.graph)) {
+    Structure stable = s;
+    stable.graph = std::move(*graph);
+    Examined e = examine(stable, program, w, seed);
+    if (e.verdict == SinkVerdict::kVerified) return e;
+  }
+  return examine(s, program, w, seed);
 }
 
 std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents, const std::vector<CallNumbers>& numbers, const std::vector<CallNumbers>& small_extents) {

@@ -13,6 +13,7 @@
 #include "driver/numbers.h"
 #include "driver/outputs.h"
 #include "driver/report.h"
+#include "mirage/ir/stabilize.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/worker_pool.h"
@@ -77,12 +78,12 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   auto sink = [&](const Structure& s) {
     std::lock_guard lock(mutex);
     if (is_interrupted(listener)) return SinkVerdict::kUnknown;
-    Examined e = trace.stage("verify", [&] { return examine(s, program, f.witnesses, verification_seed(program, o)); });
+    Examined e = trace.stage("verify", [&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); });
     trace.count(Stat::kCandidates);
     trace.count(e.verdict == SinkVerdict::kVerified ? Stat::kVerified : e.verdict == SinkVerdict::kRejected ? Stat::kRejected : Stat::kUnknown);
     if (e.numeric) trace.count(Stat::kNumericDropped);
     if (e.verdict == SinkVerdict::kVerified) {
-      trace.product("verify", fmt::format("{}.graph", s.rank), [&] { return print(s.graph, fmt::format("structure_{}", s.rank)); });
+      trace.product("verify", fmt::format("{}.graph", s.rank), [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
       f.candidates.push_back(std::move(e.candidate));
       tell(listener.live, fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.back().structure.kernels));
     } else if (f.dropped.size() < 8) {
@@ -90,7 +91,9 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     }
     return e.verdict;
   };
-  f.report = enumerate(program, target, search_options(o, listener), sink);
+  Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
+  unshifted.graph = unshift(program.graph);
+  f.report = enumerate(unshifted, target, search_options(o, listener), sink);
   return f;
 }
 
