@@ -216,6 +216,22 @@ class BlockEmitter {
     const Region r = region(v, split_out(s, "k"));
     line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), width(s, v), outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
   }
+  /// The factor of an accumulated element at `i`: e^(previous m - m) to the step's degree.
+  std::string power(const Step& s, std::array<std::string, 3> i) const {
+    for (size_t k = 0; k < 3; k++) {
+      const int64_t extent = tile(s.factor).extent[k];
+      if (extent == 1) i[k] = "0";
+      else if (tile(s.tile).extent[k] > extent && i[k].size() == 1) i[k] = fmt::format("{0} < {1} ? {0} : 0", i[k], extent);   // rows of the accumulator's padding
+    }
+    return fmt::format("power<{}>(t{}({}, {}, {}))", s.degree, s.factor, i[0], i[1], i[2]);
+  }
+  void rescale(const Step& s) {
+    if (s.kind == Step::Kind::kReduce) {
+      line("{}.rescale([&](int out) {{ (void)out; return {}; }});", acc(s), power(s, split_out(s, "0")));
+      return;
+    }
+    line("{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", acc(s), power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
+  }
   void declare_accumulator(const Step& s) {
     line("{} {};", s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
     line("{}.clear();", acc(s));
@@ -227,14 +243,21 @@ class BlockEmitter {
       case Step::Kind::kContract:
       case Step::Kind::kReduce:
         if (!s.accumulates) { line("{{"); indent_ += "  "; declare_accumulator(s); }
+        if (s.degree) rescale(s);
         if (s.kind == Step::Kind::kContract) contract_add(s); else reduce_add(s);
         if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
         break;
       case Step::Kind::kFill:
         line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), width(s, s.value), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
-      case Step::Kind::kAccumulate:
-        line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {});", parts_fn(g_.form<Accum>(s.node)->fn), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+      case Step::Kind::kAccumulate: {
+        const std::string fn = parts_fn(g_.form<Accum>(s.node)->fn);
+        const std::string factor = s.degree ? fmt::format(", [&](int b, int r, int c) {{ (void)b, (void)r, (void)c; return {}; }}", power(s, {"b", "r", "c"})) : "";
+        line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {}{});", fn, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value), factor);
+        break;
+      }
+      case Step::Kind::kRunning:
+        line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {}, {}, {});", s.tile, s.factor, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kStore: store(s); break;
     }

@@ -43,10 +43,13 @@ class BlockPlanner {
   bool refuse(std::string why) { reason = std::move(why); return false; }
   size_t at(ValueId v) const { return static_cast<size_t>(v); }
 
-  /// Only sums and maxima in registers are added up over blocks and warps.
+  /// Only sums and maxima in registers are added up over blocks and warps, and only those that have no maximum of their own.
   bool divides_loop() {
     if (p_.cluster > 1 || p_.loop_warps > 1)
-      for (const Step& s : p_.steps) if (s.kind == Step::Kind::kAccumulate) return refuse("an elementwise accumulator of a divided loop");
+      for (const Step& s : p_.steps) {
+        if (s.kind == Step::Kind::kAccumulate) return refuse("an elementwise accumulator of a divided loop");
+        if (s.kind == Step::Kind::kRunning) return refuse("a running maximum in a divided loop");
+      }
     return true;
   }
 
@@ -113,8 +116,11 @@ class BlockPlanner {
       e[static_cast<size_t>(k)] = {};
       return true;
     }
+    if (g().form<Running>(n)) { e = of(0); return true; }
     if (g().form<Accum>(n)) {
       e = of(0);
+      if (node.operands.size() > 1)
+        for (const Existing& x : of(1)) if (x.input >= 0 && g().form<Input>(x.input)->part.loop == x.dim) return refuse("a running maximum along a dimension that the loop splits");
       for (Existing& x : e) {   // the first iteration is whole, so the accumulated tile is
         if (x.input < 0 || g().form<Input>(x.input)->part.loop != x.dim) continue;
         const auto& grid = g().form<Input>(x.input)->part.grid;
@@ -147,6 +153,7 @@ class BlockPlanner {
       if (const auto* in = g().form<Input>(n)) place_input(n, *in);
       else if (g().form<MatMul>(n)) { if (!place_contract(n)) return false; }
       else if (g().form<Reduce>(n)) place_reduce(n);
+      else if (g().form<Running>(n)) place_running(n);
       else if (g().form<Accum>(n)) place_accum(n);
       else if (g().form<Output>(n)) p_.steps.push_back(step(Step::Kind::kStore, Phase::kAfter, n, node.operands[0], -1));
     }
@@ -222,6 +229,7 @@ class BlockPlanner {
       (i ? s.y_transposed : s.x_transposed) = source[i].second;
     }
     s.accumulates = only_accumulated(v, ReduceFn::kSum);
+    if (s.accumulates) rescale(s, users_[at(v)][0]);
     SmemTile t;
     t.kind = SmemTile::Kind::kParts;
     t.value = s.accumulates ? g().node(users_[at(v)][0]).first_value : v;
@@ -258,7 +266,7 @@ class BlockPlanner {
     const auto& u = users_[at(v)];
     if (u.size() != 1) return false;
     const auto* a = g().form<Accum>(u[0]);
-    if (!a || a->fn != fn) return false;
+    if (!a || a->fn != fn || g().def_form<Running>(v)) return false;
     for (const Existing& e : p_.existing[at(v)])   // registers do not know which results an iteration lacks
       if (e.input >= 0 && g().form<Input>(e.input)->part.loop == e.dim) return false;
     return true;
@@ -271,6 +279,7 @@ class BlockPlanner {
     Step s = step(Step::Kind::kReduce, phase_[at(v)], n, v, -1);
     s.dim3 = index3(g().dims(node.operands[0]), r.dim);
     s.accumulates = only_accumulated(v, r.fn);
+    if (s.accumulates) rescale(s, users_[at(v)][0]);
     SmemTile t;
     t.kind = SmemTile::Kind::kParts;
     t.fn = r.fn;
@@ -281,9 +290,30 @@ class BlockPlanner {
     p_.steps.push_back(s);
   }
 
+  /// The step accumulates into what node n, an Accum, is.
+  void rescale(Step& s, NodeId n) {
+    s.degree = g().form<Accum>(n)->degree;
+    if (s.degree) s.factor = factor_of_[at(g().node(n).operands[1])];
+  }
+
+  void place_running(NodeId n) {
+    const ValueId v = g().node(n).first_value;
+    SmemTile t;
+    t.kind = SmemTile::Kind::kFilled;
+    t.value = v;
+    t.extent = p_.extent_of[at(v)];
+    t.col = t.extent[2] == 1;
+    Step s = step(Step::Kind::kRunning, Phase::kLoop, n, g().node(n).operands[0], add_tile(t));
+    s.factor = add_tile(t);
+    p_.tile_of[at(v)] = s.tile;
+    factor_of_[at(v)] = s.factor;
+    p_.steps.push_back(s);
+  }
+
   void place_accum(NodeId n) {
     const ValueId v = g().node(n).first_value;
     if (p_.tile_of[at(v)] >= 0) return;   // its contraction or reduction accumulates in registers
+    if (g().def_form<Running>(g().node(n).operands[0]) && g().form<Accum>(n)->fn == ReduceFn::kMax) { p_.tile_of[at(v)] = p_.tile_of[at(g().node(n).operands[0])]; return; }   // its last value
     SmemTile t;
     t.kind = SmemTile::Kind::kFilled;
     t.value = v;
@@ -291,6 +321,7 @@ class BlockPlanner {
     const int id = add_tile(t);
     p_.tile_of[at(v)] = id;
     Step s = step(Step::Kind::kAccumulate, Phase::kLoop, n, g().node(n).operands[0], id);
+    rescale(s, n);
     p_.steps.push_back(s);
   }
 
@@ -430,6 +461,14 @@ class BlockPlanner {
       case Step::Kind::kReduce: leaves(g().node(s.node).operands[0], out); break;
       default: leaves(s.value, out); break;   // kFill of a value that lies in a tile already reads that tile
     }
+    if (s.degree) out.push_back(s.factor);
+    return out;
+  }
+
+  std::vector<int> writes(const Step& s) const {
+    std::vector<int> out;
+    if (s.tile >= 0) out.push_back(s.tile);
+    if (s.kind == Step::Kind::kRunning) out.push_back(s.factor);
     return out;
   }
 
@@ -439,7 +478,7 @@ class BlockPlanner {
     for (size_t round = 0; round < p_.steps.size() + 1; round++)
       for (size_t i = 0; i < p_.steps.size(); i++) {
         for (int t : reads(p_.steps[i])) depth[i] = std::max(depth[i], made_at[static_cast<size_t>(t)]);
-        if (p_.steps[i].tile >= 0) made_at[static_cast<size_t>(p_.steps[i].tile)] = depth[i] + 1;
+        for (int t : writes(p_.steps[i])) made_at[static_cast<size_t>(t)] = depth[i] + 1;
       }
     std::vector<size_t> order(p_.steps.size());
     std::iota(order.begin(), order.end(), 0);
@@ -463,8 +502,8 @@ class BlockPlanner {
     for (const Step& s : p_.steps) {
       const int time = s.phase == Phase::kInvariant ? ++invariant : s.phase == Phase::kLoop ? loop_time : ++after;
       for (int t : reads(s)) touch(t, time);
-      if (s.tile >= 0) touch(s.tile, s.accumulates ? finish_time : time);
-      if (s.kind == Step::Kind::kAccumulate) touch(s.tile, finish_time);
+      for (int t : writes(s)) touch(t, s.accumulates ? finish_time : time);
+      if (s.kind == Step::Kind::kAccumulate || s.kind == Step::Kind::kRunning) touch(s.tile, finish_time);
       if (s.exchange >= 0) { touch(s.exchange, 0); exchange[s.tile] = s.exchange; }   // others write there while this block may still be in its loop
     }
     for (auto [tile, copy] : exchange) touch(copy, p_.tiles[static_cast<size_t>(tile)].last);
@@ -506,17 +545,16 @@ class BlockPlanner {
     for (Step& s : p_.steps) {
       if (first || s.phase != phase) { read.clear(); written.clear(); phase = s.phase; first = false; }
       bool need = false;
-      const std::vector<int> in = reads(s);
-      const bool writes_now = s.tile >= 0 && !s.accumulates;
+      const std::vector<int> in = reads(s), out = s.accumulates ? std::vector<int>{} : writes(s);
       for (int r : in) for (int w : written) need |= overlap(r, w);
-      if (writes_now) {
-        for (int w : written) need |= overlap(s.tile, w);
-        for (int r : read) need |= overlap(s.tile, r);
+      for (int t : out) {
+        for (int w : written) need |= overlap(t, w);
+        for (int r : read) need |= overlap(t, r);
       }
       s.barrier_before = need;
       if (need) { read.clear(); written.clear(); }
       read.insert(read.end(), in.begin(), in.end());
-      if (writes_now) written.push_back(s.tile);
+      written.insert(written.end(), out.begin(), out.end());
     }
   }
 
@@ -524,6 +562,7 @@ class BlockPlanner {
   BlockPlan p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
+  std::map<size_t, int> factor_of_;   // per running maximum, its factor's tile
   std::vector<LayoutOption> layouts_;
 };
 

@@ -16,6 +16,7 @@ std::string step_text(const BlockPlan& p, const Step& s) {
     case Step::Kind::kReduce: return fmt::format("reduce.{} over {}, {} threads per result, {} elements at a time", reduce_name(p.body.form<Reduce>(s.node)->fn), "brc"[s.dim3], s.group, s.width);
     case Step::Kind::kFill: return fmt::format("evaluate, {} elements at a time", s.width);
     case Step::Kind::kAccumulate: return "accumulate elementwise";
+    case Step::Kind::kRunning: return fmt::format("running maximum, its factor -> t{}", s.factor);
     case Step::Kind::kStore: return fmt::format("store result {}", p.body.form<Output>(s.node)->result);
   }
   return "";
@@ -41,7 +42,8 @@ std::string print(const BlockPlan& p) {
   }
   static constexpr const char* kPhase[] = {"before", "loop", "after"};
   for (const Step& s : p.steps)
-    out += fmt::format("  {:<6} {}{}%{} = {}{}\n", kPhase[static_cast<size_t>(s.phase)], s.barrier_before ? "barrier; " : "", s.accumulates ? "accumulate " : "", s.value, step_text(p, s), s.tile >= 0 ? fmt::format(" -> t{}", s.tile) : "");
+    out += fmt::format("  {:<6} {}{}%{} = {}{}{}\n", kPhase[static_cast<size_t>(s.phase)], s.barrier_before ? "barrier; " : "", s.accumulates ? "accumulate " : "", s.value, step_text(p, s), s.tile >= 0 ? fmt::format(" -> t{}", s.tile) : "",
+                       s.degree ? fmt::format(", rescaled by t{}^{}", s.factor, s.degree) : "");
   return out;
 }
 

@@ -10,26 +10,23 @@
 //     %0 = input 0 : f16[2,256,64]
 //     %1 = input 1 : f16[2,64,4096]
 //     %2 = input 2 : f16[2,4096,64]
-//     %3 = call grid(32,8,2) loop(2) (%0, %1) {
-//       %0 = input 0 grid(-,1,0) loop(2) : f16[1,32,32]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,128]
+//     %3 = call grid(4,16,2) loop(32) (%0, %1, %2) {
+//       %0 = input 0 grid(-,1,0) loop(-) : f16[1,16,64]
+//       %1 = input 1 grid(-,-,0) loop(2) : f16[1,64,128]
 //       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
+//       %3 = reduce.max 2 %2
+//       %4 = running %3
+//       %5 = input 2 grid(2,-,0) loop(1) : f16[1,128,16]
+//       %6 = sub %2 %4
+//       %7 = exp %6
+//       %8 = reduce.sum 2 %7
+//       %9 = matmul %7 %5
+//       %10 = accum.sum rescaled 1 %8 %4
+//       %11 = accum.sum rescaled 1 %9 %4
+//       %12 = div %11 %10
+//       output 0 %12 grid(2,1,0) : f16
 //     }
-//     %4 = reduce.max 2 %3
-//     %5 = sub %3 %4
-//     %6 = exp %5
-//     %7 = reduce.sum 2 %6
-//     %8 = div %6 %7
-//     %9 = call grid(2,16,2) loop(128) (%8, %2) {
-//       %0 = input 0 grid(-,1,0) loop(2) : real[1,16,32]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,32]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
-//     }
-//     output 0 %9 : f16
+//     output 0 %3 : f16
 //   }
 
 // ======== device library ========
@@ -39,172 +36,98 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_gqa {
 
-// bound by device memory: 9.5 MB, 512 blocks of 128 threads, 4 per SM, 78 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) gqa_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 128, true, 40, false>;
-  using T2 = Parts<Sum, 2, 1, 32, 128, 132>;
-  const T2 t2{(float*)(smem + 0)};
-  const int block_x = block_id() % 32, block_y = block_id() / 32 % 8, block_z = block_id() / 256;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 2, 1, 2> acc2;
-  acc2.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 32);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 30720 + s * 2560)}, (const f16*)in0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(32)) * 64 + (it * int64_t(32)) * 1, 0, 64, 1, 32, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 10240)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 1 + (block_x * int64_t(128)) * 64, 0, 64, 1, 128, 32);
-      }
-    }
-    copy_commit();
-  }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 30720 + next * 2560)}, (const f16*)in0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(32)) * 64 + (it * int64_t(32)) * 1, 0, 64, 1, 32, 32);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 10240)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 1 + (block_x * int64_t(128)) * 64, 0, 64, 1, 128, 32);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 30720 + slot * 2560)};
-    const T1 t1{(f16*)(smem + 0 + slot * 10240)};
-    acc2.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 4, 1, 32, 128, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(32)) * 4096 + (block_x * int64_t(128)) * 1, 0, 4096, 1, 32, 128, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
-}
-
-__global__ void __launch_bounds__(256) gqa_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  using Team = mo::RowTeam<256>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 512u; row += Team::stride<mo::index32>()) {
-    const mo::index32 i0 = row;
-    mo::real r1[4];
-    mo::clear<mo::Max>(r1);
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x0[4];
-      mo::load_vector(x0, p0 + (i0 * 4096u + i1 * 4u));
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        r1[i2] = mo::Max::combine(r1[i2], v0);
-      }
-    }
-    const mo::real v1 = Team::reduce<mo::Max>(mo::fold<mo::Max>(r1));
-    mo::real r5[4];
-    mo::clear<mo::Sum>(r5);
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x2[4];
-      mo::load_vector(x2, p0 + (i0 * 4096u + i1 * 4u));
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v2 = x2[i2];
-        const mo::real v3 = mo::sub(v2, v1);
-        const mo::real v4 = mo::exp(v3);
-        r5[i2] = mo::Sum::combine(r5[i2], v4);
-      }
-    }
-    const mo::real v5 = Team::reduce<mo::Sum>(mo::fold<mo::Sum>(r5));
-    for (mo::index32 u = Team::lane(); u < 1024u; u += 256) {
-      const mo::index32 i1 = u;
-      mo::real x6[4];
-      mo::load_vector(x6, p0 + (i0 * 4096u + i1 * 4u));
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v6 = x6[i2];
-        const mo::real v7 = mo::sub(v6, v1);
-        const mo::real v8 = mo::exp(v7);
-        const mo::real v9 = mo::div(v8, v5);
-        y0[i2] = v9;
-      }
-      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
-// bound by L2: 9.5 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gqa_k2_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by L2: 2.2 MB, 128 blocks of 256 threads, 1 per SM, 100 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(256, 1) gqa_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T2 = Parts<Sum, 8, 1, 16, 32, 36>;
-  const T2 p2{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 2, block_y = block_id() / 2 / 2 % 16, block_z = block_id() / 2 / 32;
+  using T0 = Tile<f16, 1, 16, 64, false, 72, false>;
+  const T0 t0{(f16*)(smem + 189952)};
+  using T1 = Tile<f16, 1, 64, 128, true, 72, false>;
+  using T2 = Parts<Sum, 4, 1, 16, 128, 132>;
+  const T2 t2{(float*)(smem + 147456)};
+  using T3 = Parts<Max, 1, 1, 16, 1, 8>;
+  const T3 t3{(float*)(smem + 192256)};
+  using T4 = Tile<f32, 1, 16, 1, true, 16, false>;
+  const T4 t4{(f32*)(smem + 192768)};
+  using T5 = Tile<f32, 1, 16, 1, true, 16, false>;
+  const T5 t5{(f32*)(smem + 192896)};
+  using T6 = Tile<f16, 1, 128, 16, false, 24, false>;
+  using T7 = Parts<Sum, 1, 1, 16, 1, 8>;
+  const T7 t7{(float*)(smem + 10240)};
+  using T8 = Tile<tf32, 1, 16, 128, false, 136, false>;
+  const T8 t8{(tf32*)(smem + 181248)};
+  using T9 = Parts<Sum, 8, 1, 16, 16, 20>;
+  const T9 t9{(float*)(smem + 0)};
+  const int block_x = block_id() % 4, block_y = block_id() / 4 % 16, block_z = block_id() / 64;
   (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 2);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(16)) * 64, 0, 64, 1, 16, 64);
+  Reducer<Sum, kThreads, 16, 16> acc7;
+  acc7.clear();
+  TensorContract<T8, T6, 1, 1, 8> acc9;
+  acc9.clear();
+  const int begin = 0, end = 32;
+  const int first = 0, iterations = (end - begin - first + 0) / 1;
+  const int turn = int(int64_t(block_x) * (end - begin) / 4);
+  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
   #pragma unroll
-  for (int s = 0; s < 3; s++) {
+  for (int s = 0; s < 5; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 18432)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(128)) * 64, 0, 64, 1, 128, 64);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
+        load_tile<kThreads, 16>(T6{(f16*)(smem + 110592 + s * 6144)}, (const f16*)in2 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(128)) * 64 + (block_x * int64_t(16)) * 1, 0, 64, 1, 128, 16);
       }
     }
     copy_commit();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
-    warp_barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 1048576 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 6 ? slot + 1 : 0) {
+    copy_wait<4>();
+    barrier();
+    if (iteration + 5 < iterations) {
+      const int next = slot + 5 < 6 ? slot + 5 : slot + 5 - 6;
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 18432)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(128)) * 64, 0, 64, 1, 128, 64);
       }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(32)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 32, 32);
+      { const int it = rotate(iteration + 5); (void)it;
+        load_tile<kThreads, 16>(T6{(f16*)(smem + 110592 + next * 6144)}, (const f16*)in2 + 0 + (block_z * int64_t(1)) * 262144 + (it * int64_t(128)) * 64 + (block_x * int64_t(16)) * 1, 0, 64, 1, 128, 16);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f32*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
-    const T1 t1{(f16*)(smem + 81920 + warp_id() * 10240 + slot * 2560)};
-    acc2.add(t1.transposed(), t0.transposed());
+    const T1 t1{(f16*)(smem + 0 + slot * 18432)};
+    const T6 t6{(f16*)(smem + 110592 + slot * 6144)};
+    {
+      TensorContract<T1::Transposed, T0::Transposed, 2, 1, 4> acc2;
+      acc2.clear();
+      acc2.add(t1.transposed(), t0.transposed());
+      acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
+    }
+    barrier();
+    {
+      Reducer<Max, kThreads, 16, 16> acc3;
+      acc3.clear();
+      acc3.add<8>(16, 128, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(w, 0, out % 16, k); return v2; });
+      acc3.finish([&](int part, int out, float v) { t3.put(part, 0, out % 16, 0, v); });
+    }
+    barrier();
+    running_tile<kThreads>(t4, t5, iteration == 0, 1, 16, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(Width<1>(), 0, r, 0); return v3; });
+    barrier();
+    acc7.rescale([&](int out) { (void)out; return power<1>(t5(0, out % 16, 0)); });
+    acc7.add<8>(16, 128, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(w, 0, out % 16, k); const auto v4_1 = t4.read(Width<1>(), 0, out % 16, 0); const auto v6_2 = mo::sub(v2, v4_1); const auto v7_3 = mo::exp(v6_2); return v7_3; });
+    fill_tile<kThreads, 8>(t8, 1, 16, 128, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, r, c); const auto v4_1 = t4.read(Width<1>(), 0, r, 0); const auto v6_2 = mo::sub(v2, v4_1); const auto v7_3 = mo::exp(v6_2); return v7_3; });
+    barrier();
+    acc9.rescale([&](int b, int i, int j) { (void)b, (void)i, (void)j; return power<1>(t5(0, i, 0)); });
+    acc9.add(t8, t6);
   }
   copy_wait<0>();
   barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
+  acc7.finish([&](int part, int out, float v) { t7.put(part, 0, out % 16, 0, v); });
+  acc9.finish([&](int part, int b, int i, int j, float v) { t9.put(part, b, i, j, v); });
   barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 32, 36> t2{(float*)(smem + 163840)};
-  p2.exchange<kThreads>(t2, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 2, 1, 16, 32, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(16)) * 64 + (block_x * int64_t(32)) * 1, 0, 64, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+  store_tile<kThreads, 1, 1, 16, 16, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(16)) * 64 + (block_x * int64_t(16)) * 1, 0, 64, 1, 16, 16, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v11 = t9.read(w, 0, r, c); const auto v10_1 = t7.read(Width<1>(), 0, r, 0); const auto v12_2 = mo::div(v11, v10_1); return v12_2; });
 }
 
 }  // namespace mirage_gqa
@@ -228,8 +151,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
-constexpr uint64_t kWorkspaceBytes = 16777216u;
-constexpr int kMaxSharedBytes = 168448;
+constexpr uint64_t kWorkspaceBytes = 0u;
+constexpr int kMaxSharedBytes = 193024;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 65536u, {2, 256, 64}, {16384, 64, 1}},   // q: f16[2,256,64]
     {3, 2, 16, 1048576u, {2, 64, 4096}, {262144, 1, 64}},   // k: f16[2,64,4096]
@@ -286,7 +209,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 193024)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -320,9 +243,7 @@ inline int launch(const gqa_dims* dims, const void* const* t, void* workspace, s
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(gqa_k0_block, dim3(512u, 1u, 1u), 128u, 38400u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(gqa_k1_row, dim3(512u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 8388608))) != cudaSuccess) return error;
-  if ((error = start(gqa_k2_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 8388608), t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(gqa_k0_block, dim3(128u, 1u, 1u), 256u, 193024u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -408,7 +329,7 @@ MIRAGE_API int gqa_launch_dlpack(const mirage_gqa::DlTensor* const* tensors, int
 MIRAGE_API const char* gqa_status_string(int status) { return mirage_gqa::status_string(status); }
 
 MIRAGE_API const char* gqa_info_json(void) {
-  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":16777216,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":38400},{\"name\":\"gqa_k1_row\",\"grid\":[512,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"gqa_k2_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448}]}";
+  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":193024}]}";
 }
 
 MIRAGE_API unsigned gqa_abi_version(void) { return 1u; }

@@ -37,13 +37,15 @@ struct SmemTile {
 struct Load { int tile = -1; NodeId input = -1; int unit = 0; bool in_loop = false; };
 
 struct Step {
-  enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kStore } kind = Kind::kFill;
+  enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kRunning, kStore } kind = Kind::kFill;
   Phase phase = Phase::kInvariant;   ///< when it runs; an accumulating contraction or reduction adds in the loop and is finished right behind it
   bool barrier_before = false;
-  NodeId node = -1;                  ///< MatMul, Reduce, Accum or Output; -1 for kFill
+  NodeId node = -1;                  ///< MatMul, Reduce, Accum, Running or Output; -1 for kFill
   ValueId value = -1;                ///< what is made (kStore: what is stored)
   int tile = -1;                     ///< where it goes; -1 for kStore
   bool accumulates = false;
+  int factor = -1;                   ///< kRunning: the tile that gets e^(previous m - m); where degree > 0: that of the running maximum that rescales what is accumulated
+  int degree = 0;                    ///< accumulates, kAccumulate: what is there is multiplied by factor^degree first
   int exchange = -1;                 ///< with a cluster: the kParts tile that collects the sums of all its blocks
   // kContract
   int x = -1, y = -1;                ///< operand tiles

@@ -144,6 +144,34 @@ template <int THREADS, class RED, class TILE, class F> MO_FN void accumulate_til
   }
 }
 
+/// The same for a sum that factor(b,r,c) rescales first, whether f exists or not.
+template <int THREADS, class RED, class TILE, class F, class G> MO_FN void accumulate_tile(TILE t, bool first, int batches, int rows, int cols, F f, G factor) {
+  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+  for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
+    const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
+    const bool there = b < batches && r < rows && c < cols;
+    const float old = first ? RED::identity() : t(b, r, c) * factor(b, r, c);
+    t.put(b, r, c, there ? RED::combine(old, f(Width<1>(), b, r, c)) : old);
+  }
+}
+/// A running maximum: m = max(m, f) where f exists, and factor = e^(previous m - m). It starts at the lowest float, so that e^(-inf - m) is 0 where all has been masked so far.
+template <int THREADS, class TILE, class F> MO_FN void running_tile(TILE m, TILE factor, bool first, int batches, int rows, int cols, F f) {
+  constexpr int kTotal = TILE::kB * TILE::kR * TILE::kC;
+  for (int i = member<THREADS>(); i < kTotal; i += THREADS) {
+    const int c = i % TILE::kC, r = i / TILE::kC % TILE::kR, b = i / TILE::kC / TILE::kR;
+    const float old = first ? -3.4028234663852886e38f : m(b, r, c);
+    const float now = b < batches && r < rows && c < cols ? Max::combine(old, f(Width<1>(), b, r, c)) : old;
+    m.put(b, r, c, now);
+    factor.put(b, r, c, exp(old - now));
+  }
+}
+template <int N> MO_FN float power(float x) {
+  float r = x;
+#pragma unroll
+  for (int i = 1; i < N; i++) r *= x;
+  return r;
+}
+
 /// Writes f(b,r,c) for every existing element of a tile of B x R x C. V elements at a time along c (COL: along r), whose stride is 1; the address of every unit is a multiple of its size.
 /// share of shares: the blocks of a cluster divide the units.
 template <int THREADS, int V, int B, int R, int C, bool COL, class T, class F>
@@ -198,6 +226,14 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
         }
         partial[u] = v;
       }
+    }
+  }
+  /// Multiplies every partial result by factor(out).
+  template <class F> MO_FN void rescale(F factor) {
+#pragma unroll
+    for (int u = 0; u < kEach; u++) {
+      const int out = member<THREADS>() / GROUP + u * kGroups;
+      if (out < OUTS) partial[u] *= factor(out);
     }
   }
   /// Hands every result's kParts parts to put(part, out, value).

@@ -176,6 +176,18 @@ template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> stru
         step(x, y, X::kB > 1 ? b : 0, Y::kB > 1 ? b : 0, b, wi * kI * 16, wj * kJ * 8, k);
       }
   }
+  /// Multiplies every result by factor(b, i, j).
+  template <class F> MO_FN void rescale(F factor) {
+    const int w = EACH_WARP ? 0 : warp_id(), wi = w % WI, wj = w / WI % WJ, g = lane_id() / 4, q = lane_id() % 4;
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) d[b][i][j][e] *= factor(b, (wi * kI + i) * 16 + g + e / 2 * 8, (wj * kJ + j) * 8 + 2 * q + e % 2);
+  }
   /// put(part, b, i, j, value) for every element that this thread holds.
   template <class F> MO_FN void finish(F put) {
     const int w = EACH_WARP ? 0 : warp_id(), wi = w % WI, wj = w / WI % WJ, wk = w / WI / WJ, g = lane_id() / 4, q = lane_id() % 4;
@@ -221,6 +233,15 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
 #pragma unroll
           for (int j = 0; j < kJ; j++) d[b][i][j] = fma(u[i], v[j], d[b][i][j]);
       }
+  }
+  template <class F> MO_FN void rescale(F factor) {
+#pragma unroll
+    for (int b = 0; b < kB; b++)
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++)
+          if (row(i) < X::kR && col(j) < Y::kC) d[b][i][j] *= factor(b, row(i), col(j));
   }
   template <class F> MO_FN void finish(F put) {
 #pragma unroll
