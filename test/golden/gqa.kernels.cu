@@ -10,43 +10,23 @@
 //     %0 = input 0 : f16[2,256,64]
 //     %1 = input 1 : f16[2,64,4096]
 //     %2 = input 2 : f16[2,4096,64]
-//     %3 = reshape [1,2,256,64] %0
-//     %4 = reshape [1,2,64,4096] %1
-//     %5 = reshape [1,2,4096,64] %2
-//     %6, %7, %8 = call grid(2,2,32) loop(2) (%3, %4, %5) {
-//       %0 = input 0 grid(2,1,-) loop(-) : f16[1,1,128,64]
-//       %1 = input 1 grid(-,1,3) loop(3) : f16[1,1,64,64]
+//     %3 = call grid(4,16,1) loop(64) (%0, %1, %2) {
+//       %0 = input 0 grid(-,1,0) loop(-) : f16[2,16,64]
+//       %1 = input 1 grid(-,-,0) loop(2) : f16[2,64,64]
 //       %2 = matmul %0 %1
-//       %3 = reduce.max 3 %2
+//       %3 = reduce.max 2 %2
 //       %4 = running %3
-//       %5 = input 2 grid(-,1,2) loop(2) : f16[1,1,64,64]
+//       %5 = input 2 grid(2,-,0) loop(1) : f16[2,64,16]
 //       %6 = sub %2 %4
 //       %7 = exp %6
-//       %8 = reduce.sum 3 %7
+//       %8 = reduce.sum 2 %7
 //       %9 = matmul %7 %5
 //       %10 = accum.sum rescaled 1 %8 %4
 //       %11 = accum.sum rescaled 1 %9 %4
-//       output 0 %10 grid(2,1,0) : real
-//       output 1 %11 grid(2,1,0) : real
-//       %12 = accum.max %4
-//       output 2 %12 grid(2,1,0) : real
+//       %12 = div %11 %10
+//       output 0 %12 grid(2,1,0) : f16
 //     }
-//     %9 = call grid(1,64,2) loop(1) (%6, %7, %8) {
-//       %0 = input 2 grid(-,2,1) loop(-) : real[32,1,4,1]
-//       %1 = reduce.max 0 %0
-//       %2 = input 0 grid(-,2,1) loop(-) : real[32,1,4,1]
-//       %3 = sub %0 %1
-//       %4 = exp %3
-//       %5 = mul %2 %4
-//       %6 = input 1 grid(3,2,1) loop(-) : real[32,1,4,64]
-//       %7 = mul %6 %4
-//       %8 = reduce.sum 0 %5
-//       %9 = reduce.sum 0 %7
-//       %10 = div %9 %8
-//       output 0 %10 grid(3,2,1) : f16
-//     }
-//     %10 = reshape [2,256,64] %9
-//     output 0 %10 : f16
+//     output 0 %3 : f16
 //   }
 
 // ======== device library ========
@@ -56,149 +36,78 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_gqa {
 
-// bound by shared memory and elementwise work: 6.5 MB, 128 blocks of 256 threads, 1 per SM, 40 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(256, 1) gqa_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0, void* __restrict__ out1, void* __restrict__ out2) {
-  using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 128, 64, false, 72, false>;
-  const T0 t0{(f16*)(smem + 161792)};
-  using T1 = Tile<f16, 1, 64, 64, true, 72, false>;
-  using T2 = Parts<Sum, 2, 1, 128, 64, 68>;
-  const T2 t2{(float*)(smem + 0)};
-  using T3 = Parts<Max, 1, 1, 128, 1, 8>;
-  const T3 t3{(float*)(smem + 180224)};
-  using T4 = Tile<f32, 1, 128, 1, true, 128, false>;
-  const T4 t4{(f32*)(smem + 184320)};
-  using T5 = Tile<f32, 1, 128, 1, true, 128, false>;
-  const T5 t5{(f32*)(smem + 184832)};
-  using T6 = Tile<f16, 1, 64, 64, false, 72, false>;
-  using T7 = Parts<Sum, 1, 1, 128, 1, 8>;
-  const T7 t7{(float*)(smem + 69632)};
-  using T8 = Tile<tf32, 1, 128, 64, false, 72, false>;
-  const T8 t8{(tf32*)(smem + 69632)};
-  using T9 = Parts<Sum, 2, 1, 128, 64, 68>;
-  const T9 t9{(float*)(smem + 0)};
-  const int block_x = block_id() % 2, block_y = block_id() / 2 % 2, block_z = block_id() / 4;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_y * int64_t(1)) * 16384 + (block_x * int64_t(128)) * 64, 0, 64, 1, 128, 64);
-  Reducer<Sum, kThreads, 128, 2> acc7;
-  acc7.clear();
-  TensorContract<T8, T6, 2, 2, 2> acc9;
-  acc9.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 2);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 106496 + s * 9216)}, (const f16*)in1 + 0 + (block_y * int64_t(1)) * 262144 + (block_z * int64_t(128) + it * int64_t(64)) * 64, 0, 64, 1, 64, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T6{(f16*)(smem + 134144 + s * 9216)}, (const f16*)in2 + 0 + (block_y * int64_t(1)) * 262144 + (block_z * int64_t(128) + it * int64_t(64)) * 64, 0, 64, 1, 64, 64);
-      }
+// attention bound by bytes in flight: 2.2 MB, 0.54 Gflop, 64 blocks of 256 threads, cluster 8, 1 wave(s)
+struct gqa_k0_attend_parts {
+  using T = mo::f16;
+  static constexpr int kQueries = 256, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 2, kGroups = 2, kChunk = 64, kStages = 8, kCluster = 8, kRows = 8;
+  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 148480, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr bool kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
+  static MO_FN mo::AttendPlace place() {
+    const int id = mo::block_id();
+    mo::AttendPlace at;
+    at.rank = id % 8;
+    at.tile = id / 8 % 4;
+    at.batch = id / 32;
+    at.first = at.rank * 8;
+    at.chunks = 8;
+    return at;
+  }
+  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
+    mo::copy_box(to + 0, *a.q, 0, at.tile * 64 + 0, at.batch, bar);
+  }
+  static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
+    mo::copy_box(to + 0, *a.k, 0, key, at.batch, bar);
+  }
+  static MO_FN void copy_v(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
+    mo::copy_box(to + 0, *a.v, 0, key, at.batch, bar);
+  }
+  struct Row { };
+  template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
+    Row row{};
+    return row;
+  }
+  static MO_FN float scale(const Row& row) {
+    return 1.0f;
+  }
+  static MO_FN bool needs_logit(int, int) { return true; }
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    return s;
+  }
+  static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    return e;
+  }
+  using Out = mo::f16;
+  struct After {
+    Row row;
+    float sum, inverse, maximum; 
+    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {
     }
-    copy_commit();
-  }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 106496 + next * 9216)}, (const f16*)in1 + 0 + (block_y * int64_t(1)) * 262144 + (block_z * int64_t(128) + it * int64_t(64)) * 64, 0, 64, 1, 64, 64);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T6{(f16*)(smem + 134144 + next * 9216)}, (const f16*)in2 + 0 + (block_y * int64_t(1)) * 262144 + (block_z * int64_t(128) + it * int64_t(64)) * 64, 0, 64, 1, 64, 64);
-      }
+    MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
+      query = query < kQueries ? query : kQueries - 1;
+      column = column < kLiveColumns ? column : kLiveColumns - 1;
+      const float v12 = mo::mul(x, inverse); return v12;
     }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T1 t1{(f16*)(smem + 106496 + slot * 9216)};
-    const T6 t6{(f16*)(smem + 134144 + slot * 9216)};
-    {
-      TensorContract<T0, T1, 2, 2, 2> acc2;
-      acc2.clear();
-      acc2.add(t0, t1);
-      acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, i, j, v); });
+    MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const { return column0(a, at, x, query, c); }
+    MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {
     }
-    barrier();
-    {
-      Reducer<Max, kThreads, 128, 2> acc3;
-      acc3.clear();
-      acc3.add<8>(128, 64, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(w, 0, out % 128, k); return v2; });
-      acc3.finish([&](int part, int out, float v) { t3.put(part, 0, out % 128, 0, v); });
+    MO_FN void store_pair(const Args& a, const mo::AttendPlace& at, float x0, float x1, int query, int column) const {
+      if (column < kLiveColumns) mo::store_pack<2>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 16384 + int64_t(query) * 64 + int64_t(column) * 1], mo::Pack<2>{{column0(a, at, x0, query, column), column0(a, at, x1, query, column + 1)}});
     }
-    barrier();
-    running_tile<kThreads>(t4, t5, iteration == 0, 1, 128, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(Width<1>(), 0, r, 0); return v3; });
-    barrier();
-    acc7.rescale([&](int out) { (void)out; return power<1>(t5(0, out % 128, 0)); });
-    acc7.add<8>(128, 64, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(w, 0, out % 128, k); const auto v4_1 = t4.read(Width<1>(), 0, out % 128, 0); const auto v6_2 = mo::sub(v2, v4_1); const auto v7_3 = mo::exp(v6_2); return v7_3; });
-    fill_tile<kThreads, 8>(t8, 1, 128, 64, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, r, c); const auto v4_1 = t4.read(Width<1>(), 0, r, 0); const auto v6_2 = mo::sub(v2, v4_1); const auto v7_3 = mo::exp(v6_2); return v7_3; });
-    barrier();
-    acc9.rescale([&](int b, int i, int j) { (void)b, (void)i, (void)j; return power<1>(t5(0, i, 0)); });
-    acc9.add(t8, t6);
+  };
+  static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {
+    if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 16384 + int64_t(query) * 64 + int64_t(column) * 1]) = x;
   }
-  copy_wait<0>();
-  barrier();
-  acc7.finish([&](int part, int out, float v) { t7.put(part, 0, out % 128, 0, v); });
-  acc9.finish([&](int part, int b, int i, int j, float v) { t9.put(part, b, i, j, v); });
-  barrier();
-  store_tile<kThreads, 1, 1, 128, 1, false>((f32*)out2 + 0 + (block_z * int64_t(1)) * 512 + (block_y * int64_t(1)) * 256 + (block_x * int64_t(128)) * 1, 0, 1, 1, 128, 1, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v12 = t4.read(Width<1>(), 0, r, 0); return v12; });
-  store_tile<kThreads, 1, 1, 128, 1, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 512 + (block_y * int64_t(1)) * 256 + (block_x * int64_t(128)) * 1, 0, 1, 1, 128, 1, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v10 = t7.read(Width<1>(), 0, r, 0); return v10; });
-  store_tile<kThreads, 4, 1, 128, 64, false>((f32*)out1 + 0 + (block_z * int64_t(1)) * 32768 + (block_y * int64_t(1)) * 16384 + (block_x * int64_t(128)) * 64, 0, 64, 1, 128, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v11 = t9.read(w, 0, r, c); return v11; });
-}
-
-// bound by bytes in flight: 4.4 MB, 128 blocks of 512 threads, 1 per SM, 40 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) gqa_k1_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 32, 4, 1, false, 4, false>;
-  const T0 t0{(f32*)(smem + 32768)};
-  using T1 = Parts<Max, 1, 1, 4, 1, 8>;
-  const T1 t1{(float*)(smem + 36864)};
-  using T2 = Tile<f32, 32, 4, 1, false, 4, false>;
-  const T2 t2{(f32*)(smem + 34816)};
-  using T3 = Tile<f32, 32, 4, 64, false, 64, false>;
-  const T3 t3{(f32*)(smem + 0)};
-  using T4 = Parts<Sum, 1, 1, 4, 1, 8>;
-  const T4 t4{(float*)(smem + 36992)};
-  using T5 = Parts<Sum, 1, 1, 4, 64, 68>;
-  const T5 t5{(float*)(smem + 34816)};
-  const int block_x = block_id() % 1, block_y = block_id() / 1 % 64, block_z = block_id() / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 4>(t0, (const f32*)in2 + 0 + (block_z * int64_t(1)) * 256 + (block_y * int64_t(4)) * 1, 512, 1, 32, 4, 1);
-  load_tile<kThreads, 4>(t2, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 256 + (block_y * int64_t(4)) * 1, 512, 1, 32, 4, 1);
-  load_tile<kThreads, 16>(t3, (const f32*)in1 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(4)) * 64 + (block_x * int64_t(64)) * 1, 32768, 64, 32, 4, 64);
-  copy_commit();
-  copy_wait<0>();
-  barrier();
-  {
-    Reducer<Max, kThreads, 4, 32> acc1;
-    acc1.clear();
-    acc1.add<1>(4, 32, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(Width<1>(), k, out, 0); return v0; });
-    acc1.finish([&](int part, int out, float v) { t1.put(part, 0, out, 0, v); });
-  }
-  barrier();
-  {
-    Reducer<Sum, kThreads, 4, 32> acc4;
-    acc4.clear();
-    acc4.add<1>(4, 32, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(Width<1>(), k, out, 0); const auto v0_1 = t0.read(Width<1>(), k, out, 0); const auto v1_2 = t1.read(Width<1>(), 0, out, 0); const auto v3_3 = mo::sub(v0_1, v1_2); const auto v4_4 = mo::exp(v3_3); const auto v5_5 = mo::mul(v2, v4_4); return v5_5; });
-    acc4.finish([&](int part, int out, float v) { t4.put(part, 0, out, 0, v); });
-  }
-  barrier();
-  {
-    Reducer<Sum, kThreads, 256, 2> acc5;
-    acc5.clear();
-    acc5.add<1>(256, 32, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v6 = t3.read(w, k, out / 64, out % 64); const auto v0_1 = t0.read(Width<1>(), k, out / 64, 0); const auto v1_2 = t1.read(Width<1>(), 0, out / 64, 0); const auto v3_3 = mo::sub(v0_1, v1_2); const auto v4_4 = mo::exp(v3_3); const auto v7_5 = mo::mul(v6, v4_4); return v7_5; });
-    acc5.finish([&](int part, int out, float v) { t5.put(part, 0, out / 64, out % 64, v); });
-  }
-  barrier();
-  store_tile<kThreads, 1, 1, 4, 64, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(4)) * 64 + (block_x * int64_t(64)) * 1, 0, 64, 1, 4, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v9 = t5.read(w, 0, r, c); const auto v8_1 = t4.read(Width<1>(), 0, r, 0); const auto v10_2 = mo::div(v9, v8_1); return v10_2; });
+};
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 1) gqa_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
+  extern __shared__ __align__(1024) unsigned char attend_smem[];
+  mo::attend<gqa_k0_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
 
 }  // namespace mirage_gqa
@@ -209,6 +118,8 @@ __global__ void __launch_bounds__(512, 1) gqa_k1_block(const void* __restrict__ 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -222,8 +133,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
-constexpr uint64_t kWorkspaceBytes = 4325376u;
-constexpr int kMaxSharedBytes = 185344;
+constexpr uint64_t kWorkspaceBytes = 0u;
+constexpr int kMaxSharedBytes = 148880;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 65536u, {2, 256, 64}, {16384, 64, 1}},   // q: f16[2,256,64]
     {3, 2, 16, 1048576u, {2, 64, 4096}, {262144, 1, 64}},   // k: f16[2,64,4096]
@@ -280,7 +191,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 185344)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&gqa_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 148880)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -307,6 +218,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const gqa_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -314,8 +250,13 @@ inline int launch(const gqa_dims* dims, const void* const* t, void* workspace, s
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(gqa_k0_block, dim3(128u, 1u, 1u), 256u, 185344u, stream, t[0], t[1], t[2], static_cast<void*>(w + 4194304), static_cast<void*>(w + 0), static_cast<void*>(w + 4259840))) != cudaSuccess) return error;
-  if ((error = start(gqa_k1_block, dim3(128u, 1u, 1u), 512u, 37120u, stream, static_cast<const void*>(w + 4194304), static_cast<const void*>(w + 0), static_cast<const void*>(w + 4259840), const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 256, 2}, {128, 32768}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 4096, 2}, {128, 524288}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_2;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 4096, 2}, {128, 524288}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(gqa_k0_attend, dim3(64u, 1u, 1u), 256u, 148880u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -401,7 +342,7 @@ MIRAGE_API int gqa_launch_dlpack(const mirage_gqa::DlTensor* const* tensors, int
 MIRAGE_API const char* gqa_status_string(int status) { return mirage_gqa::status_string(status); }
 
 MIRAGE_API const char* gqa_info_json(void) {
-  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":4325376,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":185344},{\"name\":\"gqa_k1_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":37120}]}";
+  return "{\"schema\":1,\"name\":\"gqa\",\"program\":\"gqa\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0b92ac1c7a28ab4f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[2,64,4096],\"strides\":[262144,1,64],\"span_bytes\":1048576},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[2,4096,64],\"strides\":[262144,64,1],\"span_bytes\":1048576}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[2,256,64],\"strides\":[16384,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"gqa_k0_attend\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":148880}]}";
 }
 
 MIRAGE_API unsigned gqa_abi_version(void) { return 1u; }
