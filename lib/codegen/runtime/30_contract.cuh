@@ -43,8 +43,8 @@ MO_FN uint32_t tf32_bits(tf32 x) { return x.bits; }
 /// The low and the high of two neighbours in one register.
 MO_FN uint32_t tf32_low(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)pair))); }
 MO_FN uint32_t tf32_high(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)(pair >> 16)))); }
-MO_FN uint32_t tf32_low(uint32_t pair, bf16) { return pair << 16; }
-MO_FN uint32_t tf32_high(uint32_t pair, bf16) { return pair & 0xffff0000u; }
+MO_FN uint32_t tf32_low(uint32_t pair, bf16) { return pair << 16; }   // host twin
+MO_FN uint32_t tf32_high(uint32_t pair, bf16) { return pair & 0xffff0000u; }   // host twin
 /// Elements (line, at) and (line, at + 1); ALONG: lines lie along the pair, else across it ((at, line) and (at + 1, line) then). at is even.
 template <bool ALONG, class TILE> MO_FN void read_pair(uint32_t& low, uint32_t& high, TILE t, int b, int line, int at) {
   if constexpr (ALONG) {

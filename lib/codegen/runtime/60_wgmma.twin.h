@@ -1,0 +1,112 @@
+// Host twins of 60_wgmma.cuh's PTX. A wgmma reads its shared operands when it is waited for, not before, and until then its accumulators hold poison.
+namespace mo {
+
+EMU_QUIET inline void wgmma_fence() {}
+EMU_QUIET inline void wgmma_commit() { emu->defer_commit(); }
+template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); }
+template <int R> EMU_QUIET inline void wgmma_pin(float (&)[R]) {}
+EMU_QUIET inline void fence_async_proxy() { emu->fence_async(); }
+template <int N> EMU_QUIET inline void registers_grow() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }
+template <int N> EMU_QUIET inline void registers_shrink() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }
+EMU_QUIET inline void named_barrier(int id, int threads) { emu->barrier(id, threads, 1); }
+EMU_QUIET inline void named_barrier_arrive(int id, int threads) { emu->barrier(id, threads, 0); }
+
+/// A warpgroup's one instruction: descriptors or A fragments as brought, operands once somebody waits for it.
+struct EmuWgmma {
+  uint64_t a, b;
+  int columns, turned, users;
+  bool from_registers, is_bf16, decoded;
+  Float A[64][16], B[128][16];
+};
+struct EmuWgmmaPart { EmuWgmma* shared; Float a[2][4]; };
+struct EmuWgmmaMine { EmuWgmma* shared; float* d; Float before[64]; int add, member; };
+constexpr uint32_t kEmuPending = 0x7fd0b5edu;   // a NaN that nothing computes
+
+/// Byte (line, at) of a tile of 128-byte lines with 128-byte swizzle: eight lines are 1024 bytes (PTX ISA 9.7.15.5.1).
+EMU_QUIET inline Float emu_swizzled(uint64_t descriptor, uint32_t offset, bool is_bf16) {
+  uint32_t at = (static_cast<uint32_t>(descriptor & 0x3fff) << 4) + offset;
+  at ^= (at >> 7 & 7) << 4;
+  const void* p = emu->shared_pointer(at | emu_thread.cluster_rank << 24, 2, EMU_PC);
+  emu->access(p, 2, 0, EMU_PC);
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  f16 h;
+  bf16 g;
+  h.bits = g.bits = bits;
+  return is_bf16 ? load(g) : load(h);
+}
+EMU_QUIET inline void emu_wgmma_operands(EmuWgmma& w) {
+  const uint32_t group = static_cast<uint32_t>(w.b >> 32 & 0x3fff) << 4, next = static_cast<uint32_t>(w.b >> 16 & 0x3fff) << 4;
+  if (w.b >> 62 != 1 || (!w.from_registers && w.a >> 62 != 1)) emu->fail("wgmma", "a matrix descriptor without 128-byte swizzle", EMU_PC);
+  for (int n = 0; n < w.columns; n++)
+    for (int k = 0; k < 16; k++) {
+      const uint32_t row = static_cast<uint32_t>(w.turned ? k : n), along = static_cast<uint32_t>(w.turned ? n % 64 : k);
+      w.B[n][k] = emu_swizzled(w.b, row / 8 * group + row % 8 * 128 + along * 2 + (w.turned ? static_cast<uint32_t>(n) / 64 * next : 0), w.is_bf16);
+    }
+  for (int m = 0; m < 64 && !w.from_registers; m++)
+    for (int k = 0; k < 16; k++) w.A[m][k] = emu_swizzled(w.a, static_cast<uint32_t>(m) / 8 * (static_cast<uint32_t>(w.a >> 32 & 0x3fff) << 4) + static_cast<uint32_t>(m) % 8 * 128 + static_cast<uint32_t>(k) * 2, w.is_bf16);
+  w.decoded = true;
+}
+EMU_QUIET inline void emu_wgmma_run(void* data) {
+  EmuWgmmaMine& mine = *static_cast<EmuWgmmaMine*>(data);
+  EmuWgmma& w = *mine.shared;
+  if (!w.decoded) emu_wgmma_operands(w);
+  const int t = mine.member, count = w.columns / 2;
+  if (mine.before[0].bits != kEmuPending) for (int i = 0; i < count; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
+  for (int i = 0; i < count; i++) {
+    const int j = i / 4, r = i / 2 % 2, c = i % 2;
+    const Float *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * r], *y = w.B[8 * j + 2 * (t % 4) + c];
+    if (emu_is_field()) {
+      Float sum = mine.add ? mine.d[i] : Float::of_bits(0);
+      for (int k = 0; k < 16; k++) sum = sum + x[k] * y[k];
+      mine.d[i] = sum;
+    } else {
+      double sum = mine.add ? emu_value(mine.d[i].bits) : 0.0;
+      for (int k = 0; k < 16; k++) sum += static_cast<double>(emu_value(x[k].bits)) * static_cast<double>(emu_value(y[k].bits));
+      mine.d[i] = Float::of(static_cast<emu_float>(sum));
+    }
+  }
+  if (--w.users == 0) __builtin_free(&w);
+  __builtin_free(&mine);
+}
+template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool from_registers, uint64_t a, const uint32_t* registers, uint64_t b, int add, int turned) {
+  const int member = static_cast<int>(emu_thread.thread.x & 127);
+  EmuWgmmaPart part;
+  part.shared = nullptr;
+  if (member == 0) {
+    part.shared = static_cast<EmuWgmma*>(__builtin_malloc(sizeof(EmuWgmma)));
+    part.shared->a = a, part.shared->b = b;
+    part.shared->columns = R * 2, part.shared->turned = turned, part.shared->users = 128;
+    part.shared->from_registers = from_registers, part.shared->is_bf16 = WgmmaIsBf16<T>::value, part.shared->decoded = false;
+  }
+  int self;
+  EmuWgmma* shared = static_cast<const EmuWgmmaPart*>(emu->gather_group(&part, sizeof part, &self))->shared;
+  if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
+  if (from_registers)
+    for (int r = 0; r < 2; r++)
+      for (int k = 0; k < 4; k++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][k / 2 * 8 + member % 4 * 2 + k % 2] = emu_element<T>(registers[r + k / 2 * 2], k % 2);
+  EmuWgmmaMine* mine = static_cast<EmuWgmmaMine*>(__builtin_malloc(sizeof(EmuWgmmaMine)));
+  mine->shared = shared, mine->d = d, mine->add = add, mine->member = member;
+  for (int i = 0; i < R; i++) {
+    mine->before[i] = d[i];
+    d[i] = Float::of_bits(kEmuPending);
+  }
+  emu->gather_group(&part, sizeof part, &self);   // all fragments are there
+  emu->defer(emu_wgmma_run, mine, 0);
+}
+template <class T, int TB> EMU_QUIET inline void wgmma_shared(float (&d)[32], uint64_t a, uint64_t b, int add) { emu_wgmma<T>(d, false, a, nullptr, b, add, TB); }
+template <class T, int TB> EMU_QUIET inline void wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, int add) { emu_wgmma<T>(d, false, a, nullptr, b, add, TB); }
+template <class T, int TB> EMU_QUIET inline void wgmma_registers(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+  const uint32_t a[4] = {a0, a1, a2, a3};
+  emu_wgmma<T>(d, true, 0, a, b, add, TB);
+}
+template <class T, int TB> EMU_QUIET inline void wgmma_registers(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+  const uint32_t a[4] = {a0, a1, a2, a3};
+  emu_wgmma<T>(d, true, 0, a, b, add, TB);
+}
+
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) { const EmuBox box{4, {x, y, z, u}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) { const EmuBox box{5, {x, y, z, u, v}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, uint32_t bar) { const EmuBox box{1, {x}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+
+}  // namespace mo

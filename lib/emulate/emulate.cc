@@ -1,0 +1,158 @@
+// emulate(): loads a compiled emulation in a child process and runs its launches on the engine. The child has a stack of its own for signals, a time limit, and hands its results back through shared
+// memory, so a kernel that destroys everything within its reach is a finding and nothing more.
+#include "mirage/emulate/emulate.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "emulate/engine.h"
+
+namespace mirage {
+
+using emulate_detail::Engine;
+
+namespace {
+
+/// What the child hands back; strings follow as length and bytes.
+struct Shared {
+  volatile int done = 0;
+  int ran = 0;
+  uint32_t happened = 0;
+  int64_t threads = 0, accesses = 0;
+  size_t text_bytes = 0;
+  char text[size_t{1} << 16];
+};
+
+void put(Shared& s, const std::string& x) {
+  const size_t n = std::min(x.size(), size_t{4000});
+  if (s.text_bytes + n + sizeof n > sizeof s.text) return;
+  memcpy(s.text + s.text_bytes, &n, sizeof n);
+  memcpy(s.text + s.text_bytes + sizeof n, x.data(), n);
+  s.text_bytes += n + sizeof n;
+}
+
+std::string get(const Shared& s, size_t& at) {
+  size_t n = 0;
+  memcpy(&n, s.text + at, sizeof n);
+  std::string out(s.text + at + sizeof n, n);
+  at += n + sizeof n;
+  return out;
+}
+
+Shared* result = nullptr;
+
+void crashed(int signal, siginfo_t* info, void*) {
+  if (signal == SIGALRM) {
+    put(*result, "too slow");
+    put(*result, "the time for emulation ended");
+  } else {
+    put(*result, "out of bounds");
+    put(*result, Engine::instance ? Engine::instance->describe_crash(info->si_addr) : std::string("a crash"));
+  }
+  result->ran = 1;
+  _exit(0);
+}
+
+void catch_signals(double seconds) {
+  static char stack[size_t{1} << 16];
+  stack_t s{};
+  s.ss_sp = stack;
+  s.ss_size = sizeof stack;
+  sigaltstack(&s, nullptr);
+  struct sigaction a{};
+  a.sa_sigaction = crashed;
+  a.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int n : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) sigaction(n, &a, nullptr);
+  itimerval t{};
+  t.it_value.tv_sec = static_cast<time_t>(seconds);
+  t.it_value.tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(t.it_value.tv_sec)) * 1e6);
+  setitimer(ITIMER_REAL, &t, nullptr);
+}
+
+void child(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options, unsigned char* outputs) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto symbol = [&](const std::string& name) { return handle ? dlsym(handle, name.c_str()) : nullptr; };
+  if (!handle || !symbol("emu") || !symbol("emu_field") || !symbol("emu_thread")) {
+    const char* why = handle ? "the library is no emulation" : dlerror();
+    put(*result, why ? why : "the library cannot be loaded");
+    return;
+  }
+  Engine engine(buffers, options);
+  const uint32_t field = options.field;
+  *static_cast<const EmuApi**>(symbol("emu")) = &Engine::api();
+  memcpy(symbol("emu_field"), &field, sizeof field);
+  catch_signals(options.seconds);
+  result->ran = 1;
+  for (const EmulatedKernel& k : launches) {
+    auto call = reinterpret_cast<void (*)(void* const*)>(symbol("emu_run_" + k.name));
+    if (!call) { result->ran = 0; put(*result, "no kernel " + k.name); return; }
+    engine.launch(k, call, static_cast<EmuThread*>(symbol("emu_thread")));
+    if (!engine.findings().empty()) break;
+  }
+  result->happened = *static_cast<uint32_t*>(symbol("emu_happened"));
+  result->threads = engine.threads();
+  result->accesses = engine.accesses();
+  for (const Finding& f : engine.findings()) put(*result, f.kind), put(*result, f.text);
+  size_t at = 0;
+  for (size_t i = 0; i < buffers.size(); i++) {
+    if (buffers[i].kind == EmulatedBuffer::Kind::kInput) continue;
+    memcpy(outputs + at, engine.buffer(i), buffers[i].bytes.size());
+    at += buffers[i].bytes.size();
+  }
+}
+
+}  // namespace
+
+Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options) {
+  Emulation out;
+  size_t bytes = 1;
+  for (const EmulatedBuffer& b : buffers) bytes += b.kind == EmulatedBuffer::Kind::kInput ? 0 : b.bytes.size();
+  const auto map = [](size_t n) { return mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); };
+  void *shared = map(sizeof(Shared)), *outputs = map(bytes);
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t pid = shared == MAP_FAILED || outputs == MAP_FAILED ? -1 : fork();
+  if (pid == 0) {
+    result = new (shared) Shared;
+    child(library, launches, buffers, options, static_cast<unsigned char*>(outputs));
+    result->done = 1;
+    _exit(0);
+  }
+  if (pid < 0) { out.refusal = "no child process can be started"; return out; }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  const Shared& s = *static_cast<const Shared*>(shared);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.ran = s.ran != 0;
+  out.happened = s.happened;
+  out.threads = s.threads;
+  out.accesses = s.accesses;
+  size_t at = 0;
+  if (!out.ran) out.refusal = s.text_bytes ? get(s, at) : "the child process ended early";
+  while (out.ran && at < s.text_bytes) {
+    Finding f;
+    f.kind = get(s, at);
+    f.text = get(s, at);
+    out.findings.push_back(std::move(f));
+  }
+  if (out.ran && WIFSIGNALED(status)) out.findings.push_back({"crash", "the emulation ended by signal " + std::to_string(WTERMSIG(status))});
+  size_t from = 0;
+  for (const EmulatedBuffer& b : buffers) {
+    out.buffers.emplace_back();
+    if (b.kind == EmulatedBuffer::Kind::kInput) continue;
+    const auto* p = static_cast<const unsigned char*>(outputs) + from;
+    out.buffers.back().assign(p, p + b.bytes.size());
+    from += b.bytes.size();
+  }
+  munmap(shared, sizeof(Shared));
+  munmap(outputs, bytes);
+  return out;
+}
+
+}  // namespace mirage

@@ -1,0 +1,222 @@
+// Clusters, blocks and threads of an emulated launch: scheduling, barriers, deadlock. Memory is in engine_memory.cc, the table for kernels in engine_api.cc.
+#include "emulate/engine.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "mirage/support/assert.h"
+
+namespace mirage::emulate_detail {
+
+Engine* Engine::instance = nullptr;
+
+Engine::Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options) : options_(options), random_(hash_combine(options.seed, 0x456d75)) {
+  const auto reserve = [](uint64_t bytes) {
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MIRAGE_ASSERT(p != MAP_FAILED) << "no address space for emulation";
+    return static_cast<unsigned char*>(p);
+  };
+  shared_ = reserve(kSharedWindow * kMaxCluster);
+  global_bytes_ = kGlobalWindow * (buffers.size() + 1);
+  global_ = reserve(global_bytes_);
+  for (size_t i = 0; i < buffers.size(); i++) {
+    Buffer b;
+    b.facts = &buffers[i];
+    b.data = global_ + kGlobalWindow * i + kGlobalWindow / 2;   // offsets may be wrong in both directions
+    if (buffers[i].kind == EmulatedBuffer::Kind::kInput) memcpy(b.data, buffers[i].bytes.data(), buffers[i].bytes.size());
+    else memset(b.data, 0xff, buffers[i].bytes.size());         // NaN in every type
+    b.shadow.resize(buffers[i].kind == EmulatedBuffer::Kind::kInput ? 0 : buffers[i].bytes.size());
+    buffers_.push_back(std::move(b));
+  }
+  instance = this;
+}
+
+void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), EmuThread* current) {
+  kernel_ = &kernel;
+  call_ = call;
+  current_place_ = current;
+  arguments_.clear();
+  maps_.assign(kernel.maps.size(), {});
+  for (size_t i = 0; i < kernel.maps.size(); i++) {
+    maps_[i][0] = reinterpret_cast<uint64_t>(&kernel.maps[i]);
+    arguments_.push_back(maps_[i].data());
+  }
+  for (int a : kernel.args) arguments_.push_back(buffers_[static_cast<size_t>(a)].data);
+  for (Buffer& b : buffers_)
+    for (ShadowByte& s : b.shadow) { const uint8_t initialized = s.initialized; s = {}; s.initialized = initialized; }   // launches follow one another
+  int cluster = 1;
+  if (const size_t at = kernel.source.find("__cluster_dims__("); at != std::string::npos) cluster = std::max(1, atoi(kernel.source.c_str() + at + strlen("__cluster_dims__(")));
+  MIRAGE_ASSERT(cluster <= kMaxCluster) << "cluster of " << cluster;
+  const int64_t blocks = kernel.grid[0] * kernel.grid[1] * kernel.grid[2], clusters = blocks / cluster;
+  const int64_t wanted = options_.max_blocks > 0 ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
+  for (int64_t i = 0; i < wanted && !stopping_; i++) run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);   // the first and the last are among them
+}
+
+void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int cluster) {
+  const int threads = kernel.threads * cluster;
+  MIRAGE_ASSERT(threads + 1 < 1 << (32 - kClockBits)) << "cluster of " << threads << " threads";
+  fibers_.clear();
+  fibers_.resize(static_cast<size_t>(threads));
+  barriers_.clear();
+  warp_barriers_.clear();
+  for (auto& [key, g] : gathers_) delete g;
+  gathers_.clear();
+  mbarriers_.clear();
+  transfers_.clear();
+  cluster_arrived_.clear();
+  cluster_waiting_.clear();
+  cluster_known_ = nullptr;
+  cluster_generation_ = 0;
+  async_clock_ = 1;
+  statics_.clear();
+  block_number_ = static_cast<uint32_t>(first_block + 1);
+  block_ended_.assign(static_cast<size_t>(cluster), false);
+  static_bytes_.assign(static_cast<size_t>(cluster), 0);
+  shadow_.resize(static_cast<size_t>(std::max<size_t>(shadow_.size(), static_cast<size_t>(cluster))));
+  // Dynamic memory lies where its declaration allows and no better: a kernel that needs more alignment has to see to it.
+  uint64_t align = 16;
+  if (const size_t at = kernel.source.find("extern __shared__"); at != std::string::npos)
+    if (const size_t n = kernel.source.find("__align__(", at); n != std::string::npos && n < kernel.source.find(';', at)) align = static_cast<uint64_t>(atoll(kernel.source.c_str() + n + strlen("__align__(")));
+  dynamic_base_ = align;
+  auto nobody = std::make_shared<const std::vector<uint32_t>>(static_cast<size_t>(threads) + 1, 0);
+  for (int rank = 0; rank < cluster; rank++) start_block(kernel, first_block + rank, rank, cluster);
+  for (Fiber& f : fibers_) f.clock.known = nobody;
+  threads_ += threads;
+  alive_ = threads;
+  schedule();
+}
+
+void Engine::start_block(const EmulatedKernel& kernel, int64_t block, int rank, int cluster) {
+  memset(shared_ + kSharedWindow * static_cast<uint64_t>(rank) + dynamic_base_, 0xff, static_cast<size_t>(kernel.smem_bytes));
+  shadow_[static_cast<size_t>(rank)].assign(static_cast<size_t>(dynamic_base_) + static_cast<size_t>(kernel.smem_bytes), {});
+  for (int t = 0; t < kernel.threads; t++) {
+    const int index = rank * kernel.threads + t;
+    Fiber& f = fibers_[static_cast<size_t>(index)];
+    f.index = index;
+    f.block = rank;
+    f.where.thread = {static_cast<unsigned>(t), 0, 0};
+    f.where.block = {static_cast<unsigned>(block % kernel.grid[0]), static_cast<unsigned>(block / kernel.grid[0] % kernel.grid[1]), static_cast<unsigned>(block / kernel.grid[0] / kernel.grid[1])};
+    f.where.block_dim = {static_cast<unsigned>(kernel.threads), 1, 1};
+    f.where.grid_dim = {static_cast<unsigned>(kernel.grid[0]), static_cast<unsigned>(kernel.grid[1]), static_cast<unsigned>(kernel.grid[2])};
+    f.where.cluster_rank = static_cast<unsigned>(rank);
+    f.where.cluster_size = static_cast<unsigned>(cluster);
+    f.context = make_context(stacks_.get(static_cast<size_t>(index)), kStackBytes, &Engine::enter);
+    ready_.push_back(index);
+  }
+}
+
+void Engine::enter() {
+  instance->call_(instance->arguments_.data());
+  instance->finish_fiber();
+}
+
+void Engine::finish_fiber() {
+  Fiber& f = me();
+  f.ended = true;
+  alive_--;
+  bool all = true;
+  for (const Fiber& o : fibers_) all = all && (o.block != f.block || o.ended);
+  if (all) block_ended_[static_cast<size_t>(f.block)] = true;
+  switch_context(f.context, main_);
+  __builtin_unreachable();
+}
+
+void Engine::run(int fiber) {
+  current_ = fiber;
+  memcpy(static_cast<void*>(current_place_), &me().where, sizeof(EmuThread));
+  in_fiber_ = true;
+  switch_context(main_, me().context);
+  in_fiber_ = false;
+  current_ = -1;
+}
+
+void Engine::schedule() {
+  while (!stopping_) {
+    while (!ready_.empty() && !stopping_) {
+      const int next = ready_.front();
+      ready_.pop_front();
+      run(next);
+    }
+    if (stopping_) break;
+    if (!transfers_.empty()) {   // late bytes come when nobody can go on without them
+      const size_t i = random_.below(transfers_.size());
+      const Transfer t = std::move(transfers_[i]);
+      transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+      current_ = t.issuer;   // whom findings name
+      deliver(t);
+      current_ = -1;
+      continue;
+    }
+    if (alive_ == 0) break;
+    report_stuck();
+    break;
+  }
+  ready_.clear();
+}
+
+void Engine::wait(const std::string& why) {
+  me().waits = why;
+  switch_context(me().context, main_);
+}
+
+namespace {
+/// "0-31, 64": runs of numbers.
+std::string ranges(const std::vector<int>& sorted) {
+  std::string out;
+  for (size_t i = 0; i < sorted.size();) {
+    size_t j = i;
+    while (j + 1 < sorted.size() && sorted[j + 1] == sorted[j] + 1) j++;
+    out += (out.empty() ? "" : ", ") + std::to_string(sorted[i]) + (j > i ? "-" + std::to_string(sorted[j]) : "");
+    i = j + 1;
+  }
+  return out;
+}
+}  // namespace
+
+void Engine::report_stuck() {
+  std::map<std::pair<int, std::string>, std::vector<int>> groups;
+  bool only_barriers = true;
+  for (const Fiber& f : fibers_) {
+    groups[{f.block, f.ended ? "ended" : f.waits}].push_back(static_cast<int>(f.where.thread.x));
+    only_barriers = only_barriers && (f.ended || f.barrier >= 0 || f.waits.starts_with("warp"));
+  }
+  std::string text;
+  for (const auto& [key, threads] : groups)
+    text += (text.empty() ? "" : "; ") + ("block " + std::to_string(static_cast<int64_t>(block_number_) - 1 + key.first)) + " threads " + ranges(threads) + ": " + (key.second == "ended" ? "have ended" : "wait at " + key.second);
+  find(only_barriers ? "divergent barrier" : "deadlock", text, nullptr, false);
+  stopping_ = true;
+}
+
+void Engine::order(const std::vector<int>& all, const std::vector<int>& acquire) {
+  Join j(fibers_.size() + 1);
+  for (int t : all) j.add(t, fibers_[static_cast<size_t>(t)].clock);
+  const Known known = j.finish();
+  for (int t : all) fibers_[static_cast<size_t>(t)].clock.own++;
+  for (int t : acquire) fibers_[static_cast<size_t>(t)].clock.known = known;
+}
+
+void Engine::find(const char* kind, const std::string& text, const void* pc, bool fatal) {
+  if (seen_.insert({kind, pc}).second && static_cast<int>(findings_.size()) < options_.max_findings) {
+    findings_.push_back({kind, kernel_->name + (current_ >= 0 ? ", " + name_thread(current_) : "") + ": " + text});
+    if (static_cast<int>(findings_.size()) == options_.max_findings) fatal = true;
+  }
+  if (!fatal) return;
+  stopping_ = true;
+  if (in_fiber_) switch_context(me().context, main_);   // this thread does not go on
+}
+
+std::string Engine::name_thread(int fiber) const {
+  const EmuThread& w = fibers_[static_cast<size_t>(fiber)].where;
+  std::string out = "block " + std::to_string(w.block.x);
+  if (w.grid_dim.y > 1 || w.grid_dim.z > 1) out += "," + std::to_string(w.block.y) + "," + std::to_string(w.block.z);
+  return out + " thread " + std::to_string(w.thread.x);
+}
+
+std::string Engine::describe_crash(const void* address) const {
+  char place[32];
+  snprintf(place, sizeof place, "%p", address);
+  return (kernel_ ? kernel_->name : std::string("?")) + (current_ >= 0 ? ", " + name_thread(current_) : "") + ": an access to " + place + ", which is no memory of the launch";
+}
+
+}  // namespace mirage::emulate_detail

@@ -1,0 +1,158 @@
+// The machine that emulated kernels run on: clusters of blocks one after another, their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child process
+// that emulate() forks; one per process, because the kernel's calls carry no context. Source of the rules: CUDA C++ guide (execution and memory model), PTX ISA 9.7 (instructions).
+#pragma once
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "emulate/fiber.h"
+#include "emulate/host/api.h"
+#include "emulate/shadow.h"
+#include "mirage/emulate/emulate.h"
+#include "mirage/support/hash.h"
+
+namespace mirage::emulate_detail {
+
+inline constexpr uint64_t kSharedWindow = uint64_t{1} << 24;    ///< bytes of address space per block of a cluster: the part of a shared address below its rank
+inline constexpr uint64_t kGlobalWindow = uint64_t{1} << 33;    ///< and per buffer, so that wrong offsets hit nothing
+inline constexpr int kMaxCluster = 16;
+
+struct Buffer { const EmulatedBuffer* facts = nullptr; unsigned char* data = nullptr; std::vector<ShadowByte> shadow; };
+
+/// What several lanes do together; freed when the last of them comes to its next one.
+struct Gather {
+  uint32_t mask = 0;
+  int expected = 0, arrived = 0, readers = 0;
+  uint64_t bytes = 0;
+  std::vector<unsigned char> slots;
+};
+
+struct LateCopy { unsigned char* to; const unsigned char* from; int bytes, there; };
+
+struct Deferred { void (*work)(void*); void* data; };
+
+struct Fiber {
+  Context context;
+  EmuThread where{};
+  int index = 0, block = 0;                 ///< in the cluster; rank of its block
+  Clock clock;
+  bool ended = false, ready = false;
+  std::string waits;                        ///< for what, in words; empty: it runs
+  int barrier = -1;                         ///< the number of the barrier it waits at
+  Gather* last = nullptr;
+  std::vector<LateCopy> open;               ///< copies that no group has yet
+  std::deque<std::vector<LateCopy>> groups;
+  std::vector<Deferred> open_work;
+  std::deque<std::vector<Deferred>> work;
+  int cluster_phase = 0;                    ///< cluster barriers it has arrived at
+};
+
+struct Barrier { int expected = 0; std::vector<int> waiting, arrived; };
+
+struct MBarrier {
+  int expected = 0, pending = 0, phase = 0;
+  int64_t bytes = 0;                        ///< that are still to come
+  Known known;                              ///< of what completed phases order
+  Known coming;                             ///< of the phase that is open
+  std::vector<int> waiting;
+};
+
+/// Bytes on their way that complete on an mbarrier.
+struct Transfer { uint32_t to = 0, bar = 0; std::vector<unsigned char> value; const EmulatedMap* map = nullptr; EmuBox box{}; int64_t bytes = 0; int issuer = 0; };
+
+class Engine {
+ public:
+  Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options);
+  /// `call` runs the kernel for the current thread.
+  void launch(const EmulatedKernel& kernel, void (*call)(void* const*), EmuThread* current);
+
+  const std::vector<Finding>& findings() const { return findings_; }
+  int64_t threads() const { return threads_; }
+  int64_t accesses() const { return accesses_; }
+  const unsigned char* buffer(size_t i) const { return buffers_[i].data; }
+  static const EmuApi& api();
+  static Engine* instance;
+  std::string describe_crash(const void* address) const;
+
+ private:
+  friend struct Api;
+  // ---- threads
+  void run_cluster(const EmulatedKernel&, int64_t first_block, int cluster);
+  void start_block(const EmulatedKernel&, int64_t block, int rank, int cluster);
+  static void enter();
+  [[noreturn]] void finish_fiber();
+  void schedule();
+  void run(int fiber);
+  void wait(const std::string& why);                      ///< leaves the current fiber until wake()
+  void wake(int fiber) { fibers_[static_cast<size_t>(fiber)].waits.clear(); fibers_[static_cast<size_t>(fiber)].barrier = -1; ready_.push_back(fiber); }
+  void report_stuck();
+  Fiber& me() { return fibers_[static_cast<size_t>(current_)]; }
+  void order(const std::vector<int>& all, const std::vector<int>& acquire);   ///< all release; those of `acquire` know it
+
+  // ---- memory
+  void access(const void* p, uint64_t bytes, bool write, int thread, const void* pc) {
+    accesses_++;
+    if (is_shared(p)) shared_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_), bytes, write, thread, pc);
+    else if (is_global(p)) global_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(global_), bytes, write, thread, pc);
+  }
+  void shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
+  void global_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
+  bool is_shared(const void* p) const { return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_) < kSharedWindow * kMaxCluster; }
+  bool is_global(const void* p) const { return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(global_) < global_bytes_; }
+  std::string name_writer(Epoch e) const;
+  bool is_padding(uint64_t at) const;
+  std::string name_shared(uint64_t at) const;
+  std::string name_global(uint64_t at) const;
+  std::string name_thread(int fiber) const;
+  unsigned char* shared_at(uint32_t address, uint64_t bytes, const void* pc);
+  ShadowByte& shadow(uint64_t at) { return shadow_[static_cast<size_t>(at / kSharedWindow)][static_cast<size_t>(at % kSharedWindow)]; }
+  void begin_late(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);
+  void end_late(uint64_t at, uint64_t bytes, Epoch writer);
+  void deliver(const Transfer&);
+  void copy_box_bytes(const Transfer&);
+  void complete(uint32_t bar);
+  MBarrier& mbarrier(uint32_t bar, const void* pc);
+
+  void find(const char* kind, const std::string& text, const void* pc, bool fatal = false);
+
+  const EmulateOptions& options_;
+  std::vector<Buffer> buffers_;
+  unsigned char* global_ = nullptr;
+  uint64_t global_bytes_ = 0;
+  unsigned char* shared_ = nullptr;
+  std::vector<std::vector<ShadowByte>> shadow_;     ///< per rank
+  std::vector<uint64_t> static_bytes_;              ///< per rank, behind dynamic memory
+  std::vector<bool> block_ended_;
+  std::map<std::pair<int, const void*>, uint64_t> statics_;
+  uint64_t dynamic_base_ = 0;
+
+  const EmulatedKernel* kernel_ = nullptr;
+  void (*call_)(void* const*) = nullptr;
+  EmuThread* current_place_ = nullptr;
+  std::vector<void*> arguments_;
+  std::vector<std::array<uint64_t, 16>> maps_;
+  std::vector<Fiber> fibers_;
+  Stacks stacks_;
+  Context main_;
+  std::deque<int> ready_;
+  int current_ = -1, alive_ = 0;
+  bool stopping_ = false, in_fiber_ = false;
+  std::map<std::pair<int, int>, Barrier> barriers_;           ///< by rank and number
+  std::map<std::pair<int, uint32_t>, Barrier> warp_barriers_; ///< by warp of the cluster and mask
+  std::map<std::pair<int, uint64_t>, Gather*> gathers_;       ///< by warp (or -1 - warpgroup) and mask
+  std::map<uint32_t, MBarrier> mbarriers_;
+  std::vector<Transfer> transfers_;
+  std::vector<int> cluster_arrived_, cluster_waiting_;
+  Known cluster_known_, cluster_ready_;                      ///< of the arrivals so far; of the last complete barrier
+  int cluster_generation_ = 0;
+  uint32_t async_clock_ = 1;
+  Rng random_;
+  std::vector<Finding> findings_;
+  std::set<std::pair<std::string, const void*>> seen_;
+  int64_t threads_ = 0, accesses_ = 0;
+  uint32_t block_number_ = 0;
+};
+
+}  // namespace mirage::emulate_detail

@@ -1,0 +1,296 @@
+// The table that emulated kernels call (host/api.h): one entry per thing that hardware does for threads. See engine.h.
+#include <cstring>
+
+#include "emulate/engine.h"
+#include "mirage/support/assert.h"
+
+namespace mirage::emulate_detail {
+
+struct Api {
+  static Engine& e() { return *Engine::instance; }
+  static Fiber& me() { return e().me(); }
+  static int threads_per_block() { return e().kernel_->threads; }
+
+  static void access(const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_, pc); }
+  static void access_by(int lane, const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_ / 32 * 32 + lane, pc); }
+  static void atomic(const void* p, uint64_t bytes, const void* pc) {
+    Engine& g = e();
+    if (g.is_shared(p)) return g.find("not supported", "an atomic operation on shared memory", pc, true);
+    const uint64_t at = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(g.global_);
+    const uint64_t offset = at % kGlobalWindow - kGlobalWindow / 2;
+    if (!g.is_global(p) || offset + bytes > g.buffers_[at / kGlobalWindow].shadow.size()) return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
+    if (reinterpret_cast<uint64_t>(p) % bytes != 0) g.find("misaligned access", "an atomic operation", pc, true);
+  }
+  static void fail(const char* kind, const char* text, const void* pc) { e().find(kind, text, pc, true); }
+
+  /// Whether all that a barrier waits for have come; then they are ordered and go on.
+  static void meet(Barrier& b, bool waits, const std::string& why, int id) {
+    Engine& g = e();
+    const int self = g.current_;
+    b.arrived.push_back(self);
+    if (static_cast<int>(b.arrived.size()) == b.expected) {
+      std::vector<int> acquire = b.waiting;
+      if (waits) acquire.push_back(self);
+      g.order(b.arrived, acquire);
+      for (int t : b.waiting) g.wake(t);
+      b = {};
+      return;
+    }
+    if (!waits) return;
+    b.waiting.push_back(self);
+    g.me().barrier = id;
+    g.wait(why);
+  }
+  static void barrier(int id, int threads, int waits) {
+    Engine& g = e();
+    if (threads == 0) threads = threads_per_block();
+    Barrier& b = g.barriers_[{me().block, id}];
+    if (!b.arrived.empty() && b.expected != threads) g.find("divergent barrier", "barrier " + std::to_string(id) + " is met with " + std::to_string(threads) + " threads by some and " + std::to_string(b.expected) + " by others", nullptr, true);
+    b.expected = threads;
+    meet(b, waits != 0, id == 0 ? "the block's barrier" : "barrier " + std::to_string(id), id);
+  }
+  static void warp_barrier(uint32_t mask) {
+    Engine& g = e();
+    const int lanes = std::min(32, threads_per_block() - static_cast<int>(me().where.thread.x) / 32 * 32);
+    if (lanes < 32) mask &= (1u << lanes) - 1;
+    Barrier& b = g.warp_barriers_[{g.current_ / 32, mask}];
+    b.expected = __builtin_popcount(mask);
+    meet(b, true, "warp barrier", 1000);
+  }
+
+  static const void* collect(std::pair<int, uint64_t> key, int expected, int slots, int slot, const void* mine, uint64_t bytes, const char* why) {
+    Engine& g = e();
+    Fiber& f = me();
+    if (f.last && --f.last->readers == 0) { delete f.last; }
+    f.last = nullptr;
+    Gather*& at = g.gathers_[key];
+    if (!at) {
+      at = new Gather;
+      at->expected = expected;
+      at->bytes = bytes;
+      at->slots.assign(static_cast<size_t>(slots) * bytes, 0xff);
+    }
+    Gather* const it = at;
+    if (it->bytes != bytes) g.find("divergent warp", "lanes meet in different operations", nullptr, true);
+    memcpy(it->slots.data() + static_cast<size_t>(slot) * bytes, mine, bytes);
+    it->arrived++;
+    it->readers++;
+    f.last = it;
+    if (it->arrived == it->expected) {
+      at = nullptr;
+      const int base = g.current_ - slot;
+      for (int t = base; t < base + slots && t < static_cast<int>(g.fibers_.size()); t++)
+        if (t != g.current_ && g.fibers_[static_cast<size_t>(t)].last == it) g.wake(t);
+    } else {
+      g.wait(why);
+    }
+    return it->slots.data();
+  }
+  static const void* gather(uint32_t mask, const void* mine, uint64_t bytes, int* lane) {
+    Engine& g = e();
+    *lane = static_cast<int>(me().where.thread.x) % 32;
+    const int lanes = std::min(32, threads_per_block() - static_cast<int>(me().where.thread.x) / 32 * 32);
+    if (lanes < 32) mask &= (1u << lanes) - 1;
+    if (!(mask >> *lane & 1)) g.find("divergent warp", "a lane takes part that its mask leaves out", nullptr, true);
+    return collect({g.current_ / 32, mask}, __builtin_popcount(mask), 32, *lane, mine, bytes, "warp operation");
+  }
+  static const void* gather_group(const void* mine, uint64_t bytes, int* member) {
+    *member = static_cast<int>(me().where.thread.x) % 128;
+    return collect({-1 - e().current_ / 128, 0}, 128, 128, *member, mine, bytes, "warpgroup operation");
+  }
+
+  static uint64_t base() { return kSharedWindow * static_cast<uint64_t>(me().block); }
+  static void* dynamic_shared(uint64_t) { return e().shared_ + base() + e().dynamic_base_; }
+  static void* static_shared(const void* key, uint64_t bytes, uint64_t align) {
+    Engine& g = e();
+    auto [it, fresh] = g.statics_.try_emplace({me().block, key}, 0);
+    if (fresh) {
+      auto& shadow = g.shadow_[static_cast<size_t>(me().block)];
+      const uint64_t at = (shadow.size() + 128 + align - 1) / align * align;
+      const uint64_t gap = shadow.size();
+      shadow.resize(at + bytes);
+      for (uint64_t i = gap; i < at; i++) shadow[i].forbidden = 1;
+      memset(g.shared_ + base() + at, 0xff, bytes);
+      it->second = at;
+    }
+    return g.shared_ + base() + it->second;
+  }
+  static uint32_t shared_address(const void* p) {
+    if (!e().is_shared(p)) e().find("out of bounds", "the shared address of what is no shared memory", nullptr, true);
+    return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - e().shared_);
+  }
+  static void* shared_pointer(uint32_t address, uint64_t bytes, const void* pc) { return e().shared_at(address, bytes, pc); }
+  static uint32_t remote_address(uint32_t a, int rank) {
+    if (rank < 0 || rank >= static_cast<int>(e().block_ended_.size())) e().find("out of bounds", "block rank " + std::to_string(rank) + " of a cluster of " + std::to_string(e().block_ended_.size()), nullptr, true);
+    return (a & 0xffffff) | static_cast<uint32_t>(rank) << 24;
+  }
+
+  static void copy_async(void* to, const void* from, int bytes, int there, const void* pc) {
+    Engine& g = e();
+    if (!g.is_shared(to)) return g.find("out of bounds", "cp.async to what is no shared memory", pc, true);
+    const uint64_t at = static_cast<uint64_t>(static_cast<unsigned char*>(to) - g.shared_);
+    if (at % static_cast<uint64_t>(bytes) != 0 || reinterpret_cast<uint64_t>(from) % static_cast<uint64_t>(bytes) != 0) g.find("misaligned access", "cp.async of " + std::to_string(bytes) + " bytes" + (g.is_global(from) ? " from " + g.name_global(reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(g.global_)) : ""), pc);
+    if (there < 0 || there > bytes) g.find("out of bounds", "cp.async of " + std::to_string(there) + " of " + std::to_string(bytes) + " bytes", pc, true);
+    if (there > 0) {
+      if (!g.is_global(from)) return g.find("out of bounds", "cp.async from what is no device memory", pc, true);
+      g.access(from, static_cast<uint64_t>(there), false, g.current_, pc);
+    }
+    g.shared_at(static_cast<uint32_t>(at), static_cast<uint64_t>(bytes), pc);
+    g.begin_late(at, static_cast<uint64_t>(bytes), g.current_, "cp.async", pc);
+    me().open.push_back({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, there});
+  }
+  static void copy_commit() {
+    me().groups.push_back(std::move(me().open));
+    me().open.clear();
+  }
+  static void copy_wait(int groups) {
+    Engine& g = e();
+    Fiber& f = me();
+    while (static_cast<int>(f.groups.size()) > groups) {
+      for (const LateCopy& c : f.groups.front()) {
+        memset(c.to, 0, static_cast<size_t>(c.bytes));
+        if (c.there > 0) memcpy(c.to, c.from, static_cast<size_t>(c.there));
+        g.end_late(static_cast<uint64_t>(c.to - g.shared_), static_cast<uint64_t>(c.bytes), make_epoch(g.current_, f.clock.own));
+      }
+      f.groups.pop_front();
+    }
+  }
+
+  static void cluster_arrive(int releases) {
+    Engine& g = e();
+    Fiber& f = me();
+    if (f.cluster_phase > g.cluster_generation_) g.find("divergent barrier", "arrives twice at the cluster's barrier without waiting", nullptr, true);
+    f.cluster_phase = g.cluster_generation_ + 1;
+    g.cluster_arrived_.push_back(g.current_);
+    if (releases) {
+      Join j(g.fibers_.size() + 1);
+      j.add(g.cluster_known_);
+      j.add(g.current_, f.clock);
+      g.cluster_known_ = j.finish();
+      f.clock.own++;
+    }
+    if (g.cluster_arrived_.size() < g.fibers_.size()) return;
+    g.cluster_arrived_.clear();
+    g.cluster_generation_++;
+    g.cluster_ready_ = g.cluster_known_;
+    g.cluster_known_ = nullptr;
+    for (int t : g.cluster_waiting_) g.wake(t);
+    g.cluster_waiting_.clear();
+  }
+  static void cluster_wait() {
+    Engine& g = e();
+    if (me().cluster_phase == 0) g.find("divergent barrier", "waits at the cluster's barrier without arriving", nullptr, true);
+    if (me().cluster_phase > g.cluster_generation_) {
+      g.cluster_waiting_.push_back(g.current_);
+      me().barrier = 2000;
+      g.wait("the cluster's barrier");
+    }
+    acquire(g.cluster_ready_);
+  }
+  static void acquire(const Known& known) {
+    if (!known) return;
+    Join j(e().fibers_.size() + 1);
+    j.add(me().clock.known);
+    j.add(known);
+    me().clock.known = j.finish();
+  }
+
+  static void store_remote(uint32_t to, const void* value, uint64_t bytes, const void* pc) {
+    Engine& g = e();
+    unsigned char* p = g.shared_at(to, bytes, pc);
+    if (to % bytes != 0) g.find("misaligned access", "a store to another block of " + std::to_string(bytes) + " bytes", pc);
+    g.access(p, bytes, true, g.current_, pc);
+    memcpy(p, value, bytes);
+  }
+  static void store_async(uint32_t to, const void* value, uint64_t bytes, uint32_t bar, const void* pc) {
+    Engine& g = e();
+    g.shared_at(to, bytes, pc);
+    g.mbarrier(bar, pc);
+    if (to % bytes != 0) g.find("misaligned access", "st.async of " + std::to_string(bytes) + " bytes", pc);
+    if (to >> 24 != bar >> 24) g.find("out of bounds", "st.async to one block completes on a barrier of another", pc);
+    g.begin_late(to, bytes, g.current_, "st.async", pc);
+    Transfer t;
+    t.to = to;
+    t.bar = bar;
+    t.value.assign(static_cast<const unsigned char*>(value), static_cast<const unsigned char*>(value) + bytes);
+    t.bytes = static_cast<int64_t>(bytes);
+    t.issuer = g.current_;
+    g.transfers_.push_back(std::move(t));
+  }
+
+  static void mbarrier_init(uint32_t bar, int arrivals, const void* pc) {
+    Engine& g = e();
+    unsigned char* p = g.shared_at(bar, 8, pc);
+    if (bar % 8 != 0) g.find("misaligned access", "an mbarrier is a multiple of 8 bytes", pc, true);
+    g.access(p, 8, true, g.current_, pc);
+    MBarrier b;
+    b.expected = b.pending = arrivals;
+    g.mbarriers_[bar] = b;
+  }
+  static void mbarrier_arrive(uint32_t bar, uint32_t expect, int, const void* pc) {
+    Engine& g = e();
+    g.access(g.shared_at(bar, 8, pc), 8, false, g.current_, pc);   // the init is ordered before
+    MBarrier& b = g.mbarrier(bar, pc);
+    b.bytes += expect;
+    if (b.pending == 0) g.find("divergent barrier", "one more arrival than the mbarrier at " + g.name_shared(bar) + " counts", pc, true);
+    b.pending--;
+    Join j(g.fibers_.size() + 1);
+    j.add(b.coming);
+    j.add(g.current_, me().clock);
+    b.coming = j.finish();
+    me().clock.own++;
+    g.complete(bar);
+  }
+  static int mbarrier_test(uint32_t bar, int parity, int, const void* pc) {
+    Engine& g = e();
+    g.access(g.shared_at(bar, 8, pc), 8, false, g.current_, pc);
+    while ((g.mbarrier(bar, pc).phase & 1) == (parity & 1)) {   // phase number `phase` is open; the one before has the other parity
+      g.mbarriers_[bar].waiting.push_back(g.current_);
+      g.wait("mbarrier " + g.name_shared(bar) + ", parity " + std::to_string(parity));
+    }
+    acquire(g.mbarriers_[bar].known);
+    return 1;
+  }
+  static void copy_box(uint32_t to, const void* map, const EmuBox* box, uint32_t bar, const void* pc) {
+    Engine& g = e();
+    g.mbarrier(bar, pc);
+    const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
+    int64_t bytes = m->element_bytes;
+    for (int b : m->box) bytes *= b;
+    if (box->rank != static_cast<int>(m->dims.size())) g.find("tensor map", "a copy by " + std::to_string(box->rank) + " coordinates of a map of " + std::to_string(m->dims.size()) + " dimensions", pc, true);
+    if (to % 128 != 0) g.find("misaligned access", "a tensor copy to a multiple of 128 bytes only", pc, true);
+    if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle) g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
+    g.shared_at(to, static_cast<uint64_t>(bytes), pc);
+    g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);
+    Transfer t;
+    t.to = to;
+    t.bar = bar;
+    t.map = m;
+    t.box = *box;
+    t.bytes = bytes;
+    t.issuer = g.current_;
+    g.transfers_.push_back(std::move(t));
+  }
+  static void fence_async() {}
+
+  static void defer(void (*work)(void*), void* data, int) { me().open_work.push_back({work, data}); }
+  static void defer_commit() {
+    me().work.push_back(std::move(me().open_work));
+    me().open_work.clear();
+  }
+  static void defer_wait(int groups) {
+    while (static_cast<int>(me().work.size()) > groups) {
+      for (const Deferred& d : me().work.front()) d.work(d.data);
+      me().work.pop_front();
+    }
+  }
+};
+
+const EmuApi& Engine::api() {
+  static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
+                               Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
+                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::defer, Api::defer_commit, Api::defer_wait};
+  return table;
+}
+
+}  // namespace mirage::emulate_detail

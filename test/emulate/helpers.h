@@ -1,0 +1,66 @@
+// What the emulation tests share: programs to plans, plans to emulations.
+#pragma once
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "driver/candidates.h"
+#include "driver/emulation.h"
+#include "driver/numbers.h"
+#include "driver/reduce.h"
+#include "mirage/spec/spec.h"
+#include "mirage/support/file.h"
+
+namespace mirage::test {
+
+inline Program program_of(const std::string& text, const std::string& name) {
+  auto p = parse_spec({name, text});
+  if (!p) {
+    std::string all;
+    for (const Diagnostic& d : p.errors()) all += render(d, text);
+    FAIL(all);
+  }
+  return *p;
+}
+
+struct NamedPlan { std::string name; Program program; Plan plan; };
+
+/// The straightforward plan and that of the best searched graph, if one was found within `states`.
+inline std::vector<NamedPlan> plans_of(const Program& p, const Target& target, int64_t states, uint64_t seed = 0) {
+  std::vector<NamedPlan> out;
+  Planned straight = make_plan(p, p.graph, target);
+  REQUIRE(straight.plan);
+  out.push_back({"straightforward", p, std::move(*straight.plan)});
+  const Witnesses w = make_witnesses(p);
+  if (states == 0 || !w.refusal.empty()) return out;
+  std::vector<Candidate> candidates;
+  SearchOptions so;
+  so.max_states = states;
+  so.seed = seed;
+  enumerate(p, target, so, [&](const Structure& s) {
+    Examined e = examine(s, p, w, seed + 77);
+    if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
+    return e.verdict;
+  });
+  Trace trace;
+  NumberLimits limits;
+  limits.plans_per_candidate = 24;
+  limits.plans = 120;
+  Choices choices = choose_numbers(candidates, p, target, limits, 2, trace);
+  for (Choice& c : choices.best) {
+    if (!verify_instance(candidates[c.candidate].structure, c.numbers, p, w, seed + 5).refusal.empty()) continue;
+    out.push_back({"searched", p, std::move(c.plan)});
+    break;
+  }
+  return out;
+}
+
+inline EmulationCase case_of(const Program& p, const Plan& plan, const Target& target, const std::string& prefix) {
+  std::vector<KernelText> kernels;
+  for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_kernel(k, plan, target));
+  return make_emulation_case(p, plan, kernels, prefix);
+}
+
+inline std::string emulation_folder() { return std::string(MIRAGE_BINARY_DIR) + "/emulation_test"; }
+
+}  // namespace mirage::test

@@ -1,0 +1,83 @@
+// Every spec's kernels, as emitted for sm_80 and sm_90a, on the CPU at reduced shapes of their plans: races, waits, bounds; results exact in the field and within bounds in floats.
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "emulate/helpers.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+std::vector<std::string> spec_files() {
+  std::vector<std::string> out;
+  for (const auto& e : std::filesystem::directory_iterator(std::string(MIRAGE_SOURCE_DIR) + "/specs"))
+    if (e.path().extension() == ".json") out.push_back(e.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The spec over small axes, for programs that have no witness to reduce by: extents over 64 become 64 and a rest.
+std::string small_axes(const std::string& text, int64_t rest) {
+  auto spec = nlohmann::ordered_json::parse(text);
+  for (auto& [name, axis] : spec["axes"].items())
+    if (axis["value"].get<int64_t>() > 64) axis["value"] = 64 + rest;
+  return spec.dump();
+}
+
+bool is_full() { return std::getenv("MIRAGE_FULL") != nullptr; }
+
+}  // namespace
+
+// Without MIRAGE_FULL=1 a quick subset: sm_90a, the field and ordinary floats. MIRAGE_SPEC=NAME runs one spec, MIRAGE_TABLE=1 prints a line per run.
+TEST_CASE("kernels of every spec are right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const char* only = std::getenv("MIRAGE_SPEC");
+  for (const std::string target_name : {"sm_90a", "sm_80"})
+    for (const std::string& file : spec_files()) {
+      if ((only && file.find(only) == std::string::npos) || (!is_full() && target_name == "sm_80")) continue;
+      const Target target = *find_target(target_name);
+      const std::string text = *read_file(file);
+      const Program p = program_of(text, file);
+      std::vector<EmulationCase> cases;
+      std::vector<std::string> names;
+      const auto add = [&](const Program& program, const Plan& plan, const std::string& name) {
+        cases.push_back(case_of(program, plan, target, fmt::format("c{}_", cases.size())));
+        names.push_back(p.name + " " + target_name + " " + name);
+      };
+      const bool has_witness = make_witnesses(p).refusal.empty();
+      for (bool tails : {false, true}) {
+        if (!has_witness) {
+          const Program small = program_of(small_axes(text, tails ? 13 : 64), file);
+          for (const NamedPlan& n : plans_of(small, target, 0)) add(small, n.plan, n.name + (tails ? " with tails" : ""));
+          continue;
+        }
+        for (const NamedPlan& n : plans_of(p, target, 300'000)) {
+          const Reduced r = reduce_plan(p, n.plan, target, tails);
+          INFO(p.name << " " << n.name << ": " << r.refusal);
+          CHECK(r.plan);
+          if (r.plan) add(*r.program, *r.plan, n.name + (tails ? " with tails" : ""));
+        }
+      }
+      std::vector<const EmulationCase*> all;
+      for (const EmulationCase& c : cases) all.push_back(&c);
+      const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
+      INFO(lib.error);
+      REQUIRE(lib.error.empty());
+      for (size_t i = 0; i < cases.size(); i++)
+        for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
+          if (!is_full() && m == EmulationMode::kLarge) continue;
+          const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
+          if (std::getenv("MIRAGE_TABLE"))
+            fmt::print("{} {}: compile {:.2f} s, run {:.2f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared, worst {:.2f}: {}\n", names[i], mode_name(m), lib.compile_seconds, o.seconds,
+                       cases[i].kernels.size(), o.threads, static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements, o.worst, o.ok ? o.carried ? "ok" : "not carried" : o.reason);
+          INFO(names[i] << " " << mode_name(m) << ": " << o.reason);
+          CHECK(o.ok);
+          CHECK(o.compared * 2 >= o.elements);
+        }
+    }
+}
