@@ -40,9 +40,22 @@ std::vector<CallNumbers> read_numbers(const Json& j) {
   return out;
 }
 
+Json proof_json(const Proof& p) { return {{"method", p.method}, {"conditions", p.conditions}, {"terms", p.size}}; }
+
+Proof read_proof(const Json& j) {
+  Proof p;
+  p.proved = true;
+  p.method = j.at("method").get<std::string>();
+  p.conditions = j.at("conditions").get<std::vector<std::string>>();
+  p.size = j.at("terms").get<int64_t>();
+  return p;
+}
+
 Json evidence_json(const Evidence& e) {
-  return {{"p", hex(e.p)}, {"q", hex(e.q)}, {"trials", e.trials}, {"seed", hex(e.seed)}, {"degree", e.degree}, {"log2_bound", e.log2_bound}, {"bound_reason", e.bound_reason},
+  Json out = {{"p", hex(e.p)}, {"q", hex(e.q)}, {"trials", e.trials}, {"seed", hex(e.seed)}, {"degree", e.degree}, {"log2_bound", e.log2_bound}, {"bound_reason", e.bound_reason},
           {"uninterpreted", e.uninterpreted}, {"is_lax", e.is_lax}};
+  if (e.proof.proved) out["proof"] = proof_json(e.proof);
+  return out;
 }
 
 Evidence read_evidence(const Json& j) {
@@ -56,6 +69,7 @@ Evidence read_evidence(const Json& j) {
   e.bound_reason = j.at("bound_reason").get<std::string>();
   e.uninterpreted = j.at("uninterpreted").get<std::vector<std::string>>();
   e.is_lax = j.at("is_lax").get<bool>();
+  if (j.contains("proof")) e.proof = read_proof(j.at("proof"));
   return e;
 }
 
@@ -94,7 +108,7 @@ bool fits_program(const Graph& g, const Graph& reference) {
 
 }  // namespace
 
-std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims) {
+std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof) {
   Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
   if (structure) {
     out["structure"] = print(structure->graph, "structure");
@@ -103,6 +117,7 @@ std::string write_certificate(const Program& program, const Structure* structure
     out["reason"] = "the emitted graph is the spec's own reference graph: there is nothing to compare";
   }
   out["graph"] = print(graph, "kernel_graph");
+  if (proof.proved) out["proof"] = proof_json(proof);   // of this graph, at its own size
   Json list = Json::array();
   for (const Claim& c : claims) {
     const Certificate kept = make_certificate(program, c.reference, c.candidate, c.verdict, c.numerics);
@@ -125,6 +140,7 @@ Result<CertificateFile> read_certificate(const Source& source) {
       c.structure.graph = read_graph(j.at("structure"), "structure");
       c.numbers = read_numbers(j.at("numbers"));
     }
+    if (j.contains("proof")) c.proof = read_proof(j.at("proof"));
     for (const Json& k : j.at("claims")) {
       Claim claim;
       claim.variant = k.at("variant").get<int>();
@@ -168,6 +184,8 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
     if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
     seen[static_cast<size_t>(claim.variant)] = true;
   }
+  if (c.proof.proved)
+    if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
   if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both witness sizes are needed")};
   return {};
 }

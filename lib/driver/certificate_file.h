@@ -8,7 +8,7 @@
 namespace mirage {
 
 /// `structure` is nullptr for the straightforward library (its graph is the reference itself, and there are no claims).
-std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims);
+std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof);
 
 /// A certificate as read: the graphs parse and obey the laws.
 struct CertificateFile {
@@ -18,6 +18,7 @@ struct CertificateFile {
   std::vector<CallNumbers> numbers;
   Graph graph;
   std::vector<Claim> claims;
+  Proof proof;                                      ///< of the emitted graph at its own size, if there is one
 };
 /// Errors: kCertificate (not JSON, a missing part, another version, a graph that does not parse).
 Result<CertificateFile> read_certificate(const Source&);

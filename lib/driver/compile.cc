@@ -110,6 +110,7 @@ void count_search(const SearchReport& r, Trace& trace, const Listener& listener)
 struct Decision {
   const Choice* choice = nullptr;            ///< nullptr: the straightforward library
   std::vector<Claim> claims;
+  Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
   std::string why;
 };
 
@@ -127,6 +128,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
     }
     d.choice = &c;
     d.claims = std::move(instance.claims);
+    d.proof = prove(program.graph, c.graph);
     d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
     return d;
@@ -167,7 +169,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
-  const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, plan, straightforward.predicted_us, straightforward.kernels.size(),
+  const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, decision.proof, plan, straightforward.predicted_us, straightforward.kernels.size(),
                         decision.why, module, built.facts, not_done, r.diagnostics};
   const std::string graph_text = print(graph, module.name);
   r.report = report_json(data);
@@ -178,7 +180,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
   if (wanted.contains(Emit::kCertificate))
     r.files["certificate.json"] = write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
-                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims);
+                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof);
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);

@@ -195,8 +195,19 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
     r.text = "equal: the same graph\n";
     return r;
   }
+  const Proof proof = prove(*x, *y);   // at the sizes given, whatever they are
   const double work = evaluation_work(*x) + evaluation_work(*y);
-  if (work <= kMaxEvaluationWork) return of_verdict(equal(*x, *y, static_cast<uint64_t>(o.seed)));
+  if (work <= kMaxEvaluationWork) {
+    const Verdict v = equal(*x, *y, static_cast<uint64_t>(o.seed));
+    ModeResult r = of_verdict(v);
+    if (v.kind == Verdict::Kind::kEqual && proof.proved && !v.evidence.proof.proved) r.text += to_string(proof) + "\n";
+    return r;
+  }
+  if (proof.proved) {
+    ModeResult r;
+    r.text = "equal: " + to_string(proof) + "\n";
+    return r;
+  }
   // Too big to evaluate: both at the same small sizes, which a program that computes both has.
   ModeResult r;
   r.exit = ExitCode::kNothingFound;
@@ -205,13 +216,13 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
   for (int variant : {0, 1}) {
     const Witness w = make_witness(both, variant);
     if (!w.refusal.empty()) {
-      r.text = fmt::format("unknown: the graphs are too large to evaluate ({:.1e} operations), and have no small size: {}\n", work, w.refusal);
+      r.text = fmt::format("unknown: the graphs are too large to evaluate ({:.1e} operations), and have no small size: {}; {}\n", work, w.refusal, to_string(proof));
       return r;
     }
     const Verdict verdict = equal(results_from(w.graph, 0, results), results_from(w.graph, results, results), static_cast<uint64_t>(o.seed));
     if (verdict.kind == Verdict::Kind::kDifferent) {
       // At other sizes than asked for, a difference is no witness against these.
-      r.text = "unknown: the graphs are too large to evaluate; at a smaller size they are " + to_string(verdict) + "\n";
+      r.text = "unknown: the graphs are too large to evaluate; at a smaller size they are " + to_string(verdict) + "; " + to_string(proof) + "\n";
       return r;
     }
     r = of_verdict(verdict);

@@ -140,6 +140,9 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   Json claims = Json::array();
   for (const Claim& c : d.claims) claims.push_back(claim_json(c));
   out["evidence"] = claims;
+  if (!d.chosen) out["proof"] = {{"proved", true}, {"method", "the graph is the program's own"}};
+  else if (d.proof.proved) out["proof"] = {{"proved", true}, {"method", d.proof.method}, {"conditions", d.proof.conditions}, {"terms", d.proof.size}};
+  else out["proof"] = {{"proved", false}, {"reason", d.proof.reason}};
   out["alternatives"] = alternatives_json(d);
   out["not_done"] = d.not_done;
   out["warnings"] = diagnostics_json(d.warnings);

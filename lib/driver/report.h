@@ -26,6 +26,7 @@ struct ReportData {
   const Choices& choices;
   const Choice* chosen = nullptr;                    ///< nullptr: the straightforward library
   const std::vector<Claim>& claims;                  ///< of what is emitted
+  const Proof& proof;                                ///< of what is emitted, at the sizes of the program
   const Plan& plan;                                  ///< of what is emitted
   double straightforward_us = 0;
   size_t straightforward_kernels = 0;

@@ -156,14 +156,20 @@ Verdict decide(const Job& job) {
     Verdict v;
     v.kind = Verdict::Kind::kEqual;
     const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
-    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax};
+    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax, {}};
     return v;
   }
   auto real = real_difference(job.a, job.b, job.inputs, real_seed);
   if (real) return different(*real);
   if (last.kind == Outcome::Kind::kMismatch && last.is_witness) return different(last.mismatch);
   if (last.kind == Outcome::Kind::kUncovered) return unknown(why_uncovered(last));
-  return unknown(last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and real numbers agree");
+  const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and real numbers agree";
+  Proof proof = prove(job.a, job.b);
+  if (!proof.proved) return unknown(open);
+  Verdict v;   // the fields cannot tell these functions apart from others, algebra can
+  v.kind = Verdict::Kind::kEqual;
+  v.evidence = {job.primes.p, job.primes.q, trials, job.seed, -1, 0, "no bound from theory: " + open + "; but it is proved", names_of(last.used), false, std::move(proof)};
+  return v;
 }
 
 Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int trials) {
@@ -192,7 +198,7 @@ Verdict recheck(const Graph& reference, const Graph& candidate, const Evidence& 
   Verdict v = decide(reference, candidate, {e.p, e.q}, e.seed, e.trials);
   if (v.kind != Verdict::Kind::kEqual) return v;
   const Evidence& now = v.evidence;
-  if (e.degree != now.degree || std::fabs(e.log2_bound - now.log2_bound) > 1e-6 * std::fabs(now.log2_bound) || e.bound_reason != now.bound_reason || e.uninterpreted != now.uninterpreted || e.is_lax != now.is_lax)
+  if (e.degree != now.degree || std::fabs(e.log2_bound - now.log2_bound) > 1e-6 * std::fabs(now.log2_bound) || e.bound_reason != now.bound_reason || e.uninterpreted != now.uninterpreted || e.is_lax != now.is_lax || !(e.proof == now.proof))
     return unknown("all trials pass, but the certificate claims other evidence than they give");
   const Verdict fresh = equal(reference, candidate, hash_combine(e.seed, 0x6672657368), e.trials);   // a chosen seed cannot have chosen this one
   return fresh.kind == Verdict::Kind::kEqual ? v : fresh;
@@ -208,6 +214,7 @@ std::string to_string(const Verdict& v) {
       out += bound;
       out += " (" + e.bound_reason + ")";
       if (!e.uninterpreted.empty()) out += ", uninterpreted: " + join(e.uninterpreted);
+      if (e.proof.proved) out += "; " + to_string(e.proof);
       return out;
     }
     case Verdict::Kind::kDifferent: {

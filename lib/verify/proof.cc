@@ -2,6 +2,7 @@
 #include "mirage/verify/proof.h"
 
 #include "verify/proof_lower.h"
+#include "verify/proof_z3.h"
 #include "verify/signature.h"
 
 namespace mirage {
@@ -35,7 +36,7 @@ bool is_equal(Terms& t, PolyId x, PolyId y) {
   return d >= 0 && t.terms(d).empty();
 }
 
-Proof attempt(const Graph& a, const Graph& b, ProofLimits limits) {
+Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3) {
   Proof out;
   Terms t(limits);
   bool exact = true;
@@ -46,13 +47,14 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits) {
     roots.push_back(u);
     roots.push_back(v);
     if (is_equal(t, u, v)) continue;
+    if (ask_z3 && z3_equal(t, u, v)) { out.method = "normal forms and Z3"; continue; }
     if (u < 0 || v < 0 || !t.reason().empty()) { out.reason = t.reason(); out.gave_up = true; }
     else out.reason = "output " + std::to_string(r) + " has in one graph " + difference(t, u, v);
     return out;
   }
   if (t.lost_root()) { out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be"; return out; }
   out.proved = true;
-  out.method = "normal forms";
+  if (out.method.empty()) out.method = "normal forms";
   out.size = t.size_of(roots);
   if (t.used_division()) out.conditions.push_back("denominators are not 0");
   if (t.used_root()) out.conditions.push_back("radicands are not negative");
@@ -73,7 +75,7 @@ Proof prove(const Graph& a, const Graph& b) {
   // First with little multiplied out, which is enough for programs of many layers; then with more.
   static constexpr ProofLimits kAttempts[] = {{300'000, 16, 4, 4}, {2'000'000, 256, 32, 24}, {6'000'000, 1024, 32, 24}};
   for (const ProofLimits& limits : kAttempts) {
-    Proof p = attempt(a, b, limits);
+    Proof p = attempt(a, b, limits, limits.terms == 256);
     if (p.proved) return p;
     if (out.reason.empty() || !p.gave_up) out = std::move(p);
   }

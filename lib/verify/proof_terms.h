@@ -114,6 +114,7 @@ class Terms {
   std::optional<double> as_literal(PolyId p) const;
   bool is_nonnegative(AtomId a) const { return atoms_[static_cast<size_t>(a)].nonnegative; }
   bool is_bool(AtomId a) const;
+  bool holds_mask(PolyId p) const { return is_masked(p); }
   PolyId of_factors(const Factors& f) { return product(Rational::of(1), f); }
   PolyId of_factor(AtomId a, Power p) { return product(Rational::of(1), {{a, p}}); }
   PolyId clear_denominators(PolyId x);             ///< a multiple of x without denominators, if it can be expanded; x if not

@@ -8,6 +8,7 @@
 #include "mirage/ir/eval.h"
 #include "mirage/ir/graph.h"
 #include "mirage/ir/program.h"
+#include "mirage/verify/proof.h"
 
 namespace mirage {
 
@@ -21,6 +22,7 @@ struct Evidence {
   std::string bound_reason;          ///< which theorem, or why none
   std::vector<std::string> uninterpreted;   ///< functions that were random keyed functions
   bool is_lax = false;
+  Proof proof;                       ///< asked for only where the trials leave it open, at the size tested
 };
 struct Counterexample {
   std::string where;                 ///< "output 0 [3,17]"
@@ -35,7 +37,7 @@ struct Verdict {
 };
 std::string to_string(const Verdict&);   ///< one line
 
-/// Random testing in Z_p x Z_q. Both are kernel-level graphs (calls allowed) with equal input and result types.
+/// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types.
 Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2);
 
 /// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.

@@ -258,3 +258,24 @@ TEST_CASE("equal-shaped weights swapped, outputs swapped, QK-norm with a row sum
   CHECK_OPEN(attention(false), attention(true));
   CHECK_OPEN(unary([](Net& g, ValueId x) { return g.div(x, g.sub(x, x)); }), unary([](Net& g, ValueId x) { return g.div(x, g.mul(g.c(0), x)); }));   // 0 / 0
 }
+
+TEST_CASE("piecewise functions of one element: Z3 settles them, and refutes nothing that is false") {
+  auto check = [](bool expected, auto&& f, auto&& g) {
+    const Graph a = binary(f), b = binary(g);
+    const Proof p = prove(a, b);
+    INFO(to_string(p));
+    CHECK(p.proved == expected);
+    if (expected) CHECK(p.method == "normal forms and Z3");
+    CHECK(p == prove(a, b));
+  };
+  using V = ValueId;
+  check(true, [](Net& g, V x, V y) { return g.max(x, y); }, [](Net& g, V x, V y) { return g.where(g.less(x, y), y, x); });
+  check(false, [](Net& g, V x, V y) { return g.max(x, y); }, [](Net& g, V x, V y) { return g.where(g.less(x, y), x, y); });
+  check(true, [](Net& g, V x, V y) { return g.add(g.max(x, y), g.map(MapFn::kMin, {x, y})); }, [](Net& g, V x, V y) { return g.add(x, y); });
+  check(true, [](Net& g, V x, V y) { return g.map(MapFn::kAbs, {g.sub(x, y)}); }, [](Net& g, V x, V y) { return g.sub(g.max(x, y), g.map(MapFn::kMin, {x, y})); });
+  check(true, [](Net& g, V x, V y) { return g.max(g.add(x, y), g.add(y, g.c(1))); }, [](Net& g, V x, V y) { return g.add(g.max(x, g.c(1)), y); });
+  check(true, [](Net& g, V x, V) { return g.map(MapFn::kClamp, {x, g.c(-2), g.c(3)}); }, [](Net& g, V x, V) { return g.max(g.c(-2), g.map(MapFn::kMin, {g.c(3), x})); });
+  check(false, [](Net& g, V x, V) { return g.map(MapFn::kClamp, {x, g.c(-2), g.c(3)}); }, [](Net& g, V x, V) { return g.map(MapFn::kClamp, {x, g.c(-1), g.c(1)}); });
+  check(true, [](Net& g, V x, V) { return g.sub(g.map(MapFn::kRelu, {x}), g.map(MapFn::kRelu, {g.neg(x)})); }, [](Net&, V x, V) { return x; });
+  check(true, [](Net& g, V x, V y) { return g.map(MapFn::kRelu, {g.mul(g.exp(y), x)}); }, [](Net& g, V x, V y) { return g.mul(g.exp(y), g.where(g.map(MapFn::kGreater, {x, g.c(0)}), x, g.c(0))); });
+}

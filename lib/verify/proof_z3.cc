@@ -1,0 +1,163 @@
+// Normal forms as terms of Z3. Maxima are if-then-else, conditions are 0 or 1, roots are numbers whose powers are known; every other atom is a real number of its own.
+#include "verify/proof_z3.h"
+
+#include <bit>
+#include <cmath>
+#include <z3++.h>
+
+namespace mirage::verify {
+namespace {
+
+constexpr unsigned kResources = 2'000'000;   // of Z3's own unit, a count: about a second
+constexpr int kMostAtoms = 400;
+
+struct TooLarge {};
+
+class Encoder {
+ public:
+  Encoder(z3::context& c, z3::solver& s, Terms& t) : c_(c), solver_(s), t_(t) {}
+  bool is_piecewise = false;
+
+  z3::expr poly(PolyId p) {
+    z3::expr out = c_.real_val(0);
+    for (const Term& t : t_.terms(p)) {
+      z3::expr m = number(t.coef);
+      for (const Factor& f : t_.factors(t.mono)) m = m * power(f);
+      out = out + m;
+    }
+    return out;
+  }
+
+ private:
+  static std::string decimal(__int128 x) {
+    std::string s;
+    const bool negative = x < 0;
+    do { s += static_cast<char>('0' + static_cast<int>(x % 10 < 0 ? -(x % 10) : x % 10)); x /= 10; } while (x != 0);
+    if (negative) s += '-';
+    return {s.rbegin(), s.rend()};
+  }
+  z3::expr number(const Rational& r) { return c_.real_val((decimal(r.n) + "/" + decimal(r.d)).c_str()); }
+
+  z3::expr fresh(const char* kind) {
+    if (++made_ > kMostAtoms) throw TooLarge();
+    return c_.real_const((std::string(kind) + std::to_string(made_)).c_str());
+  }
+
+  z3::expr index(IdxId x) {
+    const Affine& a = t_.idx.affine(x);
+    z3::expr out = c_.int_val(a.constant);
+    for (auto [s, coef] : a.terms) out = out + c_.int_val(coef) * index_atom(s);
+    return out;
+  }
+  z3::expr index_atom(IdxAtomId s) {
+    const auto [lo, hi] = t_.idx.range(t_.idx.of_atom(s));
+    const z3::expr v = c_.int_const(("i" + std::to_string(s)).c_str());
+    if (bounded_.insert(s).second) solver_.add(v >= c_.int_val(lo) && v <= c_.int_val(hi));
+    return v;
+  }
+
+  z3::expr power(const Factor& f) {
+    const z3::expr one = c_.real_val(1);
+    z3::expr base = one;
+    if (f.power.d == 1) {
+      base = atom(f.atom);
+    } else {   // the root is the number whose power is the atom
+      auto [it, is_new] = roots_.try_emplace({f.atom, f.power.d}, roots_.size());
+      if (is_new) {
+        root_values_.push_back(fresh("r"));
+        z3::expr back = one;
+        for (int32_t i = 0; i < f.power.d; i++) back = back * root_values_.back();
+        if (f.power.d > 4) throw TooLarge();
+        solver_.add(root_values_.back() >= 0 && back == atom(f.atom));
+      }
+      base = root_values_[it->second];
+    }
+    const int32_t n = f.power.n < 0 ? -f.power.n : f.power.n;
+    if (n > 16) throw TooLarge();
+    z3::expr out = base;
+    for (int32_t i = 1; i < n; i++) out = out * base;
+    if (f.power.n > 0) return out;
+    solver_.add(base != 0);
+    return one / out;
+  }
+
+  z3::expr atom(AtomId a) {
+    if (auto it = atoms_.find(a); it != atoms_.end()) return values_[it->second];
+    const z3::expr v = make(a);
+    atoms_[a] = values_.size();
+    values_.push_back(v);
+    return v;
+  }
+
+  z3::expr make(AtomId a) {
+    const std::vector<int64_t> d = t_.data(a);
+    const z3::expr zero = c_.real_val(0), one = c_.real_val(1);
+    switch (t_.kind(a)) {
+      case AtomKind::kMaxSet: {
+        is_piecewise = true;
+        z3::expr m = poly(static_cast<PolyId>(d[0]));
+        for (size_t i = 1; i < d.size(); i++) {
+          const z3::expr x = poly(static_cast<PolyId>(d[i]));
+          m = z3::ite(m < x, x, m);
+        }
+        return m;
+      }
+      case AtomKind::kFn:
+        if (static_cast<FnTag>(d[0]) == FnTag::kNegative) { is_piecewise = true; return z3::ite(poly(static_cast<PolyId>(d[2])) < 0, one, zero); }
+        if (static_cast<FnTag>(d[0]) == FnTag::kZero) { is_piecewise = true; return z3::ite(poly(static_cast<PolyId>(d[2])) == 0, one, zero); }
+        break;
+      case AtomKind::kGe0: is_piecewise = true; return z3::ite(index(static_cast<IdxId>(d[0])) >= 0, one, zero);
+      case AtomKind::kIndex: return z3::to_real(index_atom(static_cast<IdxAtomId>(d[0])));
+      case AtomKind::kBase: return poly(static_cast<PolyId>(d[0]));
+      case AtomKind::kNumber: return c_.real_val(std::to_string(d[0]).c_str());
+      case AtomKind::kLiteral: {   // exactly m * 2^e
+        int e;
+        const double m = std::frexp(std::bit_cast<double>(d[0]), &e);
+        if (e < -60 || e > 60) break;
+        const z3::expr whole = c_.real_val(std::to_string(static_cast<int64_t>(std::ldexp(m, 53))).c_str());
+        z3::expr two = one;
+        for (int i = 0; i < std::abs(e - 53); i++) two = two * c_.real_val(2);
+        return (e >= 53 ? whole * two : whole / two).simplify();
+      }
+      default: break;
+    }
+    const z3::expr v = fresh("x");
+    if (t_.is_bool(a)) { is_piecewise = true; solver_.add(v == 0 || v == 1); }
+    else if (t_.kind(a) == AtomKind::kExp) solver_.add(v > 0);
+    else if (t_.is_nonnegative(a)) solver_.add(v >= 0);
+    return v;
+  }
+
+  z3::context& c_;
+  z3::solver& solver_;
+  Terms& t_;
+  int made_ = 0;
+  std::map<AtomId, size_t> atoms_;
+  std::vector<z3::expr> values_, root_values_;
+  std::map<std::pair<AtomId, int32_t>, size_t> roots_;
+  std::set<IdxAtomId> bounded_;
+};
+
+}  // namespace
+
+bool z3_equal(Terms& terms, PolyId x, PolyId y) {
+  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y)) return false;
+  try {
+    z3::context c;
+    z3::solver solver(c);
+    z3::params params(c);
+    params.set("rlimit", kResources);
+    solver.set(params);
+    Encoder e(c, solver, terms);
+    const z3::expr differ = e.poly(x) != e.poly(y);
+    if (!e.is_piecewise) return false;
+    solver.add(differ);
+    return solver.check() == z3::unsat;
+  } catch (const TooLarge&) {
+    return false;
+  } catch (const z3::exception&) {
+    return false;
+  }
+}
+
+}  // namespace mirage::verify
