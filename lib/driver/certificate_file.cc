@@ -166,9 +166,11 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
   }
   const std::vector<Type> params = param_types(program);
   if (!fits_program(c.structure.graph, program.graph)) return {broken(file, "the structure has other inputs or outputs than the program")};
-  const std::vector<CallNumbers> extents = split_extents(c.structure, params);
+  Structure structure = c.structure;
+  structure.worlds = make_worlds(program);
+  const std::vector<CallNumbers> extents = split_extents(structure, params);
   if (extents.size() != c.numbers.size()) return {broken(file, "the numbers do not fit the structure")};
-  std::optional<Graph> graph = instantiate(c.structure, params, c.numbers);
+  std::optional<Graph> graph = instantiate(structure, params, c.numbers);
   if (!graph || !(*graph == c.graph)) return {broken(file, "the graph is not the structure with these numbers")};
   const Witnesses w = make_witnesses(program);
   if (!w.refusal.empty()) return {broken(file, "the program has no witness: " + w.refusal)};
@@ -177,8 +179,8 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
     const std::string which = fmt::format("claim {}", claim.variant);
     const Witness& witness = w.variants[static_cast<size_t>(claim.variant)];
     if (!(claim.reference == witness.graph)) return {broken(file, which + ": the reference is not the program at witness size")};
-    if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(c.structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
-    std::optional<Graph> small = instantiate(c.structure, witness.params, claim.numbers);
+    if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
+    std::optional<Graph> small = instantiate(structure, witness.params, claim.numbers);
     if (!small || !(*small == claim.candidate)) return {broken(file, which + ": the candidate is not the structure at witness size")};
     const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
     if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -188,12 +189,12 @@ std::vector<int64_t> tile_choices(int64_t extent, int num_sms) {
 
 Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits, int threads, Trace& trace) {
   Choices out;
-  // Fewer kernels first: they get the budget if there are too many candidates for it.
+  // Good splits and fewer kernels first: they get the budget if there are too many candidates for it.
   std::vector<size_t> order(candidates.size());
   for (size_t i = 0; i < order.size(); i++) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const Structure &x = candidates[a].structure, &y = candidates[b].structure;
-    return std::pair(x.kernels, x.rank) < std::pair(y.kernels, y.rank);
+    return std::tuple(!x.is_good, x.kernels, x.rank) < std::tuple(!y.is_good, y.kernels, y.rank);
   });
   const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(limits.plans / static_cast<int64_t>(candidates.size()), 24, limits.plans_per_candidate);
   const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? limits.plans / each : 0));

@@ -12,9 +12,9 @@ constexpr int kMaxCutKernels = 2;               // graph-defined operators of on
 constexpr size_t kSecondChances = 4;            // graphs of one split that are tried when none of the best was verified
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
 
-bool is_free(const Graph& g, ValueId v) {   // an input, or views of one: an address calculation
+bool is_free(const Graph& g, ValueId v) {   // an input, positions, or views of these: an address calculation
   while (is_view(g.def(v).op)) v = g.def(v).operands[0];
-  return g.def_form<Input>(v) != nullptr;
+  return g.def_form<Input>(v) || g.def_form<Iota>(v);
 }
 
 /// The value that a result stores, before transposes and reshapes: they only say where each element goes.
@@ -52,6 +52,7 @@ Enumerator::Enumerator(const Program& program, const Target& target, const Searc
   ref_ = make_reference(program, options.seed);
   for (NodeId n : program.graph.outputs()) outputs_.push_back(behind_stores(program.graph, program.graph.node(n).operands[0]));
   if (!ref_.refusal.empty()) return;
+  worlds_ = make_worlds(program);
   const int params = static_cast<int>(program.inputs.size());
   for (NodeId n : program.graph.inputs())
     if (program.graph.form<Input>(n)->param >= params - parts) whole_.push_back(ref_.classes.of[static_cast<size_t>(program.graph.node(n).first_value)][0]);
@@ -97,10 +98,11 @@ SearchReport Enumerator::run() && {
       const ValueId v = g.node(n).first_value;
       if (v < 0 || !is_free(g, v)) continue;
       if (const auto* in = g.form<Input>(n)) s.at[static_cast<size_t>(v)] = s.builder.add_input(in->param, g.type(v));
+      else if (g.form<Iota>(n)) s.at[static_cast<size_t>(v)] = s.builder.add(g.node(n).op, {});
       else s.at[static_cast<size_t>(v)] = s.builder.add(g.node(n).op, {s.at[static_cast<size_t>(g.node(n).operands[0])]});
     }
     grow(s, kernels);
-    if (!report_.stop_reason.empty() || (options_.dominance && report_.verified > 0)) break;
+    if (!report_.stop_reason.empty() || (options_.dominance && (good_ > 0 || (poor_now_ && report_.verified > 0) || (round + 1 == most && report_.verified > 0)))) break;
   }
   if (report_.stop_reason.empty() && cut_short_) {
     report_.stop_reason = "states";
@@ -148,8 +150,11 @@ void Enumerator::grow(State& s, int kernels_left) {
     solve(problem, [&](const Solution& solution) {
       const Builder::Mark mark = s.builder.mark();
       const int kernels = s.kernels;
+      const bool was_good = s.is_good;
+      s.is_good &= solution.split.is_good;
       if (add(s, targets, solution)) grow(s, kernels_left - 1);
       s.kernels = kernels;
+      s.is_good = was_good;
       for (ValueId t : targets) s.at[static_cast<size_t>(t)] = -1;
       s.builder.rollback(mark);
     });
@@ -222,12 +227,13 @@ void Enumerator::deliver(State& s) {
     const Output& o = *g.form<Output>(n);
     s.builder.add_output(o.result, add_stores(s, g.node(n).operands[0]), o.dtype);
   }
-  Structure st{remove_dead(s.builder.graph()), next_rank_++, s.kernels};
+  Structure st{remove_dead(s.builder.graph()), next_rank_++, s.kernels, s.is_good, worlds_};
   s.builder.rollback(mark);
   if (auto broken = check_laws(st.graph)) return count(Gate::kLaw, *broken);
   if (!holds_at_ragged_witness(st)) return count(Gate::kFingerprint, "structure " + std::to_string(st.rank) + " at the ragged witness");
   report_.candidates++;
   const SinkVerdict verdict = sink_ ? sink_(st) : SinkVerdict::kUnknown;
+  if (verdict == SinkVerdict::kVerified && s.is_good) good_++;
   (verdict == SinkVerdict::kVerified ? report_.verified : verdict == SinkVerdict::kRejected ? report_.rejected : report_.unknown)++;
 }
 
@@ -324,7 +330,7 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
     problem_limit_ = limit + (report_.effort - before);
   };
   std::vector<Solution> all;
-  SplitOptions which{false, false, !is_tail_ && kernels_now_ == 1, whole_, target_.smem_per_block + kRegisterBytes};
+  SplitOptions which{false, false, !is_tail_ && kernels_now_ == 1, whole_, target_.smem_per_block + kRegisterBytes, target_.smem_per_block};
   search_splits(problem, which, all, uncounted);
   // What loads a tensor twice, or computes values again, only where nothing else streams what it sums.
   const auto streams = [](const Solution& s) { return s.split.loop_class >= 0; };

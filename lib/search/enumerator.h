@@ -21,6 +21,7 @@ class Enumerator {
     Builder builder{Level::kKernel};
     std::vector<ValueId> at;           ///< by value of the reference: the value here, -1: not there yet
     int kernels = 0;
+    bool is_good = true;               ///< all its splits are
   };
   /// A complete block graph for a problem, the split that it is under, and, behind a split reduction, the kernel that puts the parts together: at the even witness, its params those of
   /// the tail.
@@ -58,10 +59,12 @@ class Enumerator {
   Reference ref_;
   ExprPool pool_;
   std::vector<ValueId> outputs_;     ///< values behind the results: before the transposes and reshapes that only say how they are stored
+  std::shared_ptr<const Worlds> worlds_;
   std::vector<int> whole_;           ///< classes of dimensions that nothing splits
   bool is_tail_ = false, poor_now_ = false;
   std::map<std::string, std::vector<Graph>> tails_;   ///< by the text of their graph
   std::map<std::tuple<std::vector<ValueId>, std::vector<ValueId>, bool>, std::vector<Solution>> solved_;   ///< by leaves, targets, and whether of poor splits
+  int64_t good_ = 0;                 ///< structures of good splits that were verified: no more kernels are tried
   int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
   int kernels_now_ = 1;
   bool cut_short_ = false;           ///< the effort limit ended the search for this number of kernels

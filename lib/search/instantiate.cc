@@ -55,10 +55,25 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
   return s;
 }
 
-/// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones.
-std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params) {
+/// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures.
+std::optional<Op> look_up(const Graph& g, NodeId n, const Worlds* worlds, const std::vector<Type>& params) {
+  if (!worlds || worlds->all.empty()) return std::nullopt;
+  const Graph& here = worlds->all[0].second;
+  const Node& node = g.node(n);
+  for (const auto& [types, there] : worlds->all) {
+    if (!(types == params)) continue;
+    for (NodeId m = 0; m < here.num_nodes(); m++)
+      if (here.node(m).op == node.op && (node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) return there.node(m).op;
+  }
+  return std::nullopt;
+}
+
+/// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of the program.
+std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr) {
   const std::vector<ValueId>& operands = g.node(n).operands;
   Op out = g.node(n).op;
+  if (std::holds_alternative<Slice>(out) || std::holds_alternative<Iota>(out)) return look_up(g, n, worlds, params);
+  if (const auto* r = std::get_if<Reshape>(&out); r && !search::unit_reshape(g.dims(operands[0]), r->dims, g.dims(operands[0]))) return look_up(g, n, worlds, params);
   if (auto* c = std::get_if<Const>(&out); c && !c->extent_of.empty()) c->value = search::extent_value(*c, params);
   if (auto* r = std::get_if<Reshape>(&out)) {
     auto d = search::unit_reshape(g.dims(operands[0]), r->dims, built.dims(operands[0]));
@@ -87,7 +102,8 @@ std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>
 }
 
 /// Walks the kernel level; `on_call` gives a call's body over its operands' types.
-template <class F> std::optional<Graph> walk_kernel(const Graph& g, const std::vector<Type>& params, F&& on_call) {
+template <class F> std::optional<Graph> walk_kernel(const Structure& s, const std::vector<Type>& params, F&& on_call) {
+  const Graph& g = s.graph;
   Builder b(Level::kKernel);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
@@ -103,7 +119,7 @@ template <class F> std::optional<Graph> walk_kernel(const Graph& g, const std::v
       if (!body || !b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) return std::nullopt;
       continue;
     }
-    auto op = follow(g, n, b.graph(), params);
+    auto op = follow(g, n, b.graph(), params, s.worlds.get());
     if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
   }
   if (check_laws(b.graph())) return std::nullopt;
@@ -114,7 +130,7 @@ template <class F> std::optional<Graph> walk_kernel(const Graph& g, const std::v
 
 std::optional<Graph> instantiate(const Structure& s, const std::vector<Type>& params, const std::vector<CallNumbers>& numbers) {
   size_t next = 0;
-  return walk_kernel(s.graph, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
+  return walk_kernel(s, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
     if (next >= numbers.size()) return std::nullopt;
     return instantiate_body(body, types, params, numbers[next++]);
   });
@@ -134,7 +150,7 @@ std::vector<CallNumbers> halve(std::vector<CallNumbers> extents) {
 
 std::vector<CallNumbers> split_extents(const Structure& s, const std::vector<Type>& params) {
   std::vector<CallNumbers> out;
-  walk_kernel(s.graph, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
+  walk_kernel(s, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
     auto e = extents_of(body, types);
     out.push_back(e.value_or(CallNumbers{}));
     return instantiate_body(body, types, params, CallNumbers{});   // one block, one iteration: its results' types are those at any numbers

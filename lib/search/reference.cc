@@ -104,6 +104,7 @@ std::vector<ExprId> reference_expressions(const Reference& ref, const Problem& p
     else if (g.form<MatMul>(n)) e = pool.matmul(x[0], x[1], extents_of(node.operands[0], g.dims(node.operands[0]).rank() - 1));
     else if (const auto* r = g.form<Reduce>(n); r && r->fn == ReduceFn::kSum) e = pool.sum(x[0], extents_of(node.operands[0], r->dim));
     else if (r) e = pool.max(x[0], extents_of(node.operands[0], r->dim));
+    else if (g.form<Concat>(n)) e = pool.concat(x);
     else e = x[0];   // views
   }
   return out;

@@ -82,15 +82,23 @@ class Indices {
     } else if (const auto* t = graph_.form<Transpose>(n)) {
       for (int d = 0; d < rank; d++) join(at(out, d), at(in[0], t->perm[static_cast<size_t>(d)]));
     } else if (graph_.form<Reshape>(n)) {
-      size_t i = 0;
-      for (int d = 0; d < rank; d++) {
-        if (at(out, d) < 0) continue;
-        while (in[0][i] < 0) i++;
-        join(at(out, d), in[0][i++]);
+      const auto runs = reshape_runs(graph_.dims(node.operands[0]), graph_.dims(node.first_value));
+      for (const Run& run : *runs) {
+        if (run.from.size() == 1 && run.to.size() == 1) { join(at(out, run.to[0]), at(in[0], run.from[0])); continue; }
+        for (int d : run.from) keep_whole(at(in[0], d));
+        for (int d : run.to) keep_whole(at(out, d));
       }
+    } else {
+      for (auto& x : in)   // slices, concatenations: what they cut stays whole
+        for (int d = 0; d < rank; d++) {
+          if (graph_.dims(node.operands[static_cast<size_t>(&x - in.data())])[d] == graph_.dims(node.first_value)[d]) { join(at(out, d), at(x, d)); continue; }
+          keep_whole(at(x, d));
+          keep_whole(at(out, d));
+        }
     }
     return out;
   }
+  void keep_whole(int i) { if (i >= 0) summed_[static_cast<size_t>(i)] = kept_[static_cast<size_t>(i)] = true; }
   void close() {   // flags to the roots
     for (int i = 0; i < count(); i++) {
       if (summed_[static_cast<size_t>(i)]) summed_[static_cast<size_t>(find(i))] = true;
@@ -198,7 +206,7 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
 /// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
 class Estimate {
  public:
-  Estimate(const Graph& g, const Indices& ix, const Problem& p, int64_t memory) : g_(g), ix_(ix), p_(p), memory_(memory), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
+  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o) : g_(g), ix_(ix), p_(p), memory_(o.memory), shared_(o.shared), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
     auto note = [&](ValueId v, const std::vector<int>& of) { for (size_t d = 0; d < of.size(); d++) if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)]; };
     for (const auto& use : ix.uses()) { note(use.leaf, use.index); bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype)); }
     for (NodeId n : p.inside) {
@@ -211,12 +219,18 @@ class Estimate {
   }
   void judge(std::vector<Split>& all, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
     std::vector<double> work;
+    std::vector<int64_t> blocks;
+    int64_t most = 1;
     for (Split& s : all) {
       const auto chosen = axis_roots(s, axes, groups);
       work.push_back(work_of(chosen));
       const bool other_loop = s.partial_group >= 0 && s.loop_group >= 0 && s.loop_group != s.partial_group;
+      s.is_good = s.partial_group < 0 && work.back() <= 1.5 * work_of({}) && memory_of(s, chosen, groups) <= shared_;
+      blocks.push_back(blocks_of(chosen));
+      if (s.partial_group < 0) most = std::max(most, blocks.back());
       s.is_poor = work.back() > 3 * work_of({}) || memory_of(s, chosen, groups) > memory_ || other_loop || (s.partial_group >= 0 && part_bytes(groups[static_cast<size_t>(s.partial_group)]) > 4 * bytes_);
     }
+    for (size_t i = 0; i < all.size(); i++) all[i].is_good = all[i].is_good && blocks[i] >= std::min<int64_t>(32, most);
     for (size_t i = 0; i < all.size(); i++)   // where not all axes find room: those that repeat the least work
       for (size_t j = 0; j < all.size() && !all[i].is_poor; j++)
         all[i].is_poor = all[i].axes == kMaxAxes && all[j].axes == kMaxAxes && all[i].loop_group == all[j].loop_group && all[i].partial_group == all[j].partial_group && work[i] > 1.25 * work[j];
@@ -229,6 +243,11 @@ class Estimate {
     for (size_t a = 0; a < axes.size(); a++) if (s.axis_mask >> a & 1) out.push_back(axes[a].roots);
     if (s.partial_group >= 0) out.push_back(groups[static_cast<size_t>(s.partial_group)].roots);
     return out;
+  }
+  int64_t blocks_of(const Roots& axes) const {
+    int64_t n = 1;
+    for (const auto& roots : axes) { const auto r = static_cast<size_t>(roots[0]); n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r]; }
+    return n;
   }
   /// Products of all blocks: along an axis that does not split it, each of a matmul is made again by every block.
   double work_of(const Roots& axes) const {
@@ -284,7 +303,7 @@ class Estimate {
   const Graph& g_;
   const Indices& ix_;
   const Problem& p_;
-  int64_t memory_;
+  int64_t memory_, shared_;
   std::vector<int64_t> extent_;   // by root
   std::vector<bool> multiplied_;  // by root: rows or columns of a matmul's result
   double bytes_ = 0;
@@ -344,7 +363,7 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
       for (int loop = 0; loop < count; loop++) if (groups[static_cast<size_t>(loop)].cls != groups[static_cast<size_t>(part)].cls && groups[static_cast<size_t>(loop)].is_all) add(mask, part, loop);
     }
   }
-  if (!options.recompute) Estimate(g, ix, p, options.memory).judge(out.all, axes, groups);
+  if (!options.recompute) Estimate(g, ix, p, options).judge(out.all, axes, groups);
   return out;
 }
 

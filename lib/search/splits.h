@@ -34,6 +34,7 @@ struct Split {
   std::vector<Partition> stores;       ///< per target; the partial axis splits none
   unsigned axis_mask = 0;              ///< the other axes, as bits of the problem's candidates
   int loop_group = -1, partial_group = -1;   ///< numbers of the indices on the loop and on the partial axis, -1: none
+  bool is_good = false;                ///< no part of it waits for a better one: plausible tiles fit shared memory, little work is done twice, there are enough blocks, and no other kernel adds up
   bool is_poor = false;                ///< at plausible tiles it does several times the program's work, stores far more, or does not fit: searched where nothing else is found
   /// Whether o is this split with more axes, or a loop: what o computes with one block along these, or one iteration, is what this split computes.
   bool is_instance_of(const Split& o) const {
@@ -53,7 +54,7 @@ struct SplitOptions {
   bool apart = false;       ///< only splits that loop over some of the summed indices of one extent and hold the others whole (a tensor that is loaded twice, under two partitions)
   bool partial = false;     ///< also splits with a grid axis on a summed index
   std::vector<int> whole;   ///< classes that are not split
-  int64_t memory = 480'000; ///< bytes that a block may hold, for judging what is poor
+  int64_t memory = 480'000, shared = 230'000;   ///< bytes that a block may hold, and those of them in shared memory, for judging what is poor or good
 };
 /// Empty if recomputing makes more than a few hundred uses.
 Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, const SplitOptions& options = {});

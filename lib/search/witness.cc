@@ -31,8 +31,25 @@ class Ties {
   std::vector<int> first_, parent_;
 };
 
+/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is the product of `factors`. Dimensions are (value, dimension).
+struct Relation { std::pair<ValueId, int> whole; std::pair<ValueId, int> part{-1, -1}; int64_t at = 0; std::vector<std::pair<ValueId, int>> factors; };
+
+std::string tie_reshape(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations) {
+  const ValueId x = g.node(n).operands[0], r = g.node(n).first_value;
+  const auto runs = reshape_runs(g.dims(x), g.dims(r));
+  if (!runs) return "reshape that splits and joins dimensions at once";
+  for (const Run& run : *runs) {
+    if (run.from.size() == 1 && run.to.size() == 1) { ties.tie(x, run.from[0], r, run.to[0]); continue; }
+    Relation rel;
+    rel.whole = run.from.size() == 1 ? std::pair{x, run.from[0]} : std::pair{r, run.to[0]};
+    for (int d : run.from.size() == 1 ? run.to : run.from) rel.factors.push_back({run.from.size() == 1 ? r : x, d});
+    relations.push_back(rel);
+  }
+  return "";
+}
+
 /// Ties what the node forces equal; a refusal if its extents cannot be chosen freely.
-std::string tie_node(const Graph& g, NodeId n, Ties& ties) {
+std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations) {
   const Node& node = g.node(n);
   if (node.first_value < 0) return "";
   const ValueId r = node.first_value;
@@ -52,20 +69,145 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties) {
     for (int d = 0; d < rank; d++) if (d != red->dim) ties.tie(x, d, r, d);
   } else if (const auto* t = g.form<Transpose>(n)) {
     for (int d = 0; d < rank; d++) ties.tie(node.operands[0], t->perm[static_cast<size_t>(d)], r, d);
-  } else if (const auto* s = g.form<Reshape>(n)) {
-    const Dims& from = g.dims(node.operands[0]);
-    const auto kept = unit_reshape(from, s->dims);
-    if (!kept || !(*kept == s->dims)) return "reshape that splits or joins dimensions";
-    for (int i = 0, j = 0; i < from.rank(); i++) {
-      if (from[i] == 1) continue;
-      while (s->dims[j] == 1) j++;
-      ties.tie(node.operands[0], i, r, j++);
+  } else if (g.form<Reshape>(n)) {
+    return tie_reshape(g, n, ties, relations);
+  } else if (const auto* s = g.form<Slice>(n)) {
+    if (s->step != 1) return "slice with a step";
+    for (int d = 0; d < rank; d++) {
+      if (d != s->dim || g.dims(r)[d] == g.dims(node.operands[0])[d]) ties.tie(node.operands[0], d, r, d);
+      else if (g.dims(r)[d] == 1) return "slice of one element";
+      else relations.push_back({{node.operands[0], d}, {r, d}, s->start, {}});
     }
-  } else if (!g.form<Input>(n) && !g.form<Const>(n)) {
+  } else if (const auto* c = g.form<Concat>(n)) {
+    int64_t start = 0;
+    for (ValueId v : node.operands) {
+      for (int d = 0; d < rank; d++) if (d != c->dim) ties.tie(v, d, r, d);
+      if (g.dims(v)[c->dim] == 1) return "concatenation of one element";
+      relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
+      start += g.dims(v)[c->dim];
+    }
+  } else if (!g.form<Input>(n) && !g.form<Const>(n) && !g.form<Iota>(n)) {
     return form_name(node.op);
   }
   return "";
 }
+
+/// Classes with their terms, from the ties and relations of all nodes.
+class Terms {
+ public:
+  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, DimClasses& out) : g_(g), ties_(ties), relations_(std::move(relations)), out_(out) {}
+  void run() {
+    tie_products();
+    number();
+    if (out_.refusal.empty()) cut();
+    if (out_.refusal.empty()) unite();
+  }
+
+ private:
+  int root(const std::pair<ValueId, int>& d) { return g_.dims(d.first)[d.second] == 1 ? -1 : ties_.at(d.first, d.second); }
+  /// One dimension that two reshapes split alike: the factors are tied.
+  void tie_products() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const Relation& a : relations_)
+        for (const Relation& b : relations_) {
+          if (a.factors.empty() || b.factors.empty() || root(a.whole) != root(b.whole)) continue;
+          bool alike = a.factors.size() == b.factors.size();
+          for (size_t i = 0; alike && i < a.factors.size(); i++) alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
+          if (!alike) { out_.refusal = "a dimension that is split in two ways"; return; }
+          for (size_t i = 0; i < a.factors.size(); i++) {
+            if (root(a.factors[i]) == root(b.factors[i])) continue;
+            ties_.tie(a.factors[i].first, a.factors[i].second, b.factors[i].first, b.factors[i].second);
+            changed = true;
+          }
+        }
+    }
+  }
+  void number() {
+    std::vector<int> roots;   // in order of first occurrence
+    for (ValueId v = 0; v < g_.num_values(); v++) {
+      auto& of = out_.of.emplace_back();
+      for (int d = 0; d < g_.dims(v).rank(); d++) {
+        if (g_.dims(v)[d] == 1) { of.push_back(-1); continue; }
+        const int r = ties_.at(v, d);
+        auto it = std::find(roots.begin(), roots.end(), r);
+        if (it == roots.end()) { roots.push_back(r); extents_.push_back(g_.dims(v)[d]); it = roots.end() - 1; }
+        of.push_back(static_cast<int>(it - roots.begin()));
+      }
+    }
+    out_.count = static_cast<int>(roots.size());
+    out_.classes.resize(roots.size());
+    for (const Relation& r : relations_) {
+      if (r.factors.empty()) continue;
+      auto& factors = out_.classes[static_cast<size_t>(cls(r.whole))].factors;
+      factors.clear();
+      for (const auto& f : r.factors) factors.push_back(cls(f));
+    }
+  }
+  int cls(const std::pair<ValueId, int>& d) const { return out_.of[static_cast<size_t>(d.first)][static_cast<size_t>(d.second)]; }
+  /// Cut points travel between wholes and parts.
+  void cut() {
+    std::vector<std::set<int64_t>> cuts(out_.classes.size());
+    for (bool changed = true; changed && out_.refusal.empty();) {
+      changed = false;
+      for (const Relation& r : relations_) {
+        if (!r.factors.empty()) continue;
+        auto &whole = cuts[static_cast<size_t>(cls(r.whole))], &part = cuts[static_cast<size_t>(cls(r.part))];
+        const int64_t end = r.at + extents_[static_cast<size_t>(cls(r.part))];
+        auto add = [&](std::set<int64_t>& to, int64_t x, int64_t limit) { if (x > 0 && x < limit) changed |= to.insert(x).second; };
+        add(whole, r.at, extents_[static_cast<size_t>(cls(r.whole))]);
+        add(whole, end, extents_[static_cast<size_t>(cls(r.whole))]);
+        for (int64_t x : std::set<int64_t>(part)) add(whole, x + r.at, extents_[static_cast<size_t>(cls(r.whole))]);
+        for (int64_t x : std::set<int64_t>(whole)) add(part, x - r.at, extents_[static_cast<size_t>(cls(r.part))]);
+        if (whole.size() > 16 || part.size() > 16) out_.refusal = "slices in too many places";
+      }
+    }
+    for (size_t c = 0; c < cuts.size(); c++) {
+      out_.classes[c].cuts.assign(cuts[c].begin(), cuts[c].end());
+      if (!cuts[c].empty() && !out_.classes[c].factors.empty()) out_.refusal = "a dimension that is joined and cut";
+    }
+  }
+  /// One atom for all segments that must be equal.
+  void unite() {
+    std::vector<int> first, parent;
+    for (const auto& c : out_.classes) {
+      first.push_back(static_cast<int>(parent.size()));
+      for (size_t i = 0; i <= c.cuts.size(); i++) parent.push_back(static_cast<int>(parent.size()));
+    }
+    auto find = [&](int x) { while (parent[static_cast<size_t>(x)] != x) x = parent[static_cast<size_t>(x)]; return x; };
+    for (const Relation& r : relations_) {
+      if (!r.factors.empty()) continue;
+      const auto w = static_cast<size_t>(cls(r.whole)), p = static_cast<size_t>(cls(r.part));
+      const auto& cuts = out_.classes[w].cuts;
+      const int skip = static_cast<int>(std::upper_bound(cuts.begin(), cuts.end(), r.at) - cuts.begin());
+      for (size_t i = 0; i <= out_.classes[p].cuts.size(); i++) {
+        const int a = find(first[w] + skip + static_cast<int>(i)), b = find(first[p] + static_cast<int>(i));
+        parent[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+      }
+    }
+    std::vector<int> atoms;
+    for (size_t c = 0; c < out_.classes.size(); c++) {
+      if (!out_.classes[c].factors.empty()) continue;
+      for (size_t i = 0; i <= out_.classes[c].cuts.size(); i++) {
+        const int r = find(first[c] + static_cast<int>(i));
+        auto it = std::find(atoms.begin(), atoms.end(), r);
+        if (it == atoms.end()) it = atoms.insert(atoms.end(), r);
+        out_.classes[c].segments.push_back(static_cast<int>(it - atoms.begin()));
+      }
+    }
+    out_.atoms = static_cast<int>(atoms.size());
+    for (size_t c = 0; c < out_.classes.size(); c++) {   // a factor may be a product itself, but no circle
+      std::vector<int> below = out_.classes[c].factors;
+      for (size_t i = 0; i < below.size() && i < 64; i++) for (int f : out_.classes[static_cast<size_t>(below[i])].factors) below.push_back(f);
+      if (std::count(below.begin(), below.end(), static_cast<int>(c))) { out_.refusal = "a dimension that is a factor of itself"; return; }
+    }
+  }
+  const Graph& g_;
+  Ties& ties_;
+  std::vector<Relation> relations_;
+  DimClasses& out_;
+  std::vector<int64_t> extents_;   // by class
+};
 
 std::set<int64_t> literals(const Graph& g) {
   std::set<int64_t> out;
@@ -124,9 +266,10 @@ static bool depends_on_size(MapFn fn) {
 DimClasses dim_classes(const Graph& g) {
   DimClasses out;
   Ties ties(g);
+  std::vector<Relation> relations;
   std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
   for (NodeId n = 0; n < g.num_nodes(); n++) {
-    out.refusal = tie_node(g, n, ties);
+    out.refusal = tie_node(g, n, ties, relations);
     if (!out.refusal.empty()) return out;
     const Node& node = g.node(n);
     if (node.first_value < 0 || g.form<Input>(n)) continue;
@@ -147,38 +290,74 @@ DimClasses dim_classes(const Graph& g) {
       const ValueId x = g.node(a).operands[0], y = g.node(b).operands[0];
       if (a < b && g.dims(x) == g.dims(y)) for (int d = 0; d < g.dims(x).rank(); d++) ties.tie(x, d, y, d);
     }
-  std::vector<std::pair<int, int>> names;   // root, class: in order of first occurrence
-  for (ValueId v = 0; v < g.num_values(); v++) {
-    auto& of = out.of.emplace_back();
-    for (int d = 0; d < g.dims(v).rank(); d++) {
-      if (g.dims(v)[d] == 1) { of.push_back(-1); continue; }
-      const int root = ties.at(v, d);
-      auto it = std::find_if(names.begin(), names.end(), [&](const auto& n) { return n.first == root; });
-      if (it == names.end()) { names.push_back({root, out.count++}); it = names.end() - 1; }
-      of.push_back(it->second);
-    }
-  }
+  Terms(g, ties, std::move(relations), out).run();
   return out;
 }
 
-std::optional<Graph> with_types(const Graph& g, const std::vector<Type>& params) {
+int64_t DimClasses::extent(int cls, const std::vector<int64_t>& atom_extents) const {
+  const Class& c = classes[static_cast<size_t>(cls)];
+  int64_t e = c.factors.empty() ? 0 : 1;
+  for (int f : c.factors) e *= extent(f, atom_extents);
+  for (int a : c.segments) e += atom_extents[static_cast<size_t>(a)];
+  return e;
+}
+
+std::optional<std::vector<Run>> reshape_runs(const Dims& from, const Dims& to) {
+  std::vector<Run> out;
+  int i = 0, j = 0;
+  for (;;) {
+    while (i < from.rank() && from[i] == 1) i++;
+    while (j < to.rank() && to[j] == 1) j++;
+    if (i == from.rank() && j == to.rank()) return out;
+    if (i == from.rank() || j == to.rank()) return std::nullopt;
+    Run run{{i}, {j}};
+    int64_t x = from[i++], y = to[j++];
+    while (x != y) {
+      const bool grow_from = x < y;
+      int& at = grow_from ? i : j;
+      const Dims& dims = grow_from ? from : to;
+      if (at == dims.rank()) return std::nullopt;
+      (grow_from ? x : y) *= dims[at];
+      if (dims[at] > 1) (grow_from ? run.from : run.to).push_back(at);
+      at++;
+    }
+    if (run.from.size() > 1 && run.to.size() > 1) return std::nullopt;
+    out.push_back(run);
+  }
+}
+
+std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atoms) {
+  auto dims_of = [&](ValueId v) {
+    Dims d;
+    for (int c : classes.of[static_cast<size_t>(v)]) d.push_back(c < 0 ? 1 : classes.extent(c, atoms));
+    return d;
+  };
+  std::vector<Type> params(static_cast<size_t>(std::max(g.num_params(), 0)));
+  for (NodeId n : g.inputs()) params[static_cast<size_t>(g.form<Input>(n)->param)] = {g.type(g.node(n).first_value).dtype, dims_of(g.node(n).first_value)};
   Builder b(g.level(), g.launch());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      if (in->param < 0 || static_cast<size_t>(in->param) >= params.size()) return std::nullopt;
-      b.add_input(in->param, params[static_cast<size_t>(in->param)], in->part);
-      continue;
-    }
+    if (const auto* in = g.form<Input>(n)) { b.add_input(in->param, params[static_cast<size_t>(in->param)], in->part); continue; }
     Op op = node.op;
     if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) c->value = extent_value(*c, params);
     if (auto* r = std::get_if<Reduce>(&op); r && r->group == g.dims(node.operands[0])[r->dim]) r->group = 0;
-    if (auto* s = std::get_if<Reshape>(&op)) {
-      auto d = unit_reshape(b.graph().dims(node.operands[0]), s->dims);
-      if (!d) return std::nullopt;
-      s->dims = *d;
+    if (auto* s = std::get_if<Reshape>(&op)) s->dims = dims_of(node.first_value);
+    if (auto* i = std::get_if<Iota>(&op)) i->dims = dims_of(node.first_value);
+    if (auto* s = std::get_if<Slice>(&op)) {
+      const int whole = classes.of[static_cast<size_t>(node.operands[0])][static_cast<size_t>(s->dim)];
+      int64_t start = 0;
+      if (whole >= 0) {
+        const auto& c = classes.classes[static_cast<size_t>(whole)];
+        for (size_t k = 0; s->start > 0 && k < c.segments.size(); k++) {
+          start += atoms[static_cast<size_t>(c.segments[k])];
+          if (k < c.cuts.size() && c.cuts[k] == s->start) break;
+        }
+      }
+      s->start = start;
+      s->stop = start + dims_of(node.first_value)[s->dim];
     }
-    if (!b.try_add(std::move(op), node.operands)) return std::nullopt;
+    const auto added = b.try_add(std::move(op), node.operands);
+    if (!added || (*added >= 0 && !(b.graph().dims(*added) == dims_of(node.first_value)))) return std::nullopt;
   }
   return std::move(b).finish();
 }
@@ -193,46 +372,59 @@ Witness make_witness(const Program& program, int variant) {
   const Graph& g = program.graph;
   const search::DimClasses classes = search::dim_classes(g);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  // Frequent classes get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
+  // Frequent atoms get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
   // of half, rounded up, leave a tail and no empty block.
-  std::vector<bool> summed(static_cast<size_t>(classes.count));
-  auto note = [&](ValueId v, int d) { if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) summed[static_cast<size_t>(c)] = true; };
+  std::vector<bool> summed(static_cast<size_t>(classes.atoms));
+  auto atoms_of = [&](auto&& self, int cls) -> std::vector<int> {
+    std::vector<int> all = classes.classes[static_cast<size_t>(cls)].segments;
+    for (int f : classes.classes[static_cast<size_t>(cls)].factors) for (int a : self(self, f)) all.push_back(a);
+    return all;
+  };
+  auto note = [&](ValueId v, int d) {
+    if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) for (int a : atoms_of(atoms_of, c)) summed[static_cast<size_t>(a)] = true;
+  };
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     if (g.form<MatMul>(n)) note(g.node(n).operands[0], g.dims(g.node(n).operands[0]).rank() - 1);
     if (const auto* r = g.form<Reduce>(n)) note(g.node(n).operands[0], r->dim);
   }
-  std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.count));
-  for (size_t c = 0; c < by_use.size(); c++) by_use[c] = {0, static_cast<int>(c)};
+  std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.atoms));
+  for (size_t a = 0; a < by_use.size(); a++) by_use[a] = {0, static_cast<int>(a)};
   for (const auto& of : classes.of)
-    for (int c : of) if (c >= 0) by_use[static_cast<size_t>(c)].first--;
+    for (int c : of) if (c >= 0) for (int a : atoms_of(atoms_of, c)) by_use[static_cast<size_t>(a)].first--;
   std::sort(by_use.begin(), by_use.end());
   const std::set<int64_t> taken = search::literals(g);
   std::vector<int64_t> extent(by_use.size());
-  int64_t next_summed = variant == 0 ? 8 : 7, next_other = variant == 0 ? 6 : 5;
-  for (auto [uses, c] : by_use) {
-    int64_t& next = summed[static_cast<size_t>(c)] ? next_summed : next_other;
-    while (taken.count(next)) next += 4;
-    extent[static_cast<size_t>(c)] = next;
-    next += 4;
+  for (int64_t shift = 0; shift < 8; shift++) {   // until all classes differ
+    int64_t next_summed = variant == 0 ? 8 : 7, next_other = variant == 0 ? 6 : 5;
+    for (auto [uses, a] : by_use) {
+      int64_t& next = summed[static_cast<size_t>(a)] ? next_summed : next_other;
+      while (taken.count(next)) next += 4;
+      extent[static_cast<size_t>(a)] = next;
+      next += 4 * (1 + (a + 1) * shift % 4);
+    }
+    std::set<int64_t> different;
+    for (int c = 0; c < classes.count; c++) different.insert(classes.extent(c, extent));
+    if (static_cast<int>(different.size()) == classes.count) break;
   }
   for (ValueId v = 0; v < g.num_values(); v++) {
     int64_t elements = 1;
-    for (int c : classes.of[static_cast<size_t>(v)]) if (c >= 0 && elements <= kMaxElements) elements *= extent[static_cast<size_t>(c)];
+    for (int c : classes.of[static_cast<size_t>(v)]) if (c >= 0 && elements <= kMaxElements) elements *= classes.extent(c, extent);
     if (elements > kMaxElements) { out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements"; return out; }
   }
-  out.params.resize(program.inputs.size());
-  for (size_t i = 0; i < program.inputs.size(); i++) out.params[i] = program.inputs[i].type;
-  for (NodeId n : g.inputs()) {
-    const ValueId v = g.node(n).first_value;
-    Type t = g.type(v);
-    for (int d = 0; d < t.dims.rank(); d++)
-      if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) t.dims[d] = extent[static_cast<size_t>(c)];
-    out.params[static_cast<size_t>(g.form<Input>(n)->param)] = t;
-  }
-  auto w = search::with_types(g, out.params);
+  auto w = search::with_extents(g, classes, extent);
   if (!w) { out.refusal = "the program does not follow a change of its extents"; return out; }
+  for (const TensorInfo& t : program.inputs) out.params.push_back(t.type);
+  for (NodeId n : w->inputs()) out.params[static_cast<size_t>(w->form<Input>(n)->param)] = w->type(w->node(n).first_value);
   out.graph = std::move(*w);
   return out;
+}
+
+std::shared_ptr<const Worlds> make_worlds(const Program& program) {
+  const Witness even = make_witness(program, 0), ragged = make_witness(program, 1);
+  if (!even.refusal.empty() || !ragged.refusal.empty()) return nullptr;
+  std::vector<Type> own;
+  for (const TensorInfo& t : program.inputs) own.push_back(t.type);
+  return std::make_shared<const Worlds>(Worlds{{{even.params, even.graph}, {ragged.params, ragged.graph}, {own, program.graph}}});
 }
 
 }  // namespace mirage

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 #include "mirage/ir/graph.h"
 #include "mirage/ir/program.h"
@@ -38,11 +40,17 @@ struct SearchOptions {
   bool dominance = true;           ///< of equal complete graphs only those that no other beats are kept
 };
 
+/// The program over several sets of extents (both witnesses, and its own), node by node the same graph: where a kernel-level view or iota of a structure names extents, they are looked
+/// up here.
+struct Worlds { std::vector<std::pair<std::vector<Type>, Graph>> all; };   ///< types of the inputs; the first is that of structures
+
 /// A muGraph over witness extents: its shape, partitions and operators are meant, its numbers are not.
 struct Structure {
   Graph graph;           ///< kernel level; calls have grid extents 1 or 2 and loop extents 1 or 2 by witness size
   int64_t rank = 0;      ///< running number in canonical order
   int kernels = 0;       ///< graph-defined and pre-defined kernels that it launches
+  bool is_good = true;   ///< at plausible tiles it fits shared memory, repeats little work and has enough blocks; others are kept for want of better ones
+  std::shared_ptr<const Worlds> worlds;   ///< may be empty for a program without slices, iotas and reshapes that join or split
 };
 
 /// What the caller made of a candidate.
@@ -72,6 +80,8 @@ struct Witness {
 /// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the
 /// program.
 Witness make_witness(const Program&, int variant);
+/// For structures that come from elsewhere than the search (a certificate); empty where there is no witness.
+std::shared_ptr<const Worlds> make_worlds(const Program&);
 
 SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);
 

@@ -16,7 +16,7 @@ Structure row_sums() {
   Builder k(Level::kKernel);
   const ValueId in = k.add_input(0, {DType::kF32, {8, 8}});
   k.add_output(0, k.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, {in}), DType::kF32);
-  return {std::move(k).finish(), 0, 1};
+  return {std::move(k).finish(), 0, 1, true, {}};
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ TEST_CASE("a dimension that a grid axis and the loop both split is walked chunk 
   Builder k(Level::kKernel);
   const ValueId in = k.add_input(0, {DType::kF32, {8}});
   k.add_output(0, k.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, {in}), DType::kF32);
-  const Structure s{std::move(k).finish(), 0, 1};
+  const Structure s{std::move(k).finish(), 0, 1, true, {}};
   CallNumbers n;
   n.grid_tile[0] = 32;
   n.loop_tile = 8;

@@ -43,14 +43,53 @@ TEST_CASE("witness: extents of 1 stay, results of one shape stay of one shape") 
   CHECK(w.params[1].dims[1] == w.params[2].dims[1]);
 }
 
-TEST_CASE("witness: what ties extents together is refused, with the operator's name") {
-  auto refusal = [](const std::string& nodes, const std::string& shape) {
-    return make_witness(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [8, 6], "dtype": "float16"}}, "outputs": {"y": {"shape": )" + shape + R"(, "dtype": "float16"}}, "nodes": [)" + nodes + "]}"), 0).refusal;
-  };
-  CHECK(refusal(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [48]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[48]") == "reshape that splits or joins dimensions");
-  CHECK(refusal(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [8, 1, 6]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[8, 1, 6]").empty());
-  CHECK(refusal(R"({"op": "concat", "inputs": ["x", "x"], "output": "r", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[16, 6]") == "concat");
-  CHECK(refusal(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "start": 1, "stop": 3}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[2, 6]") == "slice");
+namespace {
+
+Program one_input(const std::string& nodes, const std::string& shape) {
+  return parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [8, 6], "dtype": "float16"}}, "outputs": {"y": {"shape": )" + shape + R"(, "dtype": "float16"}}, "nodes": [)" + nodes + "]}");
+}
+
+}  // namespace
+
+TEST_CASE("witness: what ties extents together in no simple way is refused, with the reason") {
+  CHECK(make_witness(one_input(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [4, 12]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[4, 12]"), 0).refusal ==
+        "reshape that splits and joins dimensions at once");
+  CHECK(make_witness(one_input(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "start": 0, "stop": 8, "step": 2}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[4, 6]"), 0).refusal ==
+        "slice with a step");
+  CHECK(make_witness(one_input(R"({"op": "repeat", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "count": 2}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[16, 6]"), 0).refusal == "repeat");
+}
+
+TEST_CASE("witness: joined dimensions are products, cut ones are sums") {
+  for (int variant : {0, 1}) {
+    const Witness joined = make_witness(one_input(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [48]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[48]"), variant);
+    REQUIRE(joined.refusal.empty());
+    CHECK(joined.graph.dims(joined.graph.num_values() - 1) == Dims{joined.params[0].dims.elements()});
+    const Witness twice = make_witness(one_input(R"({"op": "concat", "inputs": ["x", "x"], "output": "r", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[16, 6]"), variant);
+    REQUIRE(twice.refusal.empty());
+    CHECK(twice.graph.dims(twice.graph.num_values() - 1)[0] == 2 * twice.params[0].dims[0]);
+    // [0, 3) and [1, 5) of 8 cut it into 1, 2, 2 and 3.
+    const Program p = one_input(R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 0, "start": 0, "stop": 3}}, {"op": "slice", "inputs": ["x"], "output": "b", "attrs": {"axis": 0, "start": 1, "stop": 5}},
+      {"op": "sum", "inputs": ["a"], "output": "c", "attrs": {"axis": 0, "keepdim": true}}, {"op": "mul", "inputs": ["b", "c"], "output": "y"})", "[4, 6]");
+    const search::DimClasses c = search::dim_classes(p.graph);
+    CHECK(c.classes[static_cast<size_t>(c.of[0][0])].cuts == std::vector<int64_t>{1, 3, 5});
+    const Witness cut = make_witness(p, variant);
+    REQUIRE(cut.refusal.empty());
+    int64_t start = -1;
+    for (const Node& n : cut.graph.nodes()) if (const auto* s = std::get_if<Slice>(&n.op)) { CHECK(s->stop < cut.params[0].dims[0]); start = std::max(start, s->start); }
+    CHECK(start > 0);
+  }
+}
+
+TEST_CASE("reshapes as runs of dimensions") {
+  using search::reshape_runs;
+  const auto join = reshape_runs({4, 1, 6, 5}, {24, 5});
+  REQUIRE(join);
+  REQUIRE(join->size() == 2);
+  CHECK((*join)[0].from == std::vector<int>{0, 2});
+  CHECK((*join)[0].to == std::vector<int>{0});
+  CHECK((*join)[1].from == std::vector<int>{3});
+  CHECK_FALSE(reshape_runs({4, 6}, {8, 3}));
+  CHECK(reshape_runs({1, 1}, {1})->empty());
 }
 
 TEST_CASE("unit reshapes keep the order of what is longer than 1") {
