@@ -12,32 +12,31 @@
 //     %2 = input 2 : f16[4,512,64]
 //     %3 = iota 1 [512,512]
 //     %4 = iota 0 [512,512]
-//     %5 = greater %3 %4
-//     %6 = const -inf
-//     %7 = transpose (0,2,1) %1
-//     %8 = call grid(8,8,4) loop(2) (%0, %7) {
-//       %0 = input 0 grid(-,1,0) loop(2) : f16[1,64,32]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,64]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
+//     %5 = transpose (0,2,1) %1
+//     %6 = call grid(4,32,1) loop(8) (%0, %2, %3, %4, %5) {
+//       %0 = input 2 grid(-,0,-) loop(1) : real[16,64]
+//       %1 = input 3 grid(-,0,-) loop(1) : real[16,64]
+//       %2 = greater %0 %1
+//       %3 = const -inf
+//       %4 = const 0.125
+//       %5 = input 0 grid(-,1,0) loop(-) : f16[4,16,64]
+//       %6 = input 4 grid(-,-,0) loop(2) : f16[4,64,64]
+//       %7 = matmul %5 %6
+//       %8 = mul %4 %7
+//       %9 = where %2 %3 %8
+//       %10 = reduce.max 2 %9
+//       %11 = running %10
+//       %12 = input 1 grid(2,-,0) loop(1) : f16[4,64,16]
+//       %13 = sub %9 %11
+//       %14 = exp %13
+//       %15 = reduce.sum 2 %14
+//       %16 = matmul %14 %12
+//       %17 = accum.sum rescaled 1 %15 %11
+//       %18 = accum.sum rescaled 1 %16 %11
+//       %19 = div %18 %17
+//       output 0 %19 grid(2,1,0) : f16
 //     }
-//     %9 = const 0.125
-//     %10 = mul %8 %9
-//     %11 = where %5 %6 %10
-//     %12 = reduce.max 2 %11
-//     %13 = sub %11 %12
-//     %14 = exp %13
-//     %15 = reduce.sum 2 %14
-//     %16 = div %14 %15
-//     %17 = call grid(1,32,4) loop(16) (%16, %2) {
-//       %0 = input 0 grid(-,1,0) loop(2) : real[1,16,32]
-//       %1 = input 1 grid(-,-,0) loop(1) : f16[1,32,64]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(-,1,0) : real
-//     }
-//     output 0 %17 : f16
+//     output 0 %6 : f16
 //   }
 
 // ======== device library ========
@@ -47,188 +46,109 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention {
 
-// bound by bytes in flight: 4.7 MB, 256 blocks of 256 threads, 2 per SM, 31 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(256, 2) causal_attention_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 64, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 64, true, 40, false>;
-  using T2 = Parts<Sum, 2, 1, 64, 64, 68>;
-  const T2 t2{(float*)(smem + 0)};
-  const int block_x = block_id() % 8, block_y = block_id() / 8 % 8, block_z = block_id() / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T0, T1, 2, 2, 2> acc2;
-  acc2.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 8);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + s * 5120)}, (const f16*)in0 + 0 + (block_z * int64_t(1)) * 32768 + (block_y * int64_t(64)) * 64 + (it * int64_t(32)) * 1, 0, 64, 1, 64, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 15360 + s * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 32768 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 64, 0, 64, 1, 64, 32);
-      }
+__global__ void __launch_bounds__(256) causal_attention_k0_map(void* __restrict__ a0) {
+  mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
+  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 65536u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
+    const mo::index32 i0 = row / 128u;
+    const mo::index32 i1 = row % 128u;
+    mo::real y0[4];
+    #pragma unroll
+    for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      const mo::real v0 = mo::from_index(i1 * 4u + i2);
+      y0[i2] = v0;
     }
-    copy_commit();
-  }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + next * 5120)}, (const f16*)in0 + 0 + (block_z * int64_t(1)) * 32768 + (block_y * int64_t(64)) * 64 + (it * int64_t(32)) * 1, 0, 64, 1, 64, 32);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 15360 + next * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 32768 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 64, 0, 64, 1, 64, 32);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 0 + slot * 5120)};
-    const T1 t1{(f16*)(smem + 15360 + slot * 5120)};
-    acc2.add(t0, t1);
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, i, j, v); });
-  barrier();
-  store_tile<kThreads, 4, 1, 64, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 262144 + (block_y * int64_t(64)) * 512 + (block_x * int64_t(64)) * 1, 0, 512, 1, 64, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
-}
-
-__global__ void __launch_bounds__(256) causal_attention_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  using Team = mo::RowTeam<32>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 2048u; row += Team::stride<mo::index32>()) {
-    const mo::index32 i0 = row / 512u;
-    const mo::index32 i1 = row % 512u;
-    mo::real r8[8];
-    mo::clear<mo::Max>(r8);
-    for (mo::index32 u = Team::lane(); u < 64u; u += 32) {
-      const mo::index32 i2 = u;
-      mo::real x4[8];
-      mo::load_vector(x4, p0 + (i0 * 262144u + i1 * 512u + i2 * 8u));
-      #pragma unroll
-      for (mo::index32 i3 = 0; i3 < 8; i3++) {
-        const mo::real v0 = mo::from_index(i2 * 8u + i3);
-        const mo::real v1 = mo::from_index(i1);
-        const mo::real v2 = mo::less(v1, v0);
-        const mo::real v3 = mo::constant(mo::neg(mo::infinity()));
-        const mo::real v4 = x4[i3];
-        const mo::real v5 = mo::constant(0.125f);
-        const mo::real v6 = mo::mul(v4, v5);
-        const mo::real v7 = mo::select(v2, v3, v6);
-        r8[i3] = mo::Max::combine(r8[i3], v7);
-      }
-    }
-    const mo::real v8 = Team::reduce<mo::Max>(mo::fold<mo::Max>(r8));
-    mo::real r19[8];
-    mo::clear<mo::Sum>(r19);
-    for (mo::index32 u = Team::lane(); u < 64u; u += 32) {
-      const mo::index32 i2 = u;
-      mo::real x13[8];
-      mo::load_vector(x13, p0 + (i0 * 262144u + i1 * 512u + i2 * 8u));
-      #pragma unroll
-      for (mo::index32 i3 = 0; i3 < 8; i3++) {
-        const mo::real v9 = mo::from_index(i2 * 8u + i3);
-        const mo::real v10 = mo::from_index(i1);
-        const mo::real v11 = mo::less(v10, v9);
-        const mo::real v12 = mo::constant(mo::neg(mo::infinity()));
-        const mo::real v13 = x13[i3];
-        const mo::real v14 = mo::constant(0.125f);
-        const mo::real v15 = mo::mul(v13, v14);
-        const mo::real v16 = mo::select(v11, v12, v15);
-        const mo::real v17 = mo::sub(v16, v8);
-        const mo::real v18 = mo::exp(v17);
-        r19[i3] = mo::Sum::combine(r19[i3], v18);
-      }
-    }
-    const mo::real v19 = Team::reduce<mo::Sum>(mo::fold<mo::Sum>(r19));
-    for (mo::index32 u = Team::lane(); u < 64u; u += 32) {
-      const mo::index32 i2 = u;
-      mo::real x24[8];
-      mo::load_vector(x24, p0 + (i0 * 262144u + i1 * 512u + i2 * 8u));
-      mo::real y0[8];
-      #pragma unroll
-      for (mo::index32 i3 = 0; i3 < 8; i3++) {
-        const mo::real v20 = mo::from_index(i2 * 8u + i3);
-        const mo::real v21 = mo::from_index(i1);
-        const mo::real v22 = mo::less(v21, v20);
-        const mo::real v23 = mo::constant(mo::neg(mo::infinity()));
-        const mo::real v24 = x24[i3];
-        const mo::real v25 = mo::constant(0.125f);
-        const mo::real v26 = mo::mul(v24, v25);
-        const mo::real v27 = mo::select(v22, v23, v26);
-        const mo::real v28 = mo::sub(v27, v8);
-        const mo::real v29 = mo::exp(v28);
-        const mo::real v30 = mo::div(v29, v19);
-        y0[i3] = v30;
-      }
-      mo::store_vector(p1 + (i0 * 262144u + i1 * 512u + i2 * 8u), y0);
-    }
+    mo::store_vector(p0 + (i0 * 512u + i1 * 4u), y0);
   }
 }
 
-// bound by L2: 4.7 MB, 128 blocks of 128 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 1) causal_attention_k2_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 64, false, 72, false>;
-  using T2 = Parts<Sum, 4, 1, 16, 64, 68>;
-  const T2 t2{(float*)(smem + 0)};
-  const int block_x = block_id() % 1, block_y = block_id() / 1 % 32, block_z = block_id() / 32;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = 0, end = 16;
-  const int first = warp_id(), iterations = (end - begin - first + 3) / 4;
-  const int turn = int(int64_t(block_x) * (end - begin) / 1);
-  const auto rotate = [&](int i) { const int at = first + i * 4 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 4; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 92160 + warp_id() * 12800 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 262144 + (block_y * int64_t(16)) * 512 + (it * int64_t(32)) * 1, 0, 512, 1, 16, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 23040 + s * 4608)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 32768 + (it * int64_t(32)) * 64, 0, 64, 1, 32, 64);
-      }
+__global__ void __launch_bounds__(256) causal_attention_k1_map(void* __restrict__ a0) {
+  mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
+  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 65536u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
+    const mo::index32 i0 = row / 128u;
+    const mo::index32 i1 = row % 128u;
+    mo::real y0[4];
+    #pragma unroll
+    for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      const mo::real v0 = mo::from_index(i0);
+      y0[i2] = v0;
     }
-    copy_commit();
+    mo::store_vector(p0 + (i0 * 512u + i1 * 4u), y0);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 5 ? slot + 1 : 0) {
-    copy_wait<3>();
-    warp_barrier();
-    if (iteration + 4 < iterations) {
-      const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 92160 + warp_id() * 12800 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 262144 + (block_y * int64_t(16)) * 512 + (it * int64_t(32)) * 1, 0, 512, 1, 16, 32);
-      }
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 23040 + next * 4608)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 32768 + (it * int64_t(32)) * 64, 0, 64, 1, 32, 64);
-      }
+}
+
+// attention bound by bytes in flight: 3.1 MB, 0.27 Gflop, 64 blocks of 256 threads, cluster 4, 1 wave(s)
+struct causal_attention_k2_attend_parts {
+  using T = mo::f16;
+  static constexpr int kQueries = 512, kKeys = 512, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueryGroups = 2, kKeyGroups = 1, kGroups = 2, kChunk = 128, kStages = 1, kCluster = 4, kRows = 32;
+  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 16384, kKnownAt = 49152, kReceiveAt = 49152, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr bool kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; const void* in2; const void* in3; void* out0; };
+  static MO_FN mo::AttendPlace place() {
+    const int id = mo::block_id();
+    mo::AttendPlace at;
+    at.rank = id % 4;
+    at.tile = id / 4 % 4;
+    at.batch = id / 16;
+    at.first = at.rank * 1;
+    at.chunks = 1;
+    return at;
+  }
+  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
+    mo::copy_box(to + 0, *a.q, 0, at.tile * 128 + 0, at.batch, bar);
+    mo::copy_box(to + 8192, *a.q, 0, at.tile * 128 + 64, at.batch, bar);
+  }
+  static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
+    mo::copy_box(to + 0, *a.k, 0, key, at.batch, bar);
+  }
+  static MO_FN void copy_v(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
+    mo::copy_box(to + 0, *a.v, 0, key, at.batch, bar);
+  }
+  struct Row { };
+  template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
+    Row row{};
+    return row;
+  }
+  static MO_FN float scale(const Row& row) {
+    return mo::mul(1.0f, mo::constant(0.125f));
+  }
+  static MO_FN bool needs_logit(int, int) { return true; }
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    const float v0 = mo::load(static_cast<const mo::f32*>(a.in2)[0 + int64_t(query) * 512 + int64_t(key) * 1]); const float v1 = mo::load(static_cast<const mo::f32*>(a.in3)[0 + int64_t(query) * 512 + int64_t(key) * 1]); const float v2 = mo::less(v1, v0); const float v7 = s; const float v9 = mo::select(v2, mo::constant(mo::neg(mo::infinity())), v7); return v9;
+  }
+  static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    return e;
+  }
+  using Out = mo::f16;
+  struct After {
+    Row row;
+    float sum, inverse, maximum; 
+    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {
     }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 92160 + warp_id() * 12800 + slot * 2560)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 23040 + slot * 4608)};
-    acc2.add(t1.transposed(), t0.transposed());
+    MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
+      query = query < kQueries ? query : kQueries - 1;
+      column = column < kLiveColumns ? column : kLiveColumns - 1;
+      const float v19 = mo::mul(x, inverse); return v19;
+    }
+    MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const { return column0(a, at, x, query, c); }
+    MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {
+    }
+    MO_FN void store_pair(const Args& a, const mo::AttendPlace& at, float x0, float x1, int query, int column) const {
+      if (column < kLiveColumns) mo::store_pack<2>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 32768 + int64_t(query) * 64 + int64_t(column) * 1], mo::Pack<2>{{column0(a, at, x0, query, column), column0(a, at, x1, query, column + 1)}});
+    }
+  };
+  static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {
+    if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 32768 + int64_t(query) * 64 + int64_t(column) * 1]) = x;
   }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(warp_id(), b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 8, 1, 16, 64, false>((f16*)out0 + 0 + (block_z * int64_t(1)) * 32768 + (block_y * int64_t(16)) * 64, 0, 64, 1, 16, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+};
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) causal_attention_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+  extern __shared__ __align__(1024) unsigned char attend_smem[];
+  mo::attend<causal_attention_k2_attend_parts>({&map_q, &map_k, &map_v, in2, in3, out0}, attend_smem);
 }
 
 }  // namespace mirage_causal_attention
@@ -239,6 +159,8 @@ __global__ void __launch_bounds__(128, 1) causal_attention_k2_block(const void* 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -252,8 +174,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
-constexpr uint64_t kWorkspaceBytes = 8388608u;
-constexpr int kMaxSharedBytes = 143360;
+constexpr uint64_t kWorkspaceBytes = 2097152u;
+constexpr int kMaxSharedBytes = 67648;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // q: f16[4,512,64]
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // k: f16[4,512,64]
@@ -310,7 +232,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k2_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 143360)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 67648)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -337,6 +259,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const causal_attention_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -344,9 +291,15 @@ inline int launch(const causal_attention_dims* dims, const void* const* t, void*
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(causal_attention_k0_block, dim3(256u, 1u, 1u), 256u, 34816u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k1_row, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 4194304))) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k2_block, dim3(128u, 1u, 1u), 128u, 143360u, stream, static_cast<const void*>(w + 4194304), t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k0_map, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k1_map, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<void*>(w + 1048576))) != cudaSuccess) return error;
+  mo::TensorMap map2_0;
+  if ((error = encode_map(map2_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map2_1;
+  if ((error = encode_map(map2_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map2_2;
+  if ((error = encode_map(map2_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k2_attend, dim3(64u, 1u, 1u), 256u, 67648u, stream, map2_0, map2_1, map2_2, static_cast<const void*>(w + 0), static_cast<const void*>(w + 1048576), const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -432,7 +385,7 @@ MIRAGE_API int causal_attention_launch_dlpack(const mirage_causal_attention::DlT
 MIRAGE_API const char* causal_attention_status_string(int status) { return mirage_causal_attention::status_string(status); }
 
 MIRAGE_API const char* causal_attention_info_json(void) {
-  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"34bd207430eb4fae\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8388608,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_block\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":34816},{\"name\":\"causal_attention_k1_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k2_block\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":143360}]}";
+  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"34bd207430eb4fae\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":2097152,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k1_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k2_attend\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":67648}]}";
 }
 
 MIRAGE_API unsigned causal_attention_abi_version(void) { return 1u; }

@@ -50,7 +50,7 @@ struct Structure {
   int64_t rank = 0;      ///< running number in canonical order
   int kernels = 0;       ///< graph-defined and pre-defined kernels that it launches
   bool is_good = true;   ///< at plausible tiles it fits shared memory, repeats little work and has enough blocks; others are kept for want of better ones
-  std::shared_ptr<const Worlds> worlds;   ///< may be empty for a program without slices, iotas and reshapes that join or split
+  std::shared_ptr<const Worlds> worlds = nullptr;   ///< may be empty for a program without slices, iotas and reshapes that join or split
 };
 
 /// What the caller made of a candidate.
