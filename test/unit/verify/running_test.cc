@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "mirage/spec/text.h"
+#include "mirage/ir/program.h"
 #include "mirage/verify/certificate.h"
 #include "unit/verify/graphs.h"
 
@@ -91,6 +92,32 @@ TEST_CASE("split keys: partial sums travel with their maximum") {
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(sub %m (reduce.max 0 %m))", "(sub (reduce.max 0 %m) %m)")) == Verdict::Kind::kDifferent);
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(accum.max %m)", "(accum.sum %m)")) == Verdict::Kind::kDifferent);
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(reduce.max 0 %m)", "(reduce.sum 0 %m)")) == Verdict::Kind::kEqual);   // any common shift cancels
+}
+
+TEST_CASE("the numeric check wants the shift, in float16 and bfloat16") {
+  std::string plain = kSplit;   // the same structures without maxima
+  for (auto [from, to] : {std::pair{"exp (sub %s %m)", "exp %s"}, {"accum.sum rescaled 1 (matmul %e %v) %m", "accum.sum (matmul %e %v)"}, {"accum.sum rescaled 1 (reduce.sum 1 %e) %m", "accum.sum (reduce.sum 1 %e)"},
+                          {"%m = running (reduce.max 1 %s)", ""}, {"output 2 (reshape [1,3,1] (accum.max %m)) grid(0,-,-)", ""}, {"%o, %l, %m = call", "%o, %l = call"}, {"(%o, %l, %m) {", "(%o, %l) {"},
+                          {"%m = input 2 : real[2,3,1]", ""}, {"%f = exp (sub %m (reduce.max 0 %m))", ""}, {"(mul %o %f)", "%o"}, {"(mul %l %f)", "%l"}}) {
+    REQUIRE(plain.find(from) != std::string::npos);
+    plain.replace(plain.find(from), std::string(from).size(), to);
+  }
+  for (const char* type : {"f16", "bf16"}) {
+    auto typed = [&](std::string text) {
+      for (size_t i = 0; (i = text.find("f16", i)) != std::string::npos; i += std::string(type).size()) text.replace(i, 3, type);
+      return graph(text);
+    };
+    const Graph reference = typed(kSoftmaxV);
+    Program program;
+    program.graph = reference;
+    for (NodeId n : reference.inputs()) program.inputs.push_back({"x", reference.type(reference.node(n).first_value), row_major_strides(reference.dims(reference.node(n).first_value)), {}});
+    const NumericReport stable = check_numerics(reference, typed(kSplit), program, 1), unstable = check_numerics(reference, typed(plain), program, 1);
+    CHECK(stable.reason == "");
+    CHECK(stable.ok);
+    CHECK(std::any_of(stable.cases.begin(), stable.cases.end(), [](const NumericCase& c) { return c.distribution == "logits" && c.nan_agree; }));
+    CHECK_FALSE(unstable.ok);
+    CHECK(equal(reference, typed(plain), 1).kind == Verdict::Kind::kEqual);   // only numbers tell them apart
+  }
 }
 
 TEST_CASE("mutants of a stable loop are Different") {
