@@ -1,6 +1,8 @@
 // prove(): both graphs as closed expressions over named indices, in one table of hash-consed normal forms. Equal ids are a proof (docs/verification.md).
 #include "mirage/verify/proof.h"
 
+#include <set>
+
 #include "verify/proof_lower.h"
 #include "verify/proof_z3.h"
 #include "verify/signature.h"
@@ -36,11 +38,12 @@ bool is_equal(Terms& t, PolyId x, PolyId y) {
   return d >= 0 && t.terms(d).empty();
 }
 
-Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3) {
+/// One try. With cuts, values are atoms where the cuts say so, which proves less and scales to many layers.
+Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr) {
   Proof out;
   Terms t(limits);
   bool exact = true;
-  const std::vector<Lowered> x = lower(a, t, &exact), y = lower(b, t, &exact);
+  const std::vector<Lowered> x = lower(a, t, &exact, cut_a), y = lower(b, t, &exact, cut_b);
   std::vector<PolyId> roots;
   for (size_t r = 0; r < x.size(); r++) {
     const PolyId u = x[r].element, v = y[r].element;
@@ -63,6 +66,47 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3) {
   return out;
 }
 
+/// Where a program has its seams: values with several users, and what calls return.
+std::vector<bool> seams(const Graph& g) {
+  std::vector<bool> out(static_cast<size_t>(g.num_values()));
+  const auto users = g.users();
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (g.form<Input>(n) || g.form<Const>(n) || g.form<Iota>(n)) continue;
+    for (int i = 0; i < node.num_values; i++) {
+      const auto v = static_cast<size_t>(node.first_value + i);
+      out[v] = users[v].size() > 1 || g.form<Call>(n) != nullptr;
+    }
+  }
+  return out;
+}
+
+/// Layer by layer: values that both graphs have, at a seam of one of them, are proved equal and then no longer looked into. What both have is found in rounds: a cut that only one graph has hides what
+/// comes behind it, and is dropped for the next round.
+Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits) {
+  constexpr int kRounds = 16;
+  const std::vector<bool> seam_a = seams(a), seam_b = seams(b);
+  Cuts x{seam_a, {}}, y{seam_b, {}};
+  for (int round = 0; round < kRounds; round++) {
+    Proof p = attempt(a, b, limits, false, &x, &y);
+    if (p.proved || round + 1 == kRounds) return p;
+    std::set<PolyId> in_a(x.elements.begin(), x.elements.end()), seam, common;
+    for (size_t v = 0; v < y.elements.size(); v++) if (y.elements[v] >= 0 && in_a.contains(y.elements[v])) common.insert(y.elements[v]);
+    for (size_t v = 0; v < x.elements.size(); v++) if (seam_a[v]) seam.insert(x.elements[v]);
+    for (size_t v = 0; v < y.elements.size(); v++) if (seam_b[v]) seam.insert(y.elements[v]);
+    auto chosen = [&](const std::vector<PolyId>& elements) {
+      std::vector<bool> at(elements.size());
+      for (size_t v = 0; v < elements.size(); v++) at[v] = common.contains(elements[v]) && seam.contains(elements[v]);
+      return at;
+    };
+    std::vector<bool> next_a = chosen(x.elements), next_b = chosen(y.elements);
+    if (next_a == x.at && next_b == y.at) return p;
+    x.at = std::move(next_a);
+    y.at = std::move(next_b);
+  }
+  return {};
+}
+
 }  // namespace
 
 Proof prove(const Graph& a, const Graph& b) {
@@ -72,13 +116,13 @@ Proof prove(const Graph& a, const Graph& b) {
     if (std::string s = loose_running(*g); !s.empty()) { out.reason = s; return out; }
   for (const Graph* g : {&a, &b})
     if (auto broken = check_laws(*g)) { out.reason = *broken; return out; }
-  // First with little multiplied out, which is enough for programs of many layers; then with more.
-  static constexpr ProofLimits kAttempts[] = {{300'000, 16, 4, 4}, {2'000'000, 256, 32, 24}, {6'000'000, 1024, 32, 24}};
-  for (const ProofLimits& limits : kAttempts) {
-    Proof p = attempt(a, b, limits, limits.terms == 256);
-    if (p.proved) return p;
-    if (out.reason.empty() || !p.gave_up) out = std::move(p);
-  }
+  // First with little multiplied out, then layer by layer, then with more.
+  auto keep = [&](Proof p) { if (p.proved || out.reason.empty() || (out.gave_up && !p.gave_up)) out = std::move(p); return out.proved; };
+  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24};
+  if (keep(attempt(a, b, kShallow, false))) return out;
+  if (keep(attempt_in_layers(a, b, kMiddle))) return out;
+  if (keep(attempt(a, b, kMiddle, true))) return out;
+  if (out.gave_up) keep(attempt(a, b, kDeep, false));
   return out;
 }
 

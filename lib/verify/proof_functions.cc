@@ -232,6 +232,13 @@ PolyId Terms::running(PolyId x, VarId over, IdxId at) {
   return inside < 0 ? kPoison : single(atom(AtomKind::kRunning, {name, at, inside}));
 }
 
+PolyId Terms::cut(PolyId x) {
+  if (x < 0 || is_masked(x) || (terms(x).size() <= 1 && (terms(x).empty() || factors(terms(x)[0].mono).size() <= 1))) return x;
+  std::vector<int64_t> data{x};
+  for (VarId v : vars(x)) data.insert(data.end(), {v, idx.of_var(v)});
+  return single(atom(AtomKind::kCut, std::move(data)));
+}
+
 // ---- substitution: everything is built anew, so that what the new indices allow happens
 
 PolyId Terms::subst(PolyId x, const VarMap& map) {
@@ -294,6 +301,12 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
     case AtomKind::kIndex: out = index_value(idx.subst(idx.of_atom(static_cast<IdxAtomId>(d[0])), map)); break;
     case AtomKind::kGe0: out = ge0(index(d[0])); break;
     case AtomKind::kExp: out = exp(below(d[0])); break;
+    case AtomKind::kCut: {
+      std::vector<int64_t> data = d;
+      for (size_t i = 2; i < data.size(); i += 2) data[i] = index(data[i]);
+      out = single(atom(AtomKind::kCut, std::move(data)));
+      break;
+    }
     case AtomKind::kBase: out = below(d[0]); break;
     case AtomKind::kFn: {
       std::vector<PolyId> args;

@@ -35,7 +35,8 @@ class Lowering {
  public:
   Lowering(Terms& terms, bool* exact) : t_(terms), exact_(exact) {}
 
-  std::vector<Lowered> kernel(const Graph& g) {
+  std::vector<Lowered> kernel(const Graph& g, Cuts* cuts) {
+    if (cuts) cuts->elements.assign(static_cast<size_t>(g.num_values()), kPoison);
     std::vector<Lowered> values(static_cast<size_t>(g.num_values())), out(static_cast<size_t>(g.num_results()));
     for (NodeId n = 0; n < g.num_nodes(); n++) {
       const Node& node = g.node(n);
@@ -50,6 +51,11 @@ class Lowering {
         values[static_cast<size_t>(node.first_value)] = program_input(i->param, g.type(node.first_value));
       } else {
         values[static_cast<size_t>(node.first_value)] = form(node.op, in, g.dims(node.first_value));
+      }
+      for (int i = 0; cuts && i < node.num_values; i++) {
+        const auto v = static_cast<size_t>(node.first_value + i);
+        cuts->elements[v] = values[v].element;
+        if (cuts->at[v]) values[v].element = t_.cut(values[v].element);
       }
     }
     return out;
@@ -376,6 +382,6 @@ class Lowering {
 
 }  // namespace
 
-std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact) { return Lowering(terms, exact).kernel(g); }
+std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact, Cuts* cuts) { return Lowering(terms, exact).kernel(g, cuts); }
 
 }  // namespace mirage::verify

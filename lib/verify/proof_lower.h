@@ -20,7 +20,13 @@ struct Lowered {
   std::vector<Clip> clips;   ///< one per dimension
 };
 
+/// What lower() should not look through, and what it met, by value of the kernel-level graph.
+struct Cuts {
+  std::vector<bool> at;             ///< values that become atoms of their own where they are used
+  std::vector<PolyId> elements;     ///< out: every value, before it was cut
+};
+
 /// The results of a kernel-level graph by number. An element is kPoison where Terms::reason() says why. exact: whether every tiling met divides its dimension.
-std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact);
+std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact, Cuts* cuts = nullptr);
 
 }  // namespace mirage::verify

@@ -99,6 +99,11 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
       for (size_t i = 0; i < d.size(); i++) out += (i ? ", " : "") + below(d[i]);
       return out + ")";
     }
+    case AtomKind::kCut: {
+      std::string out = "y" + std::to_string(d[0]) + "[";
+      for (size_t i = 2; i < d.size(); i += 2) out += (i > 2 ? "," : "") + idx.print(static_cast<IdxId>(d[i]), names);
+      return out + "]";
+    }
     case AtomKind::kMask: return "mask(" + below(d[0]) + ")";
     case AtomKind::kMaxOver: {
       const auto n = static_cast<size_t>(d[0]);
@@ -177,7 +182,7 @@ void Terms::size_below(PolyId p, std::set<int64_t>& seen) const {
     if (!seen.insert(-1 - static_cast<int64_t>(a)).second) continue;
     const std::vector<int64_t>& d = data(a);
     switch (kind(a)) {
-      case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: size_below(static_cast<PolyId>(d[0]), seen); break;
+      case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: case AtomKind::kCut: size_below(static_cast<PolyId>(d[0]), seen); break;
       case AtomKind::kFn: for (size_t i = 2; i < d.size(); i++) size_below(static_cast<PolyId>(d[i]), seen); break;
       case AtomKind::kMaxSet: for (int64_t q : d) size_below(static_cast<PolyId>(q), seen); break;
       case AtomKind::kMaxOver: for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i++) size_below(static_cast<PolyId>(d[i]), seen); break;

@@ -313,6 +313,10 @@ uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, 
     case AtomKind::kIndex: { const IdxAtom& s = idx.atom(static_cast<IdxAtomId>(d[0])); ordered(s.var >= 0 ? colours.at(s.var) : hash_combine(static_cast<uint64_t>(s.by), shape_index(s.of, colours))); break; }
     case AtomKind::kGe0: ordered(index(d[0])); break;
     case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: ordered(below(d[0])); break;
+    case AtomKind::kCut:
+      ordered(static_cast<uint64_t>(d[0]));
+      for (size_t i = 2; i < d.size(); i += 2) ordered(index(d[i]));
+      break;
     case AtomKind::kFn:
       ordered(static_cast<uint64_t>(d[0]));
       ordered(static_cast<uint64_t>(d[1]));

@@ -106,6 +106,10 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       for (int64_t x : d) { below(x); a.nonnegative |= polys_[static_cast<size_t>(x)].nonnegative; }
       break;
     case AtomKind::kMask: below(d[0]); break;
+    case AtomKind::kCut:
+      for (size_t i = 2; i < d.size(); i += 2) index(d[i]);
+      a.nonnegative = polys_[static_cast<size_t>(d[0])].nonnegative;
+      break;
     case AtomKind::kMaxOver: {
       const auto n = static_cast<size_t>(d[0]);
       below(d[n + 1]);

@@ -47,6 +47,7 @@ enum class AtomKind : uint8_t {
   kMaxOver,   ///< [number of indices, index..., condition, polynomial] the largest over the indices where the condition is 1
   kMask,      ///< [condition] 0 where the condition is 1, minus infinity elsewhere
   kRunning,   ///< [index, position, polynomial] a shift that may depend on the polynomial as a function of the index, at a position of that index
+  kCut,       ///< [polynomial, (index, position)...] the polynomial with its indices at these positions, not looked into: a value that both graphs have
   kSum,       ///< [number of indices, index..., (atom, numerator, denominator)...] a sum over the indices of a product
 };
 /// Uninterpreted functions.
@@ -98,6 +99,7 @@ class Terms {
   PolyId masked(PolyId x, PolyId condition);                              ///< x where the condition is 1, else minus infinity
   PolyId running(PolyId x, VarId over, IdxId at);
   PolyId subst(PolyId x, const VarMap& map);
+  PolyId cut(PolyId x);                                                   ///< x as one atom; x itself if it is small already
 
   VarId temp(int64_t extent) { return idx.make_var(VarKind::kTemp, next_temp_++, 0, extent); }
   VarId formal(int dim, int64_t extent) { return idx.make_var(VarKind::kFormal, dim, 0, extent); }
