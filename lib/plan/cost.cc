@@ -12,6 +12,8 @@ namespace {
 constexpr double kLatencyUs = 1.1;         // device memory under load, from issue to use
 constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
+constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
+constexpr double kChainElementUs = 0.03;   // and per element of one thread
 constexpr double kPrologueUs = 1.4;        // first load until first use
 constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
 constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
@@ -95,7 +97,14 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
   const double t_elements = elements * per_sm / kElementOpsPerUs;
   const double t_serial = (serial_elements * kElementLatencyUs + slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
-  const double t_iterations = loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
+  double t_chain = 0;   // a running maximum makes every step of an iteration wait for the one before
+  if (std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kRunning; }))
+    for (const Step& s : p.steps)
+      if (s.phase == Phase::kLoop && s.barrier_before) {
+        const Extent3& e = p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kContract || s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)];
+        t_chain += loop * (kChainUs + kChainElementUs * static_cast<double>(extent_elements(e)) / p.threads) * waves;
+      }
+  const double t_iterations = t_chain + loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
   // Between barriers a block computes while nothing new is asked for; warps with loops of their own fill each other's gaps.
   const double t_gaps = loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
