@@ -1,12 +1,120 @@
-// Recognises block graphs whose weights stream (plan/stream.h) and plans them.
+// Plans block graphs whose weights stream (plan/stream.h): the matched structure (stream_match.cc) with the cheapest of a few dozen divisions by the cost model (stream_cost.cc).
 #include "mirage/plan/stream.h"
 
-namespace mirage {
+#include <algorithm>
 
-StreamPlanned plan_stream(const Graph&, const std::vector<Access>&, const std::vector<Access>&, const Target& target) {
-  return {nullptr, {}, target.has_tma ? "no weights that stream" : "no tensor copies on " + target.name};
+#include <fmt/format.h>
+
+#include "plan/stream_internal.h"
+
+namespace mirage {
+namespace {
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+constexpr int64_t kBoxAlign = 1024;   // the 128-byte swizzle repeats after eight lines
+
+/// Registers of a thread: sums, the small operand of this chunk and the next, fragments and addresses.
+int registers(const StreamPlan& p) {
+  int n = 56;
+  for (const StreamContraction& c : p.contractions) {
+    const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
+    n += w.free == StreamAxis::kCol ? 16 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
+    if (c.computed) n += 8 * p.row_tiles;
+  }
+  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
+  for (NodeId i : p.body.inputs()) {
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(i).first_value)];
+    const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == i; });
+    if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) continue;
+    const int words = dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(i)->param)].dtype) * 2;
+    n += 2 * p.chunk / 32 * words * (std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1);
+  }
+  return n;
 }
 
-std::string print(const StreamPlan&) { return ""; }
+}  // namespace
+
+bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
+  p.warps = choice.warps;
+  p.stages = choice.stages;
+  p.chunk = choice.chunk;
+  p.cluster = choice.cluster;
+  p.blocks_per_sm = choice.blocks_per_sm;
+  p.evict_first = choice.evict_first;
+  // Steps: one weight with columns each; low ranks ride along.
+  p.steps = 0;
+  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kCol) w.step = p.steps++;
+  int next = 0;
+  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kRank) w.step = next++ % p.steps;
+  std::vector<int64_t> used(static_cast<size_t>(p.steps), 0);
+  for (StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
+    for (StreamWeight& w : p.weights) {
+      if (w.free != kind) continue;
+      if (w.depth_major && p.chunk % 64) { reason = "chunks of weights along the reduction are multiples of 64"; return false; }
+      int64_t& at = used[static_cast<size_t>(w.step)];
+      w.offset = static_cast<int>(at);
+      at += round_up(static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
+    }
+  p.stage_bytes = *std::max_element(used.begin(), used.end());
+  const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * 4 * 32 * 16;
+  p.ring_bytes = round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
+  p.received_at = p.warps * p.ring_bytes;
+  p.statistics_at = p.received_at + (p.cluster > 1 ? sums * item_bytes : 0);
+  p.barriers_at = round_up(p.statistics_at + static_cast<int64_t>(p.statistics.size()) * (p.warps + p.cluster) * p.row_tiles * 8 * 4, 8);
+  p.smem_bytes = p.barriers_at + 8 * (p.warps * p.stages + 1);
+  if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
+  const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
+  if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
+  if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
+  const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
+  if (registers(p) > most) { reason = "registers"; return false; }
+  return true;
+}
+
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  StreamPlanned best;
+  if (!target.has_tma || !target.has_cluster || target.sm != 90) {
+    best.reason = "no tensor copies with clusters on " + target.name;
+    return best;
+  }
+  const std::optional<StreamPlan> matched = match_stream(body, operands, results, best.reason);
+  if (!matched) return best;
+  std::shared_ptr<StreamPlan> found;
+  for (int warps : {4, 8, 16})
+    for (int cluster : {1, 2, 4, 8})
+      for (int chunk : {32, 64, 128})
+        for (int stages : {1, 2, 3, 4, 6})
+          for (int blocks : {1, 2, 3, 4}) {
+            StreamPlan p = *matched;
+            if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, best.reason)) continue;
+            p.cost = estimate(p, target);
+            if (!found || p.cost.us < found->cost.us) found = std::make_shared<StreamPlan>(std::move(p));
+          }
+  if (!found) return best;
+  best.reason.clear();
+  best.cost = found->cost;
+  best.plan = found;
+  return best;
+}
+
+std::string print(const StreamPlan& p) {
+  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank"};
+  std::string out = fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
+                                p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
+  for (const StreamWeight& w : p.weights)
+    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
+                       w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
+  for (const StreamContraction& c : p.contractions)
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.computed ? ", TF32" : "");
+  for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
+  for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
+  for (const StreamSum& s : p.sums) {
+    out += fmt::format("  added   %{} =", s.value);
+    for (auto [i, f] : s.contractions) out += fmt::format(" {:+} sum {}", f, i);
+    for (auto [i, f] : s.products) out += fmt::format(" {:+} product {}", f, i);
+    out += "\n";
+  }
+  return out;
+}
 
 }  // namespace mirage

@@ -33,11 +33,10 @@ struct StreamContraction {
   ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
   int weight = -1;
   bool computed = false;   ///< small is no stored 16-bit tensor: it goes to tensor cores as TF32, and the weight exactly
-  int row_tiles = 1;       ///< groups of 8 rows
 };
 
-/// A sum or maximum over the reduction of a function of the small inputs.
-struct StreamStatistic { ValueId result = -1, of = -1; ReduceFn fn = ReduceFn::kSum; bool has_rows = true; };
+/// A sum or maximum over the reduction of a function of the small inputs, for every row (the same for all, if the function knows no rows).
+struct StreamStatistic { ValueId result = -1, of = -1; ReduceFn fn = ReduceFn::kSum; };
 
 /// A low-rank sum times its second factor, columns as the 16-row operand. Linear, so each warp multiplies its own partial sum.
 struct StreamProduct { ValueId value = -1; int contraction = -1; NodeId input = -1; int64_t rank_stride = 0, col_stride = 0; };
@@ -46,7 +45,6 @@ struct StreamProduct { ValueId value = -1; int contraction = -1; NodeId input = 
 struct StreamSum {
   ValueId value = -1;
   std::vector<std::pair<int, double>> contractions, products;   ///< (index, factor)
-  bool has_rows = true;
 };
 
 struct StreamPlan {
@@ -61,7 +59,7 @@ struct StreamPlan {
   std::vector<StreamStatistic> statistics;
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
-  int row_tiles = 1;                             ///< the most of any contraction
+  int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
   int64_t received_at = 0, statistics_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
