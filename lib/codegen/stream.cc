@@ -107,9 +107,11 @@ class StreamEmitter {
     close();
     line("warp_barrier();");
     if (p_.evict_first) line("const uint64_t policy = evict_first_policy();");
+    if (p_.staggered) line("const auto chunk_of = [&](int round) {{ return (round + block_id() / kCluster) % kRounds * kWorkers + worker; }};   // blocks start at different places");
+    else line("const auto chunk_of = [&](int round) {{ return round * kWorkers + worker; }};");
     open("const auto fetch = [&](int step) {{   // one step of this warp's ring");
-    line("const int chunk = step / kSteps * kWorkers + worker, place = step % kStages;");
-    line("if (lane != 0 || chunk >= kChunks) return;");
+    line("const int chunk = chunk_of(step / kSteps), place = step % kStages;");
+    line("if (lane != 0 || {}) return;", p_.staggered ? "step >= kRounds * kSteps" : "chunk >= kChunks");
     line("const uint32_t to = ring + place * kStage, bar = ready + 8 * place;");
     for (int s = 0; s < p_.steps; s++) {
       if (p_.steps > 1) open("{}if (step % kSteps == {}) {{", s ? "else " : "", s);
@@ -186,19 +188,22 @@ class StreamEmitter {
     }
     close();
     close("};");
-    line("fetch_small(worker);");
+    line("fetch_small(chunk_of(0));");
     line("#pragma unroll {}", unroll());
     open("for (int round = 0; round < kRounds; round++) {{");
-    line("const int chunk = round * kWorkers + worker;");
+    line("const int chunk = chunk_of(round);");
     if ((p_.depth + p_.chunk - 1) / p_.chunk % (p_.warps * p_.cluster)) line("if (chunk >= kChunks) break;");
     for (NodeId n : deep) line("for (int u = 0; u < kUnits; u++) {}x{}[u]{} = next{}[u]{};", has(value(n), Axis::kRow) ? "for (int r = 0; r < kRows; r++) " : "", n, has(value(n), Axis::kRow) ? "[r]" : "", n, has(value(n), Axis::kRow) ? "[r]" : "");
-    line("if (round + 1 < kRounds) fetch_small(chunk + kWorkers);");
+    line("if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));");
     for (int s = 0; s < p_.steps; s++) step(s);
     close();
   }
   int unroll() const {
     const int64_t workers = p_.warps * p_.cluster, rounds = ((p_.depth + p_.chunk - 1) / p_.chunk + workers - 1) / workers;
-    return static_cast<int>(rounds * p_.steps <= 8 ? rounds : 1);
+    if (rounds <= 4) return static_cast<int>(rounds);
+    int n = 2;   // places of the ring become constants; more would be fetched cold from device memory, once per launch
+    while (n * p_.steps % p_.stages != 0 && n < 6) n++;
+    return n;
   }
   static const char* reduce_type(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
 
@@ -225,12 +230,14 @@ class StreamEmitter {
       const StreamContraction& c = p_.contractions[i];
       const StreamWeight& w = p_.weights[at(c.weight)];
       if (w.step != s) continue;
-      line("{} small{}[kRows];", c.computed ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
+      const NodeId stored = stored_input(c.small);
+      const bool as_stored = c.type != ContractType::kTF32 && stored >= 0 && access(stored).dtype == access(w.input).dtype;
+      line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
       const char* turn = w.depth_major ? "" : "rotated";
-      if (c.computed) {
+      if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
-        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}(small_operand({})); }}", statements, i, turn, ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
+        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn, c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
       } else {
         const NodeId n = stored_input(c.small);
         line("for (int r = 0; r < kRows; r++) small{}[r] = {}(small_operand<{}>(x{}[u]{}));", i, turn, weight_type(w), n, has(value(n), Axis::kRow) ? "[r]" : "");

@@ -655,7 +655,7 @@ class Planner {
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
     const Graph body = separate_sums(*std::get<Call>(node.op).body);
     BlockPlanned block = plan_block(body, operands, results, target_, contract_rule(program_));
-    StreamPlanned stream = plan_stream(body, operands, results, target_);
+    StreamPlanned stream = plan_stream(body, operands, results, target_, contract_rule(program_));
     AttendPlanned attend = plan_attend(body, operands, results, target_);
     if (!block.plan && !stream.plan && !attend.plan) return block.reason;
     bool first = true;

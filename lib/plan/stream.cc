@@ -19,7 +19,7 @@ int registers(const StreamPlan& p) {
   for (const StreamContraction& c : p.contractions) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
     n += w.free == StreamAxis::kCol ? 16 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
-    if (c.computed) n += 8 * p.row_tiles;
+    if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
   }
   for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
   for (NodeId i : p.body.inputs()) {
@@ -65,32 +65,35 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
+  p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
   if (registers(p) > most) { reason = "registers"; return false; }
   return true;
 }
 
-StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   StreamPlanned best;
   if (!target.has_tma || !target.has_cluster || target.sm != 90) {
     best.reason = "no tensor copies with clusters on " + target.name;
     return best;
   }
-  const std::optional<StreamPlan> matched = match_stream(body, operands, results, best.reason);
+  const std::optional<StreamPlan> matched = match_stream(body, operands, results, rule, best.reason);
   if (!matched) return best;
   std::shared_ptr<StreamPlan> found;
-  for (int warps : {4, 8, 16})
+  StreamPlan smallest = *matched;
+  if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, best.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, best.reason)) return best;
+  std::string reason;
+  for (int warps : {1, 2, 4, 8, 16})
     for (int cluster : {1, 2, 4, 8})
       for (int chunk : {32, 64, 128})
         for (int stages : {1, 2, 3, 4, 6})
           for (int blocks : {1, 2, 3, 4}) {
             StreamPlan p = *matched;
-            if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, best.reason)) continue;
+            if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, reason)) continue;
             p.cost = estimate(p, target);
             if (!found || p.cost.us < found->cost.us) found = std::make_shared<StreamPlan>(std::move(p));
           }
-  if (!found) return best;
   best.reason.clear();
   best.cost = found->cost;
   best.plan = found;
@@ -105,7 +108,7 @@ std::string print(const StreamPlan& p) {
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
   for (const StreamContraction& c : p.contractions)
-    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.computed ? ", TF32" : "");
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : "");
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
   for (const StreamSum& s : p.sums) {

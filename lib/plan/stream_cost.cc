@@ -10,44 +10,55 @@
 namespace mirage {
 namespace {
 
-constexpr double kPrologueUs = 1.0;          // barriers, first copy issued until its bytes are there
-constexpr double kEpilogueUs = 0.4;          // sums to shared memory, one barrier, the fused tail
-constexpr double kSmBytesPerUs = 55e3;       // what one SM takes
-constexpr double kLatencyUs = 1.0;           // of a copy under load
+constexpr double kPrologueUs = 0.7;          // barriers, first copy issued until its bytes are there
+constexpr double kTailUs = 0.35;             // sums to shared memory, one barrier, the fused tail
+constexpr double kSmBytesPerUs = 75e3;       // what one SM takes
+constexpr double kLatencyUs = 1.6;           // of a copy under load, with the time until its place is free again
+constexpr double kSmallBoxUs = 0.006;        // one copy of less than kBox bytes: issue, barrier, turn of the loop
+constexpr double kBox = 8192;
 
-/// Clusters of a size that the whole device holds at one block per SM (measured for 2, 4 and 16).
-double resident_clusters(int cluster, const Target& t) {
+/// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
+double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
   const double whole = static_cast<double>(t.num_sms) / cluster;
-  return cluster <= 2 ? whole : cluster == 4 ? std::floor(whole * 0.92) : std::floor(whole * 0.88);
+  return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * (cluster == 4 ? 0.92 : 0.85));
 }
+
+/// Like the larger of two, a little above where they are near each other.
+double soft_max(double a, double b) { return std::pow(std::pow(a, 8) + std::pow(b, 8), 1.0 / 8); }
 
 }  // namespace
 
 Cost estimate(const StreamPlan& p, const Target& target) {
-  double dram = 0, small = 0;
+  double dram = 0, shared = 0, streamed = 0;   // bytes: of all tensors once; of what all blocks read alike; of what one block streams
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   const double tiles = std::ceil(static_cast<double>(p.cols) / 64), blocks = tiles * p.cluster;
-  const double resident = std::max(1.0, resident_clusters(p.cluster, target)) * p.blocks_per_sm, waves = std::ceil(tiles / resident);
-  double streamed = 0;   // by one block
+  const double waves = std::ceil(tiles / std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target)));
   for (const StreamWeight& w : p.weights) {
     const double bytes = static_cast<double>(w.padded) * static_cast<double>(p.depth) * 2 / p.cluster;
     streamed += bytes;
-    if (w.free == StreamAxis::kRank) small += bytes * blocks;
+    if (w.free == StreamAxis::kRank) shared += bytes * blocks;
   }
-  small += static_cast<double>(p.rows * p.depth) * 2 * tiles;
-  const double active = std::min<double>(target.num_sms, blocks), per_sm = std::ceil(blocks / active / waves);
-  const double in_flight = static_cast<double>(p.stages * p.stage_bytes) * p.warps * std::min<double>(p.blocks_per_sm, per_sm);
+  shared += static_cast<double>(p.rows * p.depth) * 2 * tiles;
+  const double active = std::min<double>(target.num_sms, blocks), at_once = std::min<double>(p.blocks_per_sm, std::ceil(blocks / active)), per_sm = std::ceil(blocks / active);
+  const double warps = p.warps * at_once, in_flight = static_cast<double>(p.stages * p.stage_bytes) * warps;
   const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
-  const double crowded = 1 + 0.15 * std::max(0.0, in_flight / (128 << 10) - 1);
-  const double t_dram = dram / target.dram_bytes_per_us * crowded;
-  const double t_sm = streamed * per_sm * waves / sm_rate;
-  const double t_small = small / target.l2_bytes_per_us * 0.3;   // shared by all blocks: from L2, beside the stream
-  const double body = std::max(t_dram, t_sm) + t_small;
-  const double drain = p.stages * static_cast<double>(p.stage_bytes) * p.warps / kSmBytesPerUs * 0.1 / p.stages;   // the last copy of each warp is not overlapped
-  const double meeting = (p.cluster > 1 ? 0.3 : 0) + (p.cluster > 2 ? 0.2 : 0) + 0.02 * p.warps + 0.1 * static_cast<double>(p.sums.size() * static_cast<size_t>(p.row_tiles));
+  const double box = static_cast<double>(p.stage_bytes), copies = streamed * per_sm / box;   // of one SM
+  const double t_dram = dram / target.dram_bytes_per_us * (1 + 0.06 * std::max(0.0, in_flight / (128 << 10) - 1));
+  const double t_sm = streamed * per_sm / sm_rate;
+  const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
+  const double t_boxes = box < kBox ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
+  // Little to overlap with: one place per warp stands still while it is read; few warps leave tensor cores waiting for shared memory.
+  const double few = 0.3 * std::max(0.0, 4 - warps);
+  const double rounds = std::ceil(static_cast<double>(p.depth) / (p.chunk * p.warps * p.cluster)) * p.steps;
+  const double alone = rounds > p.stages ? (p.stages == 1 ? 0.5 : 0.0) + (warps < 8 && p.chunk < 128 ? 0.05 * (8 - warps) : 0.0) + (p.cluster == 1 && p.depth > 512 ? 0.25 : 0.0) + few : 0.0;
+  // The last chunk of each warp is computed when everything has arrived; then warps and blocks add up.
+  const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
+  const double issue = 0.05 * (p.stages - 1);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens
+  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.9) + 0.015 * p.warps + 0.05 * static_cast<double>(p.sums.size()) * p.row_tiles;
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + meeting + body + drain + (waves - 1) * 2.0;
+  c.us = target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_dram, t_sm) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
+  if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
   c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,

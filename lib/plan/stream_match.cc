@@ -9,7 +9,7 @@
 namespace mirage {
 namespace {
 
-constexpr int64_t kMaxRows = 32;      ///< of the small operand
+constexpr int64_t kMaxRows = 64;      ///< of the small operand
 constexpr int64_t kMaxRank = 64;
 
 bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
@@ -17,7 +17,7 @@ bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 /// One attempt. Any refusal sets `reason` and ends it.
 class StreamMatcher {
  public:
-  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
+  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule) : rule_(rule) {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
@@ -137,7 +137,7 @@ class StreamMatcher {
       for (int side = 0; side < 2; side++) {
         if (!is_weight(g().node(n).operands[at(side)])) continue;
         const int free = find(id(v, r - 2 + side)), other = find(id(v, r - 1 - side));
-        if (cols < 0 || full_[at(free)] > full_[at(cols)]) { cols = free; rows = other; }
+        if (cols < 0 || full_[at(free)] > full_[at(cols)] || (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) { cols = free; rows = other; }
       }
     }
     if (cols < 0) return refuse("no product of a stored 16-bit tensor in the loop");
@@ -151,6 +151,18 @@ class StreamMatcher {
       p_.row_tiles = static_cast<int>((p_.rows + 7) / 8);
     }
     if (p_.rows > kMaxRows) return refuse("more than " + std::to_string(kMaxRows) + " rows");
+    // Weights whose products never meet have columns of their own; what one axis of the grid splits alike is alike.
+    for (NodeId n : g().inputs()) {
+      const Input& in = *g().form<Input>(n);
+      for (size_t a = 0; a < 3; a++) {
+        if (in.part.grid[a] < 0 || find(id(g().node(n).first_value, in.part.grid[a])) != cols) continue;
+        for (NodeId m : g().inputs()) {
+          const int8_t d = g().form<Input>(m)->part.grid[a];
+          if (d < 0 || full(g().node(m).first_value, d) != p_.cols) continue;
+          if (const int c = find(id(g().node(m).first_value, d)); !axis_.count(c)) set_axis(c, Axis::kCol);
+        }
+      }
+    }
     // A low rank: the free dimension of a further product that is neither.
     for (NodeId n = 0; n < g().num_nodes(); n++) {
       if (!contracts_loop(g(), n, phase_)) continue;
@@ -278,11 +290,9 @@ class StreamMatcher {
     c.weight = weight(stored_input(node.operands[at(side)]), free);
     if (c.weight < 0) return false;
     if (!only(c.small, {Axis::kRow, Axis::kDepth}) || !small_leaves(c.small)) return reason.empty() ? refuse("a product of two weights") : false;
-    const DType type = access(p_.weights[at(c.weight)].input).dtype;
-    const NodeId x = stored_input(c.small);
-    if (x >= 0 && access(x).dtype == DType::kF32 && g().type(g().node(x).first_value).dtype != DType::kReal) return refuse("a stored float32 operand");
-    if (x >= 0 && is16(access(x).dtype) && access(x).dtype != type) return refuse("operands of two 16-bit types");
-    c.computed = x < 0 || access(x).dtype != type;
+    c.type = contract_type(g().type(c.small).dtype, g().type(node.operands[at(side)]).dtype, rule_);
+    if (c.type == ContractType::kF32) return refuse("a product in float32");
+    if (c.type != ContractType::kTF32 && access(p_.weights[at(c.weight)].input).dtype != (c.type == ContractType::kF16 ? DType::kF16 : DType::kBF16)) return refuse("a weight that would be rounded");
     p_.contractions.push_back(c);
     return true;
   }
@@ -411,6 +421,7 @@ class StreamMatcher {
     return true;
   }
 
+  const ContractRule& rule_;
   StreamPlan p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
@@ -421,8 +432,8 @@ class StreamMatcher {
 
 }  // namespace
 
-std::optional<StreamPlan> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, std::string& reason) {
-  StreamMatcher m(body, operands, results);
+std::optional<StreamPlan> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, std::string& reason) {
+  StreamMatcher m(body, operands, results, rule);
   if (!m.run()) { reason = m.reason.empty() ? "extents that do not line up" : m.reason; return std::nullopt; }
   return m.take();
 }

@@ -32,7 +32,7 @@ struct StreamContraction {
   ValueId sum = -1;        ///< the accumulator
   ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
   int weight = -1;
-  bool computed = false;   ///< small is no stored 16-bit tensor: it goes to tensor cores as TF32, and the weight exactly
+  ContractType type = ContractType::kF16;   ///< in which arithmetic (ir/contraction.h); not kF32
 };
 
 /// A sum or maximum over the reduction of a function of the small inputs, for every row (the same for all, if the function knows no rows).
@@ -53,6 +53,7 @@ struct StreamPlan {
   int64_t rows = 1, cols = 1, depth = 1;
   int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
   bool evict_first = true;
+  bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
   std::vector<StreamWeight> weights;
   std::vector<StreamContraction> contractions;
@@ -69,8 +70,8 @@ struct StreamPlan {
 struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
 
 /// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit weights with contiguous lines of 16-byte multiples, reduction
-/// a multiple of 8, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters.
-StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
+/// a multiple of 8, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters. rule: what the program says about contractions.
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
 std::string print(const StreamPlan&);
 

@@ -12,18 +12,7 @@ namespace mo {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// ---- TF32: ten bits of mantissa in a float; float16 and bfloat16 values are exact
-MO_FN uint32_t to_tf32(float x) { uint32_t r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
-MO_FN void mma_16x8x8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 MO_FN uint32_t transpose_8x8(uint32_t x) { uint32_t r; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x)); return r; }   // pairs of rows into pairs of columns
-/// The halves of a pair of 16-bit elements, as float32 bits.
-MO_FN uint32_t low_bits(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)(pair & 0xffffu)))); }
-MO_FN uint32_t high_bits(uint32_t pair, f16) { return __float_as_uint(__half2float(__ushort_as_half((unsigned short)(pair >> 16)))); }
-MO_FN uint32_t low_bits(uint32_t pair, bf16) { return pair << 16; }
-MO_FN uint32_t high_bits(uint32_t pair, bf16) { return pair & 0xffff0000u; }
 
 // ---- the small operand: eight neighbours of one row
 /// Eight elements at p, or zeros where they do not exist. p is a multiple of 16 bytes.
@@ -40,17 +29,23 @@ template <class T> MO_FN Pack<8> to_pack(const Vector<T, 8>& x) {
   for (int i = 0; i < 8; i++) r.v[i] = load(x.v[i]);
   return r;
 }
-/// Stored elements as pairs; computed ones (Pack) as TF32.
+/// As pairs of the weight's type (computed elements, a Pack, are rounded), or as TF32.
 template <class T> struct Small { uint32_t pair[4]; };
 struct SmallTf32 { uint32_t low[4], high[4]; };
 template <class T> MO_FN Small<T> small_operand(const Vector<T, 8>& x) {
   const uint4 u = *reinterpret_cast<const uint4*>(&x);
   return {{u.x, u.y, u.z, u.w}};
 }
+template <class T> MO_FN Small<T> small_operand(const Pack<8>& x) {
+  Vector<T, 8> r;
+#pragma unroll
+  for (int i = 0; i < 8; i++) r.v[i] = store<T>(x.v[i]);
+  return small_operand<T>(r);
+}
 MO_FN SmallTf32 small_operand(const Pack<8>& x) {
   SmallTf32 r;
 #pragma unroll
-  for (int c = 0; c < 4; c++) { r.low[c] = to_tf32(x.v[2 * c]); r.high[c] = to_tf32(x.v[2 * c + 1]); }
+  for (int c = 0; c < 4; c++) { r.low[c] = tf32_bits(x.v[2 * c]); r.high[c] = tf32_bits(x.v[2 * c + 1]); }
   return r;
 }
 MO_FN void rotate_pairs(uint32_t (&x)[4]) {   // pair c becomes pair c XOR (lane % 4)
@@ -125,15 +120,15 @@ template <int ROWS> struct StreamSum {
   }
   /// += unit u of w times the small operand's rows.
   template <class W, class T> MO_FN void add(const W& w, int u, const Small<T> (&x)[ROWS]) {
+    uint32_t a[4][2][4];   // all reads first: they overlap
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      uint32_t a[2][4];
-      w.as_rows(a, i, u);
+    for (int i = 0; i < 4; i++) w.as_rows(a[i], i, u);
 #pragma unroll
-      for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) mma_16x8x16(d[r][i], a[s], x[r].pair[2 * s], x[r].pair[2 * s + 1], T());
-    }
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) mma_16x8x16(d[r][i], a[i][s], x[r].pair[2 * s], x[r].pair[2 * s + 1], T());
   }
   template <class W> MO_FN void add(const W& w, int u, const SmallTf32 (&x)[ROWS]) {
     using T = typename W::Element;
@@ -145,7 +140,7 @@ template <int ROWS> struct StreamSum {
       for (int s = 0; s < 2; s++) {
         uint32_t low[4], high[4];
 #pragma unroll
-        for (int e = 0; e < 4; e++) { low[e] = low_bits(a[s][e], T()); high[e] = high_bits(a[s][e], T()); }
+        for (int e = 0; e < 4; e++) { low[e] = tf32_low(a[s][e], T()); high[e] = tf32_high(a[s][e], T()); }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
           mma_16x8x8(d[r][i], low, x[r].low[2 * s], x[r].low[2 * s + 1]);
@@ -209,8 +204,8 @@ template <int ROWS, int RANK> struct RankSum {
           const uint32_t high[4] = {x[2 * p].high[2 * s], full ? x[o].high[2 * s] : 0u, x[2 * p].high[2 * s + 1], full ? x[o].high[2 * s + 1] : 0u};
 #pragma unroll
           for (int h = 0; h < 2; h++) {
-            mma_16x8x8(d[p][2 * i + h], low, low_bits(b[s][h][0], T()), low_bits(b[s][h][1], T()));
-            mma_16x8x8(d[p][2 * i + h], high, high_bits(b[s][h][0], T()), high_bits(b[s][h][1], T()));
+            mma_16x8x8(d[p][2 * i + h], low, tf32_low(b[s][h][0], T()), tf32_low(b[s][h][1], T()));
+            mma_16x8x8(d[p][2 * i + h], high, tf32_high(b[s][h][0], T()), tf32_high(b[s][h][1], T()));
           }
         }
     }
@@ -261,9 +256,9 @@ template <class T, int RANK> struct RankFactor {
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int j = 0; j < RANK / 8; j++) {
-        const uint32_t a[4] = {low_bits(pair[i][j][0], T()), low_bits(pair[i][j][1], T()), high_bits(pair[i][j][0], T()), high_bits(pair[i][j][1], T())};
+        const uint32_t a[4] = {tf32_low(pair[i][j][0], T()), tf32_low(pair[i][j][1], T()), tf32_high(pair[i][j][0], T()), tf32_high(pair[i][j][1], T())};
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, to_tf32(mul(x.d[r / 2][j][r % 2 * 2], factor)), to_tf32(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor)));
+        for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, tf32_bits(mul(x.d[r / 2][j][r % 2 * 2], factor)), tf32_bits(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor)));
       }
   }
 };

@@ -1,0 +1,169 @@
+// Stream plans: what is recognised and what is refused, places in shared memory, and the cost model's order of variants that were measured on an H200.
+#include "mirage/plan/stream.h"
+
+#include <catch2/catch.hpp>
+
+#include "plan/stream_internal.h"
+
+using namespace mirage;
+
+namespace {
+
+const DType kHalf = DType::kF16;
+Target target() { return *find_target("sm_90a"); }
+Access row_major(Type t) { return {0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype}; }
+
+struct Case { Graph body; std::vector<Access> operands, results; };
+StreamPlanned plan(const Case& c, ContractRule rule = {kHalf, false}) { return plan_stream(c.body, c.operands, c.results, target(), rule); }
+
+/// act(x w1) (* x w2 if weights is 2) (/ rms(x)) (+ (x a) b of `rank`) in tiles of 32 columns and 16 of the reduction.
+Case linear(int64_t m, int64_t k, int64_t n, int weights = 1, bool rms = false, int64_t rank = 0, DType t = kHalf) {
+  Builder b(Level::kBlock, {{n / 32, 1, 1}, k / 16});
+  Case c{Graph(), {row_major({t, {m, k}})}, {row_major({t, {m, n}})}};
+  const ValueId x = b.add_input(0, {t, {m, 16}}, {{-1, -1, -1}, 1});
+  ValueId y = -1;
+  for (int i = 0; i < weights; i++) {
+    const ValueId w = b.add_input(static_cast<int>(c.operands.size()), {t, {16, 32}}, {{1, -1, -1}, 0});
+    c.operands.push_back(row_major({t, {k, n}}));
+    const ValueId s = b.add(Accum{}, {b.add(MatMul{}, {x, w})});
+    y = y < 0 ? s : b.map(MapFn::kMul, {b.map(MapFn::kSilu, {y}), s});
+  }
+  if (rank) {
+    const int p = static_cast<int>(c.operands.size());
+    const ValueId a = b.add_input(p, {t, {16, rank}}, {{-1, -1, -1}, 0}), f = b.add_input(p + 1, {t, {rank, 32}}, {{1, -1, -1}, -1});
+    c.operands.push_back(row_major({t, {k, rank}}));
+    c.operands.push_back(row_major({t, {rank, n}}));
+    y = b.map(MapFn::kAdd, {y, b.add(MatMul{}, {b.add(Accum{}, {b.add(MatMul{}, {x, a})}), f})});
+  }
+  if (rms) y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
+  b.add_output(0, y, t, {{1, -1, -1}, -1});
+  c.body = std::move(b).finish();
+  return c;
+}
+
+struct Measured { StreamChoice choice; double us; };
+/// The variants with the model's times, in the order measured. Pairs that differ by more than 6 % must stand in the right order, and the model's favourite must be within 5 % of the best.
+void check_order(const Case& c, const std::vector<Measured>& variants) {
+  std::string reason;
+  const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, reason);
+  REQUIRE(matched);
+  std::vector<double> model;
+  for (const Measured& v : variants) {
+    StreamPlan p = *matched;
+    INFO(v.choice.warps << " warps, " << v.choice.stages << " stages, chunk " << v.choice.chunk << ", cluster " << v.choice.cluster << ": " << reason);
+    REQUIRE(divide_stream(p, v.choice, target(), reason));
+    model.push_back(estimate(p, target()).us);
+  }
+  size_t favourite = 0, best = 0;
+  for (size_t i = 0; i < variants.size(); i++) {
+    if (model[i] < model[favourite]) favourite = i;
+    if (variants[i].us < variants[best].us) best = i;
+    CAPTURE(i, model[i], variants[i].us);
+    CHECK(model[i] == Approx(variants[i].us).epsilon(0.12).margin(0.7));
+    for (size_t j = 0; j < variants.size(); j++)
+      if (variants[i].us * 1.06 < variants[j].us) { CAPTURE(j, model[j], variants[j].us); CHECK(model[i] < model[j]); }
+  }
+  CHECK(variants[favourite].us <= 1.05 * variants[best].us);
+}
+
+}  // namespace
+
+TEST_CASE("weights that stream are recognised with everything that rides along") {
+  const StreamPlanned p = plan(linear(8, 512, 1024, 2, true, 16));
+  REQUIRE(p.plan);
+  CHECK(p.plan->rows == 8);
+  CHECK(p.plan->cols == 1024);
+  CHECK(p.plan->depth == 512);
+  CHECK(p.plan->weights.size() == 3);
+  CHECK(p.plan->contractions.size() == 3);
+  CHECK(p.plan->statistics.size() == 1);
+  CHECK(p.plan->products.size() == 1);
+  CHECK(p.plan->sums.size() == 3);   // silu and the product keep them apart
+  CHECK(p.plan->steps == 2);
+  const StreamPlanned q = plan(linear(8, 512, 1024, 1, false, 16));
+  REQUIRE(q.plan);
+  CHECK(q.plan->sums.size() == 1);   // x w + (x a) b is one sum
+  CHECK(q.plan->sums[0].contractions.size() == 1);
+  CHECK(q.plan->sums[0].products.size() == 1);
+}
+
+TEST_CASE("the plan does not depend on the body's tiles") {
+  const Case c = linear(8, 1024, 1024);
+  Builder b(Level::kBlock, {{8, 2, 1}, 2});   // rows on the grid, too
+  const ValueId x = b.add_input(0, {kHalf, {4, 512}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {kHalf, {512, 128}}, {{1, -1, -1}, 0});
+  b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {x, w})}), kHalf, {{1, 0, -1}, -1});
+  const StreamPlanned p = plan(c), q = plan({std::move(b).finish(), c.operands, c.results});
+  REQUIRE(p.plan);
+  REQUIRE(q.plan);
+  CHECK(p.cost.us == q.cost.us);
+}
+
+TEST_CASE("two weights whose products never meet share the columns that the grid splits") {
+  Builder b(Level::kBlock, {{16, 1, 1}, 8});
+  const ValueId x = b.add_input(0, {kHalf, {4, 64}}, {{-1, -1, -1}, 1});
+  for (int i = 0; i < 2; i++) b.add_output(i, b.add(Accum{}, {b.add(MatMul{}, {x, b.add_input(1 + i, {kHalf, {64, 64}}, {{1, -1, -1}, 0})})}), kHalf, {{1, -1, -1}, -1});
+  const Type w{kHalf, {512, 1024}}, y{kHalf, {4, 1024}};
+  const StreamPlanned p = plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major(w), row_major(w)}, {row_major(y), row_major(y)}});
+  REQUIRE(p.plan);
+  CHECK(p.plan->weights.size() == 2);
+}
+
+TEST_CASE("what does not stream is refused with a reason") {
+  CHECK(plan(linear(128, 512, 1024)).reason == "more than 64 rows");
+  CHECK(plan(linear(8, 512, 1024, 1, false, 0, DType::kF32)).reason == "no product of a stored 16-bit tensor in the loop");
+  CHECK(!plan(linear(8, 512, 1024, 1, false, 72)).plan);   // rank over 64
+  Case odd = linear(8, 512, 1024);
+  odd.operands[1].strides = {1028, 1};   // lines of 16-byte multiples only
+  CHECK(plan(odd).reason == "a weight whose lines are no multiples of 16 bytes");
+  Case moved = linear(8, 512, 1024);
+  moved.operands[0].offset = 4;
+  CHECK(plan(moved).reason == "a small operand without aligned lines along the reduction");
+  CHECK(!plan_stream(odd.body, odd.operands, odd.results, *find_target("sm_80")).plan);
+}
+
+TEST_CASE("computed operands of float16 products are TF32, of bfloat16 bfloat16") {
+  for (DType t : {kHalf, DType::kBF16}) {
+    Builder b(Level::kBlock, {{16, 1, 1}, 8});
+    const ValueId x = b.add_input(0, {t, {4, 64}}, {{-1, -1, -1}, 1}), g = b.add_input(1, {t, {64}}, {{-1, -1, -1}, 0}), w = b.add_input(2, {t, {64, 64}}, {{1, -1, -1}, 0});
+    b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {b.map(MapFn::kMul, {x, g}), w})}), t, {{1, -1, -1}, -1});
+    const StreamPlanned p = plan({std::move(b).finish(), {row_major({t, {4, 512}}), row_major({t, {512}}), row_major({t, {512, 1024}})}, {row_major({t, {4, 1024}})}}, {t, false});
+    REQUIRE(p.plan);
+    CHECK(p.plan->contractions[0].type == (t == kHalf ? ContractType::kTF32 : ContractType::kBF16));
+  }
+}
+
+TEST_CASE("places in shared memory do not overlap and fit") {
+  for (const Case& c : {linear(16, 4096, 6144, 1, true), linear(3, 1000 / 16 * 16, 96, 2, true, 64), linear(32, 256, 64)}) {
+    std::string reason;
+    const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, reason);
+    REQUIRE(matched);
+    int fit = 0;
+    for (int warps : {1, 4, 8}) for (int stages : {1, 2, 3}) for (int cluster : {1, 2, 4}) {
+      StreamPlan p = *matched;
+      if (!divide_stream(p, {warps, stages, 64, cluster, 1, true}, target(), reason)) continue;
+      fit++;
+      const int64_t items = p.row_tiles * 128 * 16 * static_cast<int64_t>(p.sums.size());
+      CHECK(p.ring_bytes % 1024 == 0);
+      CHECK(p.ring_bytes >= p.stages * p.stage_bytes);
+      CHECK(p.ring_bytes >= items);
+      CHECK(p.received_at >= p.warps * p.ring_bytes);
+      CHECK(p.statistics_at >= p.received_at + (cluster > 1 ? items : 0));
+      CHECK(p.barriers_at % 8 == 0);
+      CHECK(p.smem_bytes <= target().smem_per_block);
+    }
+    CHECK(fit > 0);
+  }
+}
+
+TEST_CASE("the cost model orders measured variants: gated MLP, 8 rows") {
+  check_order(linear(8, 4096, 4096, 2), {{{8, 2, 64, 2, 1, true}, 17.37}, {{4, 3, 128, 2, 1, true}, 17.16}, {{4, 2, 128, 2, 1, true}, 17.26}, {{8, 3, 64, 2, 1, true}, 17.46}, {{8, 4, 32, 2, 1, true}, 18.1},
+                                         {{4, 4, 64, 2, 1, true}, 17.8}, {{8, 1, 128, 2, 1, true}, 17.7}, {{8, 2, 64, 1, 1, true}, 18.0}, {{4, 2, 64, 4, 2, true}, 18.5}, {{16, 2, 32, 2, 1, true}, 17.6}});
+}
+TEST_CASE("the cost model orders measured variants: RMS norm and linear, 16 rows") {
+  check_order(linear(16, 4096, 6144, 1, true), {{{4, 2, 64, 2, 2, true}, 14.42}, {{4, 3, 64, 2, 2, true}, 15.48}, {{8, 2, 32, 2, 2, true}, 14.73}, {{8, 1, 64, 2, 2, true}, 15.45}, {{8, 2, 64, 2, 1, true}, 18.76},
+                                                {{4, 2, 64, 2, 2, false}, 14.6}});
+}
+TEST_CASE("the cost model orders measured variants: low-rank adapters") {
+  check_order(linear(16, 256, 4096, 1, false, 16), {{{4, 1, 64, 1, 1, true}, 2.98}, {{4, 2, 32, 1, 1, true}, 3.13}, {{8, 1, 32, 1, 1, true}, 3.43}, {{4, 1, 32, 2, 1, true}, 3.27}});
+  check_order(linear(8, 4096, 4096, 1, false, 16), {{{4, 2, 128, 2, 1, true}, 10.45}, {{8, 2, 64, 2, 1, true}, 10.66}, {{8, 1, 128, 2, 1, true}, 11.15}, {{8, 3, 32, 2, 1, true}, 11.1}, {{4, 4, 64, 2, 1, true}, 11.2}});
+}
