@@ -213,7 +213,7 @@ class StreamEmitter {
     line("mbarrier_wait(ready + 8 * place, step / kStages & 1);");
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
-      if (w.step == s) line("const StreamTile<{}, {}, kChunk, {}> w{}{{ring + place * kStage + {}}};", weight_type(w), w.padded, w.depth_major, i, w.offset);
+      if (w.step == s) line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded, w.depth_major, i, w.offset);
     }
     line("#pragma unroll");
     open("for (int u = 0; u < kUnits; u++) {{");

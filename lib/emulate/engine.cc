@@ -39,8 +39,8 @@ void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), Em
   arguments_.clear();
   maps_.assign(kernel.maps.size(), {});
   for (size_t i = 0; i < kernel.maps.size(); i++) {
-    maps_[i][0] = reinterpret_cast<uint64_t>(&kernel.maps[i]);
-    arguments_.push_back(maps_[i].data());
+    maps_[i].words[0] = reinterpret_cast<uint64_t>(&kernel.maps[i]);
+    arguments_.push_back(maps_[i].words);
   }
   for (int a : kernel.args) arguments_.push_back(buffers_[static_cast<size_t>(a)].data);
   for (Buffer& b : buffers_)

@@ -132,7 +132,8 @@ class Engine {
   void (*call_)(void* const*) = nullptr;
   EmuThread* current_place_ = nullptr;
   std::vector<void*> arguments_;
-  std::vector<std::array<uint64_t, 16>> maps_;
+  struct alignas(64) Map { uint64_t words[16]; };   // as kernels see it
+  std::vector<Map> maps_;
   std::vector<Fiber> fibers_;
   Stacks stacks_;
   Context main_;

@@ -234,7 +234,7 @@ class StreamMatcher {
     const auto& u = users_[at(v)];
     if (u.size() != 1) return -1;
     const auto* a = g().form<Accum>(u[0]);
-    return a && a->fn == fn ? g().node(u[0]).first_value : -1;
+    return a && a->fn == fn && a->degree == 0 ? g().node(u[0]).first_value : -1;   // not one that follows a running maximum
   }
 
   bool statistic(NodeId n) {

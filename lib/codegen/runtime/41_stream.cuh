@@ -60,17 +60,14 @@ MO_FN SmallTf32 rotated(SmallTf32 x) { rotate_pairs(x.low); rotate_pairs(x.high)
 /// COLS columns (64: lines of 128 bytes; 32, 16: a low rank) x CHUNK of the reduction. DEPTH_MAJOR: boxes of 64 along the reduction, one behind the other.
 template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
   using Element = T;
-  uint32_t base;   // shared address, a multiple of 1024 bytes
+  const unsigned char* base;   // in shared memory, a multiple of 1024 bytes
   static constexpr bool kRotated = !DEPTH_MAJOR;
   static constexpr int kLine = COLS * 2, kSwizzle = COLS / 8 - 1;
   static MO_FN int row_of(int i, int c) { return 8 * (i >> 1) + 2 * ((i >> 1) ^ c) + (i & 1); }
   static MO_FN uint32_t place(int row, int column16) { return row * kLine + ((column16 ^ ((row * kLine >> 7) & kSwizzle)) << 4); }
   /// Four pairs of one column along the reduction: the lane's own elements of unit u.
   MO_FN uint4 four_pairs(int column, int u) const {
-    uint4 r;
-    const uint32_t a = base + (u / 2) * (COLS * 128) + column * 128 + ((((u & 1) * 4 + (lane_id() & 3)) ^ (column & 7)) << 4);
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(a) : "memory");
-    return r;
+    return *reinterpret_cast<const uint4*>(base + (u / 2) * (COLS * 128) + column * 128 + ((((u & 1) * 4 + (lane_id() & 3)) ^ (column & 7)) << 4));
   }
   /// Both 16-deep steps of unit u for columns 16 i .. 16 i + 15, as the 16-row operand.
   MO_FN void as_rows(uint32_t (&a)[2][4], int i, int u) const {
@@ -81,7 +78,7 @@ template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
     } else {
       const int l = lane_id();
 #pragma unroll
-      for (int s = 0; s < 2; s++) ldmatrix4t(a[s], base + u * (32 * kLine) + place(row_of(l & 7, 2 * s + (l >> 4)), 2 * i + ((l >> 3) & 1)));
+      for (int s = 0; s < 2; s++) load_matrix_x4_transposed(a[s], base + u * (32 * kLine) + place(row_of(l & 7, 2 * s + (l >> 4)), 2 * i + ((l >> 3) & 1)));
     }
   }
   /// Both steps of unit u for columns 16 i .. 16 i + 15, as two 8-column operands: b[step][columns / 8][half].
@@ -97,13 +94,10 @@ template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
 #pragma unroll
       for (int s = 0; s < 2; s++) {
         uint32_t r[4];
-        ldmatrix4t(r, base + u * (32 * kLine) + place(row_of(l & 7, 2 * s + ((l >> 3) & 1)), 2 * i + (l >> 4)));
+        load_matrix_x4_transposed(r, base + u * (32 * kLine) + place(row_of(l & 7, 2 * s + ((l >> 3) & 1)), 2 * i + (l >> 4)));
         b[s][0][0] = r[0]; b[s][0][1] = r[1]; b[s][1][0] = r[2]; b[s][1][1] = r[3];
       }
     }
-  }
-  static MO_FN void ldmatrix4t(uint32_t (&r)[4], uint32_t a) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
   }
 };
 
