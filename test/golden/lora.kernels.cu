@@ -11,11 +11,11 @@
 //     %1 = input 1 : f16[256,4096]
 //     %2 = input 2 : f16[256,16]
 //     %3 = input 3 : f16[16,4096]
-//     %4 = call grid(128,1,1) loop(4) (%0, %1, %2, %3) {
+//     %4 = call grid(256,1,1) loop(4) (%0, %1, %2, %3) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[16,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
 //       %2 = input 2 grid(-,-,-) loop(0) : f16[64,16]
-//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,32]
+//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,16]
 //       %4 = matmul %0 %1
 //       %5 = matmul %0 %2
 //       %6 = accum.sum %4
@@ -34,89 +34,82 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora {
 
-// bound by bytes in flight: 2.4 MB, 128 blocks of 512 threads, 1 per SM, 32 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+// bound by bytes in flight: 2.4 MB, 64 blocks of 128 threads in clusters of 1, 1 per SM, 40 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 1) lora_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in3, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 16, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 32, false, 40, false>;
-  using T2 = Tile<f16, 1, 64, 16, false, 24, false>;
-  using T3 = Tile<f16, 1, 16, 32, false, 40, false>;
-  const T3 t3{(f16*)(smem + 52480)};
-  using T4 = Parts<Sum, 4, 1, 16, 32, 36>;
-  const T4 t4{(float*)(smem + 0)};
-  using T5 = Parts<Sum, 4, 1, 16, 16, 20>;
-  const T5 t5{(float*)(smem + 9216)};
-  using T6 = Tile<tf32, 1, 16, 16, false, 24, false>;
-  const T6 t6{(tf32*)(smem + 14336)};
-  using T7 = Parts<Sum, 1, 1, 16, 32, 36>;
-  const T7 t7{(float*)(smem + 9216)};
-  const int block_x = block_id() % 128, block_y = block_id() / 128 % 1, block_z = block_id() / 128;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t3, (const f16*)in3 + 0 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-  TensorContract<T1::Transposed, T0::Transposed, 2, 2, 4> acc4;
-  acc4.clear();
-  TensorContract<T0, T2, 1, 2, 4> acc5;
-  acc5.clear();
-  const int begin = 0, end = 4;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 128);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 4, kRounds = 1;
+  constexpr int kM = 16, kN = 4096, kDepth = 256, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 2;   // kRows: groups of 8
+  constexpr int kStage = 10240, kRing = 10240, kReceived = 40960, kStatistics = 40960, kBarriers = 40960;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 10240);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    copy_box(to + 8192, map1, 0, chunk * kChunk, bar);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  RankFactor<f16, 16> factor0;
+  factor0.fetch_lines((const f16*)in3 + 0 + column, 4096, 16, kN - column);
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  RankSum<kRows, 16> sum1;
+  sum1.clear();
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(256) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 1
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      const StreamTile<f16, 16, kChunk, false> w1{smem + warp * kRing + place * kStage + 8192};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
+        sum0.add(w0, u, small0);
+        Small<f16> small1[kRows];
+        for (int r = 0; r < kRows; r++) small1[r] = rotated(small_operand<f16>(x0[u][r]));
+        sum1.add(w1, u, small1);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  factor0.turn();
+  StreamSum<kRows>& total0 = sum0;
+  factor0.multiply(total0, sum1, mo::constant(1.0f));
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  barrier();
   #pragma unroll
-  for (int s = 0; s < 4; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + s * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 256 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 25600 + s * 3072)}, (const f16*)in2 + 0 + (it * int64_t(64)) * 16, 0, 16, 1, 64, 16);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const Pack<4> v9 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v9);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 5 ? slot + 1 : 0) {
-    copy_wait<3>();
-    barrier();
-    if (iteration + 4 < iterations) {
-      const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 40960 + next * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 256 + (it * int64_t(64)) * 1, 0, 256, 1, 16, 64);
-      }
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
-      }
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 25600 + next * 3072)}, (const f16*)in2 + 0 + (it * int64_t(64)) * 16, 0, 16, 1, 64, 16);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 40960 + slot * 2304)};
-    const T1 t1{(f16*)(smem + 0 + slot * 5120)};
-    const T2 t2{(f16*)(smem + 25600 + slot * 3072)};
-    acc4.add(t1.transposed(), t0.transposed());
-    acc5.add(t0, t2);
-  }
-  copy_wait<0>();
-  barrier();
-  acc4.finish([&](int part, int b, int i, int j, float v) { t4.put(part, b, j, i, v); });
-  acc5.finish([&](int part, int b, int i, int j, float v) { t5.put(part, b, i, j, v); });
-  barrier();
-  fill_tile<kThreads, 8>(t6, 1, 16, 16, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t5.read(w, 0, r, c); return v7; });
-  barrier();
-  {
-    TensorContract<T3::Transposed, T6::Transposed, 2, 2, 1> acc7;
-    acc7.clear();
-    acc7.add(t3.transposed(), t6.transposed());
-    acc7.finish([&](int part, int b, int i, int j, float v) { t7.put(part, b, j, i, v); });
-  }
-  barrier();
-  store_tile<kThreads, 1, 1, 16, 32, false>((f16*)out0 + 0 + (block_y * int64_t(16)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 16, 32, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
 }
 
 }  // namespace mirage_lora
@@ -127,6 +120,8 @@ __global__ void __launch_bounds__(512, 1) lora_k0_block(const void* __restrict__
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -141,7 +136,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 4;
 constexpr int kNumTensors = 5;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 53760;
+constexpr int kMaxSharedBytes = 41000;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {16, 256}, {256, 1}},   // x: f16[16,256]
     {2, 2, 16, 2097152u, {256, 4096}, {4096, 1}},   // w: f16[256,4096]
@@ -198,8 +193,7 @@ inline int check_device(int device) {
 }
 
 inline int set_attributes() {
-  cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&lora_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 53760)) != cudaSuccess) return error;
+  // no kernel needs more than 48 KB of shared memory
   return kSuccess;
 }
 
@@ -226,6 +220,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const lora_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -233,7 +252,11 @@ inline int launch(const lora_dims* dims, const void* const* t, void* workspace, 
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(lora_k0_block, dim3(128u, 1u, 1u), 512u, 53760u, stream, t[0], t[1], t[2], t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 256}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {16, 256}, {32}, {16, 64}, CU_TENSOR_MAP_SWIZZLE_32B)) != cudaSuccess) return error;
+  if ((error = start(lora_k0_stream, dim3(64u, 1u, 1u), 128u, 41000u, stream, map0_0, map0_1, t[0], t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -319,7 +342,7 @@ MIRAGE_API int lora_launch_dlpack(const mirage_lora::DlTensor* const* tensors, i
 MIRAGE_API const char* lora_status_string(int status) { return mirage_lora::status_string(status); }
 
 MIRAGE_API const char* lora_info_json(void) {
-  return "{\"schema\":1,\"name\":\"lora\",\"program\":\"lora\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0aee6bd276308571\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,256],\"strides\":[256,1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[256,4096],\"strides\":[4096,1],\"span_bytes\":2097152},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[256,16],\"strides\":[16,1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"lora_k0_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":53760}]}";
+  return "{\"schema\":1,\"name\":\"lora\",\"program\":\"lora\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0aee6bd276308571\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,256],\"strides\":[256,1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[256,4096],\"strides\":[4096,1],\"span_bytes\":2097152},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[256,16],\"strides\":[16,1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"lora_k0_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":41000}]}";
 }
 
 MIRAGE_API unsigned lora_abi_version(void) { return 1u; }

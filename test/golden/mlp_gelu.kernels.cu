@@ -12,24 +12,24 @@
 //     %2 = input 2 : f16[4096]
 //     %3 = input 3 : f16[4096,1024]
 //     %4 = input 4 : f16[1024]
-//     %5 = call grid(128,1,1) loop(16) (%0, %1, %2) {
+//     %5 = call grid(256,1,1) loop(16) (%0, %1, %2) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[16,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
-//       %2 = input 2 grid(0,-,-) loop(-) : f16[32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(0,-,-) loop(-) : f16[16]
 //       %3 = matmul %0 %1
 //       %4 = accum.sum %3
 //       %5 = add %2 %4
-//       %6 = gelu_tanh %5
-//       output 0 %6 grid(1,0,-) : real
+//       output 0 %5 grid(1,0,-) : real
 //     }
-//     %6 = call grid(32,2,1) loop(128) (%3, %4, %5) {
-//       %0 = input 0 grid(1,-,-) loop(0) : f16[32,32]
-//       %1 = input 1 grid(0,-,-) loop(-) : f16[32]
-//       %2 = input 2 grid(-,0,-) loop(1) : real[8,32]
-//       %3 = matmul %2 %0
-//       %4 = accum.sum %3
-//       %5 = add %1 %4
-//       output 0 %5 grid(1,0,-) : f16
+//     %6 = call grid(64,1,1) loop(64) (%3, %4, %5) {
+//       %0 = input 0 grid(1,-,-) loop(0) : f16[64,16]
+//       %1 = input 1 grid(0,-,-) loop(-) : f16[16]
+//       %2 = input 2 grid(-,0,-) loop(1) : real[16,64]
+//       %3 = gelu_tanh %2
+//       %4 = matmul %3 %0
+//       %5 = accum.sum %4
+//       %6 = add %1 %5
+//       output 0 %6 grid(1,0,-) : f16
 //     }
 //     output 0 %6 : f16
 //   }
@@ -41,126 +41,158 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mlp_gelu {
 
-// bound by device memory: 8.7 MB, 128 blocks of 128 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 1) mlp_gelu_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+// bound by device memory: 8.7 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 16, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 32, false, 40, false>;
-  using T2 = Tile<f16, 1, 1, 32, false, 32, false>;
-  const T2 t2{(f16*)(smem + 148480)};
-  using T3 = Parts<Sum, 4, 1, 16, 32, 36>;
-  const T3 t3{(float*)(smem + 0)};
-  const int block_x = block_id() % 128, block_y = block_id() / 128 % 1, block_z = block_id() / 128;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t2, (const f16*)in2 + 0 + (block_x * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc3;
-  acc3.clear();
-  const int begin = 0, end = 16;
-  const int first = warp_id(), iterations = (end - begin - first + 3) / 4;
-  const int turn = int(int64_t(block_x) * (end - begin) / 128);
-  const auto rotate = [&](int i) { const int at = first + i * 4 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 16, kRounds = 2;
+  constexpr int kM = 16, kN = 4096, kDepth = 1024, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 131072, kBarriers = 131072;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  Pack<2> e2[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f16*)in2 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(1024) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  barrier();
   #pragma unroll
-  for (int s = 0; s < 4; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 102400 + warp_id() * 11520 + s * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 1024 + (it * int64_t(64)) * 1, 0, 1024, 1, 16, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 25600 + s * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const Pack<4> v4 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v5_0 = along_columns(e2[t]);
+    const auto v5 = mo::add(v5_0, v4);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 5 ? slot + 1 : 0) {
-    copy_wait<3>();
-    warp_barrier();
-    if (iteration + 4 < iterations) {
-      const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 102400 + warp_id() * 11520 + next * 2304)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 1024 + (it * int64_t(64)) * 1, 0, 1024, 1, 16, 64);
-      }
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 25600 + next * 5120)}, (const f16*)in1 + 0 + (it * int64_t(64)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 64, 32);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 102400 + warp_id() * 11520 + slot * 2304)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 25600 + slot * 5120)};
-    acc3.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc3.finish([&](int part, int b, int i, int j, float v) { t3.put(warp_id(), b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 4, 1, 16, 32, false>((f32*)out0 + 0 + (block_y * int64_t(16)) * 4096 + (block_x * int64_t(32)) * 1, 0, 4096, 1, 16, 32, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v2, v4_1); const auto v6_3 = mo::mul(mo::mul(mo::constant(0.5f), v5_2), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v5_2, mo::mul(mo::constant(0.0447149985f), mo::mul(v5_2, mo::mul(v5_2, v5_2)))))))); return v6_3; });
 }
 
-// bound by L2: 8.7 MB, 128 blocks of 256 threads, 1 per SM, 120 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k1_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+// bound by device memory: 8.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 1, 32, false, 32, false>;
-  const T1 t1{(f16*)(smem + 186624)};
-  using T2 = Tile<f32, 1, 8, 32, false, 40, false>;
-  using T3 = Parts<Sum, 8, 1, 8, 32, 36>;
-  const T3 p3{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 32, block_y = block_id() / 2 / 32 % 2, block_z = block_id() / 2 / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t1, (const f16*)in1 + 0 + (block_x * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-  TensorContract<T0::Transposed, T2::Transposed, 1, 1, 1, true> acc3;
-  acc3.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 32);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 5; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 0 + warp_id() * 15360 + s * 2560)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(32)) * 1, 0, 1024, 1, 32, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T2{(f32*)(smem + 122880 + warp_id() * 7680 + s * 1280)}, (const f32*)in2 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
-      }
-    }
-    copy_commit();
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
+  constexpr int kM = 16, kN = 1024, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 69632, kBarriers = 69632;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 6 ? slot + 1 : 0) {
-    copy_wait<4>();
-    warp_barrier();
-    if (iteration + 5 < iterations) {
-      const int next = slot + 5 < 6 ? slot + 5 : slot + 5 - 6;
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 0 + warp_id() * 15360 + next * 2560)}, (const f16*)in0 + 0 + (it * int64_t(32)) * 1024 + (block_x * int64_t(32)) * 1, 0, 1024, 1, 32, 32);
-      }
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<32, 16>(T2{(f32*)(smem + 122880 + warp_id() * 7680 + next * 1280)}, (const f32*)in2 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 8, 32);
-      }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e1[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e1[t] = load_two((const f16*)in1 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 0 + warp_id() * 15360 + slot * 2560)};
-    const T2 t2{(f32*)(smem + 122880 + warp_id() * 7680 + slot * 1280)};
-    acc3.add(t0.transposed(), t2.transposed());
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); const auto v3 = mo::mul(mo::mul(mo::constant(0.5f), v2), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v2, mo::mul(mo::constant(0.0447149985f), mo::mul(v2, mo::mul(v2, v2)))))))); small0[r] = rotated(small_operand(v3)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
   }
-  copy_wait<0>();
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   barrier();
-  acc3.finish([&](int part, int b, int i, int j, float v) { p3.put(warp_id(), b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 8, 32, 36> t3{(float*)(smem + 184320)};
-  p3.exchange<kThreads>(t3, cluster_rank());
-  cluster_arrive();
+  if (thread_id() == 0) mbarrier_expect(met, 4096);
   cluster_wait();
-  store_tile<kThreads, 1, 1, 8, 32, false>((f16*)out0 + 0 + (block_y * int64_t(8)) * 1024 + (block_x * int64_t(32)) * 1, 0, 1024, 1, 8, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v1 = t1.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v1, v4_1); return v5_2; });
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v5 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v6_0 = along_columns(e1[t]);
+    const auto v6 = mo::add(v6_0, v5);
+    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v6);
+  }
 }
 
 }  // namespace mirage_mlp_gelu
@@ -171,6 +203,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k1_
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -185,7 +219,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 262144u;
-constexpr int kMaxSharedBytes = 186752;
+constexpr int kMaxSharedBytes = 131208;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 32768u, {16, 1024}, {1024, 1}},   // x: f16[16,1024]
     {2, 2, 16, 8388608u, {1024, 4096}, {4096, 1}},   // w1: f16[1024,4096]
@@ -244,8 +278,8 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 148608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k1_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 186752)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131208)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 69704)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -272,6 +306,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const mlp_gelu_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -279,8 +338,12 @@ inline int launch(const mlp_gelu_dims* dims, const void* const* t, void* workspa
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(mlp_gelu_k0_block, dim3(128u, 1u, 1u), 128u, 148608u, stream, t[0], t[1], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k1_block, dim3(128u, 1u, 1u), 256u, 186752u, stream, t[3], t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 1024}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map1_0;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k1_stream, dim3(128u, 1u, 1u), 128u, 69704u, stream, map1_0, t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -366,7 +429,7 @@ MIRAGE_API int mlp_gelu_launch_dlpack(const mirage_mlp_gelu::DlTensor* const* te
 MIRAGE_API const char* mlp_gelu_status_string(int status) { return mirage_mlp_gelu::status_string(status); }
 
 MIRAGE_API const char* mlp_gelu_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":262144,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_block\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":148608},{\"name\":\"mlp_gelu_k1_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":186752}]}";
+  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":262144,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":131208},{\"name\":\"mlp_gelu_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":69704}]}";
 }
 
 MIRAGE_API unsigned mlp_gelu_abi_version(void) { return 1u; }
