@@ -51,8 +51,8 @@ class AttendEmitter {
     k.threads = p_.threads;
     k.smem_bytes = p_.smem_bytes;
     k.source = fmt::format("// {}\nstruct {}_parts {{\n{}  struct Args {{ {}}};\n{}{}}};\n", why, name_, numbers(), args, place(), functions);
-    k.source += fmt::format("__global__ void {}__launch_bounds__({}, 1) {}({}) {{\n  extern __shared__ __align__(1024) unsigned char attend_smem[];\n  mo::attend<{}_parts>({{{}}}, attend_smem);\n}}\n",
-                            p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, name_, params, name_, list);
+    k.source += fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  extern __shared__ __align__(1024) unsigned char attend_smem[];\n  mo::attend<{}_parts>({{{}}}, attend_smem);\n}}\n",
+                            p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, name_, params, name_, list);
     return k;
   }
 
@@ -73,13 +73,18 @@ class AttendEmitter {
       out += ";\n";
     };
     ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kSums", 1}});
-    ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}});
+    ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}, {"kEvenChunks", even_chunks()}});
     ints({{"kHelpers", p_.helpers}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
     flags({{"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
     return out;
+  }
+  /// Chunks of every warpgroup of every block, if they all have as many; else 0.
+  int64_t even_chunks() const {
+    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
+    return chunks % (int64_t{p_.cluster} * p_.key_groups) == 0 ? chunks / (p_.cluster * p_.key_groups) : 0;
   }
   std::string place() const {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
@@ -97,8 +102,23 @@ class AttendEmitter {
     return inner == 1 && d == 0 ? "at.batch" : fmt::format("at.batch / {} % {}", inner, s_.batch[d]);
   }
   const Access& access(const AttendTensor& t) const { return p_.operands[static_cast<size_t>(g_.form<Input>(t.input)->param)]; }
-  /// Adds the map of a tensor cut into boxes of 64 elements along its lines and `lines` of them; gives the batch coordinates.
-  std::string add_map(KernelText& k, const AttendTensor& t, int lines) const {
+  static int64_t batch_stride(const Access& a) {
+    for (int d = a.dims.rank() - 3; d >= 0; d--) if (a.dims[d] > 1) return a.strides[d];
+    return a.strides[a.dims.rank() - 2];
+  }
+  /// Whether batches follow each other like lines, and no box reaches beyond its batch: then lines of all batches are counted through, and the map has two dimensions.
+  bool counts_through(const AttendTensor& t, int lines) const {
+    const Access& a = access(t);
+    if (t.lines_along_rows || a.dims[t.row_dim] % lines != 0 || s_.batch.rank() + 2 != a.dims.rank()) return false;
+    int64_t next = a.dims[t.row_dim] * a.strides[t.row_dim];
+    for (int d = a.dims.rank() - 3; d >= 0; d--) {
+      if (a.dims[d] != s_.batch[d] || (a.dims[d] > 1 && a.strides[d] != next)) return false;
+      next *= a.dims[d];
+    }
+    return next / a.strides[t.row_dim] < (int64_t{1} << 31);
+  }
+  /// Adds the map of a tensor cut into boxes of 64 elements along its lines and `lines` of them; gives the batch coordinates. first: text that comes before the number of a line.
+  std::string add_map(KernelText& k, const AttendTensor& t, int lines, std::string& first) const {
     const Access& a = access(t);
     const int along = t.lines_along_rows ? t.row_dim : t.col_dim, across = t.lines_along_rows ? t.col_dim : t.row_dim;
     TensorMapText m;
@@ -110,7 +130,11 @@ class AttendEmitter {
     m.strides = {a.dims[across] > 1 ? a.strides[across] * 2 : (a.dims[along] * 2 + 15) / 16 * 16};
     m.box = {64, lines};
     std::string coordinates;
-    for (int d = s_.batch.rank() - 1; d >= 0; d--) {
+    const bool through = counts_through(t, lines);
+    first = through && s_.batch.elements() > 1 ? fmt::format("at.batch * {} + ", a.dims[across]) : "";
+    if (through) m.dims[1] *= s_.batch.elements();
+    if (through && a.dims[across] == 1 && s_.batch.elements() > 1) m.strides[0] = batch_stride(a) * 2;
+    for (int d = through ? -1 : s_.batch.rank() - 1; d >= 0; d--) {
       const int at = d - (s_.batch.rank() + 2 - a.dims.rank());
       if (at < 0 || a.dims[at] == 1 || a.strides[at] == 0) continue;
       m.dims.push_back(a.dims[at]);
@@ -121,26 +145,29 @@ class AttendEmitter {
     k.maps.push_back(m);
     return coordinates;
   }
-  /// Copies of `count` boxes: number, offset in shared memory, coordinates along and across.
-  static std::string copy(const char* name, const char* start, int boxes, int bytes, const std::string& along, const std::string& across, const std::string& batch) {
-    std::string out = fmt::format("  static MO_FN void copy_{}(const Args& a, const mo::AttendPlace& at, uint32_t to, {}uint32_t bar) {{\n", name, start);
+  /// Whether every key is read by one block, so that it need not stay in L2.
+  bool once() const { return p_.tiles() == 1 && s_.v.input != s_.k.input; }
+  std::string copy(const char* name, int boxes, int bytes, const std::string& along, const std::string& across, const std::string& batch) const {
+    std::string out = fmt::format("  static MO_FN void copy_{}(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {{\n", name);
     for (int b = 0; b < boxes; b++)
-      out += fmt::format("    mo::copy_box(to + {}, *a.{}, {}, {}{}, bar);\n", b * bytes, name, fmt::format(fmt::runtime(along), 64 * b), fmt::format(fmt::runtime(across), 64 * b), batch);
+      out += fmt::format("    mo::copy_box(to + {}, *a.{}, {}, {}{}, bar{});\n", b * bytes, name, fmt::format(fmt::runtime(along), 64 * b), across, batch, once() ? ", mo::evict_first_policy()" : "");
     return out + "  }\n";
   }
   std::string copies(KernelText& k) const {
     std::string out;
-    const std::string q = add_map(k, s_.q, 64);
+    std::string first;
+    const std::string q = add_map(k, s_.q, s_.queries % (64 * p_.query_groups) == 0 ? 64 * p_.query_groups : 64, first);
+    k.maps.back().box[1] = 64;
     out += "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {\n";
     for (int i = 0; i < p_.query_groups; i++)
       for (int b = 0; b < p_.features / 64; b++)
-        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * 8192, 64 * b, 64 * p_.query_groups, 64 * i, q);
+        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, {}at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * 8192, 64 * b, first, 64 * p_.query_groups, 64 * i, q);
     out += "  }\n";
     const bool k_along = s_.k.lines_along_rows, v_along = s_.v.lines_along_rows;
-    const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk);
-    out += k_along ? copy("k", "int key, ", p_.chunk / 64, p_.features * 128, "key + {}", "0", kb) : copy("k", "int key, ", p_.features / 64, p_.chunk * 128, "{}", "key", kb);
-    const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk);
-    out += v_along ? copy("v", "int key, ", p_.chunk / 64, p_.columns * 128, "key + {}", "0", vb) : copy("v", "int key, ", p_.columns / 64, p_.chunk * 128, "{}", "key", vb);
+    const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk, first);
+    out += k_along ? copy("k", p_.chunk / 64, p_.features * 128, "key + {}", "0", kb) : copy("k", p_.features / 64, p_.chunk * 128, "{}", first + "key", kb);
+    const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk, first);
+    out += v_along ? copy("v", p_.chunk / 64, p_.columns * 128, "key + {}", "0", vb) : copy("v", p_.columns / 64, p_.chunk * 128, "{}", first + "key", vb);
     return out;
   }
 
@@ -215,7 +242,11 @@ class AttendEmitter {
     return name;
   }
   std::string factors(std::string x, const std::vector<AttendFactor>& list, Where where, Region& r) {
-    for (const AttendFactor& f : list) x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, where, r));
+    for (const AttendFactor& f : list) {
+      const Map* m = g_.def_form<Map>(f.value);
+      if (f.divides && m && m->fn == MapFn::kSqrt && attend_leaf(p_, f.value, where) == Leaf::kCompute) x = fmt::format("mo::mul({}, mo::rsqrt({}))", x, value(g_.def(f.value).operands[0], where, r));
+      else x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, where, r));
+    }
     return x;
   }
   size_t known_index(ValueId v, Where where) const {

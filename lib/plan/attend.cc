@@ -38,15 +38,15 @@ void find_known(const Graph& g, AttendPlan& p) {
 
 /// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
 int registers(const AttendPlan& p) {
-  const int extra = (p.shape.plain ? 0 : 10) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 6 : 0);
-  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 24 + extra;
+  const int extra = (p.shape.plain ? 0 : 10) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 14 : 0);
+  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra;
 }
 
 /// Threads and registers: at most 168 registers for up to 384 threads, fewer for more; beyond that the producer's warpgroup hands its own to the consumers.
 bool place_threads(AttendPlan& p) {
   const int groups = p.query_groups * p.key_groups, others = p.producer + p.helpers;
   p.threads = 128 * groups + 32 * others;
-  const auto limit = [](int threads) { return std::min<int>(65536 / static_cast<int>(up(threads, 128)) / 8 * 8, 248); };
+  const auto limit = [&p](int threads) { return std::min<int>(65536 / (static_cast<int>(up(threads, 128)) * p.blocks_per_sm) / 8 * 8, 248); };
   if (registers(p) <= limit(p.threads)) return true;
   if (others == 0 || others > 4) return false;
   p.threads = 128 * (groups + 1);
@@ -67,7 +67,7 @@ bool place_memory(AttendPlan& p, const Target& t) {
   p.record_pitch = static_cast<int>(up(p.record_bytes, 16));
   p.barriers_at = p.receive_at + (p.cluster > 1 ? up(int64_t{p.cluster} * p.rows * p.record_pitch, 8) : 0);
   p.smem_bytes = p.barriers_at + 8 * (6 * p.stages + 2);
-  return p.smem_bytes <= t.smem_per_block;
+  return p.blocks_per_sm == 1 ? p.smem_bytes <= t.smem_per_block : p.blocks_per_sm * (p.smem_bytes + 1024) <= t.smem_per_sm;
 }
 
 /// Whether the emitter has a place for everything that `v` is made of.
@@ -133,13 +133,14 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
     for (int key_groups : {1, 2, 4})
       for (int chunk : {64, 128})
         for (int cluster : {1, 2, 4, 8})
-          for (int stages : {8, 6, 4, 3, 2}) {
-            if (query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
+          for (int stages : {8, 6, 4, 3, 2}) for (int per_sm : {1, 2}) {
+            if ((per_sm == 2 && query_groups * key_groups > 2) || query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
             AttendPlan p = base;
             p.query_groups = query_groups;
             p.key_groups = key_groups;
             p.chunk = chunk;
             p.cluster = cluster;
+            p.blocks_per_sm = per_sm;
             const int64_t chunks = up(s.keys, chunk) / chunk;
             p.chunks_per_block = up(chunks, cluster) / cluster;
             if (p.chunks_per_block < key_groups || p.chunks_per_block * (cluster - 1) >= chunks) continue;   // every warpgroup of every block has work
@@ -148,7 +149,8 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.producer = p.chunks_per_block > p.stages;
             p.helpers = known ? (p.producer ? 3 : 4) : 0;
             p.turns = query_groups * key_groups == 2 && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
-            if (cluster > 1 && p.blocks() / cluster > clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
+            if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
+            if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
             if (!place_threads(p) || !place_memory(p, target)) continue;
             p.cost = estimate_attend(p, target);
             all.plans.push_back(std::move(p));
@@ -168,7 +170,7 @@ AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands
 std::string print(const AttendPlan& p) {
   const AttendShape& s = p.shape;
   std::string out = fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}\n", s.queries, s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster);
-  out += fmt::format("  {} x {} warpgroups (queries x keys), chunks of {} keys, {} per block, {} stages{}{}{}\n", p.query_groups, p.key_groups, p.chunk, p.chunks_per_block, p.stages, p.producer ? ", a producer warp" : "",
+  out += fmt::format("  {} x {} warpgroups (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups, p.key_groups, p.chunk, p.chunks_per_block, p.stages, p.blocks_per_sm, p.producer ? ", a producer warp" : "",
                      p.helpers ? fmt::format(", {} helper warps", p.helpers) : "", p.turns ? ", in turns" : "");
   if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
   out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);

@@ -27,7 +27,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   double bytes = 0;
   for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double blocks = static_cast<double>(p.blocks()), sms = std::min<double>(blocks, target.num_sms), waves = std::ceil(blocks / target.num_sms);
+  const double blocks = static_cast<double>(p.blocks()), sms = std::min<double>(blocks, target.num_sms), waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
   const int groups = p.query_groups * p.key_groups;
   const double width = p.features + p.columns;
   // One 64-query chunk on one warpgroup, alone.
@@ -41,9 +41,9 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double chunk_bytes = p.chunk * width * 2;
   const double shared = std::max({tensor * 1.25, exps + elementwise * 0.5, chunk_bytes / p.query_groups / kSmBytesPerCycle});
   const double serial = std::ceil(static_cast<double>(p.chunks_per_block) / p.key_groups) * alone;   // of one warpgroup
-  const double in_flight = static_cast<double>(std::min<int64_t>(p.stages, p.chunks_per_block)) * chunk_bytes;
+  const double in_flight = static_cast<double>(std::min<int64_t>(p.stages, p.chunks_per_block)) * chunk_bytes * together;
   const double feed = static_cast<double>(p.chunks_per_block) * chunk_bytes / std::min(in_flight / 1.1 / kClock, 55e3 / kClock);
-  const double cycles = std::max({units * shared, serial, feed});
+  const double cycles = std::max({units * shared * together, serial, feed * together});
   const double t_sm = cycles / kClock * waves;
   const double t_dram = bytes / target.dram_bytes_per_us * (sms < target.num_sms * 0.8 ? std::max(1.0, 60.0 / sms) : 1.0);
   const double body = std::max(t_sm, t_dram) + 0.15 * std::min(t_sm, t_dram);

@@ -54,6 +54,7 @@ struct AttendPlan {
   int features = 64, columns = 64;        ///< padded to 64 or 128
   int query_groups = 1, key_groups = 1;   ///< warpgroups along queries (64 each) and along keys
   int chunk = 64, stages = 2, cluster = 1;
+  int blocks_per_sm = 1;
   int helpers = 0;                        ///< warps that prepare per-key values
   bool producer = true;                   ///< a warp of its own refills the ring (else all chunks have a stage)
   bool turns = false;                     ///< warpgroups take turns on the tensor cores

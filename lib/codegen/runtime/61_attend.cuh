@@ -8,6 +8,10 @@
 #include "60_wgmma.cuh"
 
 namespace mo {
+#ifndef MO_LOOP
+#define MO_LOOP 1
+#endif
+constexpr int kAttendLoop = MO_LOOP;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -44,15 +48,16 @@ struct AttendPlace { int rank, tile, batch, first, chunks; };
 template <class T, int WIDTH, int LANES> struct AttendRow {
   const unsigned char* line;   // of the first box
   int box, row, part;          // row: number of the line in its box; part: which of the LANES threads this is
-  MO_FN const Vector<T, 8>* piece(int i) const {   // 16 bytes; rows of a warp read different banks
-    const int at = i & 7;
-    return reinterpret_cast<const Vector<T, 8>*>(line + (i >> 3) * box + ((at ^ (row & 7)) << 4));
+  /// The i-th 16 bytes of this thread's share. In which order a row is read does not matter, so where a thread has a whole row its neighbours start elsewhere: eight rows, eight banks.
+  MO_FN Vector<T, 8>* piece(int i) const {
+    const int at = LANES == 1 ? (i & ~7) | ((i + row) & 7) : i * LANES + part;
+    return const_cast<Vector<T, 8>*>(reinterpret_cast<const Vector<T, 8>*>(line + (at >> 3) * box + ((at & 7) << 4)));
   }
   template <class R, class F> MO_FN float reduce(F f) const {
     float x[2] = {R::identity(), R::identity()};
 #pragma unroll
     for (int i = 0; i < WIDTH / 8 / LANES; i++) {
-      const Vector<T, 8> v = *piece(LANES == 1 ? (i & ~7) | ((i + row) & 7) : i * LANES + part);
+      const Vector<T, 8> v = *piece(i);
 #pragma unroll
       for (int e = 0; e < 8; e++) x[e & 1] = R::combine(x[e & 1], f(load(v.v[e])));
     }
@@ -61,7 +66,7 @@ template <class T, int WIDTH, int LANES> struct AttendRow {
   MO_FN void scale(float f) const {
 #pragma unroll
     for (int i = 0; i < WIDTH / 8 / LANES; i++) {
-      auto* p = const_cast<Vector<T, 8>*>(piece(LANES == 1 ? i : i * LANES + part));
+      Vector<T, 8>* const p = piece(i);
       Vector<T, 8> v = *p;
 #pragma unroll
       for (int e = 0; e < 8; e++) v.v[e] = store<T>(load(v.v[e]) * f);
@@ -109,12 +114,14 @@ template <class P> MO_FN void attend_copy_v(const typename P::Args& a, const Att
 template <class P> MO_FN void attend_prologue(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int warp) {
   constexpr int kIssuer = P::kProducer ? 4 * P::kGroups : 0;
   if (warp == kIssuer && lane_id() == 0) {   // one thread: fences of a whole warp cost several times more
-#pragma unroll 1
+#pragma unroll
     for (int s = 0; s < P::kStages; s++) {
       mbarrier_init(mem.k_full(s), 1);
       mbarrier_init(mem.v_full(s), 1);
-      mbarrier_init(mem.k_empty(s), 4 * P::kQueryGroups + (P::kKeyKnown ? P::kHelpers : 0));
-      mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown ? P::kHelpers : 0));
+      if constexpr (P::kProducer) {
+        mbarrier_init(mem.k_empty(s), 4 * P::kQueryGroups + (P::kKeyKnown ? P::kHelpers : 0));
+        mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown ? P::kHelpers : 0));
+      }
       if constexpr (P::kHelpers > 0) { mbarrier_init(mem.k_known(s), P::kHelpers); mbarrier_init(mem.v_known(s), P::kHelpers); }
     }
     mbarrier_init(mem.q_full(), 1);
@@ -126,16 +133,17 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
   if constexpr (P::kCluster > 1) cluster_arrive_relaxed();   // the inits are published already; releasing would wait for all that is outstanding
   barrier();
   if (lane_id() == 0) {
-    const int start = at.chunks < P::kStages ? at.chunks : P::kStages;
     if (warp == kIssuer) {
-#pragma unroll 1
-      for (int c = 0; c < start; c++) attend_copy_k<P>(a, at, mem, c);
+#pragma unroll
+      for (int c = 0; c < P::kStages; c++)
+        if (c < at.chunks) attend_copy_k<P>(a, at, mem, c);
     } else if (warp == 1) {
       mbarrier_expect(mem.q_full(), P::kQueryGroups * 64 * P::kFeatures * 2);
       P::copy_q(a, at, mem.base, mem.q_full());
     } else if (warp == 2) {
-#pragma unroll 1
-      for (int c = 0; c < start; c++) attend_copy_v<P>(a, at, mem, c);
+#pragma unroll
+      for (int c = 0; c < P::kStages; c++)
+        if (c < at.chunks) attend_copy_v<P>(a, at, mem, c);
     }
   }
   warp_barrier();
@@ -165,7 +173,7 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
         P::key_values(a, at, row, key0 + r, mem.k_values(s) + r);
       }
       warp_barrier();
-      if (lane_id() == 0) { mbarrier_arrive(mem.k_known(s)); mbarrier_arrive(mem.k_empty(s)); }
+      if (lane_id() == 0) { mbarrier_arrive(mem.k_known(s)); if (P::kProducer) mbarrier_arrive(mem.k_empty(s)); }
     }
     if constexpr (P::kValueKnown > 0) {
       mbarrier_wait(mem.v_full(s), turn);
@@ -175,7 +183,7 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
         P::value_values(a, at, row, key0 + r, mem.v_values(s) + r);
       }
       warp_barrier();
-      if (lane_id() == 0) { mbarrier_arrive(mem.v_known(s)); mbarrier_arrive(mem.v_empty(s)); }
+      if (lane_id() == 0) { mbarrier_arrive(mem.v_known(s)); if (P::kProducer) mbarrier_arrive(mem.v_empty(s)); }
     }
   }
 }
@@ -293,7 +301,7 @@ template <class P> MO_FN void attend_weights(const typename P::Args& a, const At
 
 /// The loop of one warpgroup: group_q-th 64 queries, chunks group_k, group_k + kKeyGroups ...
 template <class P> MO_FN void attend_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, int group_q, int group_k, int warp) {
-  const int mine = (at.chunks - group_k + P::kKeyGroups - 1) / P::kKeyGroups;
+  const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - group_k + P::kKeyGroups - 1) / P::kKeyGroups;
   const bool leader = lane_id() == 0;
   const uint32_t q = mem.base + group_q * (P::kFeatures * 128);
   const auto stage = [](int c) { return c % P::kStages; };
@@ -319,7 +327,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     softmax(group_k);
     weights(group_k);
   }
-#pragma unroll 1
+#pragma unroll kAttendLoop
   for (int i = 1; i < mine; i++) {
     const int c = i * P::kKeyGroups + group_k, s = stage(c), before = stage(c - P::kKeyGroups);
     mbarrier_wait(mem.k_full(s), parity(c));   // both waits stand before the fence: between wgmmas they would serialise them
@@ -529,7 +537,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
 #pragma unroll
   for (int i = 0; i < P::kChunk / 4; i++) t.W[i] = 0;
   const int row0 = group_q * 64 + (warp & 3) * 16;
-  t.active = at.tile * (64 * P::kQueryGroups) + row0 < P::kQueries;
+  t.active = P::kQueries % (64 * P::kQueryGroups) == 0 || at.tile * (64 * P::kQueryGroups) + row0 < P::kQueries;
   mbarrier_wait(mem.q_full(), 0);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
