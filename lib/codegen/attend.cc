@@ -73,11 +73,11 @@ class AttendEmitter {
       out += ";\n";
     };
     ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kSums", 1}});
-    ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}, {"kEvenChunks", even_chunks()}});
+    ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kGroupRows", p_.group_rows()}, {"kGroupThreads", p_.group_threads()}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}, {"kEvenChunks", even_chunks()}});
     ints({{"kHelpers", p_.helpers}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
-    flags({{"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts},
+    flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", pair_factors()},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
     return out;
   }
@@ -86,6 +86,8 @@ class AttendEmitter {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     return chunks % (int64_t{p_.cluster} * p_.key_groups) == 0 ? chunks / (p_.cluster * p_.key_groups) : 0;
   }
+  /// Float16 weights that are only multiplied by a factor per key: two at a time.
+  bool pair_factors() const { return s_.dtype == DType::kF16 && s_.share == s_.weights && p_.value_known.size() == 1 && p_.value_known[0] < 0; }
   std::string place() const {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
@@ -156,12 +158,12 @@ class AttendEmitter {
   std::string copies(KernelText& k) const {
     std::string out;
     std::string first;
-    const std::string q = add_map(k, s_.q, s_.queries % (64 * p_.query_groups) == 0 ? 64 * p_.query_groups : 64, first);
-    k.maps.back().box[1] = 64;
+    const std::string q = add_map(k, s_.q, s_.queries % (p_.group_rows() * p_.query_groups) == 0 ? p_.group_rows() * p_.query_groups : 64, first);
+    k.maps.back().box[1] = p_.group_rows();
     out += "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {\n";
     for (int i = 0; i < p_.query_groups; i++)
       for (int b = 0; b < p_.features / 64; b++)
-        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, {}at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * 8192, 64 * b, first, 64 * p_.query_groups, 64 * i, q);
+        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, {}at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * p_.group_rows() * 128, 64 * b, first, p_.group_rows() * p_.query_groups, p_.group_rows() * i, q);
     out += "  }\n";
     const bool k_along = s_.k.lines_along_rows, v_along = s_.v.lines_along_rows;
     const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk, first);
@@ -282,14 +284,15 @@ class AttendEmitter {
     std::string out;
     for (const auto& [name, list, where] : {std::tuple{"key", &p_.key_known, Where::kKeyRow}, {"value", &p_.value_known, Where::kValueRow}}) {
       if (list->empty()) continue;
-      out += fmt::format("  template <class Tile> static MO_FN void {}_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out) {{\n    key = key < kKeys ? key : kKeys - 1;\n", name);
+      out += fmt::format("  template <class Tile> static MO_FN void {}_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {{\n    const bool inside = key < kKeys;\n    key = inside ? key : kKeys - 1;\n", name);
       Region r;
       std::string stores;
       for (size_t i = 0; i < list->size(); i++) {
         const ValueId v = (*list)[i];
         std::string x = v >= 0 ? value(v, where, r) : factors("mo::constant(1.0f)", s_.v.factors, where, r);
-        if (v < 0 && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 32768)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
-        stores += fmt::format("    out[{} * kChunk] = {};\n", i, x);
+        if (v < 0 && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 2048)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
+        if (v < 0) x = fmt::format("(inside ? {} : 0.0f)", x);   // rows beyond the last key are zeros, and their norm's reciprocal may be infinite
+        stores += v < 0 && pair_factors() ? fmt::format("    reinterpret_cast<T*>(out)[r] = mo::store<T>({});\n", x) : fmt::format("    out[{} * kChunk + r] = {};\n", i, x);
       }
       out += fmt::format("    {}\n{}  }}\n", r.statements, stores);
     }

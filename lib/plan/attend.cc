@@ -39,16 +39,16 @@ void find_known(const Graph& g, AttendPlan& p) {
 /// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
 int registers(const AttendPlan& p) {
   const int extra = (p.shape.plain ? 0 : 10) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 14 : 0);
-  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra;
+  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? p.features / 4 + 8 : 0);
 }
 
 /// Threads and registers: at most 168 registers for up to 384 threads, fewer for more; beyond that the producer's warpgroup hands its own to the consumers.
 bool place_threads(AttendPlan& p) {
   const int groups = p.query_groups * p.key_groups, others = p.producer + p.helpers;
-  p.threads = 128 * groups + 32 * others;
+  p.threads = p.group_threads() * groups + 32 * others;
   const auto limit = [&p](int threads) { return std::min<int>(65536 / (static_cast<int>(up(threads, 128)) * p.blocks_per_sm) / 8 * 8, 248); };
   if (registers(p) <= limit(p.threads)) return true;
-  if (others == 0 || others > 4) return false;
+  if (p.warp_rings || others == 0 || others > 4) return false;
   p.threads = 128 * (groups + 1);
   p.shrink = p.helpers ? 72 : 24;
   p.grow = std::min((limit(p.threads) * (groups + 1) - p.shrink) / groups / 8 * 8, 240);
@@ -57,16 +57,17 @@ bool place_threads(AttendPlan& p) {
 
 bool place_memory(AttendPlan& p, const Target& t) {
   const int64_t stage = int64_t{p.chunk} * (p.features + p.columns) * 2, groups = p.query_groups * p.key_groups;
-  p.ring_at = int64_t{p.query_groups} * 64 * p.features * 2;
-  const int64_t merge = p.key_groups > 1 ? groups * (p.columns / 8 + 1) * 2048 : 0;
-  p.known_at = p.ring_at + up(std::max(p.stages * stage, merge), 128);
-  p.receive_at = p.known_at + up(int64_t{p.stages} * p.chunk * static_cast<int64_t>(p.key_known.size() + p.value_known.size()) * 4, 128);
-  const int64_t live = std::min<int64_t>(64 * p.query_groups, up(p.shape.queries, p.cluster));
+  const int64_t rings = p.warp_rings ? groups : 1;
+  p.ring_at = int64_t{p.query_groups} * p.group_rows() * p.features * 2;
+  const int64_t merge = p.key_groups > 1 ? groups * (p.columns / 8 + 1) * 16 * p.group_threads() : 0;
+  p.known_at = p.ring_at + up(std::max(rings * p.stages * stage, merge), 128);
+  p.receive_at = p.known_at + up(rings * p.stages * p.chunk * static_cast<int64_t>(p.key_known.size() + p.value_known.size()) * 4, 128);
+  const int64_t live = std::min<int64_t>(p.group_rows() * p.query_groups, up(p.shape.queries, p.cluster));
   p.rows = static_cast<int>(up(live, p.cluster) / p.cluster);
   p.record_bytes = p.columns * (p.narrow_parts ? 2 : 4) + 8;
   p.record_pitch = static_cast<int>(up(p.record_bytes, 16));
   p.barriers_at = p.receive_at + (p.cluster > 1 ? up(int64_t{p.cluster} * p.rows * p.record_pitch, 8) : 0);
-  p.smem_bytes = p.barriers_at + 8 * (6 * p.stages + 2);
+  p.smem_bytes = p.barriers_at + 8 * ((p.warp_rings ? 2 * groups : 6) * p.stages + 2);
   return p.blocks_per_sm == 1 ? p.smem_bytes <= t.smem_per_block : p.blocks_per_sm * (p.smem_bytes + 1024) <= t.smem_per_sm;
 }
 
@@ -147,10 +148,35 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             if (stages < std::min<int64_t>(p.chunks_per_block, key_groups + 1) || (stages > p.chunks_per_block && stages > 2)) continue;
             p.stages = static_cast<int>(std::min<int64_t>(stages, p.chunks_per_block));
             p.producer = p.chunks_per_block > p.stages;
+            // A stage that is refilled must stay with one warpgroup: who has not seen a barrier's last phase cannot tell the one it waits for from the one before the last.
+            if (p.producer && p.stages % key_groups != 0) continue;
             p.helpers = known ? (p.producer ? 3 : 4) : 0;
             p.turns = query_groups * key_groups == 2 && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
             if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
             if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
+            if (!place_threads(p) || !place_memory(p, target)) continue;
+            p.cost = estimate_attend(p, target);
+            all.plans.push_back(std::move(p));
+          }
+  // Up to 16 queries: warps with rings of their own.
+  if (s.queries <= 16 && !s.k.lines_along_rows && !s.v.lines_along_rows)
+    for (int warps : {4, 8})
+      for (int chunk : {32, 64})
+        for (int cluster : {1, 2, 4, 8})
+          for (int stages : {1, 2, 3}) for (int per_sm : {1, 2}) {
+            AttendPlan p = base;
+            p.warp_rings = true;
+            p.key_groups = warps;
+            p.chunk = chunk;
+            p.cluster = cluster;
+            p.blocks_per_sm = per_sm;
+            p.stages = stages;
+            p.producer = false;
+            const int64_t chunks = up(s.keys, chunk) / chunk;
+            p.chunks_per_block = up(chunks, cluster) / cluster;
+            if (p.chunks_per_block < warps || p.chunks_per_block * (cluster - 1) >= chunks || (stages > 1 && p.chunks_per_block < warps * stages)) continue;
+            if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
+            if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;
             if (!place_threads(p) || !place_memory(p, target)) continue;
             p.cost = estimate_attend(p, target);
             all.plans.push_back(std::move(p));
@@ -170,7 +196,7 @@ AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands
 std::string print(const AttendPlan& p) {
   const AttendShape& s = p.shape;
   std::string out = fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}\n", s.queries, s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster);
-  out += fmt::format("  {} x {} warpgroups (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups, p.key_groups, p.chunk, p.chunks_per_block, p.stages, p.blocks_per_sm, p.producer ? ", a producer warp" : "",
+  out += fmt::format("  {} x {} {} (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups, p.key_groups, p.warp_rings ? "warps with rings of their own" : "warpgroups", p.chunk, p.chunks_per_block, p.stages, p.blocks_per_sm, p.producer ? ", a producer warp" : "",
                      p.helpers ? fmt::format(", {} helper warps", p.helpers) : "", p.turns ? ", in turns" : "");
   if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
   out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);

@@ -52,7 +52,8 @@ struct AttendPlan {
   std::vector<Access> operands, results;
   AttendShape shape;
   int features = 64, columns = 64;        ///< padded to 64 or 128
-  int query_groups = 1, key_groups = 1;   ///< warpgroups along queries (64 each) and along keys
+  bool warp_rings = false;                ///< up to 16 queries: a group is one warp with a ring of its own (mma.sync), else a warpgroup (wgmma)
+  int query_groups = 1, key_groups = 1;   ///< groups along queries (64 each, or 16) and along keys
   int chunk = 64, stages = 2, cluster = 1;
   int blocks_per_sm = 1;
   int helpers = 0;                        ///< warps that prepare per-key values
@@ -66,7 +67,9 @@ struct AttendPlan {
   int record_pitch = 0, record_bytes = 0; ///< of one row of one block's partial results
   std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (the first of value_known is -1: the product of V's factors, if there are any)
   Cost cost;
-  int64_t tiles() const { return (shape.queries + 64 * query_groups - 1) / (64 * query_groups); }
+  int group_rows() const { return warp_rings ? 16 : 64; }
+  int group_threads() const { return warp_rings ? 32 : 128; }
+  int64_t tiles() const { return (shape.queries + group_rows() * query_groups - 1) / (group_rows() * query_groups); }
   int64_t blocks() const { return shape.batch.elements() * tiles() * cluster; }
 };
 

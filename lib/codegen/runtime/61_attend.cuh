@@ -22,6 +22,7 @@ MO_FN float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f
 template <class T> MO_FN uint32_t pack_pair(float lo, float hi);   // two neighbours as one word
 template <> MO_FN uint32_t pack_pair<f16>(float lo, float hi) { const __half2 h = __floats2half2_rn(lo, hi); return *reinterpret_cast<const uint32_t*>(&h); }
 template <> MO_FN uint32_t pack_pair<bf16>(float lo, float hi) { const __nv_bfloat162 h = __floats2bfloat162_rn(lo, hi); return *reinterpret_cast<const uint32_t*>(&h); }
+MO_FN uint32_t mul_pairs(uint32_t x, uint32_t y) { const __half2 h = __hmul2(*reinterpret_cast<const __half2*>(&x), *reinterpret_cast<const __half2*>(&y)); return *reinterpret_cast<const uint32_t*>(&h); }   // float16
 template <class T> MO_FN Pack<2> unpack_pair(uint32_t u);
 template <> MO_FN Pack<2> unpack_pair<f16>(uint32_t u) { const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&u)); return {{f.x, f.y}}; }
 template <> MO_FN Pack<2> unpack_pair<bf16>(uint32_t u) { const float2 f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&u)); return {{f.x, f.y}}; }
@@ -79,8 +80,9 @@ template <class T, int WIDTH, int LANES> struct AttendRow {
 template <class P> struct AttendMemory {
   unsigned char* smem;
   uint32_t base, bars;
-  MO_FN explicit AttendMemory(unsigned char* s) : smem(s), base(shared_address(s)), bars(base + P::kBarsAt) {}
-  MO_FN int k_offset(int s) const { return P::kRingAt + s * (P::kKeyBytes + P::kValueBytes); }
+  int ring;   // which ring, where warps have one each
+  MO_FN AttendMemory(unsigned char* s, int ring) : smem(s), base(shared_address(s)), bars(base + P::kBarsAt + ring * P::kStages * 16), ring(ring) {}
+  MO_FN int k_offset(int s) const { return P::kRingAt + (ring * P::kStages + s) * (P::kKeyBytes + P::kValueBytes); }
   MO_FN int v_offset(int s) const { return k_offset(s) + P::kKeyBytes; }
   MO_FN uint32_t k(int s) const { return base + k_offset(s); }
   MO_FN uint32_t v(int s) const { return base + v_offset(s); }
@@ -90,22 +92,24 @@ template <class P> struct AttendMemory {
   MO_FN uint32_t v_empty(int s) const { return bars + 8 * (3 * P::kStages + s); }
   MO_FN uint32_t k_known(int s) const { return bars + 8 * (4 * P::kStages + s); }   // per-key values are there
   MO_FN uint32_t v_known(int s) const { return bars + 8 * (5 * P::kStages + s); }
-  MO_FN uint32_t q_full() const { return bars + 8 * (6 * P::kStages); }
+  MO_FN uint32_t q_full() const { return base + P::kBarsAt + 8 * P::kStages * (P::kWarpRings ? 2 * P::kGroups : 6); }
   MO_FN uint32_t received() const { return q_full() + 8; }
-  MO_FN float* k_values(int s) const { return reinterpret_cast<float*>(smem + P::kKnownAt) + s * P::kChunk * (P::kKeyKnown + P::kValueKnown); }
+  MO_FN float* k_values(int s) const { return reinterpret_cast<float*>(smem + P::kKnownAt) + (ring * P::kStages + s) * P::kChunk * (P::kKeyKnown + P::kValueKnown); }
   MO_FN float* v_values(int s) const { return k_values(s) + P::kChunk * P::kKeyKnown; }
   /// Row `row` of this block's queries; LANES threads share it.
   template <int LANES> MO_FN AttendRow<typename P::T, P::kFeatures, LANES> q_row(int row, int part) const {
-    return {smem + (row >> 6) * (P::kFeatures * 128) + (row & 63) * 128, 8192, row, part};
+    return {smem + row / P::kGroupRows * (P::kFeatures * P::kGroupRows * 2) + row % P::kGroupRows * 128, P::kGroupRows * 128, row, part};
   }
 };
-template <class P> MO_FN void attend_copy_k(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int c) {
-  const int s = c % P::kStages;
+/// The n-th chunk of a ring, chunk c of the block.
+template <class P> MO_FN void attend_copy_k(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int n, int c) {
+  const int s = n % P::kStages;
   mbarrier_expect(mem.k_full(s), P::kKeyBytes);
   P::copy_k(a, at, mem.k(s), (at.first + c) * P::kChunk, mem.k_full(s));
 }
-template <class P> MO_FN void attend_copy_v(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int c) {
-  const int s = c % P::kStages;
+/// The n-th chunk of a ring, chunk c of the block.
+template <class P> MO_FN void attend_copy_v(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int n, int c) {
+  const int s = n % P::kStages;
   mbarrier_expect(mem.v_full(s), P::kValueBytes);
   P::copy_v(a, at, mem.v(s), (at.first + c) * P::kChunk, mem.v_full(s));
 }
@@ -136,14 +140,14 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
     if (warp == kIssuer) {
 #pragma unroll
       for (int c = 0; c < P::kStages; c++)
-        if (c < at.chunks) attend_copy_k<P>(a, at, mem, c);
+        if (c < at.chunks) attend_copy_k<P>(a, at, mem, c, c);
     } else if (warp == 1) {
       mbarrier_expect(mem.q_full(), P::kQueryGroups * 64 * P::kFeatures * 2);
       P::copy_q(a, at, mem.base, mem.q_full());
     } else if (warp == 2) {
 #pragma unroll
       for (int c = 0; c < P::kStages; c++)
-        if (c < at.chunks) attend_copy_v<P>(a, at, mem, c);
+        if (c < at.chunks) attend_copy_v<P>(a, at, mem, c, c);
     }
   }
   warp_barrier();
@@ -154,9 +158,9 @@ template <class P> MO_FN void attend_produce(const typename P::Args& a, const At
     for (int c = P::kStages; c < at.chunks; c++) {
       const int s = c % P::kStages, turn = c / P::kStages;
       mbarrier_wait(mem.k_empty(s), (turn - 1) & 1);
-      attend_copy_k<P>(a, at, mem, c);
+      attend_copy_k<P>(a, at, mem, c, c);
       mbarrier_wait(mem.v_empty(s), (turn - 1) & 1);
-      attend_copy_v<P>(a, at, mem, c);
+      attend_copy_v<P>(a, at, mem, c, c);
     }
   warp_barrier();
 }
@@ -170,7 +174,7 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
 #pragma unroll
       for (int r = helper * 32 + lane_id(); r < P::kChunk; r += 32 * P::kHelpers) {
         const AttendRow<typename P::T, P::kFeatures, 1> row{mem.smem + mem.k_offset(s) + r * 128, P::kChunk * 128, r, 0};
-        P::key_values(a, at, row, key0 + r, mem.k_values(s) + r);
+        P::key_values(a, at, row, key0 + r, mem.k_values(s), r);
       }
       warp_barrier();
       if (lane_id() == 0) { mbarrier_arrive(mem.k_known(s)); if (P::kProducer) mbarrier_arrive(mem.k_empty(s)); }
@@ -180,18 +184,18 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
 #pragma unroll
       for (int r = helper * 32 + lane_id(); r < P::kChunk; r += 32 * P::kHelpers) {
         const AttendRow<typename P::T, P::kColumns, 1> row{mem.smem + mem.v_offset(s) + r * 128, P::kChunk * 128, r, 0};
-        P::value_values(a, at, row, key0 + r, mem.v_values(s) + r);
+        P::value_values(a, at, row, key0 + r, mem.v_values(s), r);
       }
       warp_barrier();
       if (lane_id() == 0) { mbarrier_arrive(mem.v_known(s)); if (P::kProducer) mbarrier_arrive(mem.v_empty(s)); }
     }
   }
 }
-/// A factor of float16 weights that could exceed their range moves into the row that it belongs to, by a power of two: such rows hold values near the smallest there are, and the move is exact.
+/// A factor of float16 weights that could exceed their range, or lift the rounding of the smallest of them, moves into the row that it belongs to, by a power of two: such rows hold values near the smallest there are, and the move is exact.
 template <class ROW> MO_FN float attend_bound_factor(const ROW& row, float f) {
-  if (!(f > 32768.0f) || f > 1.7e38f) return f;
+  if (!(f > 2048.0f) || f > 1.7e38f) return f;
   float up = 1.0f;
-  while (f > 32768.0f) { f *= 0.5f; up *= 2.0f; }
+  while (f > 2048.0f) { f *= 0.5f; up *= 2.0f; }
   row.scale(up);
   fence_async_proxy();
   return f;
@@ -278,7 +282,7 @@ template <class P> MO_FN void attend_weights(const typename P::Args& a, const At
 #pragma unroll
   for (int j = 0; j < P::kChunk / 8; j++) {
     float w[4] = {t.S[4 * j], t.S[4 * j + 1], t.S[4 * j + 2], t.S[4 * j + 3]};
-    if constexpr (!P::kPlainWeight) {
+    if constexpr (!P::kPlainWeight && !P::kPairFactors) {
       float values[2][P::kValueKnown > 0 ? P::kValueKnown : 1];
 #pragma unroll
       for (int k = 0; k < P::kValueKnown; k++) {
@@ -294,8 +298,14 @@ template <class P> MO_FN void attend_weights(const typename P::Args& a, const At
           if (key0 + 8 * j + 2 * quad + (i & 1) >= P::kKeys) w[i] = 0;
       }
     }
-    t.W[4 * (j >> 1) + 2 * (j & 1)] = pack_pair<typename P::T>(w[0], w[1]);
-    t.W[4 * (j >> 1) + 2 * (j & 1) + 1] = pack_pair<typename P::T>(w[2], w[3]);
+    uint32_t x = pack_pair<typename P::T>(w[0], w[1]), y = pack_pair<typename P::T>(w[2], w[3]);
+    if constexpr (P::kPairFactors) {
+      const uint32_t f = reinterpret_cast<const uint32_t*>(known)[4 * j + quad];
+      x = mul_pairs(x, f);
+      y = mul_pairs(y, f);
+    }
+    t.W[4 * (j >> 1) + 2 * (j & 1)] = x;
+    t.W[4 * (j >> 1) + 2 * (j & 1) + 1] = y;
   }
 }
 
@@ -363,27 +373,27 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     for (int r = 0; r < 2; r++) { t.sums[k][r] += shuffle_xor(t.sums[k][r], 1); t.sums[k][r] += shuffle_xor(t.sums[k][r], 2); }
 }
 
-/// Warpgroups with the same queries: each adds up its own kColumns / kKeyGroups columns over all of them, into H.
+/// Groups (warpgroups, or warps with rings of their own) with the same queries: each adds up its own kColumns / kKeyGroups columns over all of them, into H.
 template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, AttendState<P>& t, float (&H)[N], int group, int group_q, int group_k) {
-  constexpr int kPieces = P::kColumns / 8, kStats = (2 + 2 * P::kSums + 3) / 4, kRecord = (kPieces + kStats) * 128;   // float4, one per thread of a warpgroup
-  const int thread = thread_id() & 127;
-  named_barrier(1, 128 * P::kGroups);   // the ring is free
+  constexpr int kPieces = P::kColumns / 8, kStats = (2 + 2 * P::kSums + 3) / 4, kThreads = P::kGroupThreads, kRecord = (kPieces + kStats) * kThreads;   // float4, one per thread of a group
+  const int thread = thread_id() % kThreads;
+  named_barrier(1, kThreads * P::kGroups);   // the ring is free
   float4* const x = reinterpret_cast<float4*>(mem.smem + P::kRingAt) + group * kRecord + thread;
 #pragma unroll
-  for (int j = 0; j < kPieces; j++) x[j * 128] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
+  for (int j = 0; j < kPieces; j++) x[j * kThreads] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
   float stats[4 * kStats] = {t.m[0], t.m[1]};
 #pragma unroll
   for (int k = 0; k < P::kSums; k++) { stats[2 + 2 * k] = t.sums[k][0]; stats[3 + 2 * k] = t.sums[k][1]; }
 #pragma unroll
-  for (int i = 0; i < kStats; i++) x[(kPieces + i) * 128] = make_float4(stats[4 * i], stats[4 * i + 1], stats[4 * i + 2], stats[4 * i + 3]);
-  named_barrier(1, 128 * P::kGroups);
+  for (int i = 0; i < kStats; i++) x[(kPieces + i) * kThreads] = make_float4(stats[4 * i], stats[4 * i + 1], stats[4 * i + 2], stats[4 * i + 3]);
+  named_barrier(1, kThreads * P::kGroups);
   const float4* const y = reinterpret_cast<const float4*>(mem.smem + P::kRingAt) + group_q * kRecord + thread;
   float w[P::kKeyGroups][2], all[P::kKeyGroups][4 * kStats];
 #pragma unroll
   for (int g = 0; g < P::kKeyGroups; g++)
 #pragma unroll
     for (int i = 0; i < kStats; i++) {
-      const float4 f = y[g * P::kQueryGroups * kRecord + (kPieces + i) * 128];
+      const float4 f = y[g * P::kQueryGroups * kRecord + (kPieces + i) * kThreads];
       all[g][4 * i] = f.x; all[g][4 * i + 1] = f.y; all[g][4 * i + 2] = f.z; all[g][4 * i + 3] = f.w;
     }
 #pragma unroll
@@ -405,7 +415,7 @@ template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, At
     H[4 * j] = H[4 * j + 1] = H[4 * j + 2] = H[4 * j + 3] = 0;
 #pragma unroll
     for (int g = 0; g < P::kKeyGroups; g++) {
-      const float4 f = y[g * P::kQueryGroups * kRecord + (group_k * (N / 4) + j) * 128];
+      const float4 f = y[g * P::kQueryGroups * kRecord + (group_k * (N / 4) + j) * kThreads];
       H[4 * j] += w[g][0] * f.x;
       H[4 * j + 1] += w[g][0] * f.y;
       H[4 * j + 2] += w[g][1] * f.z;
@@ -450,7 +460,7 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
   cluster_wait();   // every block of the cluster runs
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    const int row = group_q * 64 + (warp & 3) * 16 + (lane >> 2) + 8 * r;
+    const int row = group_q * P::kGroupRows + (P::kWarpRings ? 0 : (warp & 3) * 16) + (lane >> 2) + 8 * r;
     const int owner = row / P::kRows;
     const bool live = row < P::kRows * P::kCluster;
     const uint32_t to = remote_address(mem.base + P::kReceiveAt + (at.rank * P::kRows + row % P::kRows) * P::kRecordPitch, live ? owner : 0), bar = remote_address(mem.received(), live ? owner : 0);
@@ -485,7 +495,7 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
   }
   mbarrier_wait_cluster(mem.received(), 0);
 #pragma unroll
-  for (int item = thread_id(); item < P::kRows * (P::kColumns / 2); item += 128 * P::kGroups) {
+  for (int item = thread_id(); item < P::kRows * (P::kColumns / 2); item += P::kGroupThreads * P::kGroups) {
     const int row = item / (P::kColumns / 2), pair = item % (P::kColumns / 2);
     const unsigned char* const from = mem.smem + P::kReceiveAt + row * P::kRecordPitch;
     float m = kLowest, sums[P::kSums][1], part_m[P::kCluster];
@@ -507,7 +517,7 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
       x.v[0] += w * y.v[0];
       x.v[1] += w * y.v[1];
     }
-    const int in_block = at.rank * P::kRows + row, query = at.tile * (64 * P::kQueryGroups) + in_block;
+    const int in_block = at.rank * P::kRows + row, query = at.tile * (P::kGroupRows * P::kQueryGroups) + in_block;
     if (query < P::kQueries) {
       typename P::After after(a, at, P::row(a, at, mem.template q_row<1>(in_block, 0), query), m, sums, 0, query);
       if (pair == 0) after.store_row(a, at, query);
@@ -516,12 +526,105 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
   }
 }
 
+// ---- up to 16 queries per key set: the queries are the 16-row operand of mma.m16n8k16, every warp has rings and chunks of its own, and no barrier stands in the loop
+
+template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b0, uint32_t b1);
+template <> MO_FN void attend_mma<f16>(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <> MO_FN void attend_mma<bf16>(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/// Four 8x8 matrices of 16-bit elements; lane i names line i % 8 of matrix i / 8.
+MO_FN void attend_matrices(uint32_t (&r)[4], uint32_t a) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory"); }
+MO_FN void attend_matrices_transposed(uint32_t (&r)[4], uint32_t a) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory"); }
+/// The address of 16 bytes in a swizzled tile: line, and which eight columns; box: bytes of 64 columns.
+MO_FN uint32_t attend_line(uint32_t tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
+
+template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, int warp) {
+  const int lane = lane_id(), i8 = lane & 7, part = lane >> 3;
+  uint32_t q[P::kFeatures / 16][4];
+#pragma unroll
+  for (int k = 0; k < P::kFeatures / 16; k++) attend_matrices(q[k], attend_line(mem.base, (part & 1) * 8 + i8, 2 * k + (part >> 1), 2048));
+  const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - warp + P::kKeyGroups - 1) / P::kKeyGroups;
+#pragma unroll 1
+  for (int i = 0; i < mine; i++) {
+    const int s = i % P::kStages, parity = (i / P::kStages) & 1, chunk = i * P::kKeyGroups + warp, next = i + P::kStages, key0 = (at.first + chunk) * P::kChunk;
+    mbarrier_wait(mem.k_full(s), parity);
+#pragma unroll
+    for (int j = 0; j < P::kChunk / 2; j++) t.S[j] = 0;
+#pragma unroll
+    for (int k = 0; k < P::kFeatures / 16; k++)
+#pragma unroll
+      for (int n = 0; n < P::kChunk / 16; n++) {
+        uint32_t x[4];
+        attend_matrices(x, attend_line(mem.k(s), n * 16 + (part >> 1) * 8 + i8, 2 * k + (part & 1), P::kChunk * 128));
+        attend_mma<typename P::T>(t.S + 8 * n, q[k], x[0], x[1]);
+        attend_mma<typename P::T>(t.S + 8 * n + 4, q[k], x[2], x[3]);
+      }
+    if constexpr (P::kKeyKnown > 0) {
+#pragma unroll
+      for (int r = lane; r < P::kChunk; r += 32) P::key_values(a, at, AttendRow<typename P::T, P::kFeatures, 1>{mem.smem + mem.k_offset(s) + r * 128, P::kChunk * 128, r, 0}, key0 + r, mem.k_values(s), r);
+    }
+    warp_barrier();
+    if (lane == 0 && next < mine) attend_copy_k<P>(a, at, mem, next, next * P::kKeyGroups + warp);
+    attend_softmax<P>(a, at, t, key0, mem.k_values(s));
+#pragma unroll
+    for (int j = 0; j < P::kColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
+    mbarrier_wait(mem.v_full(s), parity);
+    if constexpr (P::kValueKnown > 0) {
+#pragma unroll
+      for (int r = lane; r < P::kChunk; r += 32) P::value_values(a, at, AttendRow<typename P::T, P::kColumns, 1>{mem.smem + mem.v_offset(s) + r * 128, P::kChunk * 128, r, 0}, key0 + r, mem.v_values(s), r);
+      warp_barrier();
+    }
+    attend_weights<P>(a, at, t, key0, mem.v_values(s));
+#pragma unroll
+    for (int k = 0; k < P::kChunk / 16; k++)
+#pragma unroll
+      for (int n = 0; n < P::kColumns / 16; n++) {
+        uint32_t x[4];
+        attend_matrices_transposed(x, attend_line(mem.v(s), k * 16 + (part & 1) * 8 + i8, 2 * n + (part >> 1), P::kChunk * 128));
+        attend_mma<typename P::T>(t.O + 8 * n, t.W + 4 * k, x[0], x[1]);
+        attend_mma<typename P::T>(t.O + 8 * n + 4, t.W + 4 * k, x[2], x[3]);
+      }
+    warp_barrier();
+    if (lane == 0 && next < mine) attend_copy_v<P>(a, at, mem, next, next * P::kKeyGroups + warp);
+  }
+#pragma unroll
+  for (int k = 0; k < P::kSums; k++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) { t.sums[k][r] += shuffle_xor(t.sums[k][r], 1); t.sums[k][r] += shuffle_xor(t.sums[k][r], 2); }
+}
+template <class P> MO_FN void attend_warp_prologue(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int warp) {
+  if (lane_id() == 0) {
+#pragma unroll
+    for (int s = 0; s < P::kStages; s++) { mbarrier_init(mem.k_full(s), 1); mbarrier_init(mem.v_full(s), 1); }
+    if (warp == 0) {
+      mbarrier_init(mem.q_full(), 1);
+      mbarrier_init(mem.received(), 1);
+      if constexpr (P::kCluster > 1) mbarrier_expect(mem.received(), P::kCluster * P::kRows * P::kRecordBytes);
+    }
+    mbarrier_publish();
+    if (warp == 0) {
+      mbarrier_expect(mem.q_full(), 16 * P::kFeatures * 2);
+      P::copy_q(a, at, mem.base, mem.q_full());
+    }
+#pragma unroll
+    for (int s = 0; s < P::kStages; s++)
+      if (s * P::kKeyGroups + warp < at.chunks) { attend_copy_k<P>(a, at, mem, s, s * P::kKeyGroups + warp); attend_copy_v<P>(a, at, mem, s, s * P::kKeyGroups + warp); }
+  }
+  warp_barrier();
+  if constexpr (P::kCluster > 1) cluster_arrive_relaxed();
+  barrier();
+}
+
 template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* smem) {
   const int warp = warp_uniform(warp_id());   // roles are the same in all lanes of a warp, and the compiler must know
-  const AttendMemory<P> mem(smem);
+  const AttendMemory<P> mem(smem, P::kWarpRings ? warp : 0);
   const AttendPlace at = P::place();
-  attend_prologue<P>(a, at, mem, warp);
-  if (warp >= 4 * P::kGroups) {
+  if constexpr (P::kWarpRings) attend_warp_prologue<P>(a, at, mem, warp);
+  else attend_prologue<P>(a, at, mem, warp);
+  if (!P::kWarpRings && warp >= 4 * P::kGroups) {
     if constexpr (P::kGrow > 0) registers_shrink<P::kShrink>();
     const int other = warp - 4 * P::kGroups;
     if (P::kProducer && other == 0) attend_produce<P>(a, at, mem);
@@ -530,18 +633,19 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
     return;
   }
   if constexpr (P::kGrow > 0) registers_grow<P::kGrow>();
-  const int group = warp >> 2, group_q = group % P::kQueryGroups, group_k = group / P::kQueryGroups;
+  const int group = P::kWarpRings ? warp : warp >> 2, group_q = group % P::kQueryGroups, group_k = group / P::kQueryGroups;
   AttendState<P> t;
 #pragma unroll
   for (int i = 0; i < P::kColumns / 2; i++) t.O[i] = 0;
 #pragma unroll
   for (int i = 0; i < P::kChunk / 4; i++) t.W[i] = 0;
-  const int row0 = group_q * 64 + (warp & 3) * 16;
-  t.active = P::kQueries % (64 * P::kQueryGroups) == 0 || at.tile * (64 * P::kQueryGroups) + row0 < P::kQueries;
+  constexpr int kTile = P::kGroupRows * P::kQueryGroups;
+  const int row0 = P::kWarpRings ? 0 : group_q * 64 + (warp & 3) * 16;
+  t.active = P::kQueries % kTile == 0 || at.tile * kTile + row0 < P::kQueries;
   mbarrier_wait(mem.q_full(), 0);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    t.query[r] = at.tile * (64 * P::kQueryGroups) + row0 + (lane_id() >> 2) + 8 * r;
+    t.query[r] = at.tile * kTile + row0 + (lane_id() >> 2) + 8 * r;
     t.row[r] = P::row(a, at, mem.template q_row<4>(row0 + (lane_id() >> 2) + 8 * r, lane_id() & 3), t.query[r]);
     t.scale[r] = P::scale(t.row[r]) * kLog2E;
     t.m[r] = kLowest;
@@ -549,7 +653,8 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
 #pragma unroll
     for (int k = 0; k < P::kSums; k++) t.sums[k][r] = 0;
   }
-  attend_loop<P>(a, at, mem, t, group_q, group_k, warp);
+  if constexpr (P::kWarpRings) attend_warp_loop<P>(a, at, mem, t, warp);
+  else attend_loop<P>(a, at, mem, t, group_q, group_k, warp);
   float H[P::kColumns / 2 / P::kKeyGroups];
   if constexpr (P::kKeyGroups > 1) attend_merge<P>(mem, t, H, group, group_q, group_k);
   else {

@@ -95,11 +95,13 @@ TEST_CASE("every plan fits, covers all keys and leaves nobody without work") {
       CHECK(p.chunks_per_block * p.cluster >= chunks);
       CHECK(p.chunks_per_block * (p.cluster - 1) < chunks);
       CHECK(p.chunks_per_block >= p.key_groups);
-      CHECK((p.producer || p.stages >= p.chunks_per_block));
+      CHECK((p.warp_rings || p.producer || p.stages >= p.chunks_per_block));
+      CHECK((!p.producer || p.stages % p.key_groups == 0));   // a stage stays with one warpgroup, else a phase could be missed
+      CHECK((!p.warp_rings || c.queries <= 16));
       CHECK(p.ring_at % 1024 == 0);
       CHECK((p.chunk * p.features * 2) % 1024 == 0);
-      CHECK(p.rows * p.cluster >= std::min<int64_t>(c.queries, 64 * p.query_groups));
-      CHECK((p.cluster == 1 || p.blocks() <= t.num_sms));
+      CHECK(p.rows * p.cluster >= std::min<int64_t>(c.queries, p.group_rows() * p.query_groups));
+      CHECK((p.cluster == 1 || p.blocks() <= t.num_sms * p.blocks_per_sm));
       CHECK(p.threads <= 1024);
       if (p.grow) CHECK(p.grow * 128 * p.query_groups * p.key_groups + p.shrink * 128 <= 65536);
     }
