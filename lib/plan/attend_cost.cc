@@ -1,5 +1,5 @@
-// What one launch of an attention plan takes. A multiprocessor's time for a chunk is the largest of what tensor cores, exponentials and L2 need, plus what its warpgroups do not overlap; constants from kernels.md section 2
-// and our own measurements (docs/planning.md).
+// What one launch of an attention plan takes: waves of blocks, each a start, its chunks and an end. A multiprocessor's time for 64 queries times a chunk is the largest of what L2 delivers and what its warps can
+// issue, times how badly the warps of that division overlap. Constants were fitted on an H200; docs/planning.md shows the variants they must rank.
 #include <algorithm>
 #include <cmath>
 
@@ -10,15 +10,26 @@
 namespace mirage {
 namespace {
 
-constexpr double kClock = 1755;             // cycles per microsecond
-constexpr double kStartUs = 1.9;            // barriers, first copies, first scores
-constexpr double kEndUs = 0.7;              // sums, stores
-constexpr double kClusterUs = 0.7;          // starting a cluster, parts to their owners
-constexpr double kPartUs = 0.06;            // one more block of a cluster in the exchange
-constexpr double kMergeUs = 0.15;           // warpgroups through shared memory, each beyond the first
-constexpr double kExpPerCycle = 16;
-constexpr double kSmBytesPerCycle = 42;     // from L2, all multiprocessors at it
-constexpr double kTensorPerCycle = 4096;    // multiply-adds of 16-bit operands
+constexpr double kClock = 1755;               // cycles per microsecond
+constexpr double kStartUs = 2.3;              // barriers, first copies, first scores; sums and stores at the end
+constexpr double kClusterUs = 0.5;            // starting a cluster, parts to their owners
+constexpr double kPartUs = 0.05;              // one more block of a cluster in the exchange
+constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling
+constexpr double kDramBytesPerUs = 4.6e6;     // steady; what the start takes is in kStartUs
+constexpr double kLatencyUs = 1.1;            // of a copy from device memory, all multiprocessors at it
+constexpr double kSmBytesPerUs = 80e3;        // into one multiprocessor at best
+constexpr double kSmBytesPerCycle = 60;       // from L2 into one multiprocessor
+constexpr double kL2BytesPerCycle = 30 * 132; // from L2 into all of them
+constexpr double kStatisticCycles = 0.055;    // of one element of a row whose norm is taken
+constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a score
+
+/// How many cycles more than the best division of its kind one takes per chunk: too few warps leave gaps, warps in step want the same unit at once.
+double gaps(const AttendPlan& p, double together) {
+  const int groups = p.query_groups * p.key_groups;
+  if (p.chunk == 64) return groups >= 4 ? 1.0 : groups == 1 && together < 2 ? 1.3 : 1.2;
+  if (p.query_groups == 2) return 1.14;
+  return groups == 1 ? (together < 2 ? 1.1 : 1.0) : p.turns ? 1.0 : 1.03;
+}
 
 }  // namespace
 
@@ -27,31 +38,30 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   double bytes = 0;
   for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double blocks = static_cast<double>(p.blocks()), sms = std::min<double>(blocks, target.num_sms), waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
-  const int groups = p.query_groups * p.key_groups;
-  const double width = p.features + p.columns;
-  // One 64-query chunk on one warpgroup, alone.
-  const double live = std::min(1.0, static_cast<double>((s.queries + 15) / 16 * 16) / 64.0);
-  const double tensor = 64.0 * p.chunk * width / kTensorPerCycle, exps = 64.0 * p.chunk * live / kExpPerCycle;
-  const double plain = s.plain ? 0 : 64.0 * p.chunk * live * 4 / 128, shares = p.value_known.empty() && s.share == s.weights ? 0 : 64.0 * p.chunk * live * 3 / 128;
-  const double elementwise = 64.0 * p.chunk * live * 6 / 128 + plain + shares;     // maximum, scale, sum, pack: four schedulers of 32 lanes
-  const double alone = tensor * 1.6 + exps + elementwise + 350;                   // latencies of a wgmma group, shuffles, barriers
-  // All chunks of a block: units of 64 queries x one chunk.
-  const double units = static_cast<double>(p.chunks_per_block) * p.query_groups;
-  const double chunk_bytes = p.chunk * width * 2;
-  const double shared = std::max({tensor * 1.25, exps + elementwise * 0.5, chunk_bytes / p.query_groups / kSmBytesPerCycle});
-  const double serial = std::ceil(static_cast<double>(p.chunks_per_block) / p.key_groups) * alone;   // of one warpgroup
-  const double in_flight = static_cast<double>(std::min<int64_t>(p.stages, p.chunks_per_block)) * chunk_bytes * together;
-  const double feed = static_cast<double>(p.chunks_per_block) * chunk_bytes / std::min(in_flight / 1.1 / kClock, 55e3 / kClock);
-  const double cycles = std::max({units * shared * together, serial, feed * together});
-  const double t_sm = cycles / kClock * waves;
-  const double t_dram = bytes / target.dram_bytes_per_us * (sms < target.num_sms * 0.8 ? std::max(1.0, 60.0 / sms) : 1.0);
-  const double body = std::max(t_sm, t_dram) + 0.15 * std::min(t_sm, t_dram);
+  const double blocks = static_cast<double>(p.blocks()), width = p.features + p.columns, chunks = static_cast<double>(p.chunks_per_block), chunk_bytes = p.chunk * width * 2;
+  const double waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
+  const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
+  const double statistics = kStatisticCycles * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
+  const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : 2) + (s.share == s.weights ? 0 : 1));
+  double issue, own;   // cycles of a multiprocessor for a chunk and one group's queries; of one group for its chunks, from the first to the last
+  if (p.warp_rings) {
+    own = std::ceil(chunks / p.key_groups) * (100 + 0.1 * p.chunk * width + statistics + elements);
+    issue = 0.025 * p.chunk * width + statistics / 4;   // four schedulers
+  } else {
+    issue = gaps(p, together) * std::max(p.chunk * (3.5 + 0.0367 * width), chunk_bytes / p.query_groups / std::min(kSmBytesPerCycle, kL2BytesPerCycle / sms)) + statistics / p.query_groups + elements;
+    own = 0;
+  }
+  // A stage that is worked on is not in flight, except that its keys are free before its values.
+  const double free_stages = p.warp_rings ? std::min<double>(p.stages * p.key_groups, chunks) : p.producer ? std::max(0.5, p.stages - p.key_groups + 0.5) : p.stages;
+  const double in_flight = free_stages * chunk_bytes * together;
+  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs) + (in_flight > 150e3 && p.warp_rings ? 0.3 : 0);
+  const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
+  const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? 0 : t_dram > t_sm ? 0.6 : 0);   // a warpgroup's last chunk comes late and takes its time
   Cost c;
-  c.us = target.launch_us + kStartUs + kEndUs + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * (p.key_groups - 1) + body - (p.turns ? 0.04 * t_sm : 0) + 0.02 * groups;
+  c.us = target.launch_us + kStartUs * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * waves * std::log2(std::min(4, p.key_groups)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
-  const char* bound = t_dram > t_sm ? "device memory" : cycles == serial ? "one warpgroup's chunks" : cycles == feed ? "bytes in flight" : shared == tensor * 1.25 ? "tensor cores" : shared == exps + elementwise * 0.5 ? "exponentials" : "L2";
+  const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";
   c.why = fmt::format("attention bound by {}: {:.1f} MB, {:.2f} Gflop, {} blocks of {} threads, cluster {}, {} wave(s)", bound, bytes / 1e6, c.flops / 1e9, p.blocks(), p.threads, p.cluster, static_cast<int>(waves));
   return c;
 }
