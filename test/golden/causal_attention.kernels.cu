@@ -76,34 +76,33 @@ __global__ void __launch_bounds__(256) causal_attention_k1_map(void* __restrict_
   }
 }
 
-// attention bound by bytes in flight: 3.1 MB, 0.27 Gflop, 64 blocks of 256 threads, cluster 4, 1 wave(s)
+// attention bound by bytes in flight: 3.1 MB, 0.27 Gflop, 128 blocks of 128 threads, cluster 4, 1 wave(s)
 struct causal_attention_k2_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 512, kKeys = 512, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
-  static constexpr int kQueryGroups = 2, kKeyGroups = 1, kGroups = 2, kChunk = 128, kStages = 1, kCluster = 4, kRows = 32;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 1, kCluster = 4, kRows = 16, kEvenChunks = 1;
   static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 16384, kKnownAt = 49152, kReceiveAt = 49152, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; const void* in2; const void* in3; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 4;
-    at.tile = id / 4 % 4;
-    at.batch = id / 16;
+    at.tile = id / 4 % 8;
+    at.batch = id / 32;
     at.first = at.rank * 1;
     at.chunks = 1;
     return at;
   }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
-    mo::copy_box(to + 0, *a.q, 0, at.tile * 128 + 0, at.batch, bar);
-    mo::copy_box(to + 8192, *a.q, 0, at.tile * 128 + 64, at.batch, bar);
+    mo::copy_box(to + 0, *a.q, 0, at.batch * 512 + at.tile * 64 + 0, bar);
   }
   static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
-    mo::copy_box(to + 0, *a.k, 0, key, at.batch, bar);
+    mo::copy_box(to + 0, *a.k, 0, at.batch * 512 + key, bar);
   }
   static MO_FN void copy_v(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
-    mo::copy_box(to + 0, *a.v, 0, key, at.batch, bar);
+    mo::copy_box(to + 0, *a.v, 0, at.batch * 512 + key, bar);
   }
   struct Row { };
   template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
@@ -146,7 +145,7 @@ struct causal_attention_k2_attend_parts {
     if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 32768 + int64_t(query) * 64 + int64_t(column) * 1]) = x;
   }
 };
-__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) causal_attention_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(128, 2) causal_attention_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
   extern __shared__ __align__(1024) unsigned char attend_smem[];
   mo::attend<causal_attention_k2_attend_parts>({&map_q, &map_k, &map_v, in2, in3, out0}, attend_smem);
 }
@@ -175,7 +174,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 2097152u;
-constexpr int kMaxSharedBytes = 67648;
+constexpr int kMaxSharedBytes = 50240;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // q: f16[4,512,64]
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // k: f16[4,512,64]
@@ -232,7 +231,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 67648)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 50240)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -294,12 +293,12 @@ inline int launch(const causal_attention_dims* dims, const void* const* t, void*
   if ((error = start(causal_attention_k0_map, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(causal_attention_k1_map, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<void*>(w + 1048576))) != cudaSuccess) return error;
   mo::TensorMap map2_0;
-  if ((error = encode_map(map2_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map2_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map2_1;
-  if ((error = encode_map(map2_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map2_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map2_2;
-  if ((error = encode_map(map2_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {64, 512, 4}, {128, 65536}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k2_attend, dim3(64u, 1u, 1u), 256u, 67648u, stream, map2_0, map2_1, map2_2, static_cast<const void*>(w + 0), static_cast<const void*>(w + 1048576), const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map2_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k2_attend, dim3(128u, 1u, 1u), 128u, 50240u, stream, map2_0, map2_1, map2_2, static_cast<const void*>(w + 0), static_cast<const void*>(w + 1048576), const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -385,7 +384,7 @@ MIRAGE_API int causal_attention_launch_dlpack(const mirage_causal_attention::DlT
 MIRAGE_API const char* causal_attention_status_string(int status) { return mirage_causal_attention::status_string(status); }
 
 MIRAGE_API const char* causal_attention_info_json(void) {
-  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"34bd207430eb4fae\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":2097152,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k1_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k2_attend\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":67648}]}";
+  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"34bd207430eb4fae\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":2097152,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k1_map\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"causal_attention_k2_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":50240}]}";
 }
 
 MIRAGE_API unsigned causal_attention_abi_version(void) { return 1u; }

@@ -39,14 +39,14 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_seed_attention {
 
-// attention bound by device memory: 134.3 MB, 0.13 Gflop, 128 blocks of 288 threads, cluster 2, 1 wave(s)
+// attention bound by device memory: 134.3 MB, 0.13 Gflop, 128 blocks of 128 threads, cluster 2, 1 wave(s)
 struct seed_attention_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 1, kKeys = 4096, kFeatures = 128, kColumns = 128, kLiveColumns = 128, kSums = 1;
-  static constexpr int kQueryGroups = 1, kKeyGroups = 2, kGroups = 2, kChunk = 64, kStages = 6, kCluster = 2, kRows = 1;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 2, kRows = 1, kEvenChunks = 8;
   static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 16384, kKnownAt = 212992, kReceiveAt = 212992, kBarsAt = 213536, kRecordBytes = 264, kRecordPitch = 272;
-  static constexpr bool kProducer = true, kTurns = true, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 135712, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
@@ -59,16 +59,16 @@ struct seed_attention_k0_attend_parts {
     return at;
   }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
-    mo::copy_box(to + 0, *a.q, 0, at.tile * 64 + 0, at.batch, bar);
-    mo::copy_box(to + 8192, *a.q, 64, at.tile * 64 + 0, at.batch, bar);
+    mo::copy_box(to + 0, *a.q, 0, at.tile * 16 + 0, at.batch, bar);
+    mo::copy_box(to + 2048, *a.q, 64, at.tile * 16 + 0, at.batch, bar);
   }
   static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
-    mo::copy_box(to + 0, *a.k, 0, key, at.batch, bar);
-    mo::copy_box(to + 8192, *a.k, 64, key, at.batch, bar);
+    mo::copy_box(to + 0, *a.k, 0, at.batch * 4096 + key, bar, mo::evict_first_policy());
+    mo::copy_box(to + 8192, *a.k, 64, at.batch * 4096 + key, bar, mo::evict_first_policy());
   }
   static MO_FN void copy_v(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
-    mo::copy_box(to + 0, *a.v, 0, key, at.batch, bar);
-    mo::copy_box(to + 8192, *a.v, 64, key, at.batch, bar);
+    mo::copy_box(to + 0, *a.v, 0, at.batch * 4096 + key, bar, mo::evict_first_policy());
+    mo::copy_box(to + 8192, *a.v, 64, at.batch * 4096 + key, bar, mo::evict_first_policy());
   }
   struct Row { };
   template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
@@ -111,7 +111,7 @@ struct seed_attention_k0_attend_parts {
     if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 128 + int64_t(column) * 1]) = x;
   }
 };
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(288, 1) seed_attention_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) seed_attention_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
   extern __shared__ __align__(1024) unsigned char attend_smem[];
   mo::attend<seed_attention_k0_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
@@ -140,7 +140,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 213840;
+constexpr int kMaxSharedBytes = 135792;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 16384u, {64, 1, 128}, {128, 128, 1}},   // q: f16[64,1,128]
     {3, 2, 16, 67108864u, {64, 4096, 128}, {524288, 128, 1}},   // k: f16[64,4096,128]
@@ -197,7 +197,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&seed_attention_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 213840)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&seed_attention_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 135792)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -257,12 +257,12 @@ inline int launch(const seed_attention_dims* dims, const void* const* t, void* w
   (void)w;
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 1, 64}, {256, 256}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 1, 64}, {256, 256}, {64, 16, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_1;
-  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 64}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 262144}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_2;
-  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 64}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(seed_attention_k0_attend, dim3(128u, 1u, 1u), 288u, 213840u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 262144}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(seed_attention_k0_attend, dim3(128u, 1u, 1u), 128u, 135792u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -348,7 +348,7 @@ MIRAGE_API int seed_attention_launch_dlpack(const mirage_seed_attention::DlTenso
 MIRAGE_API const char* seed_attention_status_string(int status) { return mirage_seed_attention::status_string(status); }
 
 MIRAGE_API const char* seed_attention_info_json(void) {
-  return "{\"schema\":1,\"name\":\"seed_attention\",\"program\":\"seed_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d8bd6847f535c86b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[64,1,128],\"strides\":[128,128,1],\"span_bytes\":16384},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[64,4096,128],\"strides\":[524288,128,1],\"span_bytes\":67108864},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[64,4096,128],\"strides\":[524288,128,1],\"span_bytes\":67108864}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[64,1,128],\"strides\":[128,128,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"seed_attention_k0_attend\",\"grid\":[128,1,1],\"threads\":288,\"smem_bytes\":213840}]}";
+  return "{\"schema\":1,\"name\":\"seed_attention\",\"program\":\"seed_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d8bd6847f535c86b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[64,1,128],\"strides\":[128,128,1],\"span_bytes\":16384},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[64,4096,128],\"strides\":[524288,128,1],\"span_bytes\":67108864},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[64,4096,128],\"strides\":[524288,128,1],\"span_bytes\":67108864}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[64,1,128],\"strides\":[128,128,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"seed_attention_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":135792}]}";
 }
 
 MIRAGE_API unsigned seed_attention_abi_version(void) { return 1u; }
