@@ -108,7 +108,8 @@ bool fits_program(const Graph& g, const Graph& reference) {
 
 }  // namespace
 
-std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof) {
+std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
+                              const std::vector<std::string>& gates) {
   Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
   if (structure) {
     out["structure"] = print(structure->graph, "structure");
@@ -125,6 +126,7 @@ std::string write_certificate(const Program& program, const Structure* structure
                     {"numerics", numerics_json(kept.numerics)}});
   }
   out["claims"] = list;
+  out["gates"] = gates;
   return out.dump(1) + "\n";
 }
 

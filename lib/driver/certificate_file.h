@@ -8,7 +8,8 @@
 namespace mirage {
 
 /// `structure` is nullptr for the straightforward library (its graph is the reference itself, and there are no claims).
-std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof);
+std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
+                              const std::vector<std::string>& gates = {});   ///< gates: what the emitted kernels passed, one sentence each
 
 /// A certificate as read: the graphs parse and obey the laws.
 struct CertificateFile {

@@ -10,6 +10,8 @@
 #include "driver/build.h"
 #include "driver/candidates.h"
 #include "driver/certificate_file.h"
+#include "driver/emulation.h"
+#include "driver/gate.h"
 #include "driver/numbers.h"
 #include "driver/outputs.h"
 #include "driver/report.h"
@@ -112,11 +114,23 @@ struct Decision {
   std::vector<Claim> claims;
   Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
   std::string why;
+  std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
+  std::string wrong;                         ///< the straightforward kernels failed: how
 };
 
+/// Whether kernels are run on the CPU before they may win.
+bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate == "auto" && !o.output.empty()); }
+
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
-Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const Options& o, std::vector<std::string>& not_done) {
+Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const Target& target, const Options& o, std::vector<std::string>& not_done) {
   Decision d;
+  const std::string compiler = wants_emulation(o) ? find_host_compiler() : "";
+  const auto gate = [&](const Plan& plan) {
+    GateResult r = wants_emulation(o) ? emulation_gate(program, plan, target, compiler, verification_seed(program, o)) : GateResult{};
+    if (r.kind != GateResult::Kind::kFailed && !r.text.empty()) d.gates.push_back(r.text);
+    if (r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
+    return r;
+  };
   for (const Choice& c : choices.best) {
     if (c.plan.predicted_us >= straightforward.predicted_us) break;
     MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
@@ -126,6 +140,10 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
       not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), instance.refusal));
       continue;
     }
+    if (const GateResult g = gate(c.plan); g.kind == GateResult::Kind::kFailed) {
+      not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), g.text));
+      continue;
+    }
     d.choice = &c;
     d.claims = std::move(instance.claims);
     d.proof = prove(program.graph, c.graph);
@@ -133,6 +151,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
     return d;
   }
+  if (const GateResult g = gate(straightforward); g.kind == GateResult::Kind::kFailed) d.wrong = g.text;
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
   if (!found.report.stop_reason.empty() && found.report.states == 0) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
@@ -180,7 +199,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
   if (wanted.contains(Emit::kCertificate))
     r.files["certificate.json"] = write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
-                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof);
+                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
@@ -234,6 +253,11 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (!target) return failed(target.errors(), result);
   Options o = options;
   o.target = target->name;
+  if (o.gate != "auto" && o.gate != "emulate" && o.gate != "device" && o.gate != "none")
+    return failed({{Severity::kError, DiagCode::kUsage, {}, fmt::format("--gate {}: there are emulate, device, none and auto", o.gate), {}}}, result);
+  if (o.gate == "emulate" && find_host_compiler().empty())
+    return failed({{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}}}, result);
+  if (o.gate == "device") o.measure = true;
 
   Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
   if (!parsed) return failed(parsed.errors(), result);
@@ -257,7 +281,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
   Choices choices = trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
-  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, o, not_done); });
+  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, *target, o, not_done); });
+  if (!decision.wrong.empty()) return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + decision.wrong, {}}}, result);
   const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
   const Plan& plan = decision.choice ? decision.choice->plan : *straightforward.plan;
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });

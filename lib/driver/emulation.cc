@@ -184,8 +184,8 @@ EmulationCase make_emulation_case(const Program& program, const Plan& plan, cons
     const KernelText& k = kernels[i];
     EmulatedKernel e;
     e.name = prefix + k.name;
+    e.symbol = k.name;
     e.source = k.source;
-    if (!prefix.empty()) e.source.replace(e.source.find(k.name + "("), k.name.size(), e.name);
     for (const TensorMapText& m : k.maps) e.maps.push_back({m.buffer, m.offset_bytes, dtype_bytes(m.dtype), m.dims, m.strides, m.box, m.swizzle});
     e.args = k.args;
     e.written = k.written;

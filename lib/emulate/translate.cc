@@ -135,7 +135,7 @@ std::string without_includes(const std::string& s) {
 }
 
 std::string entry(const EmulatedKernel& k) {
-  std::string out = "extern \"C\" __attribute__((visibility(\"default\"))) void emu_run_" + k.name + "(void* const* a) {\n  emu_kernels::" + k.name + "(";
+  std::string out = "extern \"C\" __attribute__((visibility(\"default\"))) void emu_run_" + k.name + "(void* const* a) {\n  emu_in_" + k.name + "::" + k.symbol + "(";
   for (size_t i = 0; i < k.maps.size() + k.args.size(); i++) {
     const std::string a = "a[" + std::to_string(i) + "]";
     out += (i ? ", " : "") + (i < k.maps.size() ? "*static_cast<const mo::TensorMap*>(" + a + ")" : a);
@@ -157,9 +157,7 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
   text = "// An emulation: host text of emitted CUDA kernels (lib/emulate).\n#define MIRAGE_EMULATE 1\n#define __CUDACC_RTC__ 1\n#include <stdint.h>\n#include <stddef.h>\n";
   for (const char* name : {"api.h", "field.h", "prelude.h"}) text += without_includes(file(name));
   text += with_shared(without_ptx(prepared(without_includes(runtime))));
-  text += "namespace emu_kernels {\n";
-  for (const EmulatedKernel& k : kernels) text += with_shared(prepared(k.source)) + "\n";
-  text += "}  // namespace emu_kernels\n";
+  for (const EmulatedKernel& k : kernels) text += "namespace emu_in_" + k.name + " {\n" + with_shared(prepared(k.source)) + "\n}\n";
   for (const auto& [name, body] : files)
     if (name.ends_with(".twin.h")) text += without_includes(body);
   for (const EmulatedKernel& k : kernels) text += entry(k);

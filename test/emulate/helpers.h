@@ -8,6 +8,7 @@
 #include "driver/emulation.h"
 #include "driver/numbers.h"
 #include "driver/reduce.h"
+#include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 
@@ -37,8 +38,10 @@ inline std::vector<NamedPlan> plans_of(const Program& p, const Target& target, i
   SearchOptions so;
   so.max_states = states;
   so.seed = seed;
-  enumerate(p, target, so, [&](const Structure& s) {
-    Examined e = examine(s, p, w, seed + 77);
+  Program unshifted = p;
+  unshifted.graph = unshift(p.graph);
+  enumerate(unshifted, target, so, [&](const Structure& s) {
+    Examined e = examine_stable(s, p, w, seed + 77);
     if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
     return e.verdict;
   });

@@ -17,7 +17,8 @@ struct SharedName { int64_t offset = 0, bytes = 0; std::string name; int64_t lin
 
 /// One launch.
 struct EmulatedKernel {
-  std::string name;
+  std::string name;                      ///< unique in the library
+  std::string symbol;                    ///< the function's name in `source`
   std::string source;                    ///< its definition, as emitted
   std::vector<EmulatedMap> maps;
   std::vector<int> args;                 ///< buffers

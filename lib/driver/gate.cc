@@ -1,0 +1,113 @@
+// emulation_gate: see the header.
+#include "driver/gate.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "driver/emulation.h"
+#include "driver/reduce.h"
+
+namespace mirage {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSeeds = 4;
+constexpr size_t kMaxLibraries = 128;        ///< kept in the cache
+constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
+constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
+
+std::string shapes(const Program& p) {
+  std::string out;
+  for (const TensorInfo& t : p.inputs) out += (out.empty() ? "" : " ") + to_string(t.type.dims);
+  return out;
+}
+
+/// The oldest libraries go.
+void prune(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  for (const auto& e : fs::directory_iterator(folder, error))
+    if (e.path().extension() == ".so") files.emplace_back(e.last_write_time(error), e.path());
+  std::sort(files.begin(), files.end());
+  for (size_t i = 0; i + kMaxLibraries < files.size(); i++) fs::remove(files[i].second, error);
+}
+
+EmulationCase case_of(const Program& program, const Plan& plan, const Target& target, const std::string& prefix) {
+  std::vector<KernelText> kernels;
+  for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_kernel(k, plan, target));
+  return make_emulation_case(program, plan, kernels, prefix);
+}
+
+}  // namespace
+
+std::string emulation_cache() {
+  const auto usable = [](const fs::path& p) {
+    std::error_code error;
+    fs::create_directories(p, error);
+    return !error && access(p.c_str(), W_OK) == 0;
+  };
+  const auto variable = [](const char* name) { const char* v = std::getenv(name); return std::string(v ? v : ""); };
+  if (const std::string v = variable("MIRAGE_CACHE"); !v.empty() && usable(v)) return v;
+  if (const std::string v = variable("XDG_CACHE_HOME"); !v.empty() && usable(fs::path(v) / "mirage-opt")) return (fs::path(v) / "mirage-opt").string();
+  if (const std::string v = variable("HOME"); !v.empty() && usable(fs::path(v) / ".cache" / "mirage-opt")) return (fs::path(v) / ".cache" / "mirage-opt").string();
+  std::error_code error;
+  const fs::path own = fs::temp_directory_path(error) / fmt::format("mirage-opt-{}", getuid());
+  return usable(own) ? own.string() : "";
+}
+
+GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
+  if (compiler.empty()) return {GateResult::Kind::kNotRun, "not emulated: there is no C++ compiler on this machine (CXX, g++, clang++)"};
+  const std::string folder = emulation_cache();
+  if (folder.empty()) return {GateResult::Kind::kNotRun, "not emulated: no folder for compiled emulations can be written"};
+  std::vector<EmulationCase> cases;
+  std::string refusal, at;
+  for (bool tails : {false, true}) {
+    const Reduced r = reduce_plan(program, plan, target, tails);
+    if (!r.plan) { refusal = r.refusal; continue; }
+    if (!cases.empty() && shapes(*r.program) == shapes(cases.back().program)) continue;
+    cases.push_back(case_of(*r.program, *r.plan, target, fmt::format("r{}_", cases.size())));
+    at += (at.empty() ? "" : " and ") + shapes(*r.program);
+  }
+  if (cases.empty()) {
+    double work = 0;
+    for (const KernelPlan& k : plan.kernels) work += k.flops + static_cast<double>(k.bytes);
+    if (work > kSmallWork) return {GateResult::Kind::kNotRun, "not emulated: no reduced shape (" + refusal + ") and the shape itself is large"};
+    cases.push_back(case_of(program, plan, target, "r0_"));
+    at = shapes(program);
+  }
+  std::vector<const EmulationCase*> all;
+  for (const EmulationCase& c : cases) all.push_back(&c);
+  prune(folder);
+  ProcessLimits limits;
+  limits.timeout_s = 120;
+  const EmulationLibrary library = build_emulation(all, compiler, folder, limits);
+  if (!library.error.empty()) return {GateResult::Kind::kNotRun, "not emulated: " + library.error};
+  EmulateOptions options;
+  options.seconds = kMaxSeconds;
+  std::string how = "field";
+  for (const EmulationCase& c : cases) {
+    bool carried = true;
+    const auto run = [&](EmulationMode mode, uint64_t s) -> std::optional<GateResult> {
+      const EmulationOutcome o = run_emulation(c, library.path, mode, s, options);
+      if (mode == EmulationMode::kField && o.ok && (!o.carried || o.compared * 2 < o.elements)) carried = false;
+      if (o.ok) return std::nullopt;
+      if (!o.findings.empty() && o.findings.front().kind == "too slow") return GateResult{GateResult::Kind::kNotRun, "not emulated: it takes too long at " + shapes(c.program)};
+      return GateResult{GateResult::Kind::kFailed, fmt::format("emulated at {}, {} mode: {}", shapes(c.program), mode_name(mode), o.reason)};
+    };
+    for (uint64_t s = 0; s < kSeeds && carried; s++)
+      if (auto r = run(EmulationMode::kField, seed + s)) return *r;
+    if (carried) continue;
+    how = "floats and small integers";
+    for (EmulationMode m : {EmulationMode::kFloat, EmulationMode::kInteger})
+      if (auto r = run(m, seed)) return *r;
+  }
+  return {GateResult::Kind::kPassed, fmt::format("emulated in {} at {}", how, at)};
+}
+
+}  // namespace mirage

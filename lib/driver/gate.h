@@ -1,0 +1,21 @@
+// The gate before a candidate may win: its emitted kernels are run on the CPU at reduced shapes of its plan (driver/reduce, lib/emulate) and must make what the muGraph says.
+#pragma once
+#include <string>
+#include "mirage/ir/program.h"
+#include "mirage/ir/target.h"
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+struct GateResult {
+  enum class Kind : uint8_t { kPassed, kFailed, kNotRun } kind = Kind::kNotRun;
+  std::string text;     ///< what was run; what is wrong; why it was not run
+};
+
+/// `compiler`: find_host_compiler(). Libraries are kept in emulation_cache() by the hash of their text.
+GateResult emulation_gate(const Program&, const Plan&, const Target&, const std::string& compiler, uint64_t seed);
+
+/// $MIRAGE_CACHE, or mirage-opt below $XDG_CACHE_HOME or ~/.cache, made if need be; a folder below the temporary one if none can be written.
+std::string emulation_cache();
+
+}  // namespace mirage
