@@ -182,6 +182,10 @@ struct int2 { int x, y; };
 struct int4 { int x, y, z, w; };
 struct alignas(8) float2 { Float x, y; };
 struct alignas(16) float4 { Float x, y, z, w; };
+inline __half2 __hmul2(__half2 x, __half2 y) { return {__float2half_rn(__half2float(x.x) * __half2float(y.x)), __float2half_rn(__half2float(x.y) * __half2float(y.y))}; }
+inline __half2 __hadd2(__half2 x, __half2 y) { return {__float2half_rn(__half2float(x.x) + __half2float(y.x)), __float2half_rn(__half2float(x.y) + __half2float(y.y))}; }
+inline __nv_bfloat162 __hmul2(__nv_bfloat162 x, __nv_bfloat162 y) { return {__float2bfloat16_rn(__bfloat162float(x.x) * __bfloat162float(y.x)), __float2bfloat16_rn(__bfloat162float(x.y) * __bfloat162float(y.y))}; }
+inline __nv_bfloat162 __hadd2(__nv_bfloat162 x, __nv_bfloat162 y) { return {__float2bfloat16_rn(__bfloat162float(x.x) + __bfloat162float(y.x)), __float2bfloat16_rn(__bfloat162float(x.y) + __bfloat162float(y.y))}; }
 inline float2 __half22float2(__half2 h) { return {__half2float(h.x), __half2float(h.y)}; }
 inline float2 __bfloat1622float2(__nv_bfloat162 h) { return {__bfloat162float(h.x), __bfloat162float(h.y)}; }
 inline float2 make_float2(Float x, Float y) { return {x, y}; }
