@@ -121,9 +121,8 @@ class BlockEmitter {
 
   // ---- regions: the maps above v, evaluated at (b, r, c); leaves are tiles and constants
   struct Region { std::string statements, result; };
-  Region region(ValueId v, const std::array<std::string, 3>& index) {
+  Region region(ValueId v, const std::array<std::string, 3>& index, std::map<std::pair<ValueId, std::string>, std::string> known = {}) {
     Region r;
-    std::map<std::pair<ValueId, std::string>, std::string> known;
     r.result = element(v, index, r.statements, known);
     return r;
   }
@@ -184,6 +183,7 @@ class BlockEmitter {
   }
   static std::string acc(const Step& s) { return fmt::format("acc{}", s.tile); }
   void finish(const Step& s) {
+    if (s.kind == Step::Kind::kChain) { chain_finish(s); return; }
     if (s.kind == Step::Kind::kContract)
       line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put({}, b, {}, v); }});", acc(s), shared_result(s.tile) ? "p" : "t", s.tile, part(s), s.swap ? "j, i" : "i, j");
     else
@@ -232,8 +232,31 @@ class BlockEmitter {
     }
     line("{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", acc(s), power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
   }
+  // ---- a running softmax between two contractions in registers
+  std::string chain_type(const Step& s) const {
+    const auto type = [](int tile, bool transposed) { return fmt::format("T{}{}", tile, transposed ? "::Transposed" : ""); };
+    return fmt::format("SoftmaxContract<{}, {}, {}, {}, {}>", type(s.x, s.x_transposed), type(s.y, s.y_transposed), type(s.z, s.z_transposed), s.wi, s.wk);
+  }
+  void chain_add(const Step& s) {
+    const ValueId scores = g_.node(s.scores).first_value;
+    const auto dim = [&](size_t k, const char* name) { return std::string(p_.extent_of[at(scores)][k] == 1 ? "0" : name); };
+    std::map<std::pair<ValueId, std::string>, std::string> known;
+    known[{scores, "0, " + dim(1, "r") + ", " + dim(2, "c")}] = "s";
+    const Region r = region(s.logit, {"0", "r", "c"}, known);
+    std::string index = "(void)r, (void)c; ";
+    // Rows of the padding evaluate like the last one: what a region reads has no more rows.
+    if (tile(s.tile).extent[1] > p_.extent_of[at(scores)][1] && p_.extent_of[at(scores)][1] > 1) index += fmt::format("r = r < {0} ? r : {0} - 1; ", p_.extent_of[at(scores)][1]);
+    line("{}.add({}, {}, {}, {}, [&](int r, int c, float s) {{ const Width<1> w; (void)w; {}{}return {}; }});", acc(s), operand(s.x, s.x_transposed), operand(s.y, s.y_transposed), operand(s.z, s.z_transposed),
+         existing(scores, 2), index, r.statements, r.result);
+  }
+  void chain_finish(const Step& s) {
+    line("{}.put_maxima([&](int part, int i, float v) {{ t{}.put(part, 0, i, 0, v); }});", acc(s), s.factor);
+    line("barrier();");
+    line("{0}.finish([&](int i) {{ return t{1}(0, i, 0); }}, [&](int part, int i, int j, float v) {{ t{2}.put(part, 0, i, j, v); }}, [&](int part, int i, float v) {{ {3} }});", acc(s), s.factor, s.tile,
+         s.sum >= 0 ? fmt::format("t{}.put(part, 0, i, 0, v);", s.sum) : "(void)part, (void)i, (void)v;");
+  }
   void declare_accumulator(const Step& s) {
-    line("{} {};", s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
+    line("{} {};", s.kind == Step::Kind::kChain ? chain_type(s) : s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
     line("{}.clear();", acc(s));
   }
 
@@ -256,6 +279,7 @@ class BlockEmitter {
         line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {}{});", fn, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value), factor);
         break;
       }
+      case Step::Kind::kChain: chain_add(s); break;
       case Step::Kind::kRunning:
         line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {}, {}, {});", s.tile, s.factor, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;

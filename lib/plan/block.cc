@@ -9,6 +9,7 @@
 
 #include "mirage/plan/block_plan.h"
 #include "plan/block_internal.h"
+#include "plan/chain.h"
 #include "plan/layout.h"
 
 namespace mirage {
@@ -29,6 +30,7 @@ class BlockPlanner {
     p_.stages = choice.stages;
     p_.cluster = choice.cluster;
     p_.loop_warps = choice.divide_warps ? choice.threads / 32 : 1;
+    if (choice.chain) chain_ = find_chain(body);
   }
   bool run() {
     return shapes() && place() && divides_loop() && pads_and_layouts() && divide_work() && order_steps() && share_memory();
@@ -48,7 +50,7 @@ class BlockPlanner {
     if (p_.cluster > 1 || p_.loop_warps > 1)
       for (const Step& s : p_.steps) {
         if (s.kind == Step::Kind::kAccumulate) return refuse("an elementwise accumulator of a divided loop");
-        if (s.kind == Step::Kind::kRunning) return refuse("a running maximum in a divided loop");
+        if (s.kind == Step::Kind::kRunning || s.kind == Step::Kind::kChain) return refuse("a running maximum in a divided loop");
       }
     return true;
   }
@@ -150,6 +152,10 @@ class BlockPlanner {
   bool place() {
     for (NodeId n = 0; n < g().num_nodes(); n++) {
       const Node& node = g().node(n);
+      if (chain_ && chain_->inside[static_cast<size_t>(n)]) {
+        if (n == g().value(chain_->result).node && !place_chain()) return false;
+        continue;
+      }
       if (const auto* in = g().form<Input>(n)) place_input(n, *in);
       else if (g().form<MatMul>(n)) { if (!place_contract(n)) return false; }
       else if (g().form<Reduce>(n)) place_reduce(n);
@@ -290,6 +296,66 @@ class BlockPlanner {
     p_.steps.push_back(s);
   }
 
+  /// Contractions of stored tiles of one 16-bit type, one batch: what mma.sync takes from registers.
+  bool place_chain() {
+    const Chain& c = *chain_;
+    const Node &first = g().node(c.scores), &second = g().node(c.contract);
+    Step s = step(Step::Kind::kChain, Phase::kLoop, c.contract, c.result, -1);
+    std::array<int*, 3> tile{&s.x, &s.y, &s.z};
+    std::array<bool*, 3> turned{&s.x_transposed, &s.y_transposed, &s.z_transposed};
+    const std::array<ValueId, 3> operand{first.operands[0], first.operands[1], second.operands[1]};
+    for (size_t i = 0; i < 3; i++) {
+      const auto [v, t] = behind_transposes(operand[i]);
+      if (!g().def_form<Input>(v)) return refuse("a softmax between contractions of computed operands");
+      *tile[i] = p_.tile_of[at(v)];
+      *turned[i] = t;
+      const DType type = p_.tiles[static_cast<size_t>(*tile[i])].dtype;
+      if (!is16(type) || type != p_.tiles[static_cast<size_t>(s.x)].dtype || p_.extent_of[at(v)][0] != 1) return refuse("a softmax between contractions of other operands than of one 16-bit type");
+    }
+    s.type = p_.tiles[static_cast<size_t>(s.x)].dtype == DType::kF16 ? ContractType::kF16 : ContractType::kBF16;
+    s.tensor = true;
+    s.accumulates = true;
+    s.scores = c.scores;
+    s.logit = c.logit;
+    auto parts = [&](ValueId v, ReduceFn fn) {
+      SmemTile t;
+      t.kind = SmemTile::Kind::kParts;
+      t.fn = fn;
+      t.value = v;
+      t.extent = p_.extent_of[at(v)];
+      const int id = add_tile(t);
+      p_.tile_of[at(v)] = id;
+      return id;
+    };
+    s.tile = parts(c.result, ReduceFn::kSum);
+    s.factor = parts(c.last >= 0 ? c.last : c.running, ReduceFn::kMax);
+    if (c.sum >= 0) s.sum = parts(c.sum, ReduceFn::kSum);
+    p_.steps.push_back(s);
+    return true;
+  }
+
+  /// Warps along rows and keys, as many as there are.
+  bool divide_chain(Step& s, int warps) {
+    const Extent3 x = view(s.x, s.x_transposed), y = view(s.y, s.y_transposed), z = view(s.z, s.z_transposed);
+    if (x[2] != y[1] || y[2] != z[1]) return refuse("paddings of a contraction's inner extents differ");
+    s.wi = static_cast<int>(x[1] / 16);
+    if (warps % s.wi) return refuse("warps that do not divide over the rows of a softmax");
+    s.wk = warps / s.wi;
+    if (y[2] % (16 * s.wk)) return refuse("warps that do not divide over the keys of a softmax");
+    const int64_t most = p_.threads <= 128 ? 160 : p_.threads <= 256 ? 128 : 64;
+    if (y[2] / s.wk / 2 + z[2] / 2 > most) return refuse("a softmax's scores and results exceed the registers");
+    auto shape = [&](int tile, int64_t columns) {
+      SmemTile& t = p_.tiles[static_cast<size_t>(tile)];
+      t.extent = {1, x[1], columns};
+      t.ld = round_up(columns, 4) + 4;
+      t.parts = s.wk;
+    };
+    shape(s.tile, z[2]);
+    shape(s.factor, 1);
+    if (s.sum >= 0) shape(s.sum, 1);
+    return true;
+  }
+
   /// The step accumulates into what node n, an Accum, is.
   void rescale(Step& s, NodeId n) {
     s.degree = g().form<Accum>(n)->degree;
@@ -329,6 +395,10 @@ class BlockPlanner {
   void pad(int tile, int k3, int64_t to) { auto& x = p_.tiles[static_cast<size_t>(tile)].extent[static_cast<size_t>(k3)]; x = round_up(x, to); }
 
   bool pads_and_layouts() {
+    for (const Step& s : p_.steps) {
+      if (s.kind != Step::Kind::kChain) continue;
+      for (int k : {1, 2}) for (int tile : {s.x, s.y, s.z}) pad(tile, k, 16);
+    }
     for (Step& s : p_.steps) {
       if (s.kind != Step::Kind::kContract || !s.tensor) continue;
       const Extent3& e = p_.extent_of[at(s.value)];
@@ -343,6 +413,8 @@ class BlockPlanner {
     std::vector<bool> tensor(p_.tiles.size());
     for (const Step& s : p_.steps)
       if (s.kind == Step::Kind::kContract && s.tensor) tensor[static_cast<size_t>(s.x)] = tensor[static_cast<size_t>(s.y)] = true;
+    for (const Step& s : p_.steps)
+      if (s.kind == Step::Kind::kChain) for (int tile : {s.x, s.y, s.z}) tensor[static_cast<size_t>(tile)] = true;
     for (size_t i = 0; i < p_.tiles.size(); i++) {
       SmemTile& t = p_.tiles[i];
       const int64_t per = 16 / dtype_bytes(t.dtype);
@@ -372,6 +444,7 @@ class BlockPlanner {
     const int64_t registers = accumulating > 1 ? 48 : 80;   // accumulators per thread that still leave room for fragments
     for (Step& s : p_.steps) {
       SmemTile* out = s.tile >= 0 ? &p_.tiles[static_cast<size_t>(s.tile)] : nullptr;
+      if (s.kind == Step::Kind::kChain && !divide_chain(s, warps)) return false;
       if (s.kind == Step::Kind::kContract) {
         const Extent3 x = view(s.x, s.x_transposed), y = view(s.y, s.y_transposed);
         if (x[2] != y[1]) return refuse("paddings of a contraction's inner extents differ");
@@ -458,6 +531,7 @@ class BlockPlanner {
     std::vector<int> out;
     switch (s.kind) {
       case Step::Kind::kContract: out = {s.x, s.y}; break;
+      case Step::Kind::kChain: out = {s.x, s.y, s.z}; leaves(s.logit, out); break;
       case Step::Kind::kReduce: leaves(g().node(s.node).operands[0], out); break;
       default: leaves(s.value, out); break;   // kFill of a value that lies in a tile already reads that tile
     }
@@ -468,7 +542,8 @@ class BlockPlanner {
   std::vector<int> writes(const Step& s) const {
     std::vector<int> out;
     if (s.tile >= 0) out.push_back(s.tile);
-    if (s.kind == Step::Kind::kRunning) out.push_back(s.factor);
+    if (s.kind == Step::Kind::kRunning || s.kind == Step::Kind::kChain) out.push_back(s.factor);
+    if (s.sum >= 0) out.push_back(s.sum);
     return out;
   }
 
@@ -562,6 +637,7 @@ class BlockPlanner {
   BlockPlan p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
+  std::optional<Chain> chain_;
   std::map<size_t, int> factor_of_;   // per running maximum, its factor's tile
   std::vector<LayoutOption> layouts_;
 };
@@ -607,17 +683,21 @@ std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Ac
 BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   BlockPlanned best;
   const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
-  for (int threads : {128, 256, 512})
-    for (int cluster : {1, 2})
-      for (bool divide : {false, true})
-        for (int stages : {2, 3, 4, 6}) {
-          const int each = loop / (cluster * (divide ? threads / 32 : 1));   // iterations that one block or warp runs
-          if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
-          if (divide && each < 2) continue;
-          if (loop == 1 && stages > 2) break;
-          auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide}, best.reason, rule);
-          if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
-        }
+  const bool has_chain = find_chain(body).has_value();
+  for (bool chain : {true, false}) {
+    if (best.plan || (chain && !has_chain)) continue;
+    for (int threads : {128, 256, 512})
+      for (int cluster : {1, 2})
+        for (bool divide : {false, true})
+          for (int stages : {2, 3, 4, 6}) {
+            const int each = loop / (cluster * (divide ? threads / 32 : 1));   // iterations that one block or warp runs
+            if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
+            if (divide && each < 2) continue;
+            if (loop == 1 && stages > 2) break;
+            auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide, chain}, best.reason, rule);
+            if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
+          }
+  }
   if (best.plan) { best.reason.clear(); improve_layouts(best, target); }
   return best;
 }

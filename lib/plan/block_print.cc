@@ -16,6 +16,7 @@ std::string step_text(const BlockPlan& p, const Step& s) {
     case Step::Kind::kReduce: return fmt::format("reduce.{} over {}, {} threads per result, {} elements at a time", reduce_name(p.body.form<Reduce>(s.node)->fn), "brc"[s.dim3], s.group, s.width);
     case Step::Kind::kFill: return fmt::format("evaluate, {} elements at a time", s.width);
     case Step::Kind::kAccumulate: return "accumulate elementwise";
+    case Step::Kind::kChain: return fmt::format("softmax(t{}{} x t{}{}) x t{}{} in registers, warps {} along rows, {} along keys; maxima -> t{}{}", s.x, s.x_transposed ? "'" : "", s.y, s.y_transposed ? "'" : "", s.z, s.z_transposed ? "'" : "", s.wi, s.wk, s.factor, s.sum >= 0 ? fmt::format(", sums -> t{}", s.sum) : "");
     case Step::Kind::kRunning: return fmt::format("running maximum, its factor -> t{}", s.factor);
     case Step::Kind::kStore: return fmt::format("store result {}", p.body.form<Output>(s.node)->result);
   }

@@ -14,6 +14,7 @@ constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its sk
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
 constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
 constexpr double kChainElementUs = 0.03;   // and per element of one thread
+constexpr double kChainIssue = 0.6;        // share of its time that a warp with a softmax in registers keeps its scheduler busy
 constexpr double kPrologueUs = 1.4;        // first load until first use
 constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
 constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
@@ -23,6 +24,9 @@ constexpr double kGapUs = 0.0012;          // one element of a loop's tiles, one
 constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
 constexpr double kSlowLoadUs = 0.08;       // one element loaded by itself, eight in flight
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
+
+/// One iteration of a running softmax in registers: scores per thread, matrix instructions per warp.
+double chain_iteration(double scores, double instructions) { return 0.25 + 0.016 * scores + 0.009 * instructions; }
 
 int64_t extent_elements(const Extent3& e) { return e[0] * e[1] * e[2]; }
 
@@ -59,7 +63,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
     if (bytes * times * blocks > 0.3 * dram) segment_penalty = std::max(segment_penalty, line >= 128 ? 1.0 : line >= 64 ? 1.12 : 1.5);
   }
   // Arithmetic per block.
-  double flops = 0, shared = 0, elements = 0, serial_elements = 0;
+  double flops = 0, shared = 0, elements = 0, serial_elements = 0, chain = 0;
   for (const Step& s : p.steps) {
     const double times = s.phase == Phase::kLoop ? loop : 1;
     if (s.kind == Step::Kind::kContract) {
@@ -68,6 +72,12 @@ Cost estimate(BlockPlan& p, const Target& target) {
       flops += 2 * out * k * times * (s.type == ContractType::kTF32 ? 2.0 : s.tensor ? 1.0 : target.tensor_flops_per_us / target.f32_flops_per_us * 2);
       const double rx = s.tensor ? (s.swap ? s.wi : s.wj) : 8, ry = s.tensor ? (s.swap ? s.wj : s.wi) : 8;
       shared += times * (rx * static_cast<double>(extent_elements(x.extent) * dtype_bytes(x.dtype)) + ry * static_cast<double>(extent_elements(y.extent) * dtype_bytes(y.dtype)));
+    } else if (s.kind == Step::Kind::kChain) {
+      const Extent3 x = p.tiles[static_cast<size_t>(s.x)].extent, y = p.tiles[static_cast<size_t>(s.y)].extent, out = p.tiles[static_cast<size_t>(s.tile)].extent;
+      const double keys = static_cast<double>(y[s.y_transposed ? 1 : 2]), features = static_cast<double>(x[s.x_transposed ? 1 : 2]), rows = static_cast<double>(out[1]), columns = static_cast<double>(out[2]);
+      flops += 2 * rows * keys * (features + columns) * times;
+      shared += times * 2 * (rows * features * s.wk + s.wi * keys * (features + columns));
+      chain += times * chain_iteration(rows * keys / p.threads, (features / 16 * keys / s.wk / 8) + (keys / s.wk / 16 * columns / 8));
     } else if (s.kind == Step::Kind::kReduce) {
       elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(p.body.node(s.node).operands[0])]));
     } else {
@@ -75,7 +85,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
     }
   }
   for (const Step& s : p.steps) {   // phases outside the loop overlap with nothing
-    if (s.phase == Phase::kLoop || s.kind == Step::Kind::kContract) continue;
+    if (s.phase == Phase::kLoop || s.kind == Step::Kind::kContract) continue;   // (a chain is of the loop)
     serial_elements += static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)]));
   }
   double parts_bytes = 0;   // partial results are written, then read once
@@ -97,7 +107,9 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_shared = shared * per_sm / kSharedBytesPerUs;
   const double t_elements = elements * per_sm / kElementOpsPerUs;
   const double t_serial = (serial_elements * kElementLatencyUs + slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
-  double t_chain = 0;   // a running maximum makes every step of an iteration wait for the one before
+  // A warp's chain waits for itself; warps and blocks of one multiprocessor fill each other's gaps up to what the schedulers issue.
+  const double warps_per_scheduler = p.threads / 128.0 * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
+  double t_chain = chain * std::max(1.0, kChainIssue * warps_per_scheduler) * waves;   // a running maximum makes every step of an iteration wait for the one before
   if (std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kRunning; }))
     for (const Step& s : p.steps)
       if (s.phase == Phase::kLoop && s.barrier_before) {

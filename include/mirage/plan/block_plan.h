@@ -37,7 +37,7 @@ struct SmemTile {
 struct Load { int tile = -1; NodeId input = -1; int unit = 0; bool in_loop = false; };
 
 struct Step {
-  enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kRunning, kStore } kind = Kind::kFill;
+  enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kRunning, kChain, kStore } kind = Kind::kFill;
   Phase phase = Phase::kInvariant;   ///< when it runs; an accumulating contraction or reduction adds in the loop and is finished right behind it
   bool barrier_before = false;
   NodeId node = -1;                  ///< MatMul, Reduce, Accum, Running or Output; -1 for kFill
@@ -47,7 +47,12 @@ struct Step {
   int factor = -1;                   ///< kRunning: the tile that gets e^(previous m - m); where degree > 0: that of the running maximum that rescales what is accumulated
   int degree = 0;                    ///< accumulates, kAccumulate: what is there is multiplied by factor^degree first
   int exchange = -1;                 ///< with a cluster: the kParts tile that collects the sums of all its blocks
-  // kContract
+  // kChain: a running softmax between two contractions in registers. tile: the result's parts; factor: the maxima's
+  int z = -1, sum = -1;              ///< the values' tile; the row sums' parts (-1: not used)
+  bool z_transposed = false;
+  NodeId scores = -1;                ///< the contraction of x and y
+  ValueId logit = -1;                ///< what the maximum is taken of
+  // kContract, kChain
   int x = -1, y = -1;                ///< operand tiles
   bool x_transposed = false, y_transposed = false;
   bool tensor = false;               ///< tensor cores, else float32 units
