@@ -27,7 +27,7 @@ inline Program program_of(const std::string& text, const std::string& name) {
 struct NamedPlan { std::string name; Program program; Plan plan; };
 
 /// The straightforward plan and that of the best searched graph, if one was found within `states`.
-inline std::vector<NamedPlan> plans_of(const Program& p, const Target& target, int64_t states, uint64_t seed = 0) {
+inline std::vector<NamedPlan> plans_of(const Program& p, const Target& target, int64_t states, uint64_t seed = 0, bool stable = false) {
   std::vector<NamedPlan> out;
   Planned straight = make_plan(p, p.graph, target);
   REQUIRE(straight.plan);
@@ -39,9 +39,9 @@ inline std::vector<NamedPlan> plans_of(const Program& p, const Target& target, i
   so.max_states = states;
   so.seed = seed;
   Program unshifted = p;
-  unshifted.graph = unshift(p.graph);
+  if (stable) unshifted.graph = unshift(p.graph);   // as the driver does
   enumerate(unshifted, target, so, [&](const Structure& s) {
-    Examined e = examine_stable(s, p, w, seed + 77);
+    Examined e = stable ? examine_stable(s, p, w, seed + 77) : examine(s, p, w, seed + 77);
     if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
     return e.verdict;
   });

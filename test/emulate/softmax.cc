@@ -1,0 +1,48 @@
+// Stable attention kernels of the block planner on the CPU, whole and with tails: a running softmax in registers, and split keys whose maxima travel to the kernel that combines them.
+#include <algorithm>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "emulate/helpers.h"
+#include "mirage/plan/block_plan.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+TEST_CASE("stable attention is right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = *find_target("sm_80");
+  std::vector<EmulationCase> cases;
+  int chains = 0;
+  for (const char* name : {"softmax_attention", "gqa_bf16", "mqa"}) {
+    const std::string file = std::string(MIRAGE_SOURCE_DIR) + "/specs/" + name + ".json";
+    const Program p = program_of(*read_file(file), file);
+    for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) {
+      if (n.name != std::string("searched")) continue;
+      for (const KernelPlan& k : n.plan.kernels)
+        if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) chains += static_cast<int>(std::count_if((*b)->steps.begin(), (*b)->steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; }));
+      for (bool tails : {false, true}) {
+        const Reduced r = reduce_plan(p, n.plan, target, tails);
+        INFO(name << ": " << r.refusal);
+        REQUIRE(r.plan);
+        cases.push_back(case_of(*r.program, *r.plan, target, fmt::format("c{}_", cases.size())));
+      }
+    }
+  }
+  CHECK(cases.size() == 6);
+  CHECK(chains >= 3);
+  std::vector<const EmulationCase*> all;
+  for (const EmulationCase& c : cases) all.push_back(&c);
+  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  for (size_t i = 0; i < cases.size(); i++)
+    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
+      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
+      INFO(i << " " << mode_name(m) << ": " << o.reason);
+      CHECK(o.ok);
+      CHECK(o.compared * 2 >= o.elements);
+    }
+}
