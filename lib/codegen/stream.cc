@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -22,6 +23,7 @@ class StreamEmitter {
     constants();
     prologue();
     early_loads();
+    if (!p_.early.empty()) early_statistics();
     loop();
     sums();
     if (p_.cluster > 1) exchange();
@@ -69,6 +71,7 @@ class StreamEmitter {
   bool is_known(ValueId v) const {   // what the loop leaves behind
     for (const StreamSum& s : p_.sums) if (s.value == v) return true;
     for (const StreamStatistic& s : p_.statistics) if (s.result == v) return true;
+    for (const StreamStatistic& s : p_.early) if (s.result == v) return true;
     return false;
   }
   std::set<NodeId> loop_leaves() const {
@@ -165,6 +168,56 @@ class StreamEmitter {
   }
   bool in_lines(const StreamProduct& q) const { return q.col_stride == 1 && q.rank_stride % 2 == 0 && access(q.input).offset % 2 == 0; }
 
+  // ---- reductions of whole rows, a warp per row, while the first weights are under way
+  void early_statistics() {
+    line("float* const early = (float*)(smem + {});   // [statistic][row]", p_.early_at);
+    open("for (int m = warp; m < 8 * kRows; m += kWarps) {{");
+    std::map<ValueId, std::string> known;
+    for (size_t i = 0; i < p_.early.size(); i++) {
+      const StreamStatistic& s = p_.early[i];
+      int64_t extent = 1;
+      std::set<NodeId> inputs;
+      leaves(s.of, inputs);
+      for (NodeId n : inputs)
+        for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++) if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
+      line("float early{} = {}::identity();", i, reduce_type(s.fn));
+      line("#pragma unroll {}", std::min<int64_t>(8, (extent + 255) / 256));
+      open("for (int k = lane * 8; k < {}; k += 256) {{", extent);
+      std::string statements;
+      std::map<ValueId, std::string> inner = known;
+      const std::string e = early_element(s.of, statements, inner);
+      line("{}early{} = {}::combine(early{}, reduce_pack<{}>({}));", statements, i, reduce_type(s.fn), i, reduce_type(s.fn), e);
+      close();
+      line("early{0} = lanes_reduce<{1}, 32>(early{0});", i, reduce_type(s.fn));
+      line("if (lane == 0) early[{} * kRows + m] = early{};", 8 * i, i);
+      known[s.result] = fmt::format("early{}", i);
+    }
+    close();
+    line("barrier();");
+    for (size_t i = 0; i < p_.early.size(); i++) {
+      line("float row{}[kRows];", p_.early[i].result);
+      line("for (int r = 0; r < kRows; r++) row{}[r] = early[{} * kRows + r * 8 + row];", p_.early[i].result, 8 * i);
+    }
+  }
+  std::string early_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const {
+    if (auto it = known.find(v); it != known.end()) return it->second;
+    if (g_.def_form<Transpose>(v)) return early_element(g_.def(v).operands[0], statements, known);
+    if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+    std::string text;
+    if (g_.def_form<Input>(v)) {
+      const NodeId n = g_.value(v).node;
+      const std::string rows = has(v, Axis::kRow) ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "";
+      if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + k, m < {}))", pointer(n), rows, has(v, Axis::kRow) ? "kM" : "8 * kRows");
+      else text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
+    } else {
+      std::vector<std::string> operands;
+      for (ValueId o : g_.def(v).operands) operands.push_back(early_element(o, statements, known));
+      text = map_text(g_.def_form<Map>(v)->fn, operands);
+    }
+    statements += fmt::format("const auto v{} = {}; ", v, text);
+    return known[v] = fmt::format("v{}", v);
+  }
+
   // ---- the loop
   void loop() {
     for (size_t i = 0; i < p_.contractions.size(); i++) {
@@ -259,6 +312,7 @@ class StreamEmitter {
     if (auto it = known.find(v); it != known.end()) return it->second;
     if (g_.def_form<Transpose>(v)) return loop_element(g_.def(v).operands[0], statements, known);
     if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+    for (const StreamStatistic& s : p_.early) if (s.result == v) return fmt::format("row{}[r]", v);
     std::string text;
     if (g_.def_form<Input>(v)) {
       const NodeId n = g_.value(v).node;
@@ -289,10 +343,16 @@ class StreamEmitter {
     }
     line("Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished");
     for (size_t i = 0; i < p_.sums.size(); i++) line("put_items(items + warp * (kRing / 16) + {} * kItems, total{});", i, i);
-    if (!p_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);");
-    for (size_t i = 0; i < p_.statistics.size(); i++)
-      line("for (int r = 0; r < kRows; r++) {{ const float x = lanes_reduce<{}, 4>(statistic{}[r]); if (lane % 4 == 0) statistics[{} + warp * (8 * kRows) + r * 8 + row] = x; }}", reduce_type(p_.statistics[i].fn), i,
-           static_cast<int64_t>(i) * p_.warps * 8 * p_.row_tiles);
+    if (!p_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]");
+    if (p_.cluster > 1) line("cluster_wait();   // the other blocks run, and their barriers are set up");
+    for (size_t i = 0; i < p_.statistics.size(); i++) {
+      open("for (int r = 0; r < kRows; r++) {{");
+      line("const float x = lanes_reduce<{}, 4>(statistic{}[r]);", reduce_type(p_.statistics[i].fn), i);
+      line("float* const to = statistics + (({} * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;", i);
+      if (p_.cluster > 1) line("for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));");
+      else line("if (lane % 4 == 0) *to = x;");
+      close();
+    }
     line("barrier();");
   }
   int uses(int contraction) const {
@@ -300,23 +360,9 @@ class StreamEmitter {
     for (const StreamSum& s : p_.sums) for (auto [c, f] : s.contractions) n += c == contraction;
     return n;
   }
-  int64_t statistic_at(size_t i) const {   // floats from `statistics`: where all its parts lie for the tail
-    const int64_t rows = 8 * p_.row_tiles, n = static_cast<int64_t>(p_.statistics.size());
-    return p_.cluster > 1 ? (n * p_.warps + static_cast<int64_t>(i) * p_.cluster) * rows : static_cast<int64_t>(i) * p_.warps * rows;
-  }
-
   void exchange() {
     const int64_t rows = 8 * p_.row_tiles, n = static_cast<int64_t>(p_.statistics.size()), sums = static_cast<int64_t>(p_.sums.size());
-    line("if (thread_id() == 0) mbarrier_expect(met, {});", sums * items() * 16 + n * p_.cluster * rows * 4);
-    line("cluster_wait();");
-    for (size_t i = 0; i < p_.statistics.size(); i++) {
-      open("for (int m = thread_id(); m < 8 * kRows; m += kThreads) {{");
-      const char* fn = reduce_type(p_.statistics[i].fn);
-      line("float x = {}::identity();", fn);
-      line("for (int w = 0; w < kWarps; w++) x = {}::combine(x, statistics[{} + w * (8 * kRows) + m]);", fn, static_cast<int64_t>(i) * p_.warps * rows);
-      line("for (int r = 0; r < kCluster; r++) store_async(remote_address(shared_address(statistics + {} + rank * (8 * kRows) + m), r), x, remote_address(met, r));", statistic_at(i));
-      close();
-    }
+    line("if (thread_id() == 0) mbarrier_expect(met, {});", sums * items() * 16 + n * p_.cluster * p_.warps * rows * 4);
     line("const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]");
     open("for (int i = thread_id(); i < {} * kItems; i += kThreads) {{", sums);
     line("const int sum = i / kItems, item = i % kItems, owner = item / kShare;");
@@ -363,12 +409,16 @@ class StreamEmitter {
     }
     for (size_t i = 0; i < p_.statistics.size(); i++) {
       if (p_.statistics[i].result != v) continue;
-      const int parts = p_.cluster > 1 ? p_.cluster : p_.warps;
       line("Pack<2> s{0} = {{{{{1}::identity(), {1}::identity()}}}};", v, reduce_type(p_.statistics[i].fn));
-      line("for (int i = 0; i < {0}; i++) for (int e = 0; e < 2; e++) s{1}.v[e] = {2}::combine(s{1}.v[e], statistics[{3} + i * (8 * kRows) + m + e]);", parts, v, reduce_type(p_.statistics[i].fn), statistic_at(i));
+      line("for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s{0}.v[e] = {1}::combine(s{0}.v[e], statistics[({2} * kCluster * kWarps + i) * (8 * kRows) + m + e]);", v, reduce_type(p_.statistics[i].fn), i);
       return known[v] = shape(v) == Shape::kRows ? fmt::format("s{}", v) : fmt::format("s{}.v[0]", v);
     }
     if (g_.def_form<Transpose>(v)) return tail_element(g_.def(v).operands[0], known);
+    for (size_t i = 0; i < p_.early.size(); i++) {
+      if (p_.early[i].result != v) continue;
+      line("const Pack<2> w{0} = {{{{early[{1} * kRows + m], early[{1} * kRows + m + 1]}}}};", v, 8 * i);
+      return known[v] = shape(v) == Shape::kRows ? fmt::format("w{}", v) : fmt::format("w{}.v[0]", v);
+    }
     if (g_.def_form<Input>(v)) {
       const NodeId n = g_.value(v).node;
       return known[v] = shape(v) == Shape::kScalar ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
@@ -381,7 +431,13 @@ class StreamEmitter {
         line("const auto v{}_{} = {};", v, i, operands[i]);
         operands[i] = fmt::format("v{}_{}", v, i);
       }
-    line("const auto v{} = {};", v, map_text(g_.def_form<Map>(v)->fn, operands));
+    MapFn fn = g_.def_form<Map>(v)->fn;
+    if (const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr)
+      if (int e; std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {   // exactly the same, and no subroutine for a division
+        fn = MapFn::kMul;
+        operands[1] = CudaText().constant(1 / c->value);
+      }
+    line("const auto v{} = {};", v, map_text(fn, operands));
     return known[v] = fmt::format("v{}", v);
   }
 

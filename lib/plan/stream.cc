@@ -60,7 +60,8 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   p.ring_bytes = round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
   p.received_at = p.warps * p.ring_bytes;
   p.statistics_at = p.received_at + (p.cluster > 1 ? sums * item_bytes : 0);
-  p.barriers_at = round_up(p.statistics_at + static_cast<int64_t>(p.statistics.size()) * (p.warps + p.cluster) * p.row_tiles * 8 * 4, 8);
+  p.early_at = p.statistics_at + static_cast<int64_t>(p.statistics.size()) * p.warps * p.cluster * p.row_tiles * 8 * 4;
+  p.barriers_at = round_up(p.early_at + static_cast<int64_t>(p.early.size()) * p.row_tiles * 8 * 4, 8);
   p.smem_bytes = p.barriers_at + 8 * (p.warps * p.stages + 1);
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
@@ -101,7 +102,7 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
 }
 
 std::string print(const StreamPlan& p) {
-  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank"};
+  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole"};
   std::string out = fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
                                 p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
   for (const StreamWeight& w : p.weights)
@@ -110,6 +111,7 @@ std::string print(const StreamPlan& p) {
   for (const StreamContraction& c : p.contractions)
     out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : "");
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
+  for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
   for (const StreamSum& s : p.sums) {
     out += fmt::format("  added   %{} =", s.value);

@@ -56,8 +56,10 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
   const double issue = 0.05 * (p.stages - 1);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.9) + 0.015 * p.warps + 0.05 * static_cast<double>(p.sums.size()) * p.row_tiles;
+  // Rows read whole before the loop: two walks per warp and row at the latency of L2, partly under the first weights.
+  const double early = p.early.empty() ? 0.0 : 0.3 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs * 0.5;
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_dram, t_sm) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_dram, t_sm) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);

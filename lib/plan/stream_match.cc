@@ -173,6 +173,12 @@ class StreamMatcher {
         if (full_[at(c)] > 1 && !axis_.count(c)) set_axis(c, Axis::kRank);
       }
     }
+    // What an input has besides is reduced before the loop.
+    for (NodeId n : g().inputs()) {
+      const ValueId v = g().node(n).first_value;
+      for (int d = 0; d < g().dims(v).rank(); d++)
+        if (const int c = find(id(v, d)); full_[at(c)] > 1 && !axis_.count(c) && full_[at(c)] % 8 == 0) set_axis(c, Axis::kWhole);
+    }
     for (ValueId v = 0; v < g().num_values(); v++) {
       std::vector<Axis> a;
       for (int d = 0; d < g().dims(v).rank(); d++) a.push_back(axis(v, d));
@@ -214,7 +220,8 @@ class StreamMatcher {
       if (v < 0 || g().form<Input>(n) || g().form<Const>(n) || g().form<Transpose>(n)) continue;
       if (g().form<Map>(n)) {
         if (phase_[at(v)] == Phase::kLoop && !only(v, {Axis::kRow, Axis::kDepth})) return refuse("elementwise work on the weights");
-        if (phase_[at(v)] != Phase::kLoop && !only(v, {Axis::kRow, Axis::kCol})) return refuse("elementwise work on a low-rank sum");
+        const bool early = phase_[at(v)] == Phase::kInvariant && only(v, {Axis::kRow, Axis::kWhole});
+        if (phase_[at(v)] != Phase::kLoop && !early && !only(v, {Axis::kRow, Axis::kCol})) return refuse("elementwise work on a low-rank sum");
         continue;
       }
       if (g().form<Accum>(n)) {
@@ -241,6 +248,11 @@ class StreamMatcher {
     const Node& node = g().node(n);
     const Reduce& r = *g().form<Reduce>(n);
     const ValueId o = node.operands[0], sum = accumulator(node.first_value, r.fn);
+    if (p_.axes[at(o)][at(r.dim)] == Axis::kWhole && phase_[at(o)] == Phase::kInvariant && only(o, {Axis::kRow, Axis::kWhole})) {
+      if (!small_leaves(o)) return false;
+      p_.early.push_back({node.first_value, o, r.fn});
+      return true;
+    }
     if (p_.axes[at(o)][at(r.dim)] != Axis::kDepth || phase_[at(o)] != Phase::kLoop) return refuse("a reduction along something else");
     if (sum < 0) return refuse("a reduction whose result is used inside the loop");
     if (!only(o, {Axis::kRow, Axis::kDepth}) || !small_leaves(o)) return reason.empty() ? refuse("a reduction of the weights") : false;
@@ -257,12 +269,15 @@ class StreamMatcher {
   const Access& access(NodeId input) const { return p_.operands[at(g().form<Input>(input)->param)]; }
 
   /// Inputs behind an elementwise expression of the loop: eight neighbours along the reduction are one or two 16-byte words.
+  bool is_early(ValueId v) const { return std::any_of(p_.early.begin(), p_.early.end(), [&](const StreamStatistic& s) { return s.result == v; }); }
   bool small_leaves(ValueId v) {
+    if (is_early(v)) return true;
     if (const auto* in = g().def_form<Input>(v)) {
       const NodeId n = g().value(v).node;
       const Access& a = p_.operands[at(in->param)];
       if (a.dtype == DType::kBool) return refuse("bools in the loop");
-      if (has(v, Axis::kDepth) && (stride(n, Axis::kDepth) != 1 || a.offset % 8 || stride(n, Axis::kRow) % 8)) return refuse("a small operand without aligned lines along the reduction");
+      const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
+      if (has(v, along) && (stride(n, along) != 1 || a.offset % 8 || stride(n, Axis::kRow) % 8)) return refuse("a small operand without aligned lines along the reduction");
       return true;
     }
     for (ValueId o : g().def(v).operands) if (!small_leaves(o)) return false;
@@ -414,6 +429,7 @@ class StreamMatcher {
   bool leaves_known(ValueId v) {
     for (const StreamSum& s : p_.sums) if (s.value == v) return true;
     for (const StreamStatistic& s : p_.statistics) if (s.result == v) return true;
+    if (is_early(v)) return true;
     if (const auto* in = g().def_form<Input>(v)) return in->part.loop < 0 || refuse("a result of the loop");
     if (g().def_form<Const>(v)) return true;
     if (!g().def_form<Map>(v) && !g().def_form<Transpose>(v)) return refuse(std::string("a result of ") + form_name(g().def(v).op));

@@ -11,8 +11,9 @@
 
 namespace mirage {
 
-/// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank between two products. kOne: extent 1.
-enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank };
+/// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank between two products, what is reduced before the
+/// loop. kOne: extent 1.
+enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole };
 
 /// An input that flows through the ring: one box per chunk.
 struct StreamWeight {
@@ -58,12 +59,13 @@ struct StreamPlan {
   std::vector<StreamWeight> weights;
   std::vector<StreamContraction> contractions;
   std::vector<StreamStatistic> statistics;
+  std::vector<StreamStatistic> early;            ///< reductions of whole rows before the loop, while the first weights are under way; each may use those before it
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
-  int64_t received_at = 0, statistics_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
+  int64_t received_at = 0, statistics_at = 0, early_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
   Cost cost;
 };
 

@@ -167,3 +167,17 @@ TEST_CASE("the cost model orders measured variants: low-rank adapters") {
   check_order(linear(16, 256, 4096, 1, false, 16), {{{4, 1, 64, 1, 1, true}, 2.98}, {{4, 2, 32, 1, 1, true}, 3.13}, {{8, 1, 32, 1, 1, true}, 3.43}, {{4, 1, 32, 2, 1, true}, 3.27}});
   check_order(linear(8, 4096, 4096, 1, false, 16), {{{4, 2, 128, 2, 1, true}, 10.45}, {{8, 2, 64, 2, 1, true}, 10.66}, {{8, 1, 128, 2, 1, true}, 11.15}, {{8, 3, 32, 2, 1, true}, 11.1}, {{4, 4, 64, 2, 1, true}, 11.2}});
 }
+
+TEST_CASE("whole rows are reduced before the loop") {
+  Builder b(Level::kBlock, {{16, 1, 1}, 8});   // ((x - sum x) / max x) w
+  const ValueId whole = b.add_input(0, {kHalf, {4, 512}}, {{-1, -1, -1}, -1}), x = b.add_input(0, {kHalf, {4, 64}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {kHalf, {64, 64}}, {{1, -1, -1}, 0});
+  const ValueId sum = b.add(Reduce{ReduceFn::kSum, 1, 0}, {whole}), most = b.add(Reduce{ReduceFn::kMax, 1, 0}, {b.map(MapFn::kSub, {whole, sum})});
+  const ValueId left = b.map(MapFn::kDiv, {b.map(MapFn::kSub, {x, sum}), most});
+  b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {left, w})}), kHalf, {{1, -1, -1}, -1});
+  const StreamPlanned p = plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major({kHalf, {512, 1024}})}, {row_major({kHalf, {4, 1024}})}});
+  REQUIRE(p.plan);
+  REQUIRE(p.plan->early.size() == 2);
+  CHECK(p.plan->early[0].result == sum);
+  CHECK(p.plan->early[1].fn == ReduceFn::kMax);
+  CHECK(p.plan->contractions[0].type == ContractType::kTF32);
+}
