@@ -115,9 +115,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) gated_mlp_k0
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
+  cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
   if (thread_id() == 0) mbarrier_expect(met, 4096);
-  cluster_wait();
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 2 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;

@@ -12,13 +12,13 @@
 //     %2 = input 2 : f16[4096]
 //     %3 = input 3 : f16[4096,4096]
 //     %4 = input 4 : f16[4096]
-//     %5 = call grid(64,1,1) loop(32) (%0, %1, %2, %3, %4) {
+//     %5 = call grid(256,1,1) loop(64) (%0, %1, %2, %3, %4) {
 //       %0 = input 0 grid(-,0,-) loop(-) : f16[8,4096]
-//       %1 = input 0 grid(-,0,-) loop(1) : f16[8,128]
-//       %2 = input 1 grid(-,-,-) loop(0) : f16[128]
-//       %3 = input 2 grid(-,-,-) loop(0) : f16[128]
-//       %4 = input 3 grid(1,-,-) loop(0) : f16[128,64]
-//       %5 = input 4 grid(0,-,-) loop(-) : f16[64]
+//       %1 = input 0 grid(-,0,-) loop(1) : f16[8,64]
+//       %2 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %3 = input 2 grid(-,-,-) loop(0) : f16[64]
+//       %4 = input 3 grid(1,-,-) loop(0) : f16[64,16]
+//       %5 = input 4 grid(0,-,-) loop(-) : f16[16]
 //       %6 = const 4096 extent 0.1
 //       %7 = const 1e-05
 //       %8 = reduce.sum 1 %0
@@ -48,112 +48,115 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm_linear {
 
-// bound by device memory: 33.7 MB, 128 blocks of 512 threads, 1 per SM, 97 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) layer_norm_linear_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, const void* __restrict__ in4, void* __restrict__ out0) {
+// bound by device memory: 33.7 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_linear_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 8, 4096, false, 4096, false>;
-  const T0 t0{(f16*)(smem + 110592)};
-  using T1 = Tile<f16, 1, 8, 128, false, 128, false>;
-  using T2 = Tile<f16, 1, 1, 128, false, 128, false>;
-  using T3 = Tile<f16, 1, 1, 128, false, 128, false>;
-  using T4 = Tile<f16, 1, 128, 64, false, 72, false>;
-  using T5 = Tile<f16, 1, 1, 64, false, 64, false>;
-  const T5 t5{(f16*)(smem + 196864)};
-  using T6 = Parts<Sum, 2, 1, 8, 1, 8>;
-  const T6 t6{(float*)(smem + 195840)};
-  using T7 = Parts<Sum, 2, 1, 8, 1, 8>;
-  const T7 t7{(float*)(smem + 196352)};
-  using T8 = Tile<tf32, 1, 8, 128, false, 136, false>;
-  const T8 t8{(tf32*)(smem + 110592)};
-  using T9 = Parts<Sum, 4, 1, 8, 64, 68>;
-  const T9 p9{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 64, block_y = block_id() / 2 / 64 % 1, block_z = block_id() / 2 / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096, 0, 4096, 1, 8, 4096);
-  load_tile<kThreads, 16>(t5, (const f16*)in4 + 0 + (block_x * int64_t(64)) * 1, 0, 0, 1, 1, 64);
-  copy_commit();
-  copy_wait<0>();
-  barrier();
-  {
-    Reducer<Sum, kThreads, 8, 64> acc6;
-    acc6.clear();
-    acc6.add<8>(8, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 8, k); return v0; });
-    acc6.finish([&](int part, int out, float v) { t6.put(part, 0, out % 8, 0, v); });
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133184;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e5[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  float* const early = (float*)(smem + 133120);   // [statistic][row]
+  for (int m = warp; m < 8 * kRows; m += kWarps) {
+    float early0 = Sum::identity();
+    #pragma unroll 8
+    for (int k = lane * 8; k < 4096; k += 256) {
+      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); early0 = Sum::combine(early0, reduce_pack<Sum>(v0));
+    }
+    early0 = lanes_reduce<Sum, 32>(early0);
+    if (lane == 0) early[0 * kRows + m] = early0;
+    float early1 = Sum::identity();
+    #pragma unroll 8
+    for (int k = lane * 8; k < 4096; k += 256) {
+      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); const auto v9 = mo::div(early0, mo::constant(4096.0f)); const auto v10 = mo::sub(v0, v9); const auto v12 = mo::mul(v10, v10); early1 = Sum::combine(early1, reduce_pack<Sum>(v12));
+    }
+    early1 = lanes_reduce<Sum, 32>(early1);
+    if (lane == 0) early[8 * kRows + m] = early1;
   }
   barrier();
-  {
-    Reducer<Sum, kThreads, 8, 64> acc7;
-    acc7.clear();
-    acc7.add<8>(8, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, out % 8, k); const auto v8_1 = t6.read(Width<1>(), 0, out % 8, 0); const auto v9_2 = mo::div(v8_1, mo::constant(4096.0f)); const auto v10_3 = mo::sub(v0, v9_2); const auto v12_4 = mo::mul(v10_3, v10_3); return v12_4; });
-    acc7.finish([&](int part, int out, float v) { t7.put(part, 0, out % 8, 0, v); });
+  float row8[kRows];
+  for (int r = 0; r < kRows; r++) row8[r] = early[0 * kRows + r * 8 + row];
+  float row13[kRows];
+  for (int r = 0; r < kRows; r++) row13[r] = early[8 * kRows + r * 8 + row];
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f16, 8> x1[kUnits][kRows], next1[kUnits][kRows];
+  Vector<f16, 8> x2[kUnits], next2[kUnits];
+  Vector<f16, 8> x3[kUnits], next3[kUnits];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+      next2[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      next3[u] = load_eight((const f16*)in2 + 0 + k, k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 4
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
+    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
+    for (int u = 0; u < kUnits; u++) x3[u] = next3[u];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::div(row8[r], mo::constant(4096.0f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::div(row13[r], mo::constant(4096.0f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::div(v11, v16); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
   }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
-  TensorContract<T4::Transposed, T8::Transposed, 4, 1, 4> acc9;
-  acc9.clear();
-  const int begin = cluster_rank() * 16, end = begin + 16 < 32 ? begin + 16 : 32;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
   #pragma unroll
-  for (int s = 0; s < 5; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 176128 + s * 2048)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 8, 128);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 192768 + s * 256)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T3{(f16*)(smem + 194304 + s * 256)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T4{(f16*)(smem + 0 + s * 18432)}, (const f16*)in3 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v21 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v22_0 = along_columns(e5[t]);
+    const auto v22 = mo::add(v22_0, v21);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v22);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 6 ? slot + 1 : 0) {
-    copy_wait<4>();
-    barrier();
-    if (iteration + 5 < iterations) {
-      const int next = slot + 5 < 6 ? slot + 5 : slot + 5 - 6;
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 176128 + next * 2048)}, (const f16*)in0 + 0 + (block_y * int64_t(8)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 8, 128);
-      }
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 192768 + next * 256)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
-      }
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<kThreads, 16>(T3{(f16*)(smem + 194304 + next * 256)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 1, 0, 0, 1, 1, 128);
-      }
-      { const int it = rotate(iteration + 5); (void)it;
-        load_tile<kThreads, 16>(T4{(f16*)(smem + 0 + next * 18432)}, (const f16*)in3 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T1 t1{(f16*)(smem + 176128 + slot * 2048)};
-    const T2 t2{(f16*)(smem + 192768 + slot * 256)};
-    const T3 t3{(f16*)(smem + 194304 + slot * 256)};
-    const T4 t4{(f16*)(smem + 0 + slot * 18432)};
-    fill_tile<kThreads, 8>(t8, 1, 8, 128, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t3.read(w, 0, 0, c); const auto v2_1 = t2.read(w, 0, 0, c); const auto v1_2 = t1.read(w, 0, r, c); const auto v8_3 = t6.read(Width<1>(), 0, r, 0); const auto v9_4 = mo::div(v8_3, mo::constant(4096.0f)); const auto v11_5 = mo::sub(v1_2, v9_4); const auto v13_6 = t7.read(Width<1>(), 0, r, 0); const auto v14_7 = mo::div(v13_6, mo::constant(4096.0f)); const auto v15_8 = mo::add(mo::constant(9.99999975e-06f), v14_7); const auto v16_9 = mo::sqrt(v15_8); const auto v17_10 = mo::div(v11_5, v16_9); const auto v18_11 = mo::mul(v2_1, v17_10); const auto v19_12 = mo::add(v3, v18_11); return v19_12; });
-    barrier();
-    acc9.add(t4.transposed(), t8.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc9.finish([&](int part, int b, int i, int j, float v) { p9.put(part, b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 8, 64, 68> t9{(float*)(smem + 188416)};
-  p9.exchange<kThreads>(t9, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 1, 1, 8, 64, false>((f16*)out0 + 0 + (block_y * int64_t(8)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 8, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v5 = t5.read(w, 0, 0, c); const auto v21_1 = t9.read(w, 0, r, c); const auto v22_2 = mo::add(v5, v21_1); return v22_2; });
 }
 
 }  // namespace mirage_layer_norm_linear
@@ -164,6 +167,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) layer_norm_l
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -178,7 +183,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 196992;
+constexpr int kMaxSharedBytes = 133320;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // gain: f16[4096]
@@ -237,7 +242,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 196992)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133320)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -264,6 +269,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const layer_norm_linear_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -271,7 +301,9 @@ inline int launch(const layer_norm_linear_dims* dims, const void* const* t, void
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(layer_norm_linear_k0_block, dim3(128u, 1u, 1u), 512u, 196992u, stream, t[0], t[1], t[2], t[3], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(layer_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 133320u, stream, map0_0, t[0], t[1], t[2], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -357,7 +389,7 @@ MIRAGE_API int layer_norm_linear_launch_dlpack(const mirage_layer_norm_linear::D
 MIRAGE_API const char* layer_norm_linear_status_string(int status) { return mirage_layer_norm_linear::status_string(status); }
 
 MIRAGE_API const char* layer_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":196992}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133320}]}";
 }
 
 MIRAGE_API unsigned layer_norm_linear_abi_version(void) { return 1u; }

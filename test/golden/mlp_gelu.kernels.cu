@@ -174,9 +174,9 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
   if (thread_id() == 0) mbarrier_expect(met, 4096);
-  cluster_wait();
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
