@@ -168,10 +168,25 @@ class StreamEmitter {
   }
   bool in_lines(const StreamProduct& q) const { return q.col_stride == 1 && q.rank_stride % 2 == 0 && access(q.input).offset % 2 == 0; }
 
+  /// A map's text. A quotient by a power of two is exactly a product, without the subroutine of a division.
+  std::string map(ValueId v, std::vector<std::string> operands) const {
+    MapFn fn = g_.def_form<Map>(v)->fn;
+    const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr;
+    if (int e; c && std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {
+      fn = MapFn::kMul;
+      operands[1] = CudaText().constant(1 / c->value);
+    }
+    return map_text(fn, operands);
+  }
+
   // ---- reductions of whole rows, a warp per row, while the first weights are under way
   void early_statistics() {
     line("float* const early = (float*)(smem + {});   // [statistic][row]", p_.early_at);
     open("for (int m = warp; m < 8 * kRows; m += kWarps) {{");
+    open("if (m >= kM) {{");
+    line("if (lane < {}) early[lane * 8 * kRows + m] = 0.0f;", p_.early.size());
+    line("continue;");
+    close();
     std::map<ValueId, std::string> known;
     for (size_t i = 0; i < p_.early.size(); i++) {
       const StreamStatistic& s = p_.early[i];
@@ -181,7 +196,7 @@ class StreamEmitter {
       for (NodeId n : inputs)
         for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++) if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
       line("float early{} = {}::identity();", i, reduce_type(s.fn));
-      line("#pragma unroll {}", std::min<int64_t>(8, (extent + 255) / 256));
+      line("#pragma unroll {}", std::min<int64_t>(16, (extent + 255) / 256));   // what the next walk reads again stays in registers
       open("for (int k = lane * 8; k < {}; k += 256) {{", extent);
       std::string statements;
       std::map<ValueId, std::string> inner = known;
@@ -212,7 +227,7 @@ class StreamEmitter {
     } else {
       std::vector<std::string> operands;
       for (ValueId o : g_.def(v).operands) operands.push_back(early_element(o, statements, known));
-      text = map_text(g_.def_form<Map>(v)->fn, operands);
+      text = map(v, operands);
     }
     statements += fmt::format("const auto v{} = {}; ", v, text);
     return known[v] = fmt::format("v{}", v);
@@ -321,7 +336,7 @@ class StreamEmitter {
     } else {
       std::vector<std::string> operands;
       for (ValueId o : g_.def(v).operands) operands.push_back(loop_element(o, statements, known));
-      text = map_text(g_.def_form<Map>(v)->fn, operands);
+      text = map(v, operands);
     }
     statements += fmt::format("const auto v{} = {}; ", v, text);
     return known[v] = fmt::format("v{}", v);
@@ -431,13 +446,7 @@ class StreamEmitter {
         line("const auto v{}_{} = {};", v, i, operands[i]);
         operands[i] = fmt::format("v{}_{}", v, i);
       }
-    MapFn fn = g_.def_form<Map>(v)->fn;
-    if (const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr)
-      if (int e; std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {   // exactly the same, and no subroutine for a division
-        fn = MapFn::kMul;
-        operands[1] = CudaText().constant(1 / c->value);
-      }
-    line("const auto v{} = {};", v, map_text(fn, operands));
+    line("const auto v{} = {};", v, map(v, operands));
     return known[v] = fmt::format("v{}", v);
   }
 

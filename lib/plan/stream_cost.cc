@@ -16,6 +16,7 @@ constexpr double kSmBytesPerUs = 75e3;       // what one SM takes
 constexpr double kLatencyUs = 1.6;           // of a copy under load, with the time until its place is free again
 constexpr double kSmallBoxUs = 0.006;        // one copy of less than kBox bytes: issue, barrier, turn of the loop
 constexpr double kBox = 8192;
+constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
 double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
@@ -46,6 +47,9 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double box = static_cast<double>(p.stage_bytes), copies = streamed * per_sm / box;   // of one SM
   const double t_dram = dram / target.dram_bytes_per_us * (1 + 0.06 * std::max(0.0, in_flight / (128 << 10) - 1));
   const double t_sm = streamed * per_sm / sm_rate;
+  double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
+  for (const StreamContraction& x : p.contractions) products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
+  const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
   const double t_boxes = box < kBox ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
   // Little to overlap with: one place per warp stands still while it is read; few warps leave tensor cores waiting for shared memory.
@@ -57,13 +61,13 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double issue = 0.05 * (p.stages - 1);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.9) + 0.015 * p.warps + 0.05 * static_cast<double>(p.sums.size()) * p.row_tiles;
   // Rows read whole before the loop: two walks per warp and row at the latency of L2, partly under the first weights.
-  const double early = p.early.empty() ? 0.0 : 0.3 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs * 0.5;
+  const double early = p.early.empty() ? 0.0 : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   Cost c;
-  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_dram, t_sm) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
                       static_cast<int64_t>(blocks), p.warps * 32, p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;
 }

@@ -79,17 +79,21 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
   float* const early = (float*)(smem + 133120);   // [statistic][row]
   for (int m = warp; m < 8 * kRows; m += kWarps) {
+    if (m >= kM) {
+      if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
+      continue;
+    }
     float early0 = Sum::identity();
-    #pragma unroll 8
+    #pragma unroll 16
     for (int k = lane * 8; k < 4096; k += 256) {
       const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); early0 = Sum::combine(early0, reduce_pack<Sum>(v0));
     }
     early0 = lanes_reduce<Sum, 32>(early0);
     if (lane == 0) early[0 * kRows + m] = early0;
     float early1 = Sum::identity();
-    #pragma unroll 8
+    #pragma unroll 16
     for (int k = lane * 8; k < 4096; k += 256) {
-      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); const auto v9 = mo::div(early0, mo::constant(4096.0f)); const auto v10 = mo::sub(v0, v9); const auto v12 = mo::mul(v10, v10); early1 = Sum::combine(early1, reduce_pack<Sum>(v12));
+      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::sub(v0, v9); const auto v12 = mo::mul(v10, v10); early1 = Sum::combine(early1, reduce_pack<Sum>(v12));
     }
     early1 = lanes_reduce<Sum, 32>(early1);
     if (lane == 0) early[8 * kRows + m] = early1;
@@ -128,7 +132,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::div(row8[r], mo::constant(4096.0f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::div(row13[r], mo::constant(4096.0f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::div(v11, v16); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
+        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(row13[r], mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::div(v11, v16); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
