@@ -15,6 +15,7 @@
 #include "driver/numbers.h"
 #include "driver/outputs.h"
 #include "driver/report.h"
+#include "driver/self_test.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -288,6 +289,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
   trace.product("plan", program.name + ".txt", [&] { return print(plan); });
   tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernels, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.predicted_us));
+
+  if (o.self_test) tell(listener.print, to_string(trace.stage("self-test", [&] { return run_self_test(program, plan, *target, find_host_compiler(), 48, verification_seed(program, o)); })));
 
   CudaModule module = trace.stage("emit", [&] { return emit_module(program, plan, *target, {result_options_line(o), MIRAGE_VERSION}); });
   trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));

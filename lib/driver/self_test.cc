@@ -21,9 +21,9 @@ struct Edit { std::string what; size_t at, length; std::string by; };
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-/// Lines that only set the order of work, the names of unused things, or what the compiler checks by itself.
+/// Lines that only set the order of work, the names of unused things, or what the compiler checks by itself, and sizes of register arrays (a larger one is no mistake).
 bool is_exempt(const std::string& line) {
-  for (const char* word : {"turn", "rotate = ", "__launch_bounds__", "using T", "#pragma", "static_assert", "(void)", "//", "constexpr int kThreads"})
+  for (const char* word : {"turn", "rotate = ", "__launch_bounds__", "using T", "#pragma", "static_assert", "(void)", "//", "constexpr int kThreads", "mo::real x", "mo::real y", "mo::real r"})
     if (line.find(word) != std::string::npos && !(std::string(word) == "(void)" && line.find("tile<") != std::string::npos)) return true;
   return false;
 }

@@ -165,7 +165,7 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
 }
 
 std::vector<std::string> emulation_flags() {
-  return {"-std=c++20", "-O1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment",
+  return {"-std=c++20", "-O1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds",
           "-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-Wl,-z,defs", "-w"};
 }
 
