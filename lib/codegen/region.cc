@@ -1,6 +1,7 @@
 // Prints a RegionPlan as one __global__ function. The text has the plan's loops and statements; what a statement does is a function of the device library (runtime/20_region.cuh).
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -133,7 +134,9 @@ class RegionEmitter {
   /// Vector loads stand before the lanes' code, under the conditions of the branches around them.
   void vector_loads(const std::vector<RegionInstr>& code, const std::string& condition) {
     for (const RegionInstr& i : code) {
-      if (i.kind == Kind::kLoad && i.vector) {
+      if (i.kind == Kind::kLoad && i.vector && condition.empty() && held_.count({i.access, i.index})) {
+        line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, held_.at({i.access, i.index}));
+      } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
         line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index), valid_argument());
       }
@@ -151,6 +154,7 @@ class RegionEmitter {
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
         case Kind::kLoad:
           if (i.vector) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
+          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = h{}[k][0];", i.result, h->second);
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
@@ -188,6 +192,7 @@ class RegionEmitter {
   /// One element, or a vector of them: loads, statements, reductions, stores.
   void body(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores, const std::vector<RegionReduce>& reduces, bool row_values_are_arrays) {
     const std::set<int> used = used_vars(code, stores);
+    held_code_ = p_.held > 0 ? &code : nullptr;
     vector_loads(code, "");
     for (size_t s = 0; s < stores.size(); s++)
       if (stores[s].vector) line("mo::real y{}[{}];", s, p_.width);
@@ -258,7 +263,39 @@ class RegionEmitter {
     line("const {} bound = {} < {} ? {} : {};", type_, rest, number(p_.chunk_length), rest, number(p_.chunk_length));
   }
 
+  /// The loads of all passes that a held row asks for before anything else, each place once.
+  void hold() {
+    const std::vector<RegionInstr> loads = held_loads(p_);
+    for (size_t h = 0; h < loads.size(); h++) held_[{loads[h].access, loads[h].index}] = static_cast<int>(h);
+    if (loads.empty()) return;
+    for (size_t h = 0; h < loads.size(); h++) line("mo::real h{}[{}][{}];", h, p_.held, p_.width);
+    open_held(used_vars(loads, {}));
+    for (size_t h = 0; h < loads.size(); h++) {
+      if (loads[h].vector) line("mo::load_vector(h{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
+      else line("h{}[k][0] = mo::load(p{}[{}]);", h, loads[h].access, text(loads[h].index));
+    }
+    close();
+  }
+  /// The loop over a thread's units of a held row.
+  void open_held(std::set<int> used) {
+    line("#pragma unroll");
+    open(fmt::format("for (int k = 0; k < {}; k++)", p_.held));
+    line("const {} u = Team::lane() + k * {};", type_, p_.team);
+    line("(void)u;");
+    if (p_.held * p_.team > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
+    const bool ragged_here = ragged_ && !p_.inner.empty();
+    if (ragged_here) used.insert(p_.inner.back());
+    decompose(p_.inner, "u", used);
+    divisions(VarLevel::kInner, used);
+    if (ragged_here) define_valid(fmt::format("i{}", p_.inner.back()), inner_bound());
+  }
+
   void open_inner(const RegionPass& pass, const std::string& first, int step) {
+    if (p_.held > 0) {
+      std::vector<RegionInstr> rest = pass.body;   // what a held load needed has been used
+      std::erase_if(rest, [&](const RegionInstr& i) { return i.kind == Kind::kLoad && held_.count({i.access, i.index}) > 0; });
+      return open_held(used_vars(rest, pass.stores));
+    }
     std::string units = number(p_.length);
     if (p_.chunk >= 0) units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width)) : "bound";
     open(fmt::format("for ({} u = {}; u < {}; u += {})", type_, first, units, step));
@@ -282,6 +319,8 @@ class RegionEmitter {
     open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
     outer_vars(row_vars());
     define_bound();
+    if (p_.held > 0) hold();
+    int slot = 0;   // of shared memory, in turn, so that one barrier per reduction is enough
     for (const RegionPass& pass : p_.passes) {
       for (const RegionReduce& r : pass.reduces) {
         line("mo::real r{}[{}];", r.result, p_.width);
@@ -292,7 +331,7 @@ class RegionEmitter {
         body(pass.body, pass.stores, pass.reduces, false);
         close();
       }
-      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}>(mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), reducer(r.fn), r.result);
+      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>(mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), slot++ % 2, reducer(r.fn), r.result);
       if (pass.after_stores.empty()) continue;
       open("if (Team::lane() == 0)");
       statements(pass.after);
@@ -300,6 +339,7 @@ class RegionEmitter {
         line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)].dtype), s.value);
       close();
     }
+    if (slot % 2 && p_.team > 32 && p_.blocks < p_.rows) line("mo::barrier();   // the next row begins with the slot that this one ended with");
     close();
   }
 
@@ -338,6 +378,8 @@ class RegionEmitter {
   const char* type_;
   const char* suffix_;
   std::vector<VarLevel> levels_;
+  std::map<std::pair<int, Affine>, int> held_;   // access and place -> number of the array
+  const std::vector<RegionInstr>* held_code_ = nullptr;   // the statements whose own loads may be held: those under a branch are not
   std::string text_;
   int indent_ = 2;
   bool ragged_ = false;

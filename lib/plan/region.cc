@@ -287,6 +287,21 @@ int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
   return n;
 }
 
+constexpr int64_t kHeldElements = 64;   // of a row in one thread's registers
+
+/// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. Few rows take many threads each, for latency; many take few, a
+/// warp if it can, for fewer barriers.
+void hold_rows(RegionPlan& p, const Target& target) {
+  const int64_t each = static_cast<int64_t>(held_loads(p).size()) * p.width;
+  if (each == 0 || p.chunk >= 0) return;
+  const int64_t most = kHeldElements / each, wish = std::min<int64_t>(most, p.rows >= 4 * target.num_sms ? std::max<int64_t>(1, 32 / p.width) : std::max<int64_t>(1, 8 / p.width));
+  if (wish < 1) return;
+  const int64_t team = std::min<int64_t>(1024, power_of_two_at_least(ceil_div(p.length, wish)));
+  if (ceil_div(p.length, team) > most) return;
+  p.team = static_cast<int>(team);
+  p.held = static_cast<int>(ceil_div(p.length, team));
+}
+
 void choose_threads(RegionPlan& p, const Target& target) {
   p.rows = product(p, p.outer);
   p.length = product(p, p.inner);
@@ -298,6 +313,7 @@ void choose_threads(RegionPlan& p, const Target& target) {
   } else if (p.shape == RegionPlan::Shape::kRow) {
     p.team = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.length)));
     if (p.length > 32 && (p.rows < sms * 32 || p.length > 32 * 16)) p.team = static_cast<int>(std::clamp<int64_t>(power_of_two_at_least(ceil_div(p.length, 4)), 32, 512));
+    hold_rows(p, target);
     p.threads = p.team > 32 ? p.team : 256;   // a team over a warp is a whole block
     while (p.team <= 32 && p.threads > 32 && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
     p.blocks = ceil_div(p.rows, p.threads / p.team);
@@ -340,12 +356,14 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   Cost cost;
   cost.bytes = bytes_of(c, p);
   cost.flops = flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
-  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 4 * 2;
+  const int64_t held = p.held * static_cast<int64_t>(held_loads(p).size());
+  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * static_cast<double>(std::max<int64_t>(4, held)) * 2;
   const double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));
-  const double again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
+  const double again = p.held > 0 ? 0 : 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
   const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
-  cost.us = t.launch_us + 0.8 + 0.4 * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
+  const double pass_us = p.held == 0 ? 0.4 : p.team > 32 ? 0.2 : 0.1;   // a held row is reduced and combined, nothing else
+  cost.us = t.launch_us + 0.8 + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;
@@ -363,7 +381,7 @@ std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPla
     choose_threads(p, c.target);
     Cost cost = cost_of(c, p, flops_per_element);
     const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
-    const double issue = elements * instructions * static_cast<double>(p.passes.size()) / (c.target.num_sms * 8000.0);   // memory instructions of threads per microsecond and SM
+    const double issue = elements * instructions * static_cast<double>(p.held > 0 ? 1 : p.passes.size()) / (c.target.num_sms * 8000.0);   // memory instructions of threads per microsecond and SM
     const double score = cost.us + issue;
     if (width == 1 || score < best_score * 0.99) best = {std::move(p), std::move(cost)}, best_score = score;
   }
@@ -371,6 +389,21 @@ std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPla
 }
 
 }  // namespace
+
+std::vector<RegionInstr> held_loads(const RegionPlan& p) {
+  std::vector<bool> along(p.vars.size());   // differs along the row
+  for (int v : p.inner) along[static_cast<size_t>(v)] = true;
+  if (p.lane >= 0) along[static_cast<size_t>(p.lane)] = true;
+  const auto differs = [&](const Affine& a) { return std::any_of(a.terms.begin(), a.terms.end(), [&](const auto& t) { return along[static_cast<size_t>(t.first)]; }); };
+  for (size_t v = 0; v < p.vars.size(); v++) along[v] = along[v] || differs(p.vars[v].arg);
+  std::vector<RegionInstr> out;
+  for (const RegionPass& pass : p.passes)
+    for (const RegionInstr& i : pass.body) {
+      if (i.kind != Kind::kLoad || !(i.vector || (p.width == 1 && differs(i.index)))) continue;
+      if (std::none_of(out.begin(), out.end(), [&](const RegionInstr& o) { return o.access == i.access && o.index == i.index; })) out.push_back(i);
+    }
+  return out;
+}
 
 std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
   auto lowered = lower_region(c, group, max_statements);

@@ -19,6 +19,7 @@ TEST_CASE("variants of the fused programs end in one kernel, or in one and a sum
     const CompileResult r = compile(o, {"variant.json", v.json()}, trace);
     REQUIRE(r.exit == ExitCode::kOk);
     INFO(r.summary);
-    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos || r.summary.find(": 2 kernels instead of ") != std::string::npos));
+    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos || r.summary.find(": 2 kernels instead of ") != std::string::npos ||
+           r.summary.find(": the straightforward 1 kernel,") != std::string::npos));   // rows of elementwise work and reductions are one region as they stand
   }
 }

@@ -75,11 +75,15 @@ struct RegionPlan {
   int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none
   int64_t chunk_length = 0, chunk_total = 0;
   int team = 1, columns = 1;
+  int held = 0;                         ///< kRow: units (of `width` elements) of a row that each thread of the team holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
   int threads = 256;
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices
   int num_values = 0;
 };
+
+/// The loads that a held row keeps in registers: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
+std::vector<RegionInstr> held_loads(const RegionPlan&);
 
 std::string print(const RegionPlan&, const std::string& name);   ///< loops, threads, statements
 

@@ -23,7 +23,7 @@ MO_FN float load(f16 x) { return __half2float(x); }
 MO_FN float load(bf16 x) { return __bfloat162float(x); }
 MO_FN float load(float x) { return x; }
 MO_FN float load(b8 x) { return x ? 1.0f : 0.0f; }
-MO_FN float load(tf32 x) { return __uint_as_float(x.bits); }
+MO_FN float load(tf32 x) { return __int_as_float((int)x.bits); }
 template <class T> MO_FN T store(float x);   // to the nearest, ties to even
 template <> MO_FN f16 store<f16>(float x) { return __float2half_rn(x); }
 template <> MO_FN bf16 store<bf16>(float x) { return __float2bfloat16_rn(x); }
@@ -125,17 +125,6 @@ template <class R> MO_FN float reduce_pack(Pack<8> x) {
 template <class R, int LANES> MO_FN float lanes_reduce(float x) {
 #pragma unroll
   for (int mask = LANES / 2; mask > 0; mask /= 2) x = R::combine(x, shuffle_xor(x, mask));
-  return x;
-}
-/// Combines over the whole block of any number of threads that is a multiple of 32; every thread has the result. scratch: 32 floats of shared memory.
-template <class R> MO_FN float block_reduce(float x, float* scratch) {
-  x = lanes_reduce<R, 32>(x);
-  barrier();
-  if (lane_id() == 0) scratch[warp_id()] = x;
-  barrier();
-  const int warps = (blockDim.x + 31) / 32;
-  x = R::identity();
-  for (int w = 0; w < warps; w++) x = R::combine(x, scratch[w]);
   return x;
 }
 

@@ -73,16 +73,24 @@ template <int TEAM> struct RowTeam {
   static MO_FN int lane() { return thread_id() % TEAM; }
   template <class I> static MO_FN I first() { return static_cast<I>(blockIdx.x) * (blockDim.x / TEAM) + thread_id() / TEAM; }
   template <class I> static MO_FN I stride() { return static_cast<I>(gridDim.x) * (blockDim.x / TEAM); }
-  /// Every thread of the team has the result. All threads of the team must call it.
-  template <class R> static MO_FN real reduce(real x) {
+  /// Every thread of the team has the result. All threads of the team must call it. SLOT: 0 and 1 in turn, so that a fast thread does not write where a slow one still reads.
+  template <class R, int SLOT> static MO_FN real reduce(real x) {
     if constexpr (TEAM <= 32) {
       const unsigned members = TEAM == 32 ? 0xffffffffu : ((1u << (TEAM & 31)) - 1u) << (lane_id() & ~(TEAM - 1));   // teams of a warp may have different numbers of rows
 #pragma unroll
       for (int mask = TEAM / 2; mask > 0; mask /= 2) x = R::combine(x, __shfl_xor_sync(members, x, mask));
       return x;
     } else {
-      __shared__ real scratch[32];
-      return block_reduce<R>(x, scratch);
+      constexpr int kWarps = TEAM / 32;
+      __shared__ real scratch[kWarps];
+      x = lanes_reduce<R, 32>(x);
+      if (lane_id() == 0) scratch[warp_id()] = x;
+      barrier();
+      if constexpr (kWarps > 4) return lanes_reduce<R, kWarps>(scratch[lane_id() % kWarps]);   // the same order in every warp
+      x = scratch[0];
+#pragma unroll
+      for (int w = 1; w < kWarps; w++) x = R::combine(x, scratch[w]);
+      return x;
     }
   }
 };

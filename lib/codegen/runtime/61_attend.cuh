@@ -15,8 +15,8 @@ constexpr int kAttendLoop = MO_LOOP;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-constexpr float kLowest = -3.0e38f;   // the maximum of no scores: finite, so that a chunk of nothing but -inf gives weights of 0
+[[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+[[maybe_unused]] constexpr float kLowest = -3.0e38f;   // the maximum of no scores: finite, so that a chunk of nothing but -inf gives weights of 0
 
 MO_FN float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 template <class T> MO_FN uint32_t pack_pair(float lo, float hi);   // two neighbours as one word
