@@ -39,7 +39,7 @@ class RegionEmitter {
       case RegionPlan::Shape::kRow: row(); break;
       case RegionPlan::Shape::kColumn: column(); break;
     }
-    out.source = fmt::format("__global__ void __launch_bounds__({}) {}({}) {{\n{}}}\n", p_.threads, kernel_.name, params, text_);
+    out.source = fmt::format("__global__ void __launch_bounds__({}, 1) {}({}) {{\n{}}}\n", p_.threads, kernel_.name, params, text_);
     return out;
   }
 

@@ -287,17 +287,19 @@ int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
   return n;
 }
 
-constexpr int64_t kHeldElements = 64;   // of a row in one thread's registers
+/// Elements of a row's operands that one of `team` threads can hold: a quarter to three quarters of the registers that so many threads leave each other.
+int64_t held_elements(int64_t team) { return team > 512 ? 32 : team > 256 ? 64 : 96; }
 
-/// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. Few rows take many threads each, for latency; many take few, a
-/// warp if it can, for fewer barriers.
+/// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As long as the device is full of threads, fewer of them share a row,
+/// up to four units each; few rows take many threads, for latency (measured: docs/planning.md, "Rows").
 void hold_rows(RegionPlan& p, const Target& target) {
   const int64_t each = static_cast<int64_t>(held_loads(p).size()) * p.width;
   if (each == 0 || p.chunk >= 0) return;
-  const int64_t most = kHeldElements / each, wish = std::min<int64_t>(most, p.rows >= 4 * target.num_sms ? std::max<int64_t>(1, 32 / p.width) : std::max<int64_t>(1, 8 / p.width));
+  int64_t wish = std::min<int64_t>(held_elements(32) / each, 4);
+  while (wish > 1 && p.rows * power_of_two_at_least(ceil_div(p.length, wish)) < int64_t{3072} * target.num_sms) wish--;
   if (wish < 1) return;
   const int64_t team = std::min<int64_t>(1024, power_of_two_at_least(ceil_div(p.length, wish)));
-  if (ceil_div(p.length, team) > most) return;
+  if (ceil_div(p.length, team) * each > held_elements(team)) return;
   p.team = static_cast<int>(team);
   p.held = static_cast<int>(ceil_div(p.length, team));
 }
@@ -359,11 +361,11 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   const int64_t held = p.held * static_cast<int64_t>(held_loads(p).size());
   const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * static_cast<double>(std::max<int64_t>(4, held)) * 2;
   const double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
-  const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));
+  const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * (p.held > 0 ? 0.8 : 1.0) * std::max(share, 0.004));   // reading and writing in turn
   const double again = p.held > 0 ? 0 : 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
   const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
-  const double pass_us = p.held == 0 ? 0.4 : p.team > 32 ? 0.2 : 0.1;   // a held row is reduced and combined, nothing else
-  cost.us = t.launch_us + 0.8 + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
+  const double pass_us = p.held == 0 ? 0.4 : p.team > 512 ? 0.3 : p.team > 32 ? 0.2 : 0.1;   // a held row is reduced and combined, nothing else
+  cost.us = t.launch_us + (p.held > 0 ? 1.2 : 0.8) + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;

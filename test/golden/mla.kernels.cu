@@ -10,46 +10,29 @@
 //     %0 = input 0 : f16[16,576]
 //     %1 = input 1 : f16[4096,576]
 //     %2 = transpose (1,0) %1
-//     %3 = slice 1 0:512:1 %1
-//     %4 = reshape [1,16,576] %0
-//     %5 = reshape [1,576,4096] %2
-//     %6 = reshape [1,4096,512] %3
-//     %7, %8, %9 = call grid(1,128,1) loop(2) (%4, %5, %6) {
-//       %0 = const 0.0721687836
-//       %1 = input 0 grid(1,-,-) loop(-) : f16[1,16,576]
-//       %2 = input 1 grid(-,2,-) loop(2) : f16[1,576,16]
-//       %3 = matmul %1 %2
-//       %4 = mul %0 %3
-//       %5 = reduce.max 2 %4
-//       %6 = running %5
-//       %7 = input 2 grid(-,1,-) loop(1) : f16[1,16,512]
-//       %8 = sub %4 %6
-//       %9 = exp %8
-//       %10 = reduce.sum 2 %9
-//       %11 = matmul %9 %7
-//       %12 = accum.sum rescaled 1 %10 %6
-//       %13 = accum.sum rescaled 1 %11 %6
-//       output 0 %12 grid(1,0,-) : real
-//       output 1 %13 grid(1,0,-) : real
-//       %14 = accum.max %6
-//       output 2 %14 grid(1,0,-) : real
+//     %3 = call grid(128,1,1) loop(5) (%0, %2) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,128]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[128,32]
+//       %2 = matmul %0 %1
+//       %3 = accum.sum %2
+//       output 0 %3 grid(1,-,-) : real
 //     }
-//     %10 = call grid(32,4,1) loop(1) (%7, %8, %9) {
-//       %0 = input 2 grid(-,1,-) loop(-) : real[128,4,1]
-//       %1 = reduce.max 0 %0
-//       %2 = input 0 grid(-,1,-) loop(-) : real[128,4,1]
-//       %3 = sub %0 %1
-//       %4 = exp %3
-//       %5 = mul %2 %4
-//       %6 = input 1 grid(2,1,-) loop(-) : real[128,4,16]
-//       %7 = mul %6 %4
-//       %8 = reduce.sum 0 %5
-//       %9 = reduce.sum 0 %7
-//       %10 = div %9 %8
-//       output 0 %10 grid(2,1,-) : f16
+//     %4 = const 0.0721687836
+//     %5 = mul %3 %4
+//     %6 = reduce.max 1 %5
+//     %7 = sub %5 %6
+//     %8 = exp %7
+//     %9 = reduce.sum 1 %8
+//     %10 = div %8 %9
+//     %11 = slice 1 0:512:1 %1
+//     %12 = call grid(32,1,1) loop(128) (%10, %11) {
+//       %0 = input 0 grid(-,-,-) loop(1) : real[16,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,16]
+//       %2 = matmul %0 %1
+//       %3 = accum.sum %2
+//       output 0 %3 grid(1,-,-) : real
 //     }
-//     %11 = reshape [16,512] %10
-//     output 0 %11 : f16
+//     output 0 %12 : f16
 //   }
 
 // ======== device library ========
@@ -59,149 +42,221 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mla {
 
-// bound by iterations: 13.1 MB, 128 blocks of 512 threads, 1 per SM, 77 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) mla_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0, void* __restrict__ out1, void* __restrict__ out2) {
+// bound by device memory: 5.0 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(256, 1) mla_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 16, 576, false, 584, false>;
-  const T0 t0{(f16*)(smem + 105984)};
-  using T1 = Tile<f16, 1, 576, 16, true, 584, false>;
-  using T2 = Parts<Sum, 8, 1, 16, 16, 20>;
-  const T2 t2{(float*)(smem + 124672)};
-  using T3 = Parts<Max, 1, 1, 16, 1, 8>;
-  const T3 t3{(float*)(smem + 136448)};
-  using T4 = Tile<f32, 1, 16, 1, true, 16, false>;
-  const T4 t4{(f32*)(smem + 136960)};
-  using T5 = Tile<f32, 1, 16, 1, true, 16, false>;
-  const T5 t5{(f32*)(smem + 137088)};
-  using T6 = Tile<f16, 1, 16, 512, false, 520, false>;
-  using T7 = Parts<Sum, 1, 1, 16, 1, 8>;
-  const T7 t7{(float*)(smem + 33024)};
-  using T8 = Tile<tf32, 1, 16, 16, false, 24, false>;
-  const T8 t8{(tf32*)(smem + 134912)};
-  using T9 = Parts<Sum, 1, 1, 16, 512, 516>;
-  const T9 t9{(float*)(smem + 0)};
-  const int block_x = block_id() % 1, block_y = block_id() / 1 % 128, block_z = block_id() / 128;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_x * int64_t(16)) * 576, 0, 576, 1, 16, 576);
-  Reducer<Sum, kThreads, 16, 2> acc7;
-  acc7.clear();
-  TensorContract<T6::Transposed, T8::Transposed, 16, 1, 1> acc9;
-  acc9.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 1);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 9, kRounds = 2;
+  constexpr int kM = 16, kN = 4096, kDepth = 576, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 131072, kBarriers = 131072;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, chunk * kChunk + 0, column, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(576) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    if (chunk >= kChunks) break;
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, true> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = (small_operand<f16>(x0[u][r]));
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  barrier();
   #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 18688)}, (const f16*)in1 + 0 + (block_y * int64_t(32) + it * int64_t(16)) * 576, 0, 576, 1, 16, 576);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T6{(f16*)(smem + 56064 + s * 16640)}, (const f16*)in2 + 0 + (block_y * int64_t(32) + it * int64_t(16)) * 576, 0, 576, 1, 16, 512);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const Pack<4> v3 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 18688)}, (const f16*)in1 + 0 + (block_y * int64_t(32) + it * int64_t(16)) * 576, 0, 576, 1, 16, 576);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T6{(f16*)(smem + 56064 + next * 16640)}, (const f16*)in2 + 0 + (block_y * int64_t(32) + it * int64_t(16)) * 576, 0, 576, 1, 16, 512);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T1 t1{(f16*)(smem + 0 + slot * 18688)};
-    const T6 t6{(f16*)(smem + 56064 + slot * 16640)};
-    {
-      TensorContract<T0, T1, 1, 2, 8> acc2;
-      acc2.clear();
-      acc2.add(t0, t1);
-      acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, i, j, v); });
-    }
-    barrier();
-    {
-      Reducer<Max, kThreads, 16, 2> acc3;
-      acc3.clear();
-      acc3.add<8>(16, 16, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v3 = t2.read(w, 0, out % 16, k); const auto v4_1 = mo::mul(mo::constant(0.0721687824f), v3); return v4_1; });
-      acc3.finish([&](int part, int out, float v) { t3.put(part, 0, out % 16, 0, v); });
-    }
-    barrier();
-    running_tile<kThreads>(t4, t5, iteration == 0, 1, 16, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v5 = t3.read(Width<1>(), 0, r, 0); return v5; });
-    barrier();
-    acc7.rescale([&](int out) { (void)out; return power<1>(t5(0, out % 16, 0)); });
-    acc7.add<8>(16, 16, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v3 = t2.read(w, 0, out % 16, k); const auto v4_1 = mo::mul(mo::constant(0.0721687824f), v3); const auto v6_2 = t4.read(Width<1>(), 0, out % 16, 0); const auto v8_3 = mo::sub(v4_1, v6_2); const auto v9_4 = mo::exp(v8_3); return v9_4; });
-    fill_tile<kThreads, 8>(t8, 1, 16, 16, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); const auto v4_1 = mo::mul(mo::constant(0.0721687824f), v3); const auto v6_2 = t4.read(Width<1>(), 0, r, 0); const auto v8_3 = mo::sub(v4_1, v6_2); const auto v9_4 = mo::exp(v8_3); return v9_4; });
-    barrier();
-    acc9.rescale([&](int b, int i, int j) { (void)b, (void)i, (void)j; return power<1>(t5(0, j, 0)); });
-    acc9.add(t6.transposed(), t8.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc7.finish([&](int part, int out, float v) { t7.put(part, 0, out % 16, 0, v); });
-  acc9.finish([&](int part, int b, int i, int j, float v) { t9.put(part, b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 1, 1, 16, 1, false>((f32*)out2 + 0 + (block_y * int64_t(1)) * 16 + (block_x * int64_t(16)) * 1, 0, 1, 1, 16, 1, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v14 = t4.read(Width<1>(), 0, r, 0); return v14; });
-  store_tile<kThreads, 1, 1, 16, 1, false>((f32*)out0 + 0 + (block_y * int64_t(1)) * 16 + (block_x * int64_t(16)) * 1, 0, 1, 1, 16, 1, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v12 = t7.read(Width<1>(), 0, r, 0); return v12; });
-  store_tile<kThreads, 4, 1, 16, 512, false>((f32*)out1 + 0 + (block_y * int64_t(1)) * 8192 + (block_x * int64_t(16)) * 512, 0, 512, 1, 16, 512, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v13 = t9.read(w, 0, r, c); return v13; });
 }
 
-// bound by bytes in flight: 4.2 MB, 128 blocks of 512 threads, 1 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) mla_k1_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+__global__ void __launch_bounds__(512) mla_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  using Team = mo::RowTeam<512>;
+  for (mo::index32 row = Team::first<mo::index32>(); row < 16u; row += Team::stride<mo::index32>()) {
+    const mo::index32 i0 = row;
+    mo::real h0[1][8];
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+    }
+    mo::real r3[8];
+    mo::clear<mo::Max>(r3);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::constant(0.0721687824f);
+        const mo::real v2 = mo::mul(v0, v1);
+        r3[i2] = mo::Max::combine(r3[i2], v2);
+      }
+    }
+    const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
+    mo::real r9[8];
+    mo::clear<mo::Sum>(r9);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x4)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v4 = x4[i2];
+        const mo::real v5 = mo::constant(0.0721687824f);
+        const mo::real v6 = mo::mul(v4, v5);
+        const mo::real v7 = mo::sub(v6, v3);
+        const mo::real v8 = mo::exp(v7);
+        r9[i2] = mo::Sum::combine(r9[i2], v8);
+      }
+    }
+    const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x10)[8] = h0[k];
+      mo::real y0[8];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::constant(0.0721687824f);
+        const mo::real v12 = mo::mul(v10, v11);
+        const mo::real v13 = mo::sub(v12, v3);
+        const mo::real v14 = mo::exp(v13);
+        const mo::real v15 = mo::div(v14, v9);
+        y0[i2] = v15;
+      }
+      mo::store_vector(p1 + (i0 * 4096u + i1 * 8u), y0);
+    }
+  }
+}
+
+// bound by bytes in flight: 4.5 MB, 64 blocks of 128 threads in clusters of 8, 1 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) mla_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 128, 4, 1, false, 4, false>;
-  const T0 t0{(f32*)(smem + 32768)};
-  using T1 = Parts<Max, 4, 1, 4, 1, 8>;
-  const T1 t1{(float*)(smem + 49152)};
-  using T2 = Tile<f32, 128, 4, 1, false, 4, false>;
-  const T2 t2{(f32*)(smem + 40960)};
-  using T3 = Tile<f32, 128, 4, 16, false, 16, false>;
-  const T3 t3{(f32*)(smem + 0)};
-  using T4 = Parts<Sum, 4, 1, 4, 1, 8>;
-  const T4 t4{(float*)(smem + 49664)};
-  using T5 = Parts<Sum, 1, 1, 4, 16, 20>;
-  const T5 t5{(float*)(smem + 40960)};
-  const int block_x = block_id() % 32, block_y = block_id() / 32 % 4, block_z = block_id() / 128;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 4>(t0, (const f32*)in2 + 0 + (block_y * int64_t(4)) * 1, 16, 1, 128, 4, 1);
-  load_tile<kThreads, 4>(t2, (const f32*)in0 + 0 + (block_y * int64_t(4)) * 1, 16, 1, 128, 4, 1);
-  load_tile<kThreads, 16>(t3, (const f32*)in1 + 0 + (block_y * int64_t(4)) * 512 + (block_x * int64_t(16)) * 1, 8192, 512, 128, 4, 16);
-  copy_commit();
-  copy_wait<0>();
-  barrier();
-  {
-    Reducer<Max, kThreads, 4, 128> acc1;
-    acc1.clear();
-    acc1.add<1>(4, 128, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(Width<1>(), k, out, 0); return v0; });
-    acc1.finish([&](int part, int out, float v) { t1.put(part, 0, out, 0, v); });
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
+  constexpr int kM = 16, kN = 512, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 69632, kBarriers = 69632;
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
   }
-  barrier();
-  {
-    Reducer<Sum, kThreads, 4, 128> acc4;
-    acc4.clear();
-    acc4.add<1>(4, 128, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v2 = t2.read(Width<1>(), k, out, 0); const auto v0_1 = t0.read(Width<1>(), k, out, 0); const auto v1_2 = t1.read(Width<1>(), 0, out, 0); const auto v3_3 = mo::sub(v0_1, v1_2); const auto v4_4 = mo::exp(v3_3); const auto v5_5 = mo::mul(v2, v4_4); return v5_5; });
-    acc4.finish([&](int part, int out, float v) { t4.put(part, 0, out, 0, v); });
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
   }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   barrier();
-  {
-    Reducer<Sum, kThreads, 64, 8> acc5;
-    acc5.clear();
-    acc5.add<1>(64, 128, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v6 = t3.read(w, k, out / 16, out % 16); const auto v0_1 = t0.read(Width<1>(), k, out / 16, 0); const auto v1_2 = t1.read(Width<1>(), 0, out / 16, 0); const auto v3_3 = mo::sub(v0_1, v1_2); const auto v4_4 = mo::exp(v3_3); const auto v7_5 = mo::mul(v6, v4_4); return v7_5; });
-    acc5.finish([&](int part, int out, float v) { t5.put(part, 0, out / 16, out % 16, v); });
+  if (thread_id() == 0) mbarrier_expect(met, 4096);
+  cluster_wait();
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
   }
-  barrier();
-  store_tile<kThreads, 1, 1, 4, 16, false>((f16*)out0 + 0 + (block_y * int64_t(4)) * 512 + (block_x * int64_t(16)) * 1, 0, 512, 1, 4, 16, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v9 = t5.read(w, 0, r, c); const auto v8_1 = t4.read(Width<1>(), 0, r, 0); const auto v10_2 = mo::div(v9, v8_1); return v10_2; });
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((f16*)out0 + 0 + m * int64_t(512) + c * int64_t(1), 512, 1, kM - m, kN - c, v3);
+  }
 }
 
 }  // namespace mirage_mla
@@ -212,6 +267,8 @@ __global__ void __launch_bounds__(512, 1) mla_k1_block(const void* __restrict__ 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -225,8 +282,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 2;
 constexpr int kNumTensors = 3;
-constexpr uint64_t kWorkspaceBytes = 4210688u;
-constexpr int kMaxSharedBytes = 137216;
+constexpr uint64_t kWorkspaceBytes = 524288u;
+constexpr int kMaxSharedBytes = 131208;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 18432u, {16, 576}, {576, 1}},   // q: f16[16,576]
     {2, 2, 16, 4718592u, {4096, 576}, {576, 1}},   // c: f16[4096,576]
@@ -282,8 +339,8 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 137216)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k1_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 50176)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131208)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 69704)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -310,6 +367,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const mla_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -317,8 +399,13 @@ inline int launch(const mla_dims* dims, const void* const* t, void* workspace, s
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(mla_k0_block, dim3(128u, 1u, 1u), 512u, 137216u, stream, t[0], t[1], t[1], static_cast<void*>(w + 4194304), static_cast<void*>(w + 0), static_cast<void*>(w + 4202496))) != cudaSuccess) return error;
-  if ((error = start(mla_k1_block, dim3(128u, 1u, 1u), 512u, 50176u, stream, static_cast<const void*>(w + 4194304), static_cast<const void*>(w + 0), static_cast<const void*>(w + 4202496), const_cast<void*>(t[2]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {576, 4096}, {1152}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(mla_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(mla_k1_row, dim3(16u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
+  mo::TensorMap map2_0;
+  if ((error = encode_map(map2_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {512, 4096}, {1152}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(mla_k2_stream, dim3(64u, 1u, 1u), 128u, 69704u, stream, map2_0, static_cast<const void*>(w + 262144), const_cast<void*>(t[2]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -404,7 +491,7 @@ MIRAGE_API int mla_launch_dlpack(const mirage_mla::DlTensor* const* tensors, int
 MIRAGE_API const char* mla_status_string(int status) { return mirage_mla::status_string(status); }
 
 MIRAGE_API const char* mla_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mla\",\"program\":\"mla\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0e3aefe14d89ee3b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":4210688,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[16,576],\"strides\":[576,1],\"span_bytes\":18432},{\"name\":\"c\",\"c_name\":\"c\",\"dtype\":\"float16\",\"shape\":[4096,576],\"strides\":[576,1],\"span_bytes\":4718592}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,512],\"strides\":[512,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"mla_k0_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":137216},{\"name\":\"mla_k1_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":50176}]}";
+  return "{\"schema\":1,\"name\":\"mla\",\"program\":\"mla\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0e3aefe14d89ee3b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":524288,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[16,576],\"strides\":[576,1],\"span_bytes\":18432},{\"name\":\"c\",\"c_name\":\"c\",\"dtype\":\"float16\",\"shape\":[4096,576],\"strides\":[576,1],\"span_bytes\":4718592}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,512],\"strides\":[512,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"mla_k0_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":131208},{\"name\":\"mla_k1_row\",\"grid\":[16,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"mla_k2_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":69704}]}";
 }
 
 MIRAGE_API unsigned mla_abi_version(void) { return 1u; }

@@ -10,27 +10,21 @@
 //     %0 = input 0 : f16[8,4096]
 //     %1 = input 1 : f16[8,4096]
 //     %2 = input 2 : f16[8,4096]
-//     %3 = call grid(8,1,1) loop(1) (%0, %1, %2) {
-//       %0 = input 0 grid(0,-,-) loop(-) : f16[1,4096]
-//       %1 = input 1 grid(0,-,-) loop(-) : f16[1,4096]
-//       %2 = input 2 grid(0,-,-) loop(-) : f16[1,4096]
-//       %3 = const 1e-12
-//       %4 = square %1
-//       %5 = reduce.sum 1 %4
-//       %6 = sqrt %5
-//       %7 = maximum %3 %6
-//       %8 = div %1 %7
-//       %9 = sub %8 %0
-//       %10 = mul %2 %9
-//       %11 = add %0 %10
-//       %12 = square %11
-//       %13 = reduce.sum 1 %12
-//       %14 = sqrt %13
-//       %15 = maximum %3 %14
-//       %16 = div %11 %15
-//       output 0 %16 grid(0,-,-) : f16
-//     }
-//     output 0 %3 : f16
+//     %3 = square %1
+//     %4 = reduce.sum 1 %3
+//     %5 = sqrt %4
+//     %6 = const 1e-12
+//     %7 = maximum %5 %6
+//     %8 = div %1 %7
+//     %9 = sub %8 %0
+//     %10 = mul %2 %9
+//     %11 = add %0 %10
+//     %12 = square %11
+//     %13 = reduce.sum 1 %12
+//     %14 = sqrt %13
+//     %15 = maximum %14 %6
+//     %16 = div %11 %15
+//     output 0 %16 : f16
 //   }
 
 // ======== device library ========
@@ -40,44 +34,96 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_n_trans_l2 {
 
-// bound by bytes in flight: 0.3 MB, 8 blocks of 512 threads, 1 per SM, 24 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) n_trans_l2_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T0 t0{(f16*)(smem + 0)};
-  using T1 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T1 t1{(f16*)(smem + 8192)};
-  using T2 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T2 t2{(f16*)(smem + 16384)};
-  using T3 = Parts<Sum, 16, 1, 1, 1, 8>;
-  const T3 t3{(float*)(smem + 24576)};
-  using T4 = Parts<Sum, 16, 1, 1, 1, 8>;
-  const T4 t4{(float*)(smem + 25088)};
-  const int block_x = block_id() % 8, block_y = block_id() / 8 % 1, block_z = block_id() / 8;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096);
-  load_tile<kThreads, 16>(t1, (const f16*)in1 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096);
-  load_tile<kThreads, 16>(t2, (const f16*)in2 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096);
-  copy_commit();
-  copy_wait<0>();
-  barrier();
-  {
-    Reducer<Sum, kThreads, 1, 512> acc3;
-    acc3.clear();
-    acc3.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v1 = t1.read(w, 0, 0, k); const auto v4_1 = mo::mul(v1, v1); return v4_1; });
-    acc3.finish([&](int part, int out, float v) { t3.put(part, 0, 0, 0, v); });
+__global__ void __launch_bounds__(512) n_trans_l2_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
+  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
+  mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
+  using Team = mo::RowTeam<512>;
+  for (mo::index32 row = Team::first<mo::index32>(); row < 8u; row += Team::stride<mo::index32>()) {
+    const mo::index32 i0 = row;
+    mo::real h0[1][8];
+    mo::real h1[1][8];
+    mo::real h2[1][8];
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::load_vector(h1[k], p1 + (i0 * 4096u + i1 * 8u));
+      mo::load_vector(h2[k], p2 + (i0 * 4096u + i1 * 8u));
+    }
+    mo::real r2[8];
+    mo::clear<mo::Sum>(r2);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::mul(v0, v0);
+        r2[i2] = mo::Sum::combine(r2[i2], v1);
+      }
+    }
+    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    mo::real r14[8];
+    mo::clear<mo::Sum>(r14);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x3)[8] = h1[k];
+      const mo::real (&x4)[8] = h2[k];
+      const mo::real (&x5)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = x4[i2];
+        const mo::real v5 = x5[i2];
+        const mo::real v6 = mo::sqrt(v2);
+        const mo::real v7 = mo::constant(9.99999996e-13f);
+        const mo::real v8 = mo::max(v6, v7);
+        const mo::real v9 = mo::div(v5, v8);
+        const mo::real v10 = mo::sub(v9, v3);
+        const mo::real v11 = mo::mul(v4, v10);
+        const mo::real v12 = mo::add(v3, v11);
+        const mo::real v13 = mo::mul(v12, v12);
+        r14[i2] = mo::Sum::combine(r14[i2], v13);
+      }
+    }
+    const mo::real v14 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r14));
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x15)[8] = h1[k];
+      const mo::real (&x16)[8] = h2[k];
+      const mo::real (&x17)[8] = h0[k];
+      mo::real y0[8];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v15 = x15[i2];
+        const mo::real v16 = x16[i2];
+        const mo::real v17 = x17[i2];
+        const mo::real v18 = mo::sqrt(v2);
+        const mo::real v19 = mo::constant(9.99999996e-13f);
+        const mo::real v20 = mo::max(v18, v19);
+        const mo::real v21 = mo::div(v17, v20);
+        const mo::real v22 = mo::sub(v21, v15);
+        const mo::real v23 = mo::mul(v16, v22);
+        const mo::real v24 = mo::add(v15, v23);
+        const mo::real v25 = mo::sqrt(v14);
+        const mo::real v26 = mo::max(v25, v19);
+        const mo::real v27 = mo::div(v24, v26);
+        y0[i2] = v27;
+      }
+      mo::store_vector(p3 + (i0 * 4096u + i1 * 8u), y0);
+    }
   }
-  barrier();
-  {
-    Reducer<Sum, kThreads, 1, 512> acc4;
-    acc4.clear();
-    acc4.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, 0, k); const auto v2_1 = t2.read(w, 0, 0, k); const auto v1_2 = t1.read(w, 0, 0, k); const auto v5_3 = t3.read(Width<1>(), 0, 0, 0); const auto v6_4 = mo::sqrt(v5_3); const auto v7_5 = mo::max(mo::constant(9.99999996e-13f), v6_4); const auto v8_6 = mo::div(v1_2, v7_5); const auto v9_7 = mo::sub(v8_6, v0); const auto v10_8 = mo::mul(v2_1, v9_7); const auto v11_9 = mo::add(v0, v10_8); const auto v12_10 = mo::mul(v11_9, v11_9); return v12_10; });
-    acc4.finish([&](int part, int out, float v) { t4.put(part, 0, 0, 0, v); });
-  }
-  barrier();
-  store_tile<kThreads, 8, 1, 1, 4096, false>((f16*)out0 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v0 = t0.read(w, 0, 0, c); const auto v2_1 = t2.read(w, 0, 0, c); const auto v1_2 = t1.read(w, 0, 0, c); const auto v5_3 = t3.read(Width<1>(), 0, 0, 0); const auto v6_4 = mo::sqrt(v5_3); const auto v7_5 = mo::max(mo::constant(9.99999996e-13f), v6_4); const auto v8_6 = mo::div(v1_2, v7_5); const auto v9_7 = mo::sub(v8_6, v0); const auto v10_8 = mo::mul(v2_1, v9_7); const auto v11_9 = mo::add(v0, v10_8); const auto v13_10 = t4.read(Width<1>(), 0, 0, 0); const auto v14_11 = mo::sqrt(v13_10); const auto v15_12 = mo::max(mo::constant(9.99999996e-13f), v14_11); const auto v16_13 = mo::div(v11_9, v15_12); return v16_13; });
 }
 
 }  // namespace mirage_n_trans_l2
@@ -102,7 +148,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 25600;
+constexpr int kMaxSharedBytes = 0;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // h: f16[8,4096]
@@ -192,7 +238,7 @@ inline int launch(const n_trans_l2_dims* dims, const void* const* t, void* works
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(n_trans_l2_k0_block, dim3(8u, 1u, 1u), 512u, 25600u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(n_trans_l2_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[1], t[0], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -278,7 +324,7 @@ MIRAGE_API int n_trans_l2_launch_dlpack(const mirage_n_trans_l2::DlTensor* const
 MIRAGE_API const char* n_trans_l2_status_string(int status) { return mirage_n_trans_l2::status_string(status); }
 
 MIRAGE_API const char* n_trans_l2_info_json(void) {
-  return "{\"schema\":1,\"name\":\"n_trans_l2\",\"program\":\"n_trans_l2\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"e11d01a85c03c010\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_l2_k0_block\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":25600}]}";
+  return "{\"schema\":1,\"name\":\"n_trans_l2\",\"program\":\"n_trans_l2\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"e11d01a85c03c010\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_l2_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0}]}";
 }
 
 MIRAGE_API unsigned n_trans_l2_abi_version(void) { return 1u; }
