@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(256, 1) mla_k0_stream(const __grid_constant__ 
   }
 }
 
-__global__ void __launch_bounds__(512) mla_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(512, 1) mla_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
   using Team = mo::RowTeam<512>;

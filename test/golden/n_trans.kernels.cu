@@ -35,7 +35,7 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_n_trans {
 
-__global__ void __launch_bounds__(512) n_trans_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
+__global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
   const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
