@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(512, 1) mla_k1_row(const void* __restrict__ a0
   }
 }
 
-// bound by bytes in flight: 4.5 MB, 64 blocks of 128 threads in clusters of 8, 1 per SM, 64 KB in flight per SM, 1 wave(s)
+// bound by tensor cores: 4.5 MB, 64 blocks of 128 threads in clusters of 8, 1 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) mla_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
@@ -240,9 +240,9 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) mla_k2_strea
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
   if (thread_id() == 0) mbarrier_expect(met, 4096);
-  cluster_wait();
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
