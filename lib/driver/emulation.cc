@@ -260,6 +260,9 @@ EmulationOutcome compare_field(const EmulationCase& c, const Emulation& run, con
 
 EmulationOutcome compare_floats(const EmulationCase& c, const Emulation& run, const std::vector<Tensor<double>>& want, EmulationOutcome out) {
   int64_t wrong = 0;
+  double operands = 0;   // what a program of 16-bit tensors computes may go to tensor cores as TF32 or in its own type, whatever its results are stored in
+  for (const TensorInfo& t : c.program.inputs)
+    if (dtype_bytes(t.type.dtype) == 2) operands = std::max(operands, unit(t.type.dtype));
   for (size_t i = 0; i < c.plan.buffers.size(); i++) {
     const Buffer& b = c.plan.buffers[i];
     if (b.kind != Buffer::Kind::kOutput) continue;
@@ -274,7 +277,7 @@ EmulationOutcome compare_floats(const EmulationCase& c, const Emulation& run, co
       out.compared++;
       const double x = w.data[static_cast<size_t>(e)], got = value_of(get_bits(run.buffers[i].data() + place_of(b.dims, b.strides, e) * dtype_bytes(b.dtype), b.dtype), b.dtype);
       if (b.dtype == DType::kBool) { flipped += got != x; continue; }   // a comparison of nearly equal numbers may go either way
-      const double bound = unit(b.dtype) * (std::fabs(x) + scale) + 1e-6;
+      const double bound = std::max(unit(b.dtype), operands) * (std::fabs(x) + scale) + 1e-6;
       if (b.dtype == DType::kF16 && std::fabs(x) > 3e4) { out.compared--; continue; }   // what is summed there may have left the type before
       const bool same = std::isnan(x) ? std::isnan(got) : std::isinf(x) ? got == x : std::fabs(got - x) <= bound;
       if (std::isfinite(x) && std::isfinite(got)) out.worst = std::max(out.worst, std::fabs(got - x) / bound);
