@@ -16,6 +16,7 @@
 #include "driver/outputs.h"
 #include "driver/report.h"
 #include "driver/self_test.h"
+#include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -54,6 +55,7 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
   s.threads = num_threads(o.jobs);
   s.merge = !o.no_merge;
   s.dominance = !o.no_dominance;
+  s.expression_gate = o.prune != "off";
   s.stop = listener.interrupted;
   return s;
 }
@@ -65,6 +67,7 @@ struct Found {
   SearchReport report;
   Witnesses witnesses;
   std::vector<Candidate> candidates;         ///< verified, in the order of the search
+  std::string judge;                         ///< what --prune=z3 asked
   std::vector<std::string> dropped;          ///< why candidates were rejected or have no verdict, the first few
 };
 
@@ -96,7 +99,14 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   };
   Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
-  f.report = enumerate(unshifted, target, search_options(o, listener), sink);
+  SearchOptions options = search_options(o, listener);
+  Z3Judge z3;
+  if (o.prune == "z3") {
+    z3 = make_z3_judge();
+    options.judge = z3.judge;
+  }
+  f.report = enumerate(unshifted, target, options, sink);
+  if (z3.counts) f.judge = fmt::format("--prune=z3: {} questions: {} proved, {} refuted, {} without an answer and kept", z3.counts->asked, z3.counts->proved, z3.counts->refuted, z3.counts->open);
   return f;
 }
 
@@ -259,6 +269,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (o.gate == "emulate" && find_host_compiler().empty())
     return failed({{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}}}, result);
   if (o.gate == "device") o.measure = true;
+  if (o.prune != "decided" && o.prune != "z3" && o.prune != "off")
+    return failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune), {}}}, result);
 
   Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
   if (!parsed) return failed(parsed.errors(), result);
@@ -279,6 +291,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
   Found found = trace.stage("search", [&] { return search_and_verify(program, *target, o, trace, listener); });
   count_search(found.report, trace, listener);
+  if (!found.judge.empty()) not_done.push_back(found.judge);
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
   Choices choices = trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });

@@ -52,6 +52,8 @@ struct ExprPool::Impl {
   SubexprDecider subexpr{forms};
   Sequences capped;   // how each expression over the cap was written
   int64_t num_capped = 0;
+  SubexprJudge judge;
+  FlatMap judged;
 
   /// `p`, or an id for what is too large: its operator code and operands.
   ExprId finish(PolyId p, int32_t code, std::span<const ExprId> operands, std::span<const int> extents = {}) {
@@ -64,6 +66,8 @@ struct ExprPool::Impl {
   }
   static PolyId poly(ExprId e) { return e >= kCapped ? kNone : e; }
 
+  ExprTerm term_of(PolyId p) const;
+  ExprTerm term_of_mono(MonoId m) const;
   std::string print_poly(PolyId p) const;
   std::string print_mono(MonoId m) const;
   std::string print_factor(FactorId f) const;
@@ -123,12 +127,69 @@ bool ExprPool::subexpr(ExprId e, ExprId t) {
     return true;
   }
   if (e >= kCapped) return false;   // whatever has a sub-expression over the cap is over it itself
-  return impl_->subexpr(e, t);
+  if (!impl_->judge) return impl_->subexpr(e, t);
+  const uint64_t key = pair_key(e, t);
+  if (const int32_t* hit = impl_->judged.find(key)) return *hit != 0;
+  const bool yes = impl_->judge(term(e), term(t));
+  impl_->judged.insert(key, yes);
+  return yes;
+}
+
+void ExprPool::set_judge(SubexprJudge judge) {
+  impl_->judge = std::move(judge);
+  impl_->judged = {};
+}
+
+ExprTerm ExprPool::term(ExprId e) const {
+  MIRAGE_ASSERT(e < kCapped) << "an expression over the size cap has no term";
+  return impl_->term_of(e);
 }
 
 int64_t ExprPool::num_capped() const { return impl_->num_capped; }
 int ExprPool::size() const { return impl_->forms.num_polys() + impl_->capped.size(); }
 std::string ExprPool::print(ExprId e) const { return e >= kCapped ? "<too large " + std::to_string(e - kCapped) + ">" : impl_->print_poly(e); }
+
+// ---- normal forms as trees
+
+ExprTerm ExprPool::Impl::term_of(PolyId p) const {
+  ExprTerm out;
+  for (MonoId m : forms.monomials(p)) out = out.op.empty() ? term_of_mono(m) : ExprTerm{"add", 0, {}, {std::move(out), term_of_mono(m)}};
+  return out;
+}
+
+ExprTerm ExprPool::Impl::term_of_mono(MonoId id) const {
+  const Monomial& m = forms.monomial(id);
+  ExprTerm out;
+  auto times = [&](ExprTerm t) { out = out.op.empty() ? std::move(t) : ExprTerm{"mul", 0, {}, {std::move(out), std::move(t)}}; };
+  for (FactorId id_of : forms.sequence(m.f)) {
+    const Factor f = forms.factor(id_of);
+    ExprTerm t;
+    t.id = static_cast<int64_t>(f.payload);
+    for (PolyId a : f.args) t.args.push_back(term_of(a));
+    switch (f.kind) {
+      case FactorKind::kInput: t.op = "in"; break;
+      case FactorKind::kMinusOne: t.op = "minus_one"; break;
+      case FactorKind::kExtent: t.op = "ext"; break;
+      case FactorKind::kLiteral: t.op = "lit"; break;
+      case FactorKind::kConcat: t.op = "concat"; break;
+      case FactorKind::kMap: t.op = map_info(static_cast<MapFn>(f.payload)).name; break;
+      case FactorKind::kReduceMax: {
+        t.op = "max";
+        const auto s = forms.sequence(f.extents);
+        t.extents.assign(s.begin(), s.end());
+        break;
+      }
+    }
+    times(std::move(t));
+  }
+  if (m.e != kZero) times({"exp", 0, {}, {term_of(m.e)}});
+  if (m.q != kOne) times({"sqrt", 0, {}, {term_of(m.q)}});
+  if (out.op.empty()) out.op = "one";
+  if (m.d != kOne) out = {"div", 0, {}, {std::move(out), term_of(m.d)}};
+  if (m.k == 0) return out;
+  const auto k = forms.sequence(m.k);
+  return {"sum", 0, {k.begin(), k.end()}, {std::move(out)}};
+}
 
 // ---- text, for people: "sum{3}(x0*x1)/(sqrt(x0*x0 + 0.5)) + x2". Monomials stand in the pool's own order.
 

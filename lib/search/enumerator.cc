@@ -50,6 +50,7 @@ Dims with_leading_one(const Dims& dims) {
 Enumerator::Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink, int parts)
     : program_(program), target_(target), options_(options), sink_(sink), is_tail_(parts > 0), start_(std::chrono::steady_clock::now()) {
   ref_ = make_reference(program, options.seed);
+  if (options.judge) pool_.set_judge(options.judge);
   for (NodeId n : program.graph.outputs()) outputs_.push_back(behind_stores(program.graph, program.graph.node(n).operands[0]));
   if (!ref_.refusal.empty()) return;
   worlds_ = make_worlds(program);

@@ -2,6 +2,7 @@
 // program's can never become the program. Unlike the paper we decide the question on a normal form instead of asking a solver (docs/pruning.md).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,12 @@
 namespace mirage {
 
 using ExprId = int32_t;   ///< index into one pool; equal expressions (by the axioms) have equal ids
+
+/// An expression written out with the operators of axioms.def: "in", "lit", "ext" (with `id`: tensor, bits, symbol), "one", "minus_one", "add", "mul", "div", "exp", "sqrt", "sum" and "max" (with extents), "concat", and
+/// uninterpreted functions by their names.
+struct ExprTerm { std::string op; int64_t id = 0; std::vector<int> extents; std::vector<ExprTerm> args; };
+/// Another answer to "is e a sub-expression of t?" than the decision procedure's. It must say true where it does not know.
+using SubexprJudge = std::function<bool(const ExprTerm& e, const ExprTerm& t)>;
 
 /// Hash-consed expressions in normal form. One pool per thread; ids of different pools do not compare.
 /// Reduction extents are multisets of symbols (small ints chosen by the caller): sum over an index of extent s1*s2 is sum(x, {s1, s2}).
@@ -35,6 +42,8 @@ class ExprPool {
   /// (1024 terms, or about a million symbols with nested ones): true, counted in num_capped().
   bool subexpr(ExprId e, ExprId t);
   int64_t num_capped() const;
+  void set_judge(SubexprJudge judge);   ///< asked instead of deciding, once for each pair; what is over the size cap is not asked
+  ExprTerm term(ExprId) const;          ///< requires an expression under the size cap
   int size() const;
   std::string print(ExprId) const;
 

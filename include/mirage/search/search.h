@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "mirage/expr/expr.h"
 #include "mirage/ir/graph.h"
 #include "mirage/ir/program.h"
 #include "mirage/ir/target.h"
@@ -36,6 +37,7 @@ struct SearchOptions {
   int threads = 1;
   const std::atomic<bool>* stop = nullptr;   ///< set from outside (an interrupt): end soon with stop_reason "interrupted"
   bool expression_gate = true;     ///< prune by abstract expressions
+  SubexprJudge judge;              ///< if there is one, it is asked instead of lib/expr's decision
   bool merge = true;               ///< states whose unconsumed values have equal fingerprints are merged
   bool dominance = true;           ///< of equal complete graphs only those that no other beats are kept
 };

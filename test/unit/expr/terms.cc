@@ -152,7 +152,7 @@ int count_matches(const TermPtr& t, const Pattern& from, Rng& rng) {
 const std::vector<Axiom>& axioms() {
   static const std::vector<Axiom> all = {
 #define AXIOM(number, lhs, rhs) {number, pattern(lhs), pattern(rhs)},
-#include "expr/axioms.def"
+#include "mirage/expr/axioms.def"
 #undef AXIOM
   };
   return all;
