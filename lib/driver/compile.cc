@@ -49,6 +49,7 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
   SearchOptions s;
   s.max_kernel_ops = static_cast<int>(o.max_kernel_ops);
   s.max_block_ops = static_cast<int>(o.max_block_ops);
+  s.max_ideas = static_cast<int>(o.max_ideas);
   s.max_states = o.states;
   s.max_seconds = o.budget;
   s.seed = static_cast<uint64_t>(o.seed);

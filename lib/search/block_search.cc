@@ -12,12 +12,16 @@ BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Spl
                          SearchReport& report)
     : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), report_(report) {}
 
-std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, size_t limit, const std::function<bool()>& done) {
+std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit, const std::function<bool()>& done) {
   ideas_ = ideas;
+  concat_ = concat;
   dominance_ = dominance;
   limit_ = limit;
   done_ = done;
   derivations_ = universe.useful();
+  auto is_concat = [&](const Derivation& d) { return values_.operators()[static_cast<size_t>(d.op)].is_concat; };
+  if (!concat) std::erase_if(derivations_, is_concat);
+  else if (std::none_of(derivations_.begin(), derivations_.end(), is_concat)) return {};
   uses_of_.assign(static_cast<size_t>(values_.size()), {});
   position_.assign(static_cast<size_t>(values_.size()), -1);
   visited_.clear();
@@ -49,7 +53,7 @@ void BlockSearch::grow(State& s) {
   report_.states++;
   report_.effort += 8;
   if (found_.size() >= limit_ || done_()) return;
-  if (is_complete(s)) return accept(s);
+  if (is_complete(s)) { if (!concat_ || s.concats > 0) accept(s); return; }
   for (const Step& step : steps(s)) {
     if (auto gate = first_closed(s, step)) { close(*gate, step); continue; }
     const Rank last = s.last;
@@ -62,7 +66,7 @@ void BlockSearch::grow(State& s) {
 }
 
 Rank BlockSearch::rank_of(const Derivation& d) const {
-  std::array<int, 3> at{};
+  std::array<int, 4> at{};
   const size_t n = d.operands.size();
   for (size_t i = 0; i < n; i++) at[i] = position_[static_cast<size_t>(d.operands[i])];
   if (values_.operators()[static_cast<size_t>(d.op)].commutative) std::sort(at.begin(), at.begin() + static_cast<std::ptrdiff_t>(n));
@@ -110,6 +114,7 @@ void BlockSearch::apply(State& s, const Step& step) {
   s.derivation.push_back(step.derivation);
   s.uses.push_back(0);
   s.ideas += values_.is_idea(d.op, d.result);
+  s.concats += values_.operators()[static_cast<size_t>(d.op)].is_concat;
   s.counted += is_counted(d.op);
   s.work += values_.work(d.op, d.operands, d.result);
   if (std::holds_alternative<Accum>(values_.operators()[static_cast<size_t>(d.op)].op)) s.memory += values_.tile_elements(d.result);
@@ -124,6 +129,7 @@ void BlockSearch::rollback(State& s, const Rank& last) {
   s.uses.pop_back();
   for (int id : d.operands) s.uses[static_cast<size_t>(position_[static_cast<size_t>(id)])]--;
   s.ideas -= values_.is_idea(d.op, d.result);
+  s.concats -= values_.operators()[static_cast<size_t>(d.op)].is_concat;
   s.counted -= is_counted(d.op);
   s.work -= values_.work(d.op, d.operands, d.result);
   if (std::holds_alternative<Accum>(values_.operators()[static_cast<size_t>(d.op)].op)) s.memory -= values_.tile_elements(d.result);
@@ -250,6 +256,11 @@ ValueId BlockSearch::add_step(Builder& b, const State& s, size_t p, const std::v
   for (int q : positions) operands.push_back(at[static_cast<size_t>(q)]);
   Op o = extended ? extend(op.op) : op.op;
   if (auto* r = std::get_if<Reshape>(&o)) r->dims = *unit_reshape(b.graph().dims(operands[0]), r->dims);
+  if (op.is_concat) {
+    const int rank = b.graph().dims(operands[0]).rank();
+    const ValueId left = b.add(Concat{rank - 1}, {operands[0], operands[1]}), right = b.add(Concat{rank - 2}, {operands[2], operands[3]});
+    operands = {left, right};
+  }
   return b.add(std::move(o), std::move(operands));
 }
 
@@ -403,7 +414,7 @@ int count_block_ops(const Graph& g) {
   int count = 0, maps = 0, joined = 0;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Op& op = g.node(n).op;
-    if (std::holds_alternative<Const>(op) || is_view(op)) continue;
+    if (std::holds_alternative<Const>(op) || std::holds_alternative<Concat>(op) || is_view(op)) continue;   // a concatenation is an offset in shared memory
     if (!std::holds_alternative<Map>(op)) { count++; continue; }
     maps++;
     for (ValueId v : g.node(n).operands) {

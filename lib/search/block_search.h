@@ -35,7 +35,8 @@ class BlockSearch {
   BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
               SearchReport& report);
   /// All complete graphs with at most `ideas` ideas, `done` asked before each state; at most `limit`. With dominance, only those that no other of them beats.
-  std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, size_t limit, const std::function<bool()>& done);
+  /// concat: those that multiply concatenations, else those that do not; neither beats the other kind.
+  std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit, const std::function<bool()>& done);
 
  private:
   struct Step { Rank rank; int derivation; };
@@ -44,6 +45,7 @@ class BlockSearch {
     std::vector<int> ids;                ///< by position
     std::vector<int> derivation;         ///< by position, -1: load or constant
     std::vector<int> uses;               ///< by position
+    int concats = 0;
     int ideas = 0, counted = 0;          ///< counted: forms that the bound counts, without regions
     int64_t work = 0, memory = 0;
     Rank last;
@@ -81,7 +83,7 @@ class BlockSearch {
   std::vector<int> position_;                  ///< by value id; -1: not in the state
   std::vector<int> targets_;
   int ideas_ = 0;
-  bool dominance_ = true;
+  bool dominance_ = true, concat_ = false;
   size_t limit_ = 0;
   std::function<bool()> done_;
   std::map<std::vector<int>, std::pair<Rank, int64_t>> visited_;

@@ -41,14 +41,15 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
   for (int f = 0; f < num_map_fns(); f++)
     if (occurs(static_cast<MapFn>(f))) out.push_back({Map{static_cast<MapFn>(f)}, map_info(static_cast<MapFn>(f)).arity, is_commutative(static_cast<MapFn>(f))});
   if (matmul) out.push_back({MatMul{}, 2, false});
+  if (matmul && occurs(MapFn::kAdd)) out.push_back({MatMul{}, 4, false, true});
   for (int d = 0; d < rank; d++) {
     if (sum) out.push_back({Reduce{ReduceFn::kSum, d, 0}, 1, false});
     if (max) out.push_back({Reduce{ReduceFn::kMax, d, 0}, 1, false});
   }
   if (loop && (sum || matmul)) out.push_back({Accum{ReduceFn::kSum}, 1, false});
   if (loop && max) out.push_back({Accum{ReduceFn::kMax}, 1, false});
-  if (partial && (sum || matmul)) out.push_back({Accum{ReduceFn::kSum}, 1, false, true});
-  if (partial && max) out.push_back({Accum{ReduceFn::kMax}, 1, false, true});
+  if (partial && (sum || matmul)) out.push_back({Accum{ReduceFn::kSum}, 1, false, false, true});
+  if (partial && max) out.push_back({Accum{ReduceFn::kMax}, 1, false, false, true});
   out.insert(out.end(), views.begin(), views.end());
   return out;
 }
@@ -117,7 +118,7 @@ int BlockValues::close(Gate gate, int op, std::span<const int> operands) {
 
 std::string BlockValues::describe(int op, std::span<const int> operands) const {
   const Op& o = ops_[static_cast<size_t>(op)].op;
-  std::string s = form_name(o);
+  std::string s = ops_[static_cast<size_t>(op)].is_concat ? "concat matmul" : form_name(o);
   if (const auto* m = std::get_if<Map>(&o)) s = map_info(m->fn).name;
   if (const auto* r = std::get_if<Reduce>(&o)) s = std::string("reduce.") + reduce_name(r->fn) + " " + std::to_string(r->dim);
   if (const auto* a = std::get_if<Accum>(&o)) s = std::string(ops_[static_cast<size_t>(op)].over_blocks ? "blocks." : "accum.") + reduce_name(a->fn);
@@ -390,7 +391,7 @@ int BlockValues::apply(int op, std::span<const int> operands) {
 int64_t BlockValues::work(int op, std::span<const int> operands, int result) const {
   const Op& o = ops_[static_cast<size_t>(op)].op;
   int64_t n = tile_elements(result);
-  if (std::holds_alternative<MatMul>(o)) n *= value(operands[0]).data.dims.back();
+  if (std::holds_alternative<MatMul>(o)) n *= value(operands[0]).data.dims.back() + (operands.size() == 4 ? value(operands[1]).data.dims.back() : 0);
   if (std::holds_alternative<Reduce>(o)) n = tile_elements(operands[0]);
   if (is_view(o)) n = 0;
   return value(operands[0]).phase == Phase::kLoop || value(operands.back()).phase == Phase::kLoop ? 2 * n : n;

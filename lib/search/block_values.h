@@ -39,6 +39,7 @@ struct BlockOp {
   Op op;
   int arity = 1;
   bool commutative = false;
+  bool is_concat = false;     ///< (W, X, Y, Z) -> [W X] [Y; Z], which is W Y + X Z: two concatenations, which cost nothing in shared memory, and one matmul (OSDI'25 section 8.1)
   bool over_blocks = false;   ///< an accumulator that adds up the parts that blocks along the partial axis have
 };
 

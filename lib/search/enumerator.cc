@@ -378,8 +378,9 @@ void Enumerator::search_splits(const Problem& problem, const SplitOptions& which
       if (s->universe.is_capped()) report_.complete = false;
       if (!reached) continue;
       const int64_t before = report_.verified;
-      auto run = [&](bool dominance, size_t limit) { hand_out(*s, s->search.run(s->universe, ideas, dominance, limit, [&] { return stopped(); })); };
+      auto run = [&](bool dominance, size_t limit, bool concat = false) { hand_out(*s, s->search.run(s->universe, ideas, dominance, concat, limit, [&] { return stopped(); })); };
       run(options_.dominance, SIZE_MAX);
+      if (!options_.dominance) run(false, SIZE_MAX, true);   // the planner has no concatenations inside blocks: beaten by what it can plan
       if (options_.dominance && kernels_now_ == 1 && report_.verified == before) run(false, kSecondChances);   // what was beaten by graphs that did not pass
       s->settled = kernels_now_ > 1 || is_tail_ || report_.verified > before;
     }

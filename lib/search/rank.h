@@ -12,15 +12,15 @@
 namespace mirage::search {
 
 struct Rank {
-  std::array<int16_t, 3> descending{-1, -1, -1};   ///< -1 behind the last: a list is below its extensions
-  std::array<int16_t, 3> ordered{-1, -1, -1};
+  std::array<int16_t, 4> descending{-1, -1, -1, -1};   ///< -1 behind the last: a list is below its extensions
+  std::array<int16_t, 4> ordered{-1, -1, -1, -1};
   int op = -1;                                     ///< operator and attributes, numbered by the caller
   friend auto operator<=>(const Rank&, const Rank&) = default;
 };
 
 inline Rank make_rank(std::span<const int> inputs, int op) {
   Rank r;
-  for (size_t i = 0; i < inputs.size() && i < 3; i++) r.ordered[i] = r.descending[i] = static_cast<int16_t>(inputs[i]);
+  for (size_t i = 0; i < inputs.size() && i < 4; i++) r.ordered[i] = r.descending[i] = static_cast<int16_t>(inputs[i]);
   std::sort(r.descending.begin(), r.descending.end(), std::greater<>());
   r.op = op;
   return r;

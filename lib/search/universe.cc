@@ -33,6 +33,28 @@ void Universe::derive(int op, std::span<const int> operands, int base) {
   if (std::find(operands.begin(), operands.end(), result) != operands.end()) return;   // changes nothing
   note(result, base + values_.is_idea(op, result));
   derivations_.push_back({op, {operands.begin(), operands.end()}, result});
+  const Op& form = values_.operators()[static_cast<size_t>(op)].op;
+  if (std::holds_alternative<MatMul>(form)) {
+    if (static_cast<size_t>(result) >= products_.size()) products_.resize(static_cast<size_t>(result) + 1);
+    products_[static_cast<size_t>(result)].push_back({operands[0], operands[1]});
+  }
+  if (const auto* m = std::get_if<Map>(&form); m && m->fn == MapFn::kAdd) concat(result, operands);
+}
+
+/// A sum of two products is one product of concatenations.
+void Universe::concat(int sum, std::span<const int> products) {
+  int op = -1;
+  for (size_t i = 0; i < values_.operators().size(); i++) if (values_.operators()[i].is_concat) op = static_cast<int>(i);
+  const auto a = static_cast<size_t>(products[0]), b = static_cast<size_t>(products[1]);
+  if (op < 0 || a == b || a >= products_.size() || b >= products_.size()) return;
+  for (auto [w, y] : products_[a])
+    for (auto [x, z] : products_[b]) {
+      const BlockValue &left = values_.value(w), &right = values_.value(x), &top = values_.value(y), &bottom = values_.value(z);
+      bool fits = left.tags.size() == right.tags.size() && left.phase == right.phase && top.phase == bottom.phase;
+      for (size_t d = 0; fits && d + 1 < left.tags.size(); d++) fits = left.tags[d] == right.tags[d];
+      for (size_t d = 0; fits && d < top.tags.size(); d++) fits = d + 2 == top.tags.size() || top.tags[d] == bottom.tags[d];
+      if (fits) derivations_.push_back({op, {w, x, y, z}, sum});
+    }
 }
 
 void Universe::combine(int a, int b) {
@@ -97,6 +119,7 @@ std::vector<Derivation> Universe::useful() const {
     if (level_[static_cast<size_t>(d.result)] > ideas_) return false;
     int base = 0;
     for (int id : d.operands) base = std::max(base, level_[static_cast<size_t>(id)]);
+    if (d.operands.size() == 4) return base <= ideas_;
     if (d.operands.size() == 2) base = std::max(base, base_level(d.operands[0], d.operands[1]));
     return base + values_.is_idea(d.op, d.result) <= ideas_;
   };

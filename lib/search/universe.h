@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 #include "search/block_values.h"
 
@@ -31,6 +32,7 @@ class Universe {
   void derive(int op, std::initializer_list<int> operands, int base) { derive(op, std::span<const int>(operands.begin(), operands.size()), base); }
   void combine(int a, int b);
   void triples(int id);
+  void concat(int sum, std::span<const int> products);
   void derive(int op, std::span<const int> operands, int base);
   int base_level(int a, int b) const;
   void note(int id, int level);
@@ -42,6 +44,7 @@ class Universe {
   std::vector<std::vector<int>> fresh_;            ///< by level: values to visit
   std::vector<std::vector<Pair>> late_;            ///< by level: pairs to combine
   std::vector<Derivation> derivations_;
+  std::vector<std::vector<std::pair<int, int>>> products_;   ///< by value: the operands of matmuls that give it
 };
 
 }  // namespace mirage::search

@@ -307,10 +307,9 @@ ValueId build_causal_mask(NodeContext& node) {
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   int r = e.rank(x);
-  Dims last{e.dims(x)[r - 2], e.dims(x)[r - 1]};
   int64_t offset = node.attr("offset")->integer;
   if (offset > kMaxElements || offset < -kMaxElements) node.fail_attr("offset", fmt::format("offset {} is out of range", offset));
-  ValueId row = e.iota(0, last), column = e.iota(1, last);
+  ValueId row = e.iota(0, {e.dims(x)[r - 2], 1}), column = e.iota(1, {1, e.dims(x)[r - 1]});   // they broadcast: what a kernel reads of them is one line each
   if (offset != 0) row = e.map(MapFn::kAdd, {row, e.constant(static_cast<double>(offset))});
   ValueId hidden = e.map(MapFn::kGreater, {column, row});
   return e.map(MapFn::kWhere, {hidden, e.constant(-std::numeric_limits<double>::infinity()), x});

@@ -58,7 +58,7 @@ std::vector<Op> random_dag(Rng& rng, int inputs, int size) {
 
 TEST_CASE("every DAG has exactly one canonical order") {
   Rng rng(7);
-  for (int i = 0; i < 1000; i++) {
+  for (int i = 0; i < 100000; i++) {
     const int inputs = 1 + static_cast<int>(rng.below(3));
     const std::vector<Op> ops = random_dag(rng, inputs, 2 + static_cast<int>(rng.below(6)));
     std::vector<int> position(ops.size(), -1);
