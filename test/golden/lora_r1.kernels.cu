@@ -105,9 +105,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) lora_r1_k0_s
   factor0.multiply(total0, sum1, mo::constant(1.0f));
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
   if (thread_id() == 0) mbarrier_expect(met, 2048);
-  cluster_wait();
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
