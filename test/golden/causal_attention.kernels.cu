@@ -46,7 +46,7 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention {
 
-__global__ void __launch_bounds__(64) causal_attention_k0_map(void* __restrict__ a0) {
+__global__ void __launch_bounds__(64, 1) causal_attention_k0_map(void* __restrict__ a0) {
   mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 512u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(64) causal_attention_k0_map(void* __restrict__
   }
 }
 
-__global__ void __launch_bounds__(64) causal_attention_k1_map(void* __restrict__ a0) {
+__global__ void __launch_bounds__(64, 1) causal_attention_k1_map(void* __restrict__ a0) {
   mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 512u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row;

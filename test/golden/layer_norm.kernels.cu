@@ -10,26 +10,20 @@
 //     %0 = input 0 : f16[16,4096]
 //     %1 = input 1 : f16[4096]
 //     %2 = input 2 : f16[4096]
-//     %3 = call grid(16,1,1) loop(1) (%0, %1, %2) {
-//       %0 = input 0 grid(0,-,-) loop(-) : f16[1,4096]
-//       %1 = input 1 grid(-,-,-) loop(-) : f16[4096]
-//       %2 = input 2 grid(-,-,-) loop(-) : f16[4096]
-//       %3 = const 4096 extent 0.1
-//       %4 = const 1e-05
-//       %5 = reduce.sum 1 %0
-//       %6 = div %5 %3
-//       %7 = sub %0 %6
-//       %8 = square %7
-//       %9 = reduce.sum 1 %8
-//       %10 = div %9 %3
-//       %11 = add %4 %10
-//       %12 = sqrt %11
-//       %13 = div %7 %12
-//       %14 = mul %1 %13
-//       %15 = add %2 %14
-//       output 0 %15 grid(0,-,-) : f16
-//     }
-//     output 0 %3 : f16
+//     %3 = reduce.sum 1 %0
+//     %4 = const 4096 extent 0.1
+//     %5 = div %3 %4
+//     %6 = sub %0 %5
+//     %7 = square %6
+//     %8 = reduce.sum 1 %7
+//     %9 = div %8 %4
+//     %10 = const 1e-05
+//     %11 = add %9 %10
+//     %12 = sqrt %11
+//     %13 = div %6 %12
+//     %14 = mul %13 %1
+//     %15 = add %14 %2
+//     output 0 %15 : f16
 //   }
 
 // ======== device library ========
@@ -39,44 +33,87 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm {
 
-// bound by bytes in flight: 0.3 MB, 16 blocks of 512 threads, 1 per SM, 24 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(512, 1) layer_norm_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T0 t0{(f16*)(smem + 0)};
-  using T1 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T1 t1{(f16*)(smem + 8192)};
-  using T2 = Tile<f16, 1, 1, 4096, false, 4096, false>;
-  const T2 t2{(f16*)(smem + 16384)};
-  using T3 = Parts<Sum, 16, 1, 1, 1, 8>;
-  const T3 t3{(float*)(smem + 24576)};
-  using T4 = Parts<Sum, 16, 1, 1, 1, 8>;
-  const T4 t4{(float*)(smem + 25088)};
-  const int block_x = block_id() % 16, block_y = block_id() / 16 % 1, block_z = block_id() / 16;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t0, (const f16*)in0 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096);
-  load_tile<kThreads, 16>(t1, (const f16*)in1 + 0, 0, 0, 1, 1, 4096);
-  load_tile<kThreads, 16>(t2, (const f16*)in2 + 0, 0, 0, 1, 1, 4096);
-  copy_commit();
-  copy_wait<0>();
-  barrier();
-  {
-    Reducer<Sum, kThreads, 1, 512> acc3;
-    acc3.clear();
-    acc3.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, 0, k); return v0; });
-    acc3.finish([&](int part, int out, float v) { t3.put(part, 0, 0, 0, v); });
+__global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
+  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
+  mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
+  using Team = mo::RowTeam<512>;
+  for (mo::index32 row = Team::first<mo::index32>(); row < 16u; row += Team::stride<mo::index32>()) {
+    const mo::index32 i0 = row;
+    mo::real h0[1][8];
+    mo::real h1[1][8];
+    mo::real h2[1][8];
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::load_vector(h1[k], p1 + (i1 * 8u));
+      mo::load_vector(h2[k], p2 + (i1 * 8u));
+    }
+    mo::real r1[8];
+    mo::clear<mo::Sum>(r1);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v0 = x0[i2];
+        r1[i2] = mo::Sum::combine(r1[i2], v0);
+      }
+    }
+    const mo::real v1 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r1));
+    mo::real r7[8];
+    mo::clear<mo::Sum>(r7);
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x2)[8] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v2 = x2[i2];
+        const mo::real v3 = mo::constant(4096.0f);
+        const mo::real v4 = mo::div(v1, v3);
+        const mo::real v5 = mo::sub(v2, v4);
+        const mo::real v6 = mo::mul(v5, v5);
+        r7[i2] = mo::Sum::combine(r7[i2], v6);
+      }
+    }
+    const mo::real v7 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r7));
+    #pragma unroll
+    for (int k = 0; k < 1; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x8)[8] = h0[k];
+      const mo::real (&x17)[8] = h1[k];
+      const mo::real (&x19)[8] = h2[k];
+      mo::real y0[8];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v8 = x8[i2];
+        const mo::real v9 = mo::constant(4096.0f);
+        const mo::real v10 = mo::div(v1, v9);
+        const mo::real v11 = mo::sub(v8, v10);
+        const mo::real v12 = mo::div(v7, v9);
+        const mo::real v13 = mo::constant(9.99999975e-06f);
+        const mo::real v14 = mo::add(v12, v13);
+        const mo::real v15 = mo::sqrt(v14);
+        const mo::real v16 = mo::div(v11, v15);
+        const mo::real v17 = x17[i2];
+        const mo::real v18 = mo::mul(v16, v17);
+        const mo::real v19 = x19[i2];
+        const mo::real v20 = mo::add(v18, v19);
+        y0[i2] = v20;
+      }
+      mo::store_vector(p3 + (i0 * 4096u + i1 * 8u), y0);
+    }
   }
-  barrier();
-  {
-    Reducer<Sum, kThreads, 1, 512> acc4;
-    acc4.clear();
-    acc4.add<8>(1, 4096, [&](auto w, int out, int k) { (void)w, (void)out, (void)k; const auto v0 = t0.read(w, 0, 0, k); const auto v5_1 = t3.read(Width<1>(), 0, 0, 0); const auto v6_2 = mo::div(v5_1, mo::constant(4096.0f)); const auto v7_3 = mo::sub(v0, v6_2); const auto v8_4 = mo::mul(v7_3, v7_3); return v8_4; });
-    acc4.finish([&](int part, int out, float v) { t4.put(part, 0, 0, 0, v); });
-  }
-  barrier();
-  store_tile<kThreads, 8, 1, 1, 4096, false>((f16*)out0 + 0 + (block_x * int64_t(1)) * 4096, 0, 0, 1, 1, 4096, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v1_1 = t1.read(w, 0, 0, c); const auto v0_2 = t0.read(w, 0, 0, c); const auto v5_3 = t3.read(Width<1>(), 0, 0, 0); const auto v6_4 = mo::div(v5_3, mo::constant(4096.0f)); const auto v7_5 = mo::sub(v0_2, v6_4); const auto v9_6 = t4.read(Width<1>(), 0, 0, 0); const auto v10_7 = mo::div(v9_6, mo::constant(4096.0f)); const auto v11_8 = mo::add(mo::constant(9.99999975e-06f), v10_7); const auto v12_9 = mo::sqrt(v11_8); const auto v13_10 = mo::div(v7_5, v12_9); const auto v14_11 = mo::mul(v1_1, v13_10); const auto v15_12 = mo::add(v2, v14_11); return v15_12; });
 }
 
 }  // namespace mirage_layer_norm
@@ -101,7 +138,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 25600;
+constexpr int kMaxSharedBytes = 0;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 131072u, {16, 4096}, {4096, 1}},   // x: f16[16,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g: f16[4096]
@@ -191,7 +228,7 @@ inline int launch(const layer_norm_dims* dims, const void* const* t, void* works
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(layer_norm_k0_block, dim3(16u, 1u, 1u), 512u, 25600u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(layer_norm_k0_row, dim3(16u, 1u, 1u), 512u, 0u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -277,7 +314,7 @@ MIRAGE_API int layer_norm_launch_dlpack(const mirage_layer_norm::DlTensor* const
 MIRAGE_API const char* layer_norm_status_string(int status) { return mirage_layer_norm::status_string(status); }
 
 MIRAGE_API const char* layer_norm_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm\",\"program\":\"layer_norm\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"ed297a571d0ae8a0\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"layer_norm_k0_block\",\"grid\":[16,1,1],\"threads\":512,\"smem_bytes\":25600}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm\",\"program\":\"layer_norm\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"ed297a571d0ae8a0\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"layer_norm_k0_row\",\"grid\":[16,1,1],\"threads\":512,\"smem_bytes\":0}]}";
 }
 
 MIRAGE_API unsigned layer_norm_abi_version(void) { return 1u; }

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(128, 2) moe_k0_block(const void* __restrict__ 
   store_tile<kThreads, 4, 1, 8, 128, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 32768 + (block_x * int64_t(128)) * 1, 0, 4096, 1, 8, 128, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
-__global__ void __launch_bounds__(256) moe_k1_map(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(256, 1) moe_k1_map(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 65536u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
