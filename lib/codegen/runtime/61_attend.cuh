@@ -11,7 +11,7 @@ namespace mo {
 #ifndef MO_LOOP
 #define MO_LOOP 1
 #endif
-constexpr int kAttendLoop = MO_LOOP;
+[[maybe_unused]] constexpr int kAttendLoop = MO_LOOP;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
