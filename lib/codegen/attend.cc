@@ -196,7 +196,10 @@ class AttendEmitter {
     std::string text;
     switch (attend_leaf(p_, v, where)) {
       case Leaf::kConst: return CudaText().constant(g_.def_form<Const>(v)->value);
-      case Leaf::kScores: text = factors(factors("s", s_.q.factors, where, r), s_.k.factors, where, r); break;
+      case Leaf::kScores:
+        text = factors("s", s_.q.factors, where, r);
+        if (!s_.k.factors.empty()) text = fmt::format("mo::mul({}, known[0])", text);   // a product, once per key: a division per score would cost more than all the rest
+        break;
       case Leaf::kWeights: return "e";
       case Leaf::kResult: return "x";
       case Leaf::kSum: return "sum";
@@ -275,10 +278,9 @@ class AttendEmitter {
   }
   static constexpr const char* kInside = "    query = query < kQueries ? query : kQueries - 1;\n    key = key < kKeys ? key : kKeys - 1;\n";
   std::string logit() {
-    std::string out = "  static MO_FN bool needs_logit(int, int) { return true; }\n";
     Region r;
     const std::string x = s_.plain ? "s" : value(s_.logit, Where::kLogit, r);
-    return out + fmt::format("  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
+    return fmt::format("  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
   }
   std::string known() {
     std::string out;
@@ -289,10 +291,10 @@ class AttendEmitter {
       std::string stores;
       for (size_t i = 0; i < list->size(); i++) {
         const ValueId v = (*list)[i];
-        std::string x = v >= 0 ? value(v, where, r) : factors("mo::constant(1.0f)", s_.v.factors, where, r);
-        if (v < 0 && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 2048)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
+        std::string x = v >= 0 ? value(v, where, r) : factors("mo::constant(1.0f)", where == Where::kKeyRow ? s_.k.factors : s_.v.factors, where, r);
+        if (v < 0 && where == Where::kValueRow && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 2048)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
         if (v < 0) x = fmt::format("(inside ? {} : 0.0f)", x);   // rows beyond the last key are zeros, and their norm's reciprocal may be infinite
-        stores += v < 0 && pair_factors() ? fmt::format("    reinterpret_cast<T*>(out)[r] = mo::store<T>({});\n", x) : fmt::format("    out[{} * kChunk + r] = {};\n", i, x);
+        stores += v < 0 && where == Where::kValueRow && pair_factors() ? fmt::format("    reinterpret_cast<T*>(out)[r] = mo::store<T>({});\n", x) : fmt::format("    out[{} * kChunk + r] = {};\n", i, x);
       }
       out += fmt::format("    {}\n{}  }}\n", r.statements, stores);
     }

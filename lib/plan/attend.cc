@@ -31,7 +31,7 @@ void find_known(const Graph& g, AttendPlan& p) {
     if (g.def_form<Map>(v)) for (ValueId o : g.def(v).operands) self(self, o, stop, out);
   };
   if (!s.v.factors.empty()) p.value_known.push_back(-1);
-  for (const AttendFactor& f : s.k.factors) collect(collect, f.value, -1, p.key_known);
+  if (!s.k.factors.empty()) p.key_known.push_back(-1);
   if (!s.plain) collect(collect, s.logit, -1, p.key_known);
   collect(collect, s.share, s.weights, p.value_known);
 }
@@ -91,7 +91,8 @@ bool fits(const AttendPlan& p, ValueId v, AttendWhere where) {
 std::string check_regions(const AttendPlan& p) {
   const AttendShape& s = p.shape;
   for (const AttendFactor& f : s.scale) if (!fits(p, f.value, AttendWhere::kLogit)) return "a scale that is not per query";
-  for (const AttendTensor* t : {&s.q, &s.k}) for (const AttendFactor& f : t->factors) if (!fits(p, f.value, AttendWhere::kLogit)) return "a factor of queries or keys that is not per query or key";
+  for (const AttendFactor& f : s.q.factors) if (!fits(p, f.value, AttendWhere::kLogit)) return "a factor of queries that is not per query";
+  for (const AttendFactor& f : s.k.factors) if (!fits(p, f.value, AttendWhere::kKeyRow)) return "a factor of keys that is not per key";
   for (const AttendFactor& f : s.v.factors) if (!fits(p, f.value, AttendWhere::kValueRow)) return "a factor of values that is not per key";
   if (!s.plain && !fits(p, s.logit, AttendWhere::kLogit)) return "scores of another kind";
   if (!fits(p, s.share, AttendWhere::kShare)) return "weights of another kind";

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kClock = 1755;               // cycles per microsecond
 constexpr double kStartUs = 2.3;              // barriers, first copies, first scores; sums and stores at the end
+constexpr double kWarpStartUs = 1.5;          // the same where warps have rings of their own
 constexpr double kClusterUs = 0.5;            // starting a cluster, parts to their owners
 constexpr double kPartUs = 0.05;              // one more block of a cluster in the exchange
 constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling
@@ -20,7 +21,7 @@ constexpr double kLatencyUs = 1.1;            // of a copy from device memory, a
 constexpr double kSmBytesPerUs = 80e3;        // into one multiprocessor at best
 constexpr double kSmBytesPerCycle = 60;       // from L2 into one multiprocessor
 constexpr double kL2BytesPerCycle = 30 * 132; // from L2 into all of them
-constexpr double kStatisticCycles = 0.055;    // of one element of a row whose norm is taken
+constexpr double kStatisticCycles = 0.065;    // of one element of a row whose norm is taken
 constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a score
 
 /// How many cycles more than the best division of its kind one takes per chunk: too few warps leave gaps, warps in step want the same unit at once.
@@ -28,7 +29,7 @@ double gaps(const AttendPlan& p, double together) {
   const int groups = p.query_groups * p.key_groups;
   if (p.chunk == 64) return groups >= 4 ? 1.0 : groups == 1 && together < 2 ? 1.3 : 1.2;
   if (p.query_groups == 2) return 1.14;
-  return groups == 1 ? (together < 2 ? 1.1 : 1.0) : p.turns ? 1.0 : 1.03;
+  return groups == 1 ? (together < 2 ? 1.25 : 1.0) : p.turns ? 1.0 : 1.03;
 }
 
 }  // namespace
@@ -54,11 +55,11 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   // A stage that is worked on is not in flight, except that its keys are free before its values.
   const double free_stages = p.warp_rings ? std::min<double>(p.stages * p.key_groups, chunks) : p.producer ? std::max(0.5, p.stages - p.key_groups + 0.5) : p.stages;
   const double in_flight = free_stages * chunk_bytes * together;
-  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs) + (in_flight > 150e3 && p.warp_rings ? 0.3 : 0);
+  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs) + (p.warp_rings && in_flight > 140e3 ? 1.5 : 0);   // more in flight than 128 KB only queues
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? 0 : t_dram > t_sm ? 0.6 : 0);   // a warpgroup's last chunk comes late and takes its time
   Cost c;
-  c.us = target.launch_us + kStartUs * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * waves * std::log2(std::min(4, p.key_groups)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * waves * std::log2(p.key_groups) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";

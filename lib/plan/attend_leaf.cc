@@ -79,7 +79,7 @@ std::vector<ValueId> attend_rows(const AttendPlan& p, AttendLeaf kind) {
     if (leaf == Leaf::kThrough) for (const auto& [from, to] : p.shape.peeled) if (from == v) self(self, to, where);
   };
   for (const AttendFactor& f : p.shape.scale) walk(walk, f.value, Where::kLogit);
-  for (const AttendTensor* t : {&p.shape.q, &p.shape.k}) for (const AttendFactor& f : t->factors) walk(walk, f.value, Where::kLogit);
+  for (const AttendFactor& f : p.shape.q.factors) walk(walk, f.value, Where::kLogit);
   if (!p.shape.plain) walk(walk, p.shape.logit, Where::kLogit);
   walk(walk, p.shape.share, Where::kShare);
   for (NodeId n : p.body.outputs()) walk(walk, p.body.node(n).operands[0], Where::kAfter);

@@ -65,7 +65,7 @@ struct AttendPlan {
   bool narrow_parts = false;              ///< partial results travel in the operands' type
   int64_t ring_at = 0, known_at = 0, receive_at = 0, barriers_at = 0, smem_bytes = 0;
   int record_pitch = 0, record_bytes = 0; ///< of one row of one block's partial results
-  std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (the first of value_known is -1: the product of V's factors, if there are any)
+  std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (-1 comes first and is the product of K's or V's factors, if there are any)
   Cost cost;
   int group_rows() const { return warp_rings ? 16 : 64; }
   int group_threads() const { return warp_rings ? 32 : 128; }

@@ -8,10 +8,6 @@
 #include "60_wgmma.cuh"
 
 namespace mo {
-#ifndef MO_LOOP
-#define MO_LOOP 1
-#endif
-[[maybe_unused]] constexpr int kAttendLoop = MO_LOOP;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -232,19 +228,17 @@ template <class P> MO_FN void attend_issue_results(AttendState<P>& t, uint32_t v
 template <class P> MO_FN void attend_softmax(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {
   const int quad = lane_id() & 3;
   if constexpr (!P::kPlainLogit) {
-    if (P::needs_logit(t.query[0] & ~15, key0)) {
 #pragma unroll
-      for (int j = 0; j < P::kChunk / 8; j++)
+    for (int j = 0; j < P::kChunk / 8; j++)
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-          const int col = 8 * j + 2 * quad + c;
-          float values[P::kKeyKnown > 0 ? P::kKeyKnown : 1];
+      for (int c = 0; c < 2; c++) {
+        const int col = 8 * j + 2 * quad + c;
+        float values[P::kKeyKnown > 0 ? P::kKeyKnown : 1];
 #pragma unroll
-          for (int k = 0; k < P::kKeyKnown; k++) values[k] = known[k * P::kChunk + col];
+        for (int k = 0; k < P::kKeyKnown; k++) values[k] = known[k * P::kChunk + col];
 #pragma unroll
-          for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
-        }
-    }
+        for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
+      }
   }
   if constexpr (P::kKeys % P::kChunk != 0) {
     if (key0 + P::kChunk > P::kKeys) {
@@ -337,7 +331,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     softmax(group_k);
     weights(group_k);
   }
-#pragma unroll kAttendLoop
+#pragma unroll 1
   for (int i = 1; i < mine; i++) {
     const int c = i * P::kKeyGroups + group_k, s = stage(c), before = stage(c - P::kKeyGroups);
     mbarrier_wait(mem.k_full(s), parity(c));   // both waits stand before the fence: between wgmmas they would serialise them

@@ -108,3 +108,42 @@ TEST_CASE("every plan fits, covers all keys and leaves nobody without work") {
     for (size_t i = 1; i < all.plans.size(); i++) CHECK(all.plans[i - 1].cost.us <= all.plans[i].cost.us);
   }
 }
+
+namespace {
+
+/// A variant that was measured on an H200 (cold, microseconds; docs/planning.md): rings per warp, groups along queries and keys, keys per chunk, cluster, stages, blocks per multiprocessor.
+struct Measured { bool warp_rings; int query_groups, key_groups, chunk, cluster, stages, blocks_per_sm; double us; };
+
+bool is(const AttendPlan& p, const Measured& m) {
+  return p.warp_rings == m.warp_rings && p.query_groups == m.query_groups && p.key_groups == m.key_groups && p.chunk == m.chunk && p.cluster == m.cluster && p.stages == m.stages && p.blocks_per_sm == m.blocks_per_sm;
+}
+/// Whether one of the model's first three is within 5 % of the best measured.
+bool ranks(const Case& c, const std::vector<Measured>& table) {
+  const std::vector<AttendPlan> plans = plan(c).plans;
+  double best = 1e9;
+  for (const Measured& m : table) best = std::min(best, m.us);
+  for (size_t i = 0; i < plans.size() && i < 3; i++)
+    for (const Measured& m : table) if (is(plans[i], m) && m.us <= 1.05 * best) return true;
+  for (size_t i = 0; i < plans.size() && i < 3; i++) UNSCOPED_INFO(print(plans[i]) << plans[i].cost.us);
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("the cost model ranks measured variants") {
+  const std::string rms_q = "(div %a (sqrt (div (reduce.sum 2 (square %a)) 64)))", rms_v = "(div %c (sqrt (div (reduce.sum 2 (square %c)) 64)))";
+  CHECK(ranks({.batches = 2}, {{false, 1, 2, 128, 8, 4, 1, 6.16}, {false, 1, 2, 64, 8, 8, 1, 6.19}, {false, 1, 4, 64, 8, 8, 1, 6.44}, {false, 1, 1, 128, 8, 4, 1, 6.50}}));
+  CHECK(ranks({.batches = 16}, {{false, 1, 4, 64, 2, 8, 1, 13.87}, {false, 1, 2, 128, 2, 4, 1, 14.01}, {false, 1, 2, 128, 2, 6, 1, 14.61}, {false, 1, 2, 64, 2, 8, 1, 15.17}, {false, 1, 1, 128, 2, 4, 1, 17.26}}));
+  CHECK(ranks({.batches = 32}, {{false, 1, 2, 128, 1, 4, 1, 22.76}, {false, 1, 2, 128, 1, 6, 1, 22.75}, {false, 1, 4, 64, 1, 8, 1, 23.35}, {false, 2, 1, 128, 2, 4, 1, 25.95}}));
+  CHECK(ranks({.batches = 2, .q = rms_q, .v = rms_v}, {{false, 1, 2, 128, 8, 4, 1, 6.97}, {false, 1, 2, 64, 8, 8, 1, 7.72}, {false, 1, 1, 128, 8, 4, 1, 7.52}}));
+  CHECK(ranks({.batches = 16, .q = rms_q, .v = rms_v}, {{false, 1, 2, 128, 2, 4, 1, 18.87}, {false, 1, 2, 128, 2, 6, 1, 18.49}, {false, 1, 2, 64, 2, 8, 1, 19.82}, {false, 1, 1, 128, 2, 4, 1, 20.68}}));
+  CHECK(ranks({.batches = 32, .q = rms_q, .v = rms_v}, {{false, 2, 1, 128, 2, 2, 1, 29.25}, {false, 2, 1, 128, 2, 3, 1, 29.18}, {false, 2, 1, 128, 2, 4, 1, 29.77}, {false, 1, 2, 128, 1, 4, 1, 31.30}, {false, 2, 1, 64, 2, 2, 1, 34.63}}));
+  CHECK(ranks({.batches = 64, .queries = 1, .features = 128, .columns = 128},
+              {{true, 1, 4, 64, 2, 1, 1, 31.69}, {true, 1, 8, 32, 2, 1, 1, 32.07}, {true, 1, 4, 32, 2, 1, 1, 32.08}, {true, 1, 4, 32, 2, 2, 1, 31.91}, {false, 1, 1, 64, 2, 4, 1, 32.85}, {false, 1, 1, 128, 2, 3, 1, 32.74}}));
+  CHECK(ranks({.batches = 32, .queries = 16}, {{true, 1, 4, 64, 4, 1, 2, 10.77}, {true, 1, 4, 32, 4, 2, 2, 11.12}, {true, 1, 8, 32, 4, 1, 2, 11.33}, {true, 1, 8, 64, 2, 1, 1, 10.86}, {true, 1, 4, 64, 2, 2, 1, 10.82},
+                                               {true, 1, 4, 32, 4, 3, 2, 13.15}, {true, 1, 4, 64, 2, 3, 1, 12.06}, {false, 1, 1, 128, 4, 3, 2, 13.85}, {false, 1, 2, 128, 2, 4, 1, 14.92}}));
+  CHECK(ranks({.batches = 32, .queries = 1024, .keys = 1024, .scores = "mul %x 0.125"}, {{false, 1, 1, 128, 1, 2, 2, 23.39}, {false, 1, 1, 128, 1, 3, 2, 23.85}, {false, 2, 1, 64, 1, 6, 2, 25.66}, {false, 2, 1, 128, 1, 4, 1, 27.31},
+                                                                                         {false, 1, 2, 64, 1, 6, 2, 26.97}, {false, 1, 2, 128, 1, 4, 1, 30.47}, {false, 1, 4, 64, 1, 8, 1, 34.92}}));
+  CHECK(ranks({.batches = 32, .queries = 1024, .keys = 1024, .features = 128, .columns = 128},
+              {{false, 2, 1, 128, 1, 2, 1, 38.66}, {false, 2, 1, 128, 1, 3, 1, 39.44}, {false, 2, 1, 64, 1, 4, 1, 41.04}, {false, 1, 1, 64, 1, 2, 2, 39.79}, {false, 1, 2, 64, 1, 4, 1, 47.71}}));
+}
