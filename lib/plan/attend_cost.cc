@@ -55,9 +55,9 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   // A stage that is worked on is not in flight, except that its keys are free before its values.
   const double free_stages = p.warp_rings ? std::min<double>(p.stages * p.key_groups, chunks) : p.producer ? std::max(0.5, p.stages - p.key_groups + 0.5) : p.stages;
   const double in_flight = free_stages * chunk_bytes * together;
-  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs) + (p.warp_rings && in_flight > 140e3 ? 1.5 : 0);   // more in flight than 128 KB only queues
+  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
-  const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? 0 : t_dram > t_sm ? 0.6 : 0);   // a warpgroup's last chunk comes late and takes its time
+  const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
   Cost c;
   c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * waves * std::log2(p.key_groups) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);

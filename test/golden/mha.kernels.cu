@@ -40,9 +40,9 @@ namespace mirage_mha {
 struct mha_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
-  static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 32, kStages = 3, kCluster = 4, kRows = 4, kEvenChunks = 8;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 4, kRows = 4, kEvenChunks = 4;
   static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 4096, kValueBytes = 4096, kRingAt = 2048, kKnownAt = 100352, kReceiveAt = 100352, kBarsAt = 102656, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 69888, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
@@ -51,8 +51,8 @@ struct mha_k0_attend_parts {
     at.rank = id % 4;
     at.tile = id / 4 % 1;
     at.batch = id / 4;
-    at.first = at.rank * 32;
-    at.chunks = 32;
+    at.first = at.rank * 16;
+    at.chunks = 16;
     return at;
   }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
@@ -72,7 +72,6 @@ struct mha_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN bool needs_logit(int, int) { return true; }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
@@ -134,7 +133,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 102864;
+constexpr int kMaxSharedBytes = 69968;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 65536u, {32, 16, 64}, {1024, 64, 1}},   // q: f16[32,16,64]
     {3, 2, 16, 16777216u, {32, 64, 4096}, {262144, 1, 64}},   // k: f16[32,64,4096]
@@ -191,7 +190,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mha_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 102864)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mha_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 69968)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -253,10 +252,10 @@ inline int launch(const mha_dims* dims, const void* const* t, void* workspace, s
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 512}, {128}, {64, 16}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_1;
-  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_2;
-  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mha_k0_attend, dim3(128u, 1u, 1u), 128u, 102864u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(mha_k0_attend, dim3(128u, 1u, 1u), 128u, 69968u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -342,7 +341,7 @@ MIRAGE_API int mha_launch_dlpack(const mirage_mha::DlTensor* const* tensors, int
 MIRAGE_API const char* mha_status_string(int status) { return mirage_mha::status_string(status); }
 
 MIRAGE_API const char* mha_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mha\",\"program\":\"mha\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"107a6624b9ba4f16\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[32,64,4096],\"strides\":[262144,1,64],\"span_bytes\":16777216},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[32,4096,64],\"strides\":[262144,64,1],\"span_bytes\":16777216}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"mha_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":102864}]}";
+  return "{\"schema\":1,\"name\":\"mha\",\"program\":\"mha\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"107a6624b9ba4f16\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[32,64,4096],\"strides\":[262144,1,64],\"span_bytes\":16777216},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[32,4096,64],\"strides\":[262144,64,1],\"span_bytes\":16777216}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"mha_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":69968}]}";
 }
 
 MIRAGE_API unsigned mha_abi_version(void) { return 1u; }

@@ -36,7 +36,7 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mqa {
 
-// attention bound by bytes in flight: 1.3 MB, 1.07 Gflop, 128 blocks of 256 threads, cluster 8, 1 wave(s)
+// attention bound by arithmetic and L2: 1.3 MB, 1.07 Gflop, 128 blocks of 256 threads, cluster 8, 1 wave(s)
 struct mqa_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
@@ -72,7 +72,6 @@ struct mqa_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN bool needs_logit(int, int) { return true; }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;

@@ -87,17 +87,16 @@ struct qk_norm_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::div(1.0f, row.v5);
   }
-  static MO_FN bool needs_logit(int, int) { return true; }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
-    const float v14 = mo::div(s, known[0]); return v14;
+    const float v14 = mo::mul(s, known[0]); return v14;
   }
   template <class Tile> static MO_FN void key_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {
     const bool inside = key < kKeys;
     key = inside ? key : kKeys - 1;
-    const float v9 = tile.template reduce<mo::Sum>([&](float x) { const float v8 = mo::mul(x, x); return v8; }); const float v10 = mo::div(v9, mo::constant(64.0f)); const float v11 = mo::sqrt(v10); 
-    out[0 * kChunk + r] = v11;
+    const float v9 = tile.template reduce<mo::Sum>([&](float x) { const float v8 = mo::mul(x, x); return v8; }); const float v10 = mo::div(v9, mo::constant(64.0f)); 
+    out[0 * kChunk + r] = (inside ? mo::mul(mo::constant(1.0f), mo::rsqrt(v10)) : 0.0f);
   }
   static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;

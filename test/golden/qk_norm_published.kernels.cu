@@ -87,7 +87,6 @@ struct qk_norm_published_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::div(1.0f, row.v5);
   }
-  static MO_FN bool needs_logit(int, int) { return true; }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;

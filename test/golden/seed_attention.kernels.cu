@@ -78,7 +78,6 @@ struct seed_attention_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::mul(1.0f, mo::constant(0.0883883461f));
   }
-  static MO_FN bool needs_logit(int, int) { return true; }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
