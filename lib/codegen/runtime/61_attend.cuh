@@ -5,6 +5,7 @@
 // What is particular to a kernel is a struct P that the emitter writes: numbers of the plan (kChunk ...) and functions for the elementwise parts of the block graph.
 // Sources: FlashAttention-3 (arXiv 2407.08608) for the overlap, PTX ISA 9.7.13 and 9.7.15.
 #pragma once
+#include "30_contract.cuh"
 #include "60_wgmma.cuh"
 
 namespace mo {
@@ -522,24 +523,22 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
 
 // ---- up to 16 queries per key set: the queries are the 16-row operand of mma.m16n8k16, every warp has rings and chunks of its own, and no barrier stands in the loop
 
-template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b0, uint32_t b1);
-template <> MO_FN void attend_mma<f16>(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+/// Four neighbouring accumulators of a flat fragment.
+template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  float x[4] = {d[0], d[1], d[2], d[3]};
+  const uint32_t w[4] = {a[0], a[1], a[2], a[3]};
+  mma_16x8x16(x, w, b0, b1, T());
+#pragma unroll
+  for (int i = 0; i < 4; i++) d[i] = x[i];
 }
-template <> MO_FN void attend_mma<bf16>(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-/// Four 8x8 matrices of 16-bit elements; lane i names line i % 8 of matrix i / 8.
-MO_FN void attend_matrices(uint32_t (&r)[4], uint32_t a) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory"); }
-MO_FN void attend_matrices_transposed(uint32_t (&r)[4], uint32_t a) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory"); }
 /// The address of 16 bytes in a swizzled tile: line, and which eight columns; box: bytes of 64 columns.
-MO_FN uint32_t attend_line(uint32_t tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
+MO_FN const unsigned char* attend_line(const unsigned char* tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
 
 template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, int warp) {
   const int lane = lane_id(), i8 = lane & 7, part = lane >> 3;
   uint32_t q[P::kFeatures / 16][4];
 #pragma unroll
-  for (int k = 0; k < P::kFeatures / 16; k++) attend_matrices(q[k], attend_line(mem.base, (part & 1) * 8 + i8, 2 * k + (part >> 1), 2048));
+  for (int k = 0; k < P::kFeatures / 16; k++) load_matrix_x4(q[k], attend_line(mem.smem, (part & 1) * 8 + i8, 2 * k + (part >> 1), 2048));
   const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - warp + P::kKeyGroups - 1) / P::kKeyGroups;
 #pragma unroll 1
   for (int i = 0; i < mine; i++) {
@@ -552,7 +551,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
 #pragma unroll
       for (int n = 0; n < P::kChunk / 16; n++) {
         uint32_t x[4];
-        attend_matrices(x, attend_line(mem.k(s), n * 16 + (part >> 1) * 8 + i8, 2 * k + (part & 1), P::kChunk * 128));
+        load_matrix_x4(x, attend_line(mem.smem + mem.k_offset(s), n * 16 + (part >> 1) * 8 + i8, 2 * k + (part & 1), P::kChunk * 128));
         attend_mma<typename P::T>(t.S + 8 * n, q[k], x[0], x[1]);
         attend_mma<typename P::T>(t.S + 8 * n + 4, q[k], x[2], x[3]);
       }
@@ -577,7 +576,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
 #pragma unroll
       for (int n = 0; n < P::kColumns / 16; n++) {
         uint32_t x[4];
-        attend_matrices_transposed(x, attend_line(mem.v(s), k * 16 + (part & 1) * 8 + i8, 2 * n + (part >> 1), P::kChunk * 128));
+        load_matrix_x4_transposed(x, attend_line(mem.smem + mem.v_offset(s), k * 16 + (part & 1) * 8 + i8, 2 * n + (part >> 1), P::kChunk * 128));
         attend_mma<typename P::T>(t.O + 8 * n, t.W + 4 * k, x[0], x[1]);
         attend_mma<typename P::T>(t.O + 8 * n + 4, t.W + 4 * k, x[2], x[3]);
       }
