@@ -1,5 +1,6 @@
 // Flags from options.def through CLI11, whose error texts and exit codes are replaced by ours.
 #include "flags.h"
+#include "manual.h"
 
 #include <type_traits>
 
@@ -113,10 +114,11 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
   app.add_option("SPEC", line.options.specs, "specs (.json or text), folders of specs, or - for standard input")->group("");
   for_each_option(line.options, [&](const OptionInfo& info, auto& field) { add_option(app, info, field); });
   app.allow_extras();
+  std::string codes;
+  for (const auto& [code, meaning] : exit_codes()) codes += fmt::format("{}{} {}", codes.empty() ? "" : "; ", code, meaning);
   app.footer(
-      "\nSPEC: specs (JSON or text), folders of specs, or - for standard input. @FILE inserts the words of FILE.\n"
-      "Exit codes: 0 result written, or equal; 1 bug in mirage-opt; 2 usage; 3 invalid spec; 4 unsupported; 5 not equal; 6 unknown; 7 toolchain failed or missing;\n"
-      "8 check on the device failed; 11 files; 124 budget ended before anything was verified; 130, 143 interrupted.");
+      std::string("\nSPEC: specs (JSON or text), folders of specs, or - for standard input. @FILE inserts the words of FILE.\n") +
+      "Exit codes: " + codes + ".");
   app.get_formatter()->column_width(34);
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());   // CLI11 wants them last to first

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "flags.h"
+#include "manual.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
@@ -98,17 +99,23 @@ ExitCode finish(const ModeResult& r, const std::vector<Source>& sources) {
   return more_severe(r.exit, exit);
 }
 
+ExitCode usage(const std::string& text) { return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}}); }
+
 /// Modes that read no spec; nullopt: none was asked for.
 std::optional<ExitCode> run_plain_mode(const Options& o) {
   if (o.list_ops) return print_out(spec_operators());
   if (o.print_schema) return print_out(spec_schema());
   if (o.list_targets) return finish(print_targets(), {});
   if (o.print_config) return print_out(print_config(o));
+  if (o.print_man) return print_out(man_page(MIRAGE_VERSION));
+  if (!o.print_completion.empty()) {
+    const auto& shells = completion_shells();
+    if (std::find(shells.begin(), shells.end(), o.print_completion) == shells.end()) return usage(fmt::format("--print-completion: '{}' is none of {}", o.print_completion, fmt::join(shells, ", ")));
+    return print_out(completion(o.print_completion));
+  }
   if (!o.explain_error.empty()) return finish(explain_error(o.explain_error), {});
   return std::nullopt;
 }
-
-ExitCode usage(const std::string& text) { return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}}); }
 
 Listener listener(const std::string& prefix) {
   Listener l;
@@ -182,8 +189,16 @@ Diagnostics check_duplicates(const std::vector<Source>& sources) {
 ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
   if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
   if (auto errors = check_duplicates(sources); !errors.empty()) return show(errors);
+  std::optional<Source> baseline;   // read before the long work
+  if (!o.baseline.empty()) {
+    auto text = read_source(o.baseline);
+    if (!text) return show(text.errors());
+    if (auto errors = compare_with_baseline(*text, {}); !errors.empty()) return show(errors);
+    baseline = std::move(*text);
+  }
   ExitCode exit = ExitCode::kOk;
   std::vector<std::string> reports;
+  std::vector<CompileResult> results;
   std::string chrome;
   for (const Source& s : sources) {
     Options mine = o;
@@ -191,6 +206,7 @@ ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool 
     Compiled one = compile_one(mine, s, is_corpus);
     exit = more_severe(exit, one.exit);
     reports.push_back(one.result.timed_report);
+    results.push_back(std::move(one.result));
     chrome = one.chrome;
     if (interrupted) break;
   }
@@ -200,6 +216,8 @@ ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool 
     exit = more_severe(exit, show(write_file(o.report, text)));
   }
   if (!o.trace.empty()) exit = more_severe(exit, show(write_file(o.trace, chrome)));
+  if (!o.junit.empty()) exit = more_severe(exit, show(write_file(o.junit, junit_xml(results))));
+  if (baseline) exit = more_severe(exit, show(compare_with_baseline(*baseline, reports)));
   return interrupted ? interrupted_code() : exit;
 }
 
@@ -222,7 +240,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
     }
   if (!errors.empty()) return show(errors);
   if (auto exit = run_plain_mode(o)) return *exit;
-  if (o.specs.empty() && o.certificate.empty()) return usage("no spec given");
+  if (o.specs.empty() && o.certificate.empty() && o.einsum.empty()) return usage("no spec given");
   auto paths = expand_folders(o.specs);
   if (!paths) return show(paths.errors());
   std::vector<Source> sources;
@@ -231,6 +249,11 @@ ExitCode run(const std::vector<std::string>& arguments) {
     auto source = read_source(path);
     if (source) sources.push_back(std::move(*source));
     else exit = more_severe(exit, show(source.errors()));
+  }
+  if (!o.einsum.empty()) {
+    auto source = einsum_source(o.einsum);
+    if (!source) return show(source.errors());
+    sources.push_back(std::move(*source));
   }
   if (exit != ExitCode::kOk) return exit;
   if (auto mode = run_spec_mode(o, sources)) return *mode;

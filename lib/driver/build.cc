@@ -9,11 +9,15 @@ namespace mirage {
 
 namespace {
 
+constexpr int64_t kCompilerMemory = int64_t{24} << 30;   ///< of one process of a compiler: a runaway must not take the machine
+
 class Builds {
  public:
   Builds(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted)
       : module_(module), target_(target), o_(o), wanted_(wanted), folder_(folder), tools_(tools) {
     limits_.interrupted = interrupted;
+    limits_.timeout_s = o.tool_timeout;
+    limits_.max_memory = kCompilerMemory;
   }
 
   Built run() {
@@ -50,7 +54,7 @@ class Builds {
       return;
     }
     if (!wanted_.contains(Emit::kReport) && !wanted_.contains(Emit::kHtml) && o_.report.empty()) return;
-    Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc(tools_, cu(), target_) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);
+    Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc_apart(tools_, cu(), target_, DeviceCode::kCubin, limits_) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);
     if (!c && tools_.has_nvrtc() && tools_.has_nvcc()) c = compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);   // an NVRTC older than the target
     if (!c) return fail(c.errors());
     for (const KernelResources& k : c->ptxas.kernels) {
@@ -63,7 +67,7 @@ class Builds {
   void device_code(Emit kind, DeviceCode code, const std::string& file) {
     if (!wanted_.contains(kind)) return;
     if (!tools_.has_nvrtc() && !tools_.has_nvcc()) return fail({missing(file, "neither nvcc nor NVRTC was found")});
-    Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_) : compile_with_nvrtc(tools_, cu(), target_, code);
+    Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_) : compile_with_nvrtc_apart(tools_, cu(), target_, code, limits_);
     if (!c) return fail(c.errors());
     fail(folder_.write(file, c->bytes));
   }
@@ -95,7 +99,9 @@ class Builds {
       return;
     }
     if (Result<Compiled> c = build_check(tools_, module_.name, target_, folder_.staging(), limits_); !c) return fail(c.errors());
-    const ProcessResult r = run_process({"./" + module_.name + "_check", "--json"}, folder_.staging(), limits_);
+    ProcessLimits limits = limits_;
+    limits.max_memory = 0;   // CUDA reserves address space by the hundred gigabytes
+    const ProcessResult r = run_process({"./" + module_.name + "_check", "--json"}, folder_.staging(), limits);
     out_.measured = r.output;
     if (r.ok()) return;
     const std::string how = !r.started ? r.output : r.signal ? fmt::format("it ended by signal {}", r.signal) : r.timed_out ? "it did not end in time" : fmt::format("exit code {}", r.exit_code);

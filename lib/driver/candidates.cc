@@ -64,6 +64,7 @@ Witnesses make_witnesses(const Program& program) {
 std::vector<Type> param_types(const Program& program) {
   std::vector<Type> types;
   for (const TensorInfo& t : program.inputs) types.push_back(t.type);
+  for (NodeId n : program.graph.inputs()) types[static_cast<size_t>(program.graph.form<Input>(n)->param)] = program.graph.type(program.graph.node(n).first_value);   // intermediates of a larger program are real
   return types;
 }
 

@@ -1,12 +1,16 @@
 // Certificates as JSON and their test. Nothing of the search is used: the witness is made again from the spec, instances from the structure, trials by verify::recheck.
 #include "driver/certificate_file.h"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "mirage/spec/text.h"
+#include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
@@ -108,6 +112,29 @@ bool fits_program(const Graph& g, const Graph& reference) {
 
 }  // namespace
 
+static Json claims_json(const Program& program, const std::vector<Claim>& claims) {
+  Json list = Json::array();
+  for (const Claim& c : claims) {
+    const Certificate kept = make_certificate(program, c.reference, c.candidate, c.verdict, c.numerics);
+    list.push_back({{"variant", c.variant}, {"numbers", numbers_json(c.numbers)}, {"reference", kept.reference}, {"candidate", kept.candidate}, {"evidence", evidence_json(kept.evidence)},
+                    {"numerics", numerics_json(kept.numerics)}});
+  }
+  return list;
+}
+
+std::string write_certificate(const Program& program, const Stitched& stitched, const std::vector<std::string>& gates) {
+  Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", "partitioned"}};
+  Json pieces = Json::array();
+  for (const Replaced& r : stitched.pieces)
+    pieces.push_back({{"leaves", r.piece.leaves}, {"results", r.piece.results}, {"structure", print(r.structure.graph, "structure")}, {"numbers", numbers_json(r.numbers)}});
+  out["pieces"] = pieces;
+  out["graph"] = print(stitched.graph, "kernel_graph");
+  if (stitched.proof.proved) out["proof"] = proof_json(stitched.proof);
+  out["claims"] = claims_json(program, stitched.claims);
+  out["gates"] = gates;
+  return out.dump(1) + "\n";
+}
+
 std::string write_certificate(const Program& program, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
                               const std::vector<std::string>& gates) {
   Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"kind", structure ? "searched" : "straightforward"}};
@@ -119,15 +146,34 @@ std::string write_certificate(const Program& program, const Structure* structure
   }
   out["graph"] = print(graph, "kernel_graph");
   if (proof.proved) out["proof"] = proof_json(proof);   // of this graph, at its own size
-  Json list = Json::array();
-  for (const Claim& c : claims) {
-    const Certificate kept = make_certificate(program, c.reference, c.candidate, c.verdict, c.numerics);
-    list.push_back({{"variant", c.variant}, {"numbers", numbers_json(c.numbers)}, {"reference", kept.reference}, {"candidate", kept.candidate}, {"evidence", evidence_json(kept.evidence)},
-                    {"numerics", numerics_json(kept.numerics)}});
-  }
-  out["claims"] = list;
+  out["claims"] = claims_json(program, claims);
   out["gates"] = gates;
   return out.dump(1) + "\n";
+}
+
+std::string with_source(const std::string& certificate, const std::string& file, const std::string& text) {
+  Json out = Json::parse(certificate);
+  out["source"] = {{"file", file}, {"hash", hex(hash_text(text))}};
+  return out.dump(1) + "\n";
+}
+
+SourceCheck check_source(const Source& certificate) {
+  try {
+    const Json j = Json::parse(certificate.text);
+    if (!j.contains("source")) return {{broken(certificate.name, "the certificate names no source file")}, ""};
+    const std::string file = j["source"].at("file").get<std::string>();
+    const uint64_t hash = from_hex(j["source"].at("hash"));
+    if (file.empty() || file.find('/') != std::string::npos || file == "." || file == "..") return {{broken(certificate.name, "the certificate's source is no file beside it")}, ""};
+    const std::string path = (std::filesystem::path(certificate.name).parent_path() / file).string();
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return {{}, file + " is not there: the verdict is of the graph, not of a source\n"};
+    const auto text = read_file(path);
+    if (!text) return {text.errors(), ""};
+    if (hash_text(*text) != hash) return {{broken(path, "the source is not the one that the certificate was written with")}, ""};
+    return {{}, file + " is the source that the certificate was written with\n"};
+  } catch (const std::exception& e) {
+    return {{broken(certificate.name, std::string("the certificate cannot be read: ") + e.what())}, ""};
+  }
 }
 
 Result<CertificateFile> read_certificate(const Source& source) {
@@ -137,7 +183,17 @@ Result<CertificateFile> read_certificate(const Source& source) {
     CertificateFile c;
     c.program_hash = from_hex(j.at("program_hash"));
     c.is_searched = j.at("kind").get<std::string>() == "searched";
+    c.is_partitioned = j.at("kind").get<std::string>() == "partitioned";
     c.graph = read_graph(j.at("graph"), "graph");
+    if (c.is_partitioned)
+      for (const Json& p : j.at("pieces")) {
+        Replaced r;
+        r.piece.leaves = p.at("leaves").get<std::vector<ValueId>>();
+        r.piece.results = p.at("results").get<std::vector<ValueId>>();
+        r.structure.graph = read_graph(p.at("structure"), "structure");
+        r.numbers = read_numbers(p.at("numbers"));
+        c.pieces.push_back(std::move(r));
+      }
     if (c.is_searched) {
       c.structure.graph = read_graph(j.at("structure"), "structure");
       c.numbers = read_numbers(j.at("numbers"));
@@ -160,8 +216,53 @@ Result<CertificateFile> read_certificate(const Source& source) {
   }
 }
 
+/// Whether a piece takes and gives values of the program, as its structure does by number.
+static bool fits_piece(const Replaced& r, const Graph& g) {
+  auto valid = [&](const std::vector<ValueId>& values) { return std::all_of(values.begin(), values.end(), [&](ValueId v) { return v >= 0 && v < g.num_values(); }); };
+  const Graph& s = r.structure.graph;
+  if (s.level() != Level::kKernel || !valid(r.piece.leaves) || !valid(r.piece.results) || s.num_results() != static_cast<int>(r.piece.results.size())) return false;
+  for (NodeId n : s.inputs()) {
+    const auto param = static_cast<size_t>(s.form<Input>(n)->param);
+    if (param >= r.piece.leaves.size() || s.dims(s.node(n).first_value).rank() != g.dims(r.piece.leaves[param]).rank()) return false;
+  }
+  for (NodeId n : s.outputs())   // what is stitched in has the shape of what it replaces
+    if (s.dims(s.node(n).operands[0]).rank() != g.dims(r.piece.results[static_cast<size_t>(s.form<Output>(n)->result)]).rank()) return false;
+  return true;
+}
+
+static Diagnostics check_partitioned(const CertificateFile& c, const Program& program, const std::string& file) {
+  std::set<ValueId> results;
+  std::vector<std::vector<CallNumbers>> numbers;
+  for (const Replaced& r : c.pieces) {
+    if (!fits_piece(r, program.graph)) return {broken(file, "a piece has other inputs or results than the program's values")};
+    for (ValueId v : r.piece.results)
+      if (!results.insert(v).second) return {broken(file, "two pieces make one value")};
+    numbers.push_back(r.numbers);
+  }
+  auto graph = stitch(program.graph, c.pieces, numbers);
+  if (!graph || !(*graph == c.graph)) return {broken(file, "the graph is not the program with these pieces")};
+  if (c.proof.proved)
+    if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
+  std::array<bool, 2> seen{};
+  for (const Claim& claim : c.claims) {
+    const std::string which = fmt::format("claim {}", claim.variant);
+    std::string refusal;
+    auto pair = small_pair(program, c.pieces, claim.variant, refusal);
+    if (!pair) return {broken(file, which + ": " + refusal)};
+    if (!(claim.reference == pair->reference)) return {broken(file, which + ": the reference is not the program at small size")};
+    if (!same_numbers(claim.numbers, pair->numbers)) return {broken(file, which + ": its tails are not those of the result")};
+    if (!(claim.candidate == pair->candidate)) return {broken(file, which + ": the candidate is not the program with these pieces at small size")};
+    const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
+    if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
+    seen[static_cast<size_t>(claim.variant)] = true;
+  }
+  if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both small sizes are needed")};
+  return {};
+}
+
 Diagnostics check_certificate(const CertificateFile& c, const Program& program, const std::string& file) {
   if (c.program_hash != hash_text(program.canonical)) return {broken(file, "the certificate is of another program than '" + program.name + "'")};
+  if (c.is_partitioned) return check_partitioned(c, program, file);
   if (!c.is_searched) {
     if (c.graph == program.graph) return {};
     return {broken(file, "the graph is not the spec's reference graph")};

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 #include "driver/candidates.h"
+#include "driver/partition.h"
 #include "mirage/driver/compile.h"
 
 namespace mirage {
@@ -11,10 +12,21 @@ namespace mirage {
 std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
                               const std::vector<std::string>& gates = {});   ///< gates: what the emitted kernels passed, one sentence each
 
+/// Of a program that was cut into pieces: its pieces by their nodes in the reference graph, their structures and numbers, and the claims of the whole.
+std::string write_certificate(const Program&, const Stitched&, const std::vector<std::string>& gates = {});
+
+/// The certificate with the hash of the source file that it was written with.
+std::string with_source(const std::string& certificate, const std::string& file, const std::string& text);
+/// Whether the source that the certificate names lies beside it unchanged. Errors: kCertificate. A file that is not there is no error: `text` of the answer says what was looked at.
+struct SourceCheck { Diagnostics errors; std::string text; };
+SourceCheck check_source(const Source& certificate);
+
 /// A certificate as read: the graphs parse and obey the laws.
 struct CertificateFile {
   uint64_t program_hash = 0;
   bool is_searched = false;
+  bool is_partitioned = false;
+  std::vector<Replaced> pieces;            ///< is_partitioned; their graphs are not kept
   Structure structure;
   std::vector<CallNumbers> numbers;
   Graph graph;

@@ -14,7 +14,9 @@
 #include "driver/gate.h"
 #include "driver/numbers.h"
 #include "driver/outputs.h"
+#include "driver/partition.h"
 #include "driver/report.h"
+#include "driver/reuse.h"
 #include "driver/self_test.h"
 #include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
@@ -122,27 +124,32 @@ void count_search(const SearchReport& r, Trace& trace, const Listener& listener)
 
 /// What is emitted: a chosen structure with its numbers, or the reference itself.
 struct Decision {
-  const Choice* choice = nullptr;            ///< nullptr: the straightforward library
+  const Choice* choice = nullptr;            ///< nullptr: the straightforward library, or pieces
   std::vector<Claim> claims;
   Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
-  std::string wrong;                         ///< the straightforward kernels failed: how
+  std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing
+  const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
+  const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }
+  const Plan& plan(const Plan& straightforward) const { return choice ? choice->plan : stitched() ? stitched()->plan : straightforward; }
 };
 
 /// Whether kernels are run on the CPU before they may win.
 bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate == "auto" && !o.output.empty()); }
 
+/// Whether the kernels of a plan may win; what they passed is noted in the decision.
+GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done) {
+  GateResult r = wants_emulation(o) ? emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o)) : GateResult{};
+  if (r.kind != GateResult::Kind::kFailed && !r.text.empty()) d.gates.push_back(r.text);
+  if (r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
+  return r;
+}
+using PlanGate = std::function<GateResult(const Plan&, Decision&)>;
+
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
-Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const Target& target, const Options& o, std::vector<std::string>& not_done) {
+Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
   Decision d;
-  const std::string compiler = wants_emulation(o) ? find_host_compiler() : "";
-  const auto gate = [&](const Plan& plan) {
-    GateResult r = wants_emulation(o) ? emulation_gate(program, plan, target, compiler, verification_seed(program, o)) : GateResult{};
-    if (r.kind != GateResult::Kind::kFailed && !r.text.empty()) d.gates.push_back(r.text);
-    if (r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
-    return r;
-  };
   for (const Choice& c : choices.best) {
     if (c.plan.predicted_us >= straightforward.predicted_us) break;
     MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
@@ -152,7 +159,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
       not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), instance.refusal));
       continue;
     }
-    if (const GateResult g = gate(c.plan); g.kind == GateResult::Kind::kFailed) {
+    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) {
       not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), g.text));
       continue;
     }
@@ -163,13 +170,54 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
     return d;
   }
-  if (const GateResult g = gate(straightforward); g.kind == GateResult::Kind::kFailed) d.wrong = g.text;
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
   if (!found.report.stop_reason.empty() && found.report.states == 0) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
   else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
   else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
   return d;
+}
+
+Diagnostic not_decided(const Program& program, const Options& o) {
+  std::vector<std::string> where;
+  if (!o.lock.empty()) where.push_back("the lock " + o.lock);
+  if (!o.cache.empty() && !o.no_cache) where.push_back("the cache " + o.cache);
+  return {Severity::kError, DiagCode::kNotDecided, {}, fmt::format("--frozen: '{}' is not decided by {}", program.name, where.empty() ? "anything: give --lock or --cache" : fmt::format("{}", fmt::join(where, " or "))), {}};
+}
+
+/// A decision from lock or cache in the place of a search.
+Found found_before(const Recalled& r, const Program& program) {
+  Found f;
+  f.witnesses = make_witnesses(program);
+  f.candidates = r.candidates;
+  f.report.stop_reason = "not searched: decided by " + r.from;
+  return f;
+}
+
+void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done) {
+  if (d.partition) d.partition->result.reset();
+  if (stitched.plan.predicted_us >= straightforward.predicted_us) return;
+  if (const GateResult g = gate(stitched.plan, d); g.kind == GateResult::Kind::kFailed) {
+    not_done.push_back("the pieces were not used: " + g.text);
+    return;
+  }
+  if (!d.partition) d.partition.emplace();
+  d.claims = stitched.claims;
+  d.proof = stitched.proof;
+  d.why = fmt::format("{} kernels instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), straightforward.kernels.size(),
+                      stitched.plan.predicted_us, straightforward.predicted_us, stitched.pieces.size());
+  d.partition->result = std::move(stitched);
+}
+
+/// Cuts the program into pieces where the search of the whole led to nothing.
+void try_pieces(Decision& d, const Program& program, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
+  if (d.choice || o.states == 0 || is_interrupted(listener)) return;
+  d.partition = partition_program(program, target, straightforward, search_options(o, listener), verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
+  const Partitioned& p = *d.partition;
+  not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
+  if (!p.refusal.empty()) return;
+  tell(listener.progress, fmt::format("partition: {} cut points, {} possible pieces, {} distinct: {} states, {} verified", p.units, p.cuts, p.distinct, p.search.states, p.search.verified));
+  if (p.result) use_pieces(d, Stitched(*p.result), straightforward, gate, not_done);
 }
 
 /// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
@@ -193,15 +241,15 @@ void remove_stale(OutputFolder& folder, const std::string& name, const std::stri
 CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Program& program, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
                            const Plan& straightforward, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
   const std::set<Emit> wanted = wanted_outputs(o);
-  const Plan& plan = decision.choice ? decision.choice->plan : straightforward;
-  const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
+  const Plan& plan = decision.plan(straightforward);
+  const Graph& graph = decision.graph(program);
   Built built;
   if (folder) {
     built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
   const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, decision.proof, plan, straightforward.predicted_us, straightforward.kernels.size(),
-                        decision.why, module, built.facts, not_done, r.diagnostics};
+                        decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr};
   const std::string graph_text = print(graph, module.name);
   r.report = report_json(data);
   r.files = select_texts(module.files, module.name, wanted);
@@ -209,16 +257,19 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = dot(graph, module.name);
   if (wanted.contains(Emit::kReport)) r.files["report.json"] = r.report;
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
-  if (wanted.contains(Emit::kCertificate))
-    r.files["certificate.json"] = write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
-                                                    decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
+  r.certificate = decision.stitched() ? write_certificate(program, *decision.stitched(), decision.gates)
+                                      : write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
+                                                          decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
+  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = with_source(r.certificate, module.name + ".cu", module.files.at(module.name + ".cu"));
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
   r.explanation = explain_search(found.report);
+  if (decision.partition) r.explanation += explain_partition(*decision.partition);
   for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
   if (!folder) return r;
 
+  if (auto held = folder->lock(); !held.empty()) return failed(held, r);
   remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
   Diagnostics errors = built.errors;
   for (const auto& [file, text] : r.files) {
@@ -236,7 +287,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     for (const auto& [file, text] : r.files) targets.push_back((std::filesystem::path(o.output) / file).string());
     for (const Diagnostic& d : write_file(path, dependency_rule(targets, {source.name}))) errors.push_back(d);
   }
-  for (const Diagnostic& d : folder->commit()) errors.push_back(d);
+  for (const Diagnostic& d : folder->commit("certificate.json")) errors.push_back(d);
   r.exit = more_severe(r.exit, built.exit);
   if (!errors.empty()) return failed(errors, r);
   if (is_interrupted(listener)) r.notes.push_back("interrupted: this is the best that was verified until then");
@@ -246,7 +297,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
 }  // namespace
 
 const std::vector<std::string>& stage_names() {
-  static const std::vector<std::string> names = {"parse", "search", "verify", "choose", "plan", "emit", "build"};
+  static const std::vector<std::string> names = {"parse", "search", "verify", "choose", "partition", "plan", "emit", "build"};
   return names;
 }
 
@@ -290,16 +341,26 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 
   Planned straightforward = trace.stage("plan", [&] { return make_plan(program, program.graph, *target); });
   MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
-  Found found = trace.stage("search", [&] { return search_and_verify(program, *target, o, trace, listener); });
+  const std::string key = decision_key(program, o, MIRAGE_VERSION);
+  Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return recall(program, *target, o, key, verification_seed(program, o)); });
+  if (!recalled) return failed(recalled.errors(), result);
+  if (!*recalled && o.frozen) return failed({not_decided(program, o)}, result);
+  Found found = *recalled ? found_before(**recalled, program) : trace.stage("search", [&] { return search_and_verify(program, *target, o, trace, listener); });
   count_search(found.report, trace, listener);
   if (!found.judge.empty()) not_done.push_back(found.judge);
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
-  Choices choices = trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
-  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, *target, o, not_done); });
-  if (!decision.wrong.empty()) return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + decision.wrong, {}}}, result);
-  const Graph& graph = decision.choice ? decision.choice->graph : program.graph;
-  const Plan& plan = decision.choice ? decision.choice->plan : *straightforward.plan;
+  Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
+  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, plan, *target, o, d, not_done); };
+  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
+  if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
+  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, not_done, trace, listener); });
+  if (!decision.choice && !decision.stitched())
+    if (const GateResult g = trace.stage("verify", [&] { return gate(*straightforward.plan, decision); }); g.kind == GateResult::Kind::kFailed)
+      return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
+  const Graph& graph = decision.graph(program);
+  const Plan& plan = decision.plan(*straightforward.plan);
+  if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
   trace.product("plan", program.name + ".txt", [&] { return print(plan); });
   tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernels, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.predicted_us));
@@ -310,7 +371,11 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
   trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
   trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
-  return write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, module, std::move(not_done), folder, trace, listener);
+  const bool is_whole = !*recalled && !is_interrupted(listener) && found.report.stop_reason != "time" && !(decision.partition && decision.partition->search.stop_reason == "time");
+  CompileResult written = write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, module, std::move(not_done), folder, trace, listener);
+  if (is_whole)   // what a clock cut short is not kept
+    if (Diagnostics errors = keep(program, o, key, written.certificate); !errors.empty()) return failed(errors, std::move(written));
+  return written;
 }
 
 }  // namespace mirage

@@ -239,14 +239,17 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   auto file = read_certificate(certificate);
   if (!file) return mode_failed(file.errors());
   if (Diagnostics errors = check_certificate(*file, *program, certificate.name); !errors.empty()) return mode_failed(errors);
+  const SourceCheck source = check_source(certificate);
+  if (!source.errors.empty()) return mode_failed(source.errors);
   ModeResult r;
-  r.text = file->is_searched ? fmt::format("the certificate holds: {} claims of '{}' verified again\n", file->claims.size(), program->name)
+  r.text = file->is_searched || file->is_partitioned ? fmt::format("the certificate holds: {} claims of '{}' verified again\n", file->claims.size(), program->name)
                              : fmt::format("the certificate holds: the graph is the reference graph of '{}'\n", program->name);
+  r.text += source.text;
   return r;
 }
 
 ModeResult run_stage(const std::string& stage, const Source& s, const Options& o, const Listener& listener) {
-  static const std::vector<std::string> stages = {"parse", "search", "verify", "plan", "emit"};
+  static const std::vector<std::string> stages = {"parse", "search", "verify", "choose", "partition", "plan", "emit"};
   if (std::find(stages.begin(), stages.end(), stage) == stages.end()) {
     Diagnostic d = at_file(DiagCode::kUsage, "", fmt::format("--run: there is no stage '{}' that runs alone; stages: {}", stage, fmt::join(stages, ", ")));
     if (const std::string near = nearest(stage, stages); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
@@ -255,13 +258,14 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   auto target = resolve_target(o.target);
   if (!target) return mode_failed(target.errors());
   ModeResult r;
-  if (stage == "search" || stage == "verify") {
+  if (stage == "search" || stage == "verify" || stage == "choose" || stage == "partition") {
     Trace trace({{stage}, false, true, [&](const std::string& text) { r.text += text; }});
     Options quiet = o;
     quiet.output.clear();
     CompileResult c = compile(quiet, s, trace, listener);
     r.exit = c.exit;
     r.diagnostics = c.diagnostics;
+    if (r.text.empty() && r.exit == ExitCode::kOk) r.text = stage == "partition" ? "not cut into pieces: the search of the whole program led to a result\n" : "nothing was verified\n";
     return r;
   }
   // A spec, or a kernel graph from the middle of the pipeline.
@@ -290,6 +294,18 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
     r.text = module.files.at(module.name + ".cu");
   }
   return r;
+}
+
+std::vector<std::string> target_names() {
+  std::vector<std::string> out;
+  for (const Target& t : all_targets()) out.push_back(t.name);
+  return out;
+}
+
+Result<Source> einsum_source(const std::string& line) {
+  auto parsed = read_einsum(line);
+  if (!parsed) return parsed.errors();
+  return Source{"--einsum", parsed->program.canonical};
 }
 
 ModeResult explain_error(const std::string& code) {

@@ -75,7 +75,7 @@ Json kernels_json(const ReportData& d) {
 
 Json alternatives_json(const ReportData& d) {
   Json out = Json::array();
-  out.push_back({{"what", "straightforward"}, {"kernels", d.straightforward_kernels}, {"predicted_us", rounded(d.straightforward_us)}, {"chosen", d.chosen == nullptr}});
+  out.push_back({{"what", "straightforward"}, {"kernels", d.straightforward_kernels}, {"predicted_us", rounded(d.straightforward_us)}, {"chosen", !d.chosen && !(d.partition && d.partition->result)}});
   for (size_t i = 0; i < d.choices.alternatives.size(); i++) {
     const Alternative& a = d.choices.alternatives[i];
     Json row = {{"what", "searched"}, {"rank", a.rank}, {"kernels", a.kernels}};
@@ -92,6 +92,21 @@ Json alternatives_json(const ReportData& d) {
 Json diagnostics_json(const Diagnostics& all) {
   Json out = Json::array();
   for (const Diagnostic& d : all) out.push_back({{"code", code_name(d.code)}, {"line", d.where.line}, {"column", d.where.col}, {"text", d.text}});
+  return out;
+}
+
+Json partition_json(const Partitioned& p) {
+  Json out = {{"used", p.result.has_value()}};
+  if (!p.refusal.empty()) out["refusal"] = p.refusal;
+  out["cut_points"] = p.units;
+  out["possible_pieces"] = p.cuts;
+  out["distinct_pieces"] = p.distinct;
+  Json pieces = Json::array();
+  for (const PieceOutcome& o : p.chosen)
+    pieces.push_back({{"operators", o.text}, {"kernels", o.kernels}, {"straightforward_us", rounded(o.straightforward_us)}, {"predicted_us", rounded(o.predicted_us)}, {"searched", o.searched},
+                      {"states", o.states}, {"verified", o.verified}});
+  out["pieces"] = pieces;
+  out["search"] = search_json(p.search);
   return out;
 }
 
@@ -134,16 +149,17 @@ std::string numbers_text(const std::vector<CallNumbers>& numbers) {
 std::string report_json(const ReportData& d, const Trace* trace, const std::string& measured) {
   Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", d.program.name}, {"spec_id", spec_id(d.program)},
               {"target", d.target.name}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
-  out["result"] = {{"kind", d.chosen ? "searched" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
+  out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
   out["search"] = search_json(d.search);
   Json claims = Json::array();
   for (const Claim& c : d.claims) claims.push_back(claim_json(c));
   out["evidence"] = claims;
-  if (!d.chosen) out["proof"] = {{"proved", true}, {"method", "the graph is the program's own"}};
+  if (!d.chosen && !(d.partition && d.partition->result)) out["proof"] = {{"proved", true}, {"method", "the graph is the program's own"}};
   else if (d.proof.proved) out["proof"] = {{"proved", true}, {"method", d.proof.method}, {"conditions", d.proof.conditions}, {"terms", d.proof.size}};
   else out["proof"] = {{"proved", false}, {"reason", d.proof.reason}};
   out["alternatives"] = alternatives_json(d);
+  if (d.partition) out["partition"] = partition_json(*d.partition);
   out["not_done"] = d.not_done;
   out["warnings"] = diagnostics_json(d.warnings);
   if (trace) {
@@ -175,6 +191,8 @@ std::string report_html(const std::string& report, const std::string& graph, con
   out += html_table(s["gates"], {"gate", "closed", "meaning", "first_example"});
   out += "<h2>Evidence</h2>\n" + html_table(r["evidence"], {"variant", "trials", "p", "q", "degree", "log2_bound", "bound_reason", "uninterpreted"});
   out += "<h2>Alternatives</h2>\n" + html_table(r["alternatives"], {"what", "rank", "kernels", "predicted_us", "plans", "reason", "chosen"});
+  if (r.contains("partition") && !r["partition"]["pieces"].empty())
+    out += "<h2>Pieces</h2>\n" + html_table(r["partition"]["pieces"], {"operators", "kernels", "straightforward_us", "predicted_us", "searched", "states", "verified"});
   if (!r["not_done"].empty()) {
     out += "<h2>Not done</h2>\n<ul>\n";
     for (const Json& n : r["not_done"]) out += "<li>" + cell(n) + "</li>\n";
@@ -194,6 +212,15 @@ std::string explain_search(const SearchReport& s) {
     for (size_t at = 0; (at = example.find('\n', at)) != std::string::npos; at += 28) example.replace(at, 1, "\n" + std::string(27, ' '));
     if (!example.empty()) out += fmt::format("{:>12}  {:<12} first: {}\n", "", "", example);
   }
+  return out;
+}
+
+std::string explain_partition(const Partitioned& p) {
+  if (!p.refusal.empty()) return "not cut into pieces: " + p.refusal + "\n";
+  std::string out = fmt::format("pieces: {} cut points, {} possible pieces, {} distinct, {} states, {} verified{}\n", p.units, p.cuts, p.distinct, p.search.states, p.search.verified,
+                                p.result ? "" : "; not used: no cut is predicted to be faster and holds");
+  for (const PieceOutcome& o : p.chosen)
+    out += fmt::format("{:>10.2f} us instead of {:.2f} us, {} kernel{}{}: {}\n", o.predicted_us, o.straightforward_us, o.kernels, o.kernels == 1 ? "" : "s", o.searched ? ", searched" : "", o.text);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 #include "driver/candidates.h"
 #include "driver/numbers.h"
+#include "driver/partition.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 
@@ -35,12 +36,14 @@ struct ReportData {
   std::map<std::string, KernelFacts> facts;          ///< by kernel name; empty: not compiled
   std::vector<std::string> not_done;                 ///< what was not done, and why
   const Diagnostics& warnings;
+  const Partitioned* partition = nullptr;              ///< not nullptr: the program was cut into pieces, or it was tried
 };
 
 /// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.
 std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
 std::string report_html(const std::string& report_json, const std::string& graph, const std::string& plan);
 std::string explain_search(const SearchReport&);
+std::string explain_partition(const Partitioned&);     ///< the pieces of the cheapest cut, one a line
 /// The report of a spec that has no result.
 std::string failure_report(const std::string& name, ExitCode, const Diagnostics&);
 

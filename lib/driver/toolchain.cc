@@ -90,6 +90,7 @@ Result<Compiled> run_nvcc(const Toolchain& tools, std::vector<std::string> argum
   const ProcessResult r = run_process(arguments, folder, limits);
   if (!r.started) return diagnostic(DiagCode::kToolFailed, r.output);
   if (r.timed_out) return diagnostic(DiagCode::kToolFailed, "nvcc did not finish " + what + " within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", r.output);
+  if (!r.ok() && r.output.find("No space left on device") != std::string::npos) return diagnostic(DiagCode::kFileUnwritable, "the disk is full: nvcc could not write " + what + ": No space left on device");
   if (r.interrupted) return diagnostic(DiagCode::kToolFailed, "nvcc was interrupted while building " + what, r.output);
   if (!r.ok()) return diagnostic(DiagCode::kToolFailed, "nvcc failed to build " + what + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : ""), r.output);
   return Compiled{"", r.output, parse_ptxas(r.output)};
@@ -186,7 +187,12 @@ PtxasReport parse_ptxas(const std::string& log) {
 }
 
 Result<Compiled> build_library(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder, const ProcessLimits& limits) {
-  return run_nvcc(tools, nvcc_library_arguments(name, target), folder, limits, "lib" + name + ".so");
+  const std::string file = "lib" + name + ".so";
+  Result<Compiled> r = run_nvcc(tools, nvcc_library_arguments(name, target), folder, limits, file);
+  if (!r) return r;
+  const auto bytes = read_file(folder + "/" + file);   // a wrapper may end well and leave nothing
+  if (!bytes || !bytes->starts_with("\177ELF")) return diagnostic(DiagCode::kToolFailed, "nvcc ended without an error and left no library " + file, r->log);
+  return r;
 }
 
 Result<Compiled> build_check(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder, const ProcessLimits& limits) {

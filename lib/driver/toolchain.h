@@ -1,6 +1,7 @@
 // The CUDA tools of this machine, found at run time and always optional: nvcc as a child process, NVRTC and the NVIDIA driver through dlopen. Without them everything but the build works.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@ namespace mirage {
 // ---- child processes
 struct ProcessLimits {
   double timeout_s = 600;                             ///< then the whole process group is killed
+  int64_t max_memory = 0;                             ///< bytes of address space of each process, 0: no limit (CUDA programs reserve far more than they use)
   size_t max_output = size_t{4} << 20;                ///< bytes of stdout and stderr that are kept; the rest is read and dropped
   const std::atomic<bool>* interrupted = nullptr;     ///< when it becomes true the group is killed
 };
@@ -24,8 +26,10 @@ struct ProcessResult {
   std::string output;                                 ///< stdout and stderr as they came
   bool ok() const { return started && exit_code == 0; }
 };
-/// Runs argv[0] (a path, or a name on PATH) without a shell in folder `dir` ("": this one), in a process group of its own, stdin empty, LC_ALL=C.
+/// Runs argv[0] (a path, or a name on PATH) without a shell in folder `dir` ("": this one), in a process group of its own, stdin empty, LC_ALL=C. It does not outlive the calling thread.
 ProcessResult run_process(const std::vector<std::string>& argv, const std::string& dir = "", const ProcessLimits& limits = {});
+/// Runs `work` in a copy of this process and returns what it returns as `output`: for libraries that may hang, crash or take all memory. No other thread may be needed by it.
+ProcessResult run_apart(const std::function<std::string()>& work, const ProcessLimits& limits);
 
 // ---- tools
 struct Toolchain {
@@ -67,6 +71,8 @@ enum class DeviceCode { kCubin, kPtx };
 Result<Compiled> compile_with_nvcc(const Toolchain&, const std::string& text, const Target&, DeviceCode, const ProcessLimits& = {});
 /// The same with NVRTC in this process, without host compilation: fast enough for every candidate. Any thread may call it. Errors: as above.
 Result<Compiled> compile_with_nvrtc(const Toolchain&, const std::string& text, const Target&, DeviceCode = DeviceCode::kCubin);
+/// compile_with_nvrtc in a process of its own, within limits: what build_outputs() uses.
+Result<Compiled> compile_with_nvrtc_apart(const Toolchain&, const std::string& text, const Target&, DeviceCode, const ProcessLimits&);
 
 // ---- the GPU of this machine
 struct NativeDevice { std::string name; int major = 0, minor = 0; };

@@ -1,4 +1,5 @@
 // NVRTC and the NVIDIA driver through dlopen, with the few declarations that are needed: the build does not depend on CUDA's headers.
+#include <cstdlib>
 #include <dlfcn.h>
 #include <sstream>
 #include "driver/toolchain.h"
@@ -87,6 +88,32 @@ Result<Compiled> compile_with_nvrtc(const Toolchain& tools, const std::string& t
   n->destroy(&program);
   if (error != 0) return failed(std::string("NVRTC rejected the code: ") + n->error_string(error), out.log);
   if (out.bytes.empty()) return failed("NVRTC gave no machine code", out.log);
+  out.ptxas = parse_ptxas(out.log);
+  return out;
+}
+
+Result<Compiled> compile_with_nvrtc_apart(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind, const ProcessLimits& limits) {
+  if (!tools.has_nvrtc()) return compile_with_nvrtc(tools, text, target, kind);
+  // "1", the log's length, the log, the bytes; or "0" and the message's lines.
+  ProcessLimits whole = limits;
+  whole.max_output = size_t{1} << 30;
+  const ProcessResult r = run_apart([&] {
+    Result<Compiled> c = compile_with_nvrtc(tools, text, target, kind);
+    if (c) return "1" + std::to_string(c->log.size()) + "\n" + c->log + c->bytes;
+    std::string out = "0" + c.errors().front().text + "\n";
+    for (const Note& note : c.errors().front().notes) out += note.text + "\n";
+    return out;
+  }, whole);
+  if (!r.started) return failed("NVRTC: " + r.output, "");
+  if (r.timed_out) return failed("NVRTC did not finish within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", "");
+  if (r.interrupted) return failed("NVRTC was interrupted", "");
+  const size_t line = r.output.find('\n');
+  if (!r.ok() || line == std::string::npos) return failed("NVRTC ended without an answer" + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : std::string()), "");
+  if (r.output[0] != '1') return failed(r.output.substr(1, line - 1), r.output.substr(line + 1));
+  const size_t length = static_cast<size_t>(std::strtoull(r.output.c_str() + 1, nullptr, 10));
+  Compiled out;
+  out.log = r.output.substr(line + 1, length);
+  out.bytes = r.output.substr(std::min(r.output.size(), line + 1 + length));
   out.ptxas = parse_ptxas(out.log);
   return out;
 }

@@ -1,4 +1,5 @@
-// Child processes without a shell: posix_spawn into a process group of its own, output through a pipe, a watchdog that kills the whole group (nvcc starts many programs).
+// Child processes without a shell: fork and exec into a process group of their own, limits before the program starts, output through a pipe, a watchdog that kills the whole group (nvcc starts
+// many programs), and an end with the thread that waits for them.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -7,7 +8,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,29 +53,58 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return out;
 }
 
-int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const Pipe& pipe) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), 1);
-  posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), 2);
-  if (!dir.empty()) posix_spawn_file_actions_addchdir_np(&actions, dir.c_str());
-  sigset_t none, all;
+/// What a child does first. Only calls that are safe after fork: other threads may hold any lock.
+void become_child(pid_t parent, const ProcessLimits& limits) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);   // it ended before that was set
+  setpgid(0, 0);
+  for (int s = 1; s < NSIG; s++)
+    if (s != SIGKILL && s != SIGSTOP) signal(s, SIG_DFL);
+  sigset_t none;
   sigemptyset(&none);
-  sigfillset(&all);
-  sigdelset(&all, SIGKILL);
-  sigdelset(&all, SIGSTOP);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  // Also for what the program starts itself, should the watchdog be gone: nothing runs on for ever.
+  const auto seconds = static_cast<rlim_t>(limits.timeout_s) + 60;
+  const rlimit cpu{seconds, seconds};
+  setrlimit(RLIMIT_CPU, &cpu);
+#ifndef __SANITIZE_ADDRESS__   // whose shadow is larger than any limit
+  if (limits.max_memory > 0) {
+    const rlimit memory{static_cast<rlim_t>(limits.max_memory), static_cast<rlim_t>(limits.max_memory)};
+    setrlimit(RLIMIT_AS, &memory);
+  }
+#endif
+}
+
+bool redirect(int out) {
+  const int null = ::open("/dev/null", O_RDONLY);
+  return null >= 0 && dup2(null, 0) >= 0 && dup2(out, 1) >= 0 && dup2(out, 2) >= 0;
+}
+
+/// 0 or errno.
+int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const Pipe& pipe, const ProcessLimits& limits) {
   std::vector<std::string> args = argv, environment = child_environment();
   const std::vector<char*> arg_pointers = pointers(args), environment_pointers = pointers(environment);
-  const int error = posix_spawnp(&pid, args[0].c_str(), &actions, &attributes, arg_pointers.data(), environment_pointers.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
+  Pipe failure;   // closed by a successful exec
+  if (!failure.ok()) return errno;
+  const pid_t parent = getpid();
+  pid = fork();
+  if (pid < 0) return errno;
+  if (pid == 0) {
+    become_child(parent, limits);
+    if (redirect(pipe.write_end()) && (dir.empty() || chdir(dir.c_str()) == 0)) execvpe(args[0].c_str(), arg_pointers.data(), environment_pointers.data());
+    const int error = errno;
+    if (::write(failure.write_end(), &error, sizeof error) < 0) _exit(126);
+    _exit(127);
+  }
+  setpgid(pid, pid);   // both do it: whoever comes first
+  failure.close_write();
+  int error = 0;
+  ssize_t n;
+  while ((n = ::read(failure.read_end(), &error, sizeof error)) < 0 && errno == EINTR) {}
+  if (n != static_cast<ssize_t>(sizeof error)) return 0;
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {}
   return error;
 }
 
@@ -102,20 +132,12 @@ bool readable(int fd, int wait_ms) {
 
 }  // namespace
 
-ProcessResult run_process(const std::vector<std::string>& argv, const std::string& dir, const ProcessLimits& limits) {
-  ProcessResult r;
-  if (argv.empty()) { r.output = "no program to start"; return r; }
-  Pipe pipe;
-  pid_t pid = -1;
-  const int error = pipe.ok() ? spawn(pid, argv, dir, pipe) : errno;
-  if (error != 0) {
-    r.output = "cannot start " + argv[0] + ": " + std::strerror(error);
-    return r;
-  }
+namespace {
+
+/// Reads until the child ends or a limit does.
+void watch(pid_t pid, Pipe& pipe, const ProcessLimits& limits, ProcessResult& r) {
   r.started = true;
   pipe.close_write();
-  const rlimit no_core{0, 0};
-  prlimit(pid, RLIMIT_CORE, &no_core, nullptr);
   const auto deadline = Clock::now() + std::chrono::duration<double>(limits.timeout_s);
   bool open = true;
   while (!has_ended(pid)) {
@@ -131,6 +153,52 @@ ProcessResult run_process(const std::vector<std::string>& argv, const std::strin
   while (open && readable(pipe.read_end(), 0)) open = read_some(pipe.read_end(), limits, r);
   if (WIFEXITED(state) && !r.timed_out && !r.interrupted) r.exit_code = WEXITSTATUS(state);
   if (WIFSIGNALED(state)) r.signal = WTERMSIG(state);
+}
+
+}  // namespace
+
+ProcessResult run_process(const std::vector<std::string>& argv, const std::string& dir, const ProcessLimits& limits) {
+  ProcessResult r;
+  if (argv.empty()) { r.output = "no program to start"; return r; }
+  Pipe pipe;
+  pid_t pid = -1;
+  const int error = pipe.ok() ? spawn(pid, argv, dir, pipe, limits) : errno;
+  if (error != 0) {
+    r.output = "cannot start " + argv[0] + ": " + std::strerror(error);
+    return r;
+  }
+  watch(pid, pipe, limits, r);
+  return r;
+}
+
+ProcessResult run_apart(const std::function<std::string()>& work, const ProcessLimits& limits) {
+  ProcessResult r;
+  Pipe pipe;
+  const pid_t parent = getpid();
+  const pid_t pid = pipe.ok() ? fork() : -1;
+  if (pid < 0) {
+    r.output = std::string("cannot start a process: ") + std::strerror(errno);
+    return r;
+  }
+  if (pid == 0) {
+    become_child(parent, limits);
+    const int quiet = ::open("/dev/null", O_RDWR);
+    if (quiet >= 0) dup2(quiet, 0), dup2(quiet, 1), dup2(quiet, 2);
+    int code = 0;
+    try {
+      const std::string out = work();
+      for (size_t done = 0; done < out.size();) {
+        const ssize_t n = ::write(pipe.write_end(), out.data() + done, out.size() - done);
+        if (n < 0 && errno != EINTR) _exit(1);
+        if (n > 0) done += static_cast<size_t>(n);
+      }
+    } catch (...) {
+      code = 1;
+    }
+    _exit(code);   // no destructors: they belong to the parent
+  }
+  setpgid(pid, pid);
+  watch(pid, pipe, limits, r);
   return r;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,22 +85,78 @@ Diagnostics write_file(const std::string& path, const std::string& bytes, bool e
   return {failure(DiagCode::kFileUnwritable, path, "cannot write the file", why)};
 }
 
+namespace {
+
+constexpr const char* kStaging = ".mirage-opt.";
+constexpr int kLockWaitMs = 30'000;   // others hold the lock for the moment of a commit
+
+/// Takes the lock of an open folder; false if somebody else keeps it. File systems without locks have none to keep.
+bool lock_folder(int fd, int wait_ms) {
+  for (int waited = 0; ::flock(fd, LOCK_EX | LOCK_NB) != 0; waited += 10) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return true;
+    if (waited >= wait_ms) return false;
+    ::usleep(10'000);
+  }
+  return true;
+}
+
+int open_folder(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }
+
+/// Staging folders whose process was killed: their locks are free. Called with the folder's lock, under which new ones are made and locked.
+void remove_abandoned(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename().string().starts_with(kStaging)) found.push_back(at->path().string());
+  for (const std::string& folder : found) {
+    const int fd = open_folder(folder);
+    if (fd < 0) continue;
+    const bool is_free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    ::close(fd);
+    if (is_free) fs::remove_all(folder, error);
+  }
+}
+
+}  // namespace
+
 Result<OutputFolder> OutputFolder::open(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", error.message());
   if (!fs::is_directory(path, error)) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", "a file of this name is there");
-  std::string pattern = (fs::path(path) / ".mirage-opt.XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) return failure(DiagCode::kFileUnwritable, path, "cannot write into the folder", std::strerror(errno));
-  return OutputFolder(path, pattern);
+  const int lock = open_folder(path);
+  if (lock >= 0 && lock_folder(lock, kLockWaitMs)) remove_abandoned(path);
+  std::string pattern = (fs::path(path) / (std::string(kStaging) + "XXXXXX")).string();
+  const bool made = ::mkdtemp(pattern.data()) != nullptr;
+  const std::string why = made ? "" : std::strerror(errno);
+  const int guard = made ? open_folder(pattern) : -1;
+  if (guard >= 0) lock_folder(guard, 0);   // as long as this is held the staging folder is in use
+  if (lock >= 0) ::close(lock);
+  if (!made) return failure(DiagCode::kFileUnwritable, path, "cannot write into the folder", why);
+  return OutputFolder(path, pattern, guard);
 }
 
-OutputFolder::OutputFolder(OutputFolder&& other) noexcept : path_(std::move(other.path_)), staging_(std::exchange(other.staging_, "")), files_(std::move(other.files_)) {}
+OutputFolder::OutputFolder(OutputFolder&& other) noexcept
+    : path_(std::move(other.path_)), staging_(std::exchange(other.staging_, "")), files_(std::move(other.files_)), guard_(std::exchange(other.guard_, -1)), lock_(std::exchange(other.lock_, -1)) {}
 
 OutputFolder::~OutputFolder() {
-  if (staging_.empty()) return;
+  close();
+}
+
+void OutputFolder::close() {
   std::error_code ignored;
-  fs::remove_all(staging_, ignored);
+  if (!staging_.empty()) fs::remove_all(staging_, ignored);
+  staging_.clear();
+  if (guard_ >= 0) ::close(guard_);
+  if (lock_ >= 0) ::close(lock_);
+  guard_ = lock_ = -1;
+}
+
+Diagnostics OutputFolder::lock() {
+  if (lock_ >= 0) return {};
+  lock_ = open_folder(path_);
+  if (lock_ >= 0 && !lock_folder(lock_, kLockWaitMs)) return {failure(DiagCode::kFileUnwritable, path_, "cannot write into the folder", "another mirage-opt has been writing into it for half a minute")};
+  return {};
 }
 
 Diagnostics OutputFolder::write(const std::string& name, const std::string& bytes) {
@@ -110,7 +167,8 @@ Diagnostics OutputFolder::write(const std::string& name, const std::string& byte
   return {};
 }
 
-Diagnostics OutputFolder::commit() {
+Diagnostics OutputFolder::commit(const std::string& last) {
+  if (auto errors = lock(); !errors.empty()) return errors;
   // What would stop a rename half way is found before the first one.
   for (const auto& [name, written] : files_) {
     std::error_code ignored;
@@ -121,15 +179,16 @@ Diagnostics OutputFolder::commit() {
     std::error_code ignored;
     if (!written) fs::remove(fs::path(path_) / name, ignored);
   }
-  for (const auto& [name, written] : files_) {
-    if (!written) continue;
+  std::vector<std::string> names;
+  for (const auto& [name, written] : files_)
+    if (written && name != last) names.push_back(name);
+  if (auto at = files_.find(last); at != files_.end() && at->second) names.push_back(last);
+  for (const std::string& name : names) {
     const std::string to = (fs::path(path_) / name).string();
     if (::rename((fs::path(staging_) / name).string().c_str(), to.c_str()) != 0) return {failure(DiagCode::kFileUnwritable, to, "cannot write the file", std::strerror(errno))};
   }
   files_.clear();
-  std::error_code ignored;
-  fs::remove_all(staging_, ignored);
-  staging_.clear();
+  close();
   return {};
 }
 

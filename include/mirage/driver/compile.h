@@ -29,6 +29,7 @@ struct CompileResult {
   std::string summary;                       ///< one line: what was found and what it costs
   std::string explanation;                   ///< --explain: the search funnel as a table
   std::map<std::string, std::string> files;  ///< texts by name; what was written if options.output is not empty
+  std::string certificate;                   ///< what supports the result, without the hash of a source
   std::string report;                        ///< report.json as written
   std::string timed_report;                  ///< --report: the same with times and measurements
 };
@@ -44,6 +45,11 @@ Result<Target> resolve_target(const std::string& name);
 Diagnostics check_emit_list(const std::vector<std::string>& emit);
 const std::vector<std::string>& emitted_kinds();
 const std::vector<std::string>& stage_names();          ///< what --print-after knows
+
+/// What --baseline says of new reports: kSlower per result that is over 1 % slower than the one of its name in the earlier report (predicted, or measured where both are), kBaseline if that is no report.
+Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports);
+/// --junit: one test case per result; a result with an error is a failure with its words.
+std::string junit_xml(const std::vector<CompileResult>&);
 
 /// The worse of two exit codes, for several specs in one run.
 ExitCode more_severe(ExitCode, ExitCode);

@@ -19,6 +19,8 @@ ModeResult verify_two(const Source& a, const Source& b, const Options&);        
 ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&);   ///< --check-certificate: verdict again, from the spec and the graph in the certificate
 ModeResult run_stage(const std::string& stage, const Source&, const Options&, const Listener&);   ///< --run=STAGE
 ModeResult print_targets();                                                                       ///< --list-targets
+std::vector<std::string> target_names();                                                          ///< without "native"
+Result<Source> einsum_source(const std::string& line);                                            ///< --einsum as a spec
 ModeResult explain_error(const std::string& code);                                                ///< --explain-error
 std::string program_name(const Source&);                                                            ///< the name the result will have; "" if the spec is invalid
 std::string spec_operators();                                                                     ///< --list-ops

@@ -14,7 +14,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes = int64
 Diagnostics write_file(const std::string& path, const std::string& bytes, bool executable = false);
 
 /// A folder that receives a set of files. They are first written completely into a staging folder inside it, then renamed one by one; other files in the folder are left alone. If anything
-/// fails, or commit() is never called, the folder is as it was.
+/// fails, or commit() is never called, the folder is as it was. What a killed process left in its staging folder is removed by the next one that opens the folder.
 class OutputFolder {
  public:
   /// Makes `path` (with parents) and a staging folder in it. Errors: kFileUnwritable.
@@ -28,13 +28,17 @@ class OutputFolder {
   Diagnostics write(const std::string& name, const std::string& bytes);   ///< errors: kFileUnwritable (disk full, no permission)
   void keep(const std::string& name) { files_[name] = true; }      ///< a file that a tool wrote into staging()
   void remove_on_commit(const std::string& name) { files_.try_emplace(name, false); }   ///< an own file of an earlier run that no longer fits
-  /// Renames everything into place, in name order, removals first. Errors: kFileUnwritable.
-  Diagnostics commit();
+  /// From here to commit() no other process commits into the folder: for decisions about what lies there. Errors: kFileUnwritable if another holds the lock for half a minute.
+  Diagnostics lock();
+  /// Renames everything into place, in name order, removals first, `last` behind all others: where it is new, the rest is. Two processes' commits do not mix. Errors: kFileUnwritable.
+  Diagnostics commit(const std::string& last = "");
 
  private:
-  OutputFolder(std::string path, std::string staging) : path_(std::move(path)), staging_(std::move(staging)) {}
+  OutputFolder(std::string path, std::string staging, int guard) : path_(std::move(path)), staging_(std::move(staging)), guard_(guard) {}
+  void close();
   std::string path_, staging_;
   std::map<std::string, bool> files_;   ///< name -> written (false: to be removed)
+  int guard_ = -1, lock_ = -1;          ///< open folders whose locks are held: staging, the folder itself
 };
 
 }  // namespace mirage

@@ -1,0 +1,93 @@
+// Forms for CI: JUnit XML, and the comparison with a baseline report. Pure functions of what compile() returned.
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mirage/driver/compile.h"
+
+namespace mirage {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kTolerance = 1.01;   // below that is rounding in reports, or noise of a measurement
+
+/// XML 1.0 has no other control characters; bytes that are no UTF-8 would make the file unreadable.
+std::string xml(const std::string& s) {
+  std::string out;
+  for (char c : s) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else if (c == '&') out += "&amp;";
+    else if (c == '"') out += "&quot;";
+    else out += u < 32 && c != '\n' && c != '\t' ? '?' : u >= 128 ? '?' : c;
+  }
+  return out;
+}
+
+/// Reports by name: of one spec, or of a corpus.
+void collect(const Json& j, std::map<std::string, Json>& out) {
+  if (j.contains("specs") && j["specs"].is_array())
+    for (const Json& one : j["specs"]) collect(one, out);
+  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result")) out[j["name"].get<std::string>()] = j;
+}
+
+/// The number at a path of keys.
+std::optional<double> number(const Json& j, const std::vector<std::string>& path) {
+  const Json* at = &j;
+  for (const std::string& key : path) {
+    if (!at->is_object() || !at->contains(key)) return std::nullopt;
+    at = &(*at)[key];
+  }
+  return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
+}
+
+}  // namespace
+
+Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports) {
+  std::map<std::string, Json> before, now;
+  collect(Json::parse(baseline.text, nullptr, false), before);
+  if (before.empty()) return {{Severity::kError, DiagCode::kBaseline, {baseline.name, 0, 0, 1}, "the file is no report of mirage-opt", {}}};
+  for (const std::string& r : reports) collect(Json::parse(r, nullptr, false), now);
+  Diagnostics out;
+  for (const auto& [name, report] : now) {
+    const auto old = before.find(name);
+    if (old == before.end()) continue;   // new in this run
+    const bool same = report.value("target", "") == old->second.value("target", "");
+    if (!same) continue;   // another GPU is no comparison
+    static const std::vector<std::pair<std::string, std::vector<std::string>>> kNumbers = {{"predicted", {"result", "predicted_us"}}, {"measured", {"measured", "cold_us"}}};
+    for (const auto& [what, path] : kNumbers) {
+      const auto was = number(old->second, path), is = number(report, path);
+      if (!was || !is || *is <= *was * kTolerance) continue;
+      out.push_back({Severity::kError, DiagCode::kSlower, {}, fmt::format("{}: {:.3f} us {}, {:.3f} us in {} ({:+.1f} %)", name, *is, what, *was, baseline.name, 100 * (*is / *was - 1)),
+                     {{{}, "now: " + report["result"].value("why", "")}, {{}, "then: " + old->second["result"].value("why", "")}}});
+    }
+  }
+  return out;
+}
+
+std::string junit_xml(const std::vector<CompileResult>& results) {
+  size_t failures = 0;
+  std::string cases;
+  for (size_t i = 0; i < results.size(); i++) {
+    const CompileResult& r = results[i];
+    cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\"", xml(r.name.empty() ? fmt::format("spec {}", i + 1) : r.name));
+    if (r.exit == ExitCode::kOk) {
+      cases += ">\n    <system-out>" + xml(r.summary) + "</system-out>\n  </testcase>\n";
+      continue;
+    }
+    failures++;
+    std::string text;
+    for (const Diagnostic& d : r.diagnostics)
+      if (d.severity == Severity::kError) text += render(d, "");
+    cases += fmt::format(">\n    <failure message=\"exit code {}\">{}</failure>\n  </testcase>\n", static_cast<int>(r.exit), xml(text));
+  }
+  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"mirage-opt\" tests=\"{}\" failures=\"{}\">\n{}</testsuite>\n", results.size(), failures, cases);
+}
+
+}  // namespace mirage

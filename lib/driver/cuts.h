@@ -1,0 +1,55 @@
+// Where a large program may be cut (docs/partition.md): its nodes as units, and the convex connected sets of units that one search can take. First half of partitioning; knows no cost.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+#include "mirage/ir/program.h"
+
+namespace mirage {
+
+/// Nodes that are never cut apart: a contraction, or elementwise functions and reductions between cut points.
+struct Unit {
+  std::vector<NodeId> nodes;        ///< ascending
+  bool contracts = false;
+  bool copyable = false;            ///< cheap, read by several units and by nothing else: each reader may compute it again
+  std::vector<int> direct;          ///< units whose values it reads
+  std::vector<int> through;         ///< units whose values it reads behind a node that no search takes (a reshape that splits, a slice)
+};
+
+struct Cuts {
+  std::vector<Unit> units;          ///< in an order that respects what they read
+  std::vector<int> unit_of;         ///< per node; -1: inputs, constants, views of inputs, nodes that no search takes
+  std::vector<bool> is_constant;    ///< per node: made of constants alone; every piece that reads it has its own
+  std::vector<bool> is_free;        ///< per node: an input, or views of one that a search takes
+};
+Cuts find_cuts(const Graph& graph);
+
+/// A set of units that is planned and searched alone, and those that it computes again for itself.
+struct Cut {
+  std::vector<int> units;           ///< ascending: what it adds to what there is
+  std::vector<int> copies;          ///< ascending
+  friend bool operator==(const Cut&, const Cut&) = default;
+  friend auto operator<=>(const Cut&, const Cut&) = default;
+};
+
+/// What may follow what: states are sets of units that exist (or are decided to be copied), steps are cuts.
+struct CutStep { int cut = -1; int to = -1; };   ///< cut -1: the next unit is left to its readers
+struct CutGraph {
+  std::vector<Cut> cuts;                        ///< every cut once
+  std::vector<std::vector<CutStep>> steps;      ///< per state, from state 0 (nothing exists); steps lead to higher numbers
+  int end = -1;                                 ///< the state in which everything exists; -1: there are too many states
+};
+struct CutLimits { int units = 6, contractions = 3, states = 20'000, cuts = 8'000; };
+CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits);
+
+/// One cut as a graph of its own.
+struct Piece {
+  std::vector<NodeId> nodes;        ///< of the program, ascending; constants and free views included
+  std::vector<ValueId> leaves;      ///< param i is this value of the program
+  std::vector<ValueId> results;     ///< result i is this value of the program
+  Graph graph;                      ///< primitives; inputs have the program's types, what no output of the program alone reads stays real
+};
+/// `classes`: extent_classes(graph). Constants that stand for extents name dimensions of the piece's own inputs where one is always as long; elsewhere they become literals, which hold at the real size.
+Piece make_piece(const Cuts& cuts, const Cut& cut, const Graph& graph, const std::vector<std::vector<int>>& classes);
+
+}  // namespace mirage

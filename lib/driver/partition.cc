@@ -1,0 +1,505 @@
+// From cuts to a stitched program: what each piece costs, the cheapest way through the states, and the check of the whole. See the header.
+#include "driver/partition.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "driver/reduced.h"
+#include "mirage/ir/stabilize.h"
+#include "mirage/support/hash.h"
+#include "mirage/support/worker_pool.h"
+
+namespace mirage {
+
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr size_t kMaxForms = 400;        // distinct pieces: each takes up to a second
+constexpr int64_t kMinStates = 20'000;   // of one piece
+constexpr double kWorthwhile = 0.99;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
+
+/// What is known of one distinct piece.
+struct Evaluated {
+  double straightforward_us = kNone, us = kNone;
+  int kernels = 0;
+  std::optional<Structure> structure;   ///< faster than the straightforward kernels
+  std::vector<CallNumbers> numbers;
+  std::vector<Candidate> candidates;    ///< verified, their claims dropped
+  SearchReport search;
+  bool thorough = false;                ///< its numbers were chosen with more plans
+};
+
+/// Few plans per piece while the cut is looked for; the pieces of the cheapest one get what a whole program gets.
+constexpr NumberLimits kQuick{24, 72}, kThorough{};
+
+/// The type that node-by-node evaluation would store intermediates in: that of the program's first 16-bit input.
+DType narrow_type(const Program& p) {
+  for (const TensorInfo& t : p.inputs)
+    if (t.type.dtype == DType::kF16 || t.type.dtype == DType::kBF16) return t.type.dtype;
+  return DType::kF32;
+}
+
+Graph with_input_types(const Graph& g, DType real_as) {
+  Builder b(Level::kKernel);
+  for (const Node& n : g.nodes()) {
+    if (const auto* in = std::get_if<Input>(&n.op)) {
+      Type t = g.type(n.first_value);
+      if (t.dtype == DType::kReal) t.dtype = real_as;
+      b.add_input(in->param, t);
+    } else {
+      b.add(n.op, n.operands);
+    }
+  }
+  return std::move(b).finish();
+}
+
+/// A piece as a program of its own. Intermediates of the whole program come in and go out exact (float32 in memory); the search and the rounding check see them as node-by-node evaluation
+/// stores them, in 16 bits, for that is what the piece is compared with.
+Program program_of(const Program& whole, const Piece& piece, DType intermediate) {
+  Program p;
+  p.name = "piece";
+  p.numerics = whole.numerics;
+  p.graph = intermediate == DType::kReal ? piece.graph : with_input_types(piece.graph, intermediate);
+  p.canonical = print(p.graph, p.name);
+  for (size_t i = 0; i < piece.leaves.size(); i++) {
+    const ValueId v = piece.leaves[i];
+    TensorInfo t{fmt::format("in{}", i), whole.graph.type(v), {}, {}};
+    if (const auto* in = whole.graph.def_form<Input>(v)) {
+      const TensorInfo& own = whole.inputs[static_cast<size_t>(in->param)];
+      t.strides = own.strides, t.range = own.range;
+    } else {
+      t.strides = row_major_strides(t.type.dims);
+      if (t.type.dtype == DType::kReal) t.type.dtype = intermediate == DType::kReal ? DType::kF32 : intermediate;
+    }
+    p.canonical += to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
+    p.inputs.push_back(std::move(t));
+  }
+  const std::vector<NodeId> outputs = piece.graph.outputs();
+  for (size_t r = 0; r < outputs.size(); r++) {
+    const Type t{piece.graph.form<Output>(outputs[r])->dtype, piece.graph.dims(piece.graph.node(outputs[r]).operands[0])};
+    p.outputs.push_back({fmt::format("out{}", r), {t.dtype == DType::kReal ? DType::kF32 : t.dtype, t.dims}, row_major_strides(t.dims), {}});
+  }
+  return p;
+}
+
+/// Numbers for the verified structures of a piece: the cheapest that pays and holds.
+void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target, const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
+  const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace);
+  for (const Choice& c : choices.best) {
+    if (c.plan.predicted_us > kWorthwhile * e.straightforward_us || c.plan.predicted_us >= e.us) break;
+    const Structure& s = e.candidates[c.candidate].structure;
+    if (!verify_instance(s, c.numbers, program, witnesses, seed).refusal.empty()) continue;
+    e.us = c.plan.predicted_us;
+    e.kernels = static_cast<int>(c.plan.kernels.size());
+    e.structure = s;
+    e.numbers = c.numbers;
+    break;
+  }
+}
+
+Evaluated evaluate_piece(const Program& whole, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, bool worth_searching, Trace& trace) {
+  Evaluated out;
+  const Program planned = program_of(whole, piece, DType::kReal);
+  Planned plain = make_plan(planned, planned.graph, target);
+  MIRAGE_ASSERT(plain.plan) << "a piece always has a straightforward plan: " << plain.reason;
+  out.straightforward_us = out.us = plain.plan->predicted_us;
+  out.kernels = static_cast<int>(plain.plan->kernels.size());
+  if (!worth_searching || (options.stop && options.stop->load())) return out;
+  const Program program = program_of(whole, piece, narrow_type(whole));
+  const Witnesses witnesses = make_witnesses(program);
+  if (!witnesses.refusal.empty()) return out;
+  std::vector<Candidate> candidates;
+  Program unshifted = program;   // as compile() does for whole programs
+  unshifted.graph = unshift(program.graph);
+  out.search = enumerate(unshifted, target, options, [&](const Structure& s) {
+    if (options.stop && options.stop->load()) return SinkVerdict::kUnknown;
+    Examined e = examine_stable(s, program, witnesses, seed);
+    if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
+    return e.verdict;
+  });
+  for (Candidate& c : candidates) c.claims.clear();
+  out.candidates = std::move(candidates);
+  choose(out, planned, program, witnesses, target, kQuick, 1, seed, trace);
+  return out;
+}
+
+/// The operators of a piece in words.
+std::string describe(const Graph& g) {
+  std::map<std::string, int> seen;
+  std::string out;
+  for (const Node& n : g.nodes()) {
+    if (std::holds_alternative<Input>(n.op) || std::holds_alternative<Output>(n.op) || std::holds_alternative<Const>(n.op)) continue;
+    const auto* map = std::get_if<Map>(&n.op);
+    out += (out.empty() ? "" : ", ") + std::string(map ? map_info(map->fn).name : form_name(n.op));
+  }
+  return out;
+}
+
+void add_to(SearchReport& sum, const SearchReport& r) {
+  sum.states += r.states, sum.effort += r.effort, sum.candidates += r.candidates, sum.verified += r.verified, sum.rejected += r.rejected, sum.unknown += r.unknown;
+  for (size_t g = 0; g < sum.gates.size(); g++) {
+    if (sum.gates[g].closed == 0) sum.gates[g].first_example = r.gates[g].first_example;
+    sum.gates[g].closed += r.gates[g].closed;
+  }
+  sum.complete = sum.complete && r.complete;
+  sum.seconds += r.seconds;
+  sum.max_block_ops_used = std::max(sum.max_block_ops_used, r.max_block_ops_used);
+}
+
+/// The same graph with constants that are numbers only: what they stood for are dimensions of the piece's inputs, not of the program's.
+Graph without_extents(const Graph& g) {
+  Builder b(g.level(), g.launch());
+  for (const Node& n : g.nodes()) {
+    if (const auto* in = std::get_if<Input>(&n.op)) {
+      b.add_input(in->param, g.type(n.first_value), in->part);
+      continue;
+    }
+    Op op = n.op;
+    if (auto* c = std::get_if<Const>(&op)) c->extent_of.clear();
+    if (auto* c = std::get_if<Call>(&op)) c->body = std::make_shared<const Graph>(without_extents(*c->body));
+    b.add(std::move(op), n.operands);
+  }
+  return std::move(b).finish();
+}
+
+/// Copies the program from its outputs down, structures instead of pieces.
+class Stitcher {
+ public:
+  Stitcher(const Graph& g, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>* numbers)
+      : g_(g), pieces_(pieces), given_(numbers), piece_of_(static_cast<size_t>(g.num_values()), -1), to_(piece_of_.size(), -1), builder_(Level::kKernel) {
+    for (size_t p = 0; p < pieces.size(); p++)
+      for (ValueId v : pieces[p].piece.results) piece_of_[static_cast<size_t>(v)] = static_cast<int>(p);
+  }
+
+  std::optional<Graph> run() {
+    for (NodeId n : g_.inputs()) to_[static_cast<size_t>(g_.node(n).first_value)] = builder_.add_input(g_.form<Input>(n)->param, g_.type(g_.node(n).first_value));
+    for (NodeId n : g_.outputs())
+      if (!make(g_.node(n).operands[0])) return std::nullopt;
+    for (NodeId n : g_.outputs()) builder_.add_output(g_.form<Output>(n)->result, to_[static_cast<size_t>(g_.node(n).operands[0])], g_.form<Output>(n)->dtype);
+    Graph out = remove_dead(builder_.graph());
+    if (check_laws(out)) return std::nullopt;
+    return out;
+  }
+  /// Per piece the extents that its calls split, if no numbers were given.
+  const std::map<size_t, std::vector<CallNumbers>>& extents() const { return extents_; }
+
+ private:
+  bool make(ValueId v) {
+    ValueId& at = to_[static_cast<size_t>(v)];
+    if (at >= 0) return true;
+    if (const int p = piece_of_[static_cast<size_t>(v)]; p >= 0) return make_piece(static_cast<size_t>(p));
+    const Node& node = g_.def(v);
+    std::vector<ValueId> operands;
+    for (ValueId o : node.operands) {
+      if (!make(o)) return false;
+      operands.push_back(to_[static_cast<size_t>(o)]);
+    }
+    auto made = builder_.try_add(node.op, operands);
+    if (!made) return false;
+    to_[static_cast<size_t>(v)] = *made;
+    return true;
+  }
+
+  bool make_piece(size_t p) {
+    if (!begun_.insert(p).second) return false;   // a piece that needs its own result: no certificate of ours
+    const Piece& piece = pieces_[p].piece;
+    std::vector<Type> types;
+    for (ValueId v : piece.leaves) {
+      if (!make(v)) return false;
+      types.push_back(builder_.graph().type(to_[static_cast<size_t>(v)]));
+    }
+    // Without numbers whole tensors in one block: the types are those at any numbers.
+    std::vector<CallNumbers> numbers = given_ ? (*given_)[p] : std::vector<CallNumbers>{};
+    if (!given_) {
+      extents_[p] = split_extents(pieces_[p].structure, types);
+      numbers.resize(extents_[p].size());
+    }
+    const auto graph = instantiate(pieces_[p].structure, types, numbers);
+    if (!graph) return false;
+    const Graph g = without_extents(*graph);
+    std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
+    for (const Node& n : g.nodes()) {
+      std::vector<ValueId> operands;
+      for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
+      if (const auto* in = std::get_if<Input>(&n.op)) {
+        to[static_cast<size_t>(n.first_value)] = to_[static_cast<size_t>(piece.leaves[static_cast<size_t>(in->param)])];
+      } else if (const auto* out = std::get_if<Output>(&n.op)) {
+        to_[static_cast<size_t>(piece.results[static_cast<size_t>(out->result)])] = operands[0];
+      } else {
+        const auto made = builder_.try_add(n.op, operands);
+        if (!made) return false;
+        for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = *made + i;
+      }
+    }
+    return true;
+  }
+
+  const Graph& g_;
+  const std::vector<Replaced>& pieces_;
+  const std::vector<std::vector<CallNumbers>>* given_;
+  std::vector<int> piece_of_;
+  std::vector<ValueId> to_;
+  Builder builder_;
+  std::map<size_t, std::vector<CallNumbers>> extents_;
+  std::set<size_t> begun_;
+};
+
+/// What the calls of each piece split when the program has the extents of `graph`.
+std::vector<std::vector<CallNumbers>> extents_at(const Graph& graph, const std::vector<Replaced>& pieces) {
+  Stitcher s(graph, pieces, nullptr);
+  s.run();
+  std::vector<std::vector<CallNumbers>> out(pieces.size());
+  for (const auto& [p, e] : s.extents()) out[p] = e;
+  return out;
+}
+
+std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pieces) {
+  std::vector<std::vector<CallNumbers>> out;
+  for (const Replaced& r : pieces) out.push_back(r.numbers);
+  return out;
+}
+
+/// Everything of one program on its way through the states.
+class Partitioner {
+ public:
+  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell)
+      : program_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell) {}
+
+  Partitioned run() {
+    classes_ = extent_classes(g_);
+    if (auto small = reduce_extents(g_, 0); !small.refusal.empty()) return refuse(small.refusal);
+    cuts_ = find_cuts(g_);
+    out_.units = static_cast<int>(cuts_.units.size());
+    if (out_.units < 2) return refuse("there is nothing to cut");
+    for (int units : {6, 3, 2}) {   // very wide programs have too many sets; smaller ones are always few
+      CutLimits limits;
+      limits.units = units;
+      graph_ = enumerate_cuts(cuts_, g_, limits);
+      if (graph_.end >= 0 && find_forms() <= kMaxForms) break;
+      graph_.end = -1;
+    }
+    if (graph_.end < 0) return refuse("there are too many ways to cut");
+    out_.cuts = static_cast<int>(graph_.cuts.size());
+    out_.states = static_cast<int>(graph_.steps.size());
+    evaluate();
+    if (is_stopped()) return refuse("interrupted");
+    cheapest_way();
+    settle();
+    return std::move(out_);
+  }
+
+ private:
+  Partitioned refuse(const std::string& why) {
+    out_.refusal = why;
+    return std::move(out_);
+  }
+  bool is_stopped() const { return options_.stop && options_.stop->load(); }
+
+  /// Makes the pieces; how many distinct ones there are.
+  size_t find_forms() {
+    pieces_.clear(), form_.clear(), first_.clear();
+    std::map<std::string, size_t> known;
+    for (size_t c = 0; c < graph_.cuts.size(); c++) {
+      pieces_.push_back(make_piece(cuts_, graph_.cuts[c], g_, classes_));
+      const auto [at, is_new] = known.try_emplace(program_of(program_, pieces_[c], DType::kReal).canonical, first_.size());
+      if (is_new) first_.push_back(c);
+      form_.push_back(at->second);
+    }
+    return first_.size();
+  }
+
+  /// Every distinct piece once: equal layers cost once.
+  void evaluate() {
+    const std::vector<size_t>& first = first_;   // per distinct piece a cut that makes it
+    evaluated_.resize(first.size());
+    out_.distinct = static_cast<int>(first.size());
+    SearchOptions each = options_;
+    each.threads = 1;
+    each.max_states = std::max(kMinStates, options_.max_states / static_cast<int64_t>(first.size()));
+    if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(first.size());
+    std::mutex mutex;
+    size_t done = 0;
+    parallel_for(options_.threads, static_cast<int64_t>(first.size()), [&](int64_t i) {
+      const size_t c = first[static_cast<size_t>(i)];
+      const Cut& cut = graph_.cuts[c];
+      const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
+      evaluated_[static_cast<size_t>(i)] = evaluate_piece(program_, pieces_[c], target_, each, seed_, contracts && cut.units.size() < cuts_.units.size(), trace_);
+      std::lock_guard lock(mutex);
+      if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, first.size()));
+    });
+    out_.search.stop_reason = "exhausted";
+    for (const Evaluated& e : evaluated_) {
+      add_to(out_.search, e.search);
+      if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
+    }
+  }
+
+  const Evaluated& of_cut(int c) const { return evaluated_[form_[static_cast<size_t>(c)]]; }
+
+  /// Dynamic programme over the states, which are numbered upwards. Ties: fewer kernels, then the first way.
+  void cheapest_way() {
+    struct Best { double us = kNone; int kernels = 0, from = -1, cut = -1; };
+    std::vector<Best> best(graph_.steps.size());
+    best[0].us = 0;
+    for (size_t s = 0; s < graph_.steps.size(); s++) {
+      if (best[s].us == kNone) continue;
+      for (const CutStep& step : graph_.steps[s]) {
+        Best b{best[s].us, best[s].kernels, static_cast<int>(s), step.cut};
+        if (step.cut >= 0) b.us += of_cut(step.cut).us, b.kernels += of_cut(step.cut).kernels;
+        Best& at = best[static_cast<size_t>(step.to)];
+        if (std::pair(b.us, b.kernels) < std::pair(at.us, at.kernels)) at = b;
+      }
+    }
+    for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from)
+      if (const int c = best[static_cast<size_t>(s)].cut; c >= 0) way_.push_back(c);
+    std::reverse(way_.begin(), way_.end());
+  }
+
+  std::optional<Plan> plan(const std::vector<Replaced>& pieces, Graph* graph = nullptr) const {
+    auto whole = stitch(g_, pieces, numbers_of(pieces));
+    if (!whole) return std::nullopt;
+    Planned p = make_plan(program_, *whole, target_);
+    if (graph) *graph = std::move(*whole);
+    return std::move(p.plan);
+  }
+
+  /// Stitches, drops pieces that do not pay in their surroundings or do not hold in the whole, and keeps the rest if it is faster than nothing.
+  void settle() {
+    std::vector<Replaced> kept;
+    std::vector<size_t> forms;   // of the kept
+    for (int c : way_) {
+      Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
+      if (!std::exchange(e.thorough, true) && !e.candidates.empty()) {
+        const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], narrow_type(program_)), planned = program_of(program_, pieces_[static_cast<size_t>(c)], DType::kReal);
+        choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
+      }
+      out_.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified});
+      if (e.structure) kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
+    }
+    if (kept.empty()) return;
+    std::optional<Plan> best = plan(kept);
+    const std::set<size_t> distinct(forms.begin(), forms.end());
+    for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped(); ++f) {   // the straightforward kernels around a piece may fuse better without it
+      std::vector<Replaced> fewer;
+      std::vector<size_t> their_forms;
+      for (size_t i = 0; i < kept.size(); i++)
+        if (forms[i] != *f) fewer.push_back(kept[i]), their_forms.push_back(forms[i]);
+      std::optional<Plan> p = plan(fewer);
+      if (p && (!best || p->predicted_us <= best->predicted_us)) best = std::move(p), kept = std::move(fewer), forms = std::move(their_forms);
+    }
+    if (!best || kept.empty() || best->predicted_us >= straightforward_.predicted_us) return;
+    Instance instance = verify_stitched(program_, kept, seed_);
+    if (!instance.refusal.empty()) instance = keep_what_holds(kept, instance.refusal);
+    if (kept.empty() || !instance.refusal.empty()) return;
+    Stitched s{kept, {}, {}, {}, std::move(instance.claims)};
+    auto final_plan = plan(kept, &s.graph);
+    if (!final_plan || final_plan->predicted_us >= straightforward_.predicted_us) return;
+    s.plan = std::move(*final_plan);
+    s.proof = prove(g_, s.graph);
+    out_.result = std::move(s);
+  }
+
+  /// Pieces one after another, as long as the whole holds.
+  Instance keep_what_holds(std::vector<Replaced>& kept, const std::string& why) {
+    out_.not_done.push_back("all pieces together were not used: " + why);
+    std::vector<Replaced> good;
+    Instance last{{}, why};
+    for (const Replaced& r : kept) {
+      std::vector<Replaced> more = good;
+      more.push_back(r);
+      Instance i = verify_stitched(program_, more, seed_);
+      if (i.refusal.empty()) good = std::move(more), last = std::move(i);
+      else out_.not_done.push_back(fmt::format("piece ({}) was not used: {}", describe(r.piece.graph), i.refusal));
+    }
+    kept = std::move(good);
+    return last;
+  }
+
+  const Program& program_;
+  const Graph& g_;
+  const Target& target_;
+  const Plan& straightforward_;
+  SearchOptions options_;
+  uint64_t seed_;
+  Trace& trace_;
+  const std::function<void(const std::string&)>& tell_;
+  std::vector<std::vector<int>> classes_;
+  Cuts cuts_;
+  CutGraph graph_;
+  std::vector<Piece> pieces_;      // per cut
+  std::vector<size_t> form_;       // per cut, its distinct piece
+  std::vector<size_t> first_;      // per distinct piece, a cut that makes it
+  std::vector<Evaluated> evaluated_;
+  std::vector<int> way_;
+  Partitioned out_;
+};
+
+}  // namespace
+
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers) {
+  if (numbers.size() != pieces.size()) return std::nullopt;
+  return Stitcher(graph, pieces, &numbers).run();
+}
+
+std::optional<SmallPair> small_pair(const Program& program, const std::vector<Replaced>& pieces, int variant, std::string& refusal) {
+  std::vector<std::vector<ValueId>> alike;
+  for (const Replaced& r : pieces)
+    for (ValueId a : r.piece.results) {   // results of one shape share a grid
+      std::vector<ValueId> same;
+      for (ValueId b : r.piece.results)
+        if (program.graph.dims(a) == program.graph.dims(b)) same.push_back(b);
+      if (same.size() > 1 && same[0] == a) alike.push_back(std::move(same));
+    }
+  Reduced small = reduce_extents(program.graph, variant, alike);
+  refusal = small.refusal;
+  if (!refusal.empty()) return std::nullopt;
+  const auto real = extents_at(program.graph, pieces), at = extents_at(small.graph, pieces);
+  std::vector<std::vector<CallNumbers>> numbers;
+  SmallPair out;
+  for (size_t p = 0; p < pieces.size(); p++) {
+    if (real[p].size() != pieces[p].numbers.size() || at[p].size() != real[p].size()) {
+      refusal = fmt::format("piece {} has no counterpart at small size {}", p, variant);
+      return std::nullopt;
+    }
+    numbers.push_back(shrink_numbers(real[p], pieces[p].numbers, at[p]));
+    out.numbers.insert(out.numbers.end(), numbers.back().begin(), numbers.back().end());
+  }
+  auto candidate = stitch(small.graph, pieces, numbers);
+  if (!candidate) {
+    refusal = fmt::format("the pieces have no instance at small size {}", variant);
+    return std::nullopt;
+  }
+  out.reference = std::move(small.graph);
+  out.candidate = std::move(*candidate);
+  return out;
+}
+
+Instance verify_stitched(const Program& program, const std::vector<Replaced>& pieces, uint64_t seed) {
+  Instance out;
+  for (int variant : {0, 1}) {
+    auto pair = small_pair(program, pieces, variant, out.refusal);
+    if (!pair) return out;
+    Claim claim{variant, std::move(pair->numbers), std::move(pair->reference), std::move(pair->candidate), {}, {}};
+    claim.verdict = equal(claim.reference, claim.candidate, hash_combine(seed, 3));
+    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, hash_combine(seed, 4));
+    if (claim.verdict.kind != Verdict::Kind::kEqual || !claim.numerics.ok) {
+      out.refusal = claim.verdict.kind != Verdict::Kind::kEqual ? to_string(claim.verdict) : "rounding: " + claim.numerics.reason;
+      return out;
+    }
+    out.claims.push_back(std::move(claim));
+  }
+  return out;
+}
+
+Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell) {
+  return Partitioner(program, target, straightforward, options, seed, trace, tell).run();
+}
+
+}  // namespace mirage

@@ -1,0 +1,65 @@
+// Partitioning (docs/partition.md; OSDI'25 section 3 leaves it open): a program that one search cannot take is cut into pieces by a dynamic programme over predicted times; each piece is searched,
+// verified and planned once per form, the pieces are stitched into one kernel graph, and the whole is verified at small extents. Called by compile() where the search of the whole program led to nothing.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+#include "driver/candidates.h"
+#include "driver/cuts.h"
+#include "driver/numbers.h"
+#include "mirage/ir/target.h"
+#include "mirage/plan/plan.h"
+#include "mirage/support/trace.h"
+
+namespace mirage {
+
+/// A piece of the program and the structure that takes its place.
+struct Replaced {
+  Piece piece;
+  Structure structure;
+  std::vector<CallNumbers> numbers;
+};
+
+/// The program with its pieces replaced: the graph that is emitted and what supports it.
+struct Stitched {
+  std::vector<Replaced> pieces;
+  Graph graph;
+  Plan plan;
+  Proof proof;                       ///< that the graph is the program, at the program's own sizes; or why there is none
+  std::vector<Claim> claims;         ///< of the whole, at both small sizes; numbers are those of all calls, piece by piece
+};
+
+/// What became of one distinct piece, for the report.
+struct PieceOutcome {
+  std::string text;                  ///< its operators: "matmul, add"
+  int times = 0;                     ///< how often it stands in the cut that was chosen
+  int kernels = 0;
+  double straightforward_us = 0, predicted_us = 0;
+  bool searched = false;             ///< predicted_us is that of a structure that the search found
+  int64_t states = 0, verified = 0;
+};
+
+struct Partitioned {
+  std::string refusal;               ///< why there was nothing to cut
+  int units = 0, cuts = 0, distinct = 0, states = 0;
+  std::vector<PieceOutcome> chosen;  ///< in the order of the program
+  std::optional<Stitched> result;    ///< predicted to be faster than the straightforward plan, and verified
+  std::vector<std::string> not_done;
+  SearchReport search;               ///< of all distinct pieces together
+};
+
+/// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. Deterministic for any number of threads unless time or an interrupt ends it.
+Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell);
+
+/// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece; nullopt if numbers do not fit.
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers);
+
+/// The claims of a stitched program: both small sizes, each piece with tails as at the real size. `refusal` says what does not hold.
+Instance verify_stitched(const Program&, const std::vector<Replaced>& pieces, uint64_t seed);
+
+/// The program and the stitched graph at small extents, for verify_stitched and for certificates; nullopt with the reason.
+struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; };
+std::optional<SmallPair> small_pair(const Program&, const std::vector<Replaced>& pieces, int variant, std::string& refusal);
+
+}  // namespace mirage

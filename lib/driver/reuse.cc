@@ -1,0 +1,119 @@
+// Cache and lock. A cache is a folder of KEY.json, each a certificate; a lock is one file with many of them, sorted by key, to be kept with the sources.
+#include "driver/reuse.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mirage/support/file.h"
+#include "mirage/support/hash.h"
+
+namespace mirage {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLockVersion = 1;
+
+Diagnostic broken(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
+
+/// The lock's object; an empty one if there is no file yet.
+Result<Json> read_lock(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return Json{{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
+  const auto text = read_file(path);
+  if (!text) return text.errors();
+  Json j = Json::parse(*text, nullptr, false);
+  if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") || !j["decisions"].is_object())
+    return broken(path, "the file is no lock of this version of mirage-opt");
+  return j;
+}
+
+std::string cache_path(const Options& o, const std::string& key) { return (std::filesystem::path(o.cache) / (key + ".json")).string(); }
+
+bool uses_cache(const Options& o) { return !o.cache.empty() && !o.no_cache; }
+
+/// What a certificate says, verified anew.
+Result<Recalled> decide_again(const Source& certificate, const Program& program, const Target& target, uint64_t seed) {
+  auto c = read_certificate(certificate);
+  if (!c) return c.errors();
+  if (c->program_hash != hash_text(program.canonical)) return broken(certificate.name, "the decision is of another program");
+  if (Diagnostics errors = check_certificate(*c, program, certificate.name); !errors.empty()) return errors;
+  Recalled out;
+  if (!c->is_searched && !c->is_partitioned) return out;
+  Planned planned = make_plan(program, c->graph, target);
+  if (!planned.plan) return broken(certificate.name, "the decision does not fit " + target.name + ": " + planned.reason);
+  if (c->is_searched) {
+    int kernels = 0;
+    for (const Node& n : c->structure.graph.nodes()) kernels += std::holds_alternative<Call>(n.op);
+    c->structure.kernels = kernels;
+    out.candidates.push_back({c->structure, {}});
+    out.choices.alternatives.push_back({0, kernels, planned.plan->predicted_us, c->numbers, 1, ""});
+    out.choices.best.push_back({0, c->numbers, c->graph, std::move(*planned.plan)});
+    return out;
+  }
+  Instance instance = verify_stitched(program, c->pieces, seed);
+  if (!instance.refusal.empty()) return broken(certificate.name, "the decision does not hold: " + instance.refusal);
+  out.stitched = Stitched{c->pieces, c->graph, std::move(*planned.plan), prove(program.graph, c->graph), std::move(instance.claims)};
+  return out;
+}
+
+}  // namespace
+
+std::string decision_key(const Program& program, const Options& o, const std::string& version) {
+  return fmt::format("{:016x}", hash_text(program.canonical + "\n" + o.target + "\n" + result_options_line(o) + "\n" + version));
+}
+
+Result<std::optional<Recalled>> recall(const Program& program, const Target& target, const Options& o, const std::string& key, uint64_t seed) {
+  if (!o.lock.empty()) {
+    auto lock = read_lock(o.lock);
+    if (!lock) return lock.errors();
+    if (auto at = (*lock)["decisions"].find(key); at != (*lock)["decisions"].end()) {
+      if (!at->is_object() || !at->contains("certificate")) return broken(o.lock, "the lock's entry " + key + " has no certificate");
+      auto r = decide_again({o.lock, (*at)["certificate"].dump()}, program, target, seed);
+      if (!r) return r.errors();
+      r->from = "the lock";
+      return std::optional(std::move(*r));
+    }
+  }
+  if (uses_cache(o)) {
+    std::error_code ignored;
+    const std::string path = cache_path(o, key);
+    if (!std::filesystem::exists(path, ignored)) return std::optional<Recalled>();
+    const auto text = read_file(path);
+    if (!text) return std::optional<Recalled>();
+    if (auto r = decide_again({path, *text}, program, target, seed)) {
+      r->from = "the cache";
+      return std::optional(std::move(*r));
+    }
+  }
+  return std::optional<Recalled>();
+}
+
+Diagnostics keep(const Program& program, const Options& o, const std::string& key, const std::string& certificate) {
+  Diagnostics errors;
+  auto add = [&](const Diagnostics& more) { errors.insert(errors.end(), more.begin(), more.end()); };
+  if (uses_cache(o)) {
+    std::error_code error;
+    std::filesystem::create_directories(o.cache, error);
+    add(write_file(cache_path(o, key), certificate));
+  }
+  if (!o.lock.empty()) {
+    auto lock = read_lock(o.lock);
+    if (!lock) {
+      add(lock.errors());
+      return errors;
+    }
+    Json& decisions = (*lock)["decisions"];
+    decisions[key] = {{"name", program.name}, {"target", o.target}, {"options", result_options_line(o)}, {"certificate", Json::parse(certificate)}};
+    const nlohmann::json sorted = decisions;   // by key, so that a lock does not depend on the order of runs
+    Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
+    for (const auto& [k, v] : sorted.items()) out["decisions"][k] = decisions[k];
+    add(write_file(o.lock, out.dump(1) + "\n"));
+  }
+  return errors;
+}
+
+}  // namespace mirage

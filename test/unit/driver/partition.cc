@@ -1,0 +1,249 @@
+// Partitioning: cut points, states, pieces as programs, the stitched graph against the program as written, certificates of it.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include "driver/certificate_file.h"
+#include "driver/cuts.h"
+#include "driver/partition.h"
+#include "driver/reduced.h"
+#include "mirage/driver/compile.h"
+#include "mirage/spec/spec.h"
+#include "mirage/support/hash.h"
+
+using namespace mirage;
+
+namespace {
+
+/// A decoder layer in miniature: shared norm, grouped heads by reshapes, residuals read twice, results beside the main one.
+std::string layer(int rows, int layers, const std::string& dtype = "float16") {
+  std::ostringstream in, nodes;
+  auto tensor = [&](const std::string& name, const std::string& shape) { in << (in.tellp() > 0 ? "," : "") << '"' << name << R"(": {"shape": )" << shape << R"(, "dtype": ")" << dtype << "\"}"; };
+  auto node = [&](const std::string& text) { nodes << (nodes.tellp() > 0 ? "," : "") << text; };
+  tensor("x", "[" + std::to_string(rows) + ",96]");
+  std::string x = "x", out;
+  for (int l = 0; l < layers; l++) {
+    const std::string n = std::to_string(l);
+    for (const char* t : {"g", "h"}) tensor(t + n, "[96]");
+    tensor("wq" + n, "[96,64]"), tensor("wk" + n, "[96,32]"), tensor("wo" + n, "[64,96]"), tensor("c" + n, "[2,48,16]"), tensor("wa" + n, "[96,160]"), tensor("wb" + n, "[96,160]"), tensor("wd" + n, "[160,96]");
+    auto op = [&](const std::string& name, const std::string& inputs, const std::string& output, const std::string& attrs = "") {
+      node(R"({"op": ")" + name + R"(", "inputs": [)" + inputs + R"(], "output": ")" + output + "\"" + (attrs.empty() ? "" : R"(, "attrs": {)" + attrs + "}") + "}");
+    };
+    auto q = [&](const std::string& s) { return "\"" + s + n + "\""; };
+    op("rms_norm", "\"" + x + "\"," + q("g"), "n" + n);
+    op("matmul", q("n") + "," + q("wq"), "q" + n);
+    op("matmul", q("n") + "," + q("wk"), "k" + n);
+    op("reshape", q("q"), "q4" + n, R"("shape": [)" + std::to_string(rows) + ",2,2,16]");
+    op("transpose", q("q4"), "qt" + n, R"("perm": [1,0,2,3])");
+    op("reshape", q("qt"), "qg" + n, R"("shape": [2,)" + std::to_string(2 * rows) + ",16]");
+    op("matmul", q("qg") + "," + q("c"), "s" + n, R"("transpose_b": true)");
+    op("softmax", q("s"), "p" + n);
+    op("matmul", q("p") + "," + q("c"), "a" + n);
+    op("reshape", q("a"), "a4" + n, R"("shape": [2,)" + std::to_string(rows) + ",2,16]");
+    op("transpose", q("a4"), "at" + n, R"("perm": [1,0,2,3])");
+    op("reshape", q("at"), "ar" + n, R"("shape": [)" + std::to_string(rows) + ",64]");
+    op("matmul", q("ar") + "," + q("wo"), "o" + n);
+    op("add", "\"" + x + "\"," + q("o"), "r" + n);
+    op("rms_norm", q("r") + "," + q("h"), "m" + n);
+    op("matmul", q("m") + "," + q("wa"), "u" + n);
+    op("silu", q("u"), "v" + n);
+    op("matmul", q("m") + "," + q("wb"), "w" + n);
+    op("mul", q("v") + "," + q("w"), "t" + n);
+    op("matmul", q("t") + "," + q("wd"), "d" + n);
+    op("add", q("r") + "," + q("d"), "y" + n);
+    x = "y" + n;
+    out += R"("k)" + n + R"(": {"shape": [)" + std::to_string(rows) + R"(,32], "dtype": ")" + dtype + "\"},";
+  }
+  return R"({"name": "layer", "inputs": {)" + in.str() + R"(}, "outputs": {)" + out + "\"" + x + R"(": {"shape": [)" + std::to_string(rows) + R"(,96], "dtype": ")" + dtype + R"("}}, "nodes": [)" + nodes.str() + "]}";
+}
+
+const char* const kBoth = R"({"name": "both", "inputs": {"x": {"shape": [4, 64], "dtype": "float16"}, "w": {"shape": [64, 96], "dtype": "float16"}, "v": {"shape": [96, 64], "dtype": "float16"},
+      "b": {"shape": [96], "dtype": "float16"}},
+    "outputs": {"h": {"shape": [4, 96], "dtype": "float16"}, "y": {"shape": [4, 64], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "a"}, {"op": "add", "inputs": ["a", "b"], "output": "c"}, {"op": "gelu", "inputs": ["c"], "output": "h"},
+              {"op": "matmul", "inputs": ["h", "v"], "output": "d"}, {"op": "tanh", "inputs": ["d"], "output": "y"}]})";
+
+Program program(const std::string& text) {
+  auto p = parse_spec({"test.json", text});
+  if (!p) FAIL(p.errors().front().text);
+  return *p;
+}
+
+Target target() { return *find_target("sm_90a"); }
+
+Partitioned cut(const Program& p, int threads = 1) {
+  Trace trace;
+  SearchOptions o;
+  o.threads = threads;
+  return partition_program(p, target(), *make_plan(p, p.graph, target()).plan, o, 7, trace, {});
+}
+
+std::vector<Tensor<double>> inputs(const Program& p, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<Tensor<double>> out;
+  for (const TensorInfo& t : p.inputs) {
+    Tensor<double> x(t.type.dims, 0.0);
+    for (double& v : x.data) v = round_to(rng.uniform() - 0.5, t.type.dtype);
+    out.push_back(std::move(x));
+  }
+  return out;
+}
+
+/// The largest difference of two graphs of one program in exact arithmetic, relative to the largest value.
+double difference(const Program& p, const Graph& a, const Graph& b) {
+  DoubleAlgebra reals;
+  const auto x = inputs(p, 3);
+  const auto u = evaluate<DoubleAlgebra>(a, x, reals), v = evaluate<DoubleAlgebra>(b, x, reals);
+  double worst = 0, most = 0;
+  for (size_t r = 0; r < u.size(); r++) {
+    REQUIRE(u[r].dims == v[r].dims);
+    for (size_t i = 0; i < u[r].data.size(); i++) worst = std::max(worst, std::fabs(u[r].data[i] - v[r].data[i])), most = std::max(most, std::fabs(u[r].data[i]));
+  }
+  return worst / most;
+}
+
+}  // namespace
+
+TEST_CASE("a layer has cut points at contractions, residuals and norms") {
+  const Program p = program(layer(3, 1));
+  const Cuts cuts = find_cuts(p.graph);
+  int contractions = 0, copyable = 0;
+  for (const Unit& u : cuts.units) contractions += u.contracts, copyable += u.copyable;
+  CHECK(contractions == 8);
+  CHECK(copyable == 3);   // the norms, each read by two products, and the residual between them
+  CHECK(cuts.units.size() == 8 + 2 + 6);   // softmax, two transposes, both residuals, silu with its product
+  for (size_t u = 0; u < cuts.units.size(); u++)
+    for (int w : cuts.units[u].direct) CHECK(w < static_cast<int>(u));
+}
+
+TEST_CASE("every way through the states computes every unit once, in an order that respects what it reads") {
+  const Program p = program(layer(2, 1));
+  const Cuts cuts = find_cuts(p.graph);
+  const CutGraph g = enumerate_cuts(cuts, p.graph, {});
+  REQUIRE(g.end == static_cast<int>(g.steps.size()) - 1);
+  Rng rng(5);
+  for (int walk = 0; walk < 300; walk++) {
+    std::set<int> there;
+    for (int s = 0; s != g.end;) {
+      REQUIRE(!g.steps[static_cast<size_t>(s)].empty());
+      const CutStep& step = g.steps[static_cast<size_t>(s)][rng.below(g.steps[static_cast<size_t>(s)].size())];
+      CHECK(step.to > s);
+      if (step.cut >= 0) {
+        const Cut& c = g.cuts[static_cast<size_t>(step.cut)];
+        for (int u : c.units) {
+          for (int w : cuts.units[static_cast<size_t>(u)].through) CHECK(there.count(w));   // not inside the same piece
+          for (int w : cuts.units[static_cast<size_t>(u)].direct)
+            CHECK((there.count(w) || std::count(c.units.begin(), c.units.end(), w) || std::count(c.copies.begin(), c.copies.end(), w)));
+        }
+        for (int u : c.units) CHECK(there.insert(u).second);
+      }
+      s = step.to;
+    }
+    for (size_t u = 0; u < cuts.units.size(); u++) CHECK((there.count(static_cast<int>(u)) || cuts.units[u].copyable));
+  }
+}
+
+TEST_CASE("small extents follow reshapes that split and join") {
+  const Program p = program(layer(3, 1));
+  for (int variant : {0, 1}) {
+    const Reduced small = reduce_extents(p.graph, variant);
+    REQUIRE(small.refusal.empty());
+    CHECK(small.graph.num_nodes() == p.graph.num_nodes());
+    CHECK(!check_laws(small.graph));
+    CHECK(!check_extents(small.graph));
+    for (ValueId v = 0; v < p.graph.num_values(); v++)
+      for (int d = 0; d < p.graph.dims(v).rank(); d++) CHECK((p.graph.dims(v)[d] == 1) == (small.graph.dims(v)[d] == 1));
+  }
+  const Program slice = program(R"({"name": "s", "inputs": {"x": {"shape": [8, 8], "dtype": "float16"}}, "outputs": {"y": {"shape": [8, 4], "dtype": "float16"}},
+    "nodes": [{"op": "slice", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "start": 0, "stop": 4}}]})");
+  CHECK(reduce_extents(slice.graph, 0).refusal.find("slice") != std::string::npos);
+}
+
+TEST_CASE("a stitched layer is the layer, for rows that broadcast and rows that do not") {
+  for (const auto& [rows, dtype] : {std::pair{1, "bfloat16"}, std::pair{3, "float16"}}) {
+    const Program p = program(layer(rows, 1, dtype));
+    const Partitioned r = cut(p, 2);
+    INFO(dtype << " " << rows << " " << r.refusal);
+    REQUIRE(r.result);
+    CHECK(r.result->pieces.size() >= 2);
+    CHECK(r.result->plan.predicted_us < make_plan(p, p.graph, target()).plan->predicted_us);
+    CHECK(!check_laws(r.result->graph));
+    CHECK(difference(p, p.graph, r.result->graph) < 1e-12);
+    CHECK(r.result->claims.size() == 2);
+  }
+}
+
+TEST_CASE("equal layers have equal pieces") {
+  auto forms = [](int layers) {
+    const Program p = program(layer(3, layers));
+    const Cuts cuts = find_cuts(p.graph);
+    const CutGraph g = enumerate_cuts(cuts, p.graph, {3, 3, 4000, 2000});
+    REQUIRE(g.end >= 0);
+    const auto classes = extent_classes(p.graph);
+    std::set<std::string> out;
+    for (const Cut& c : g.cuts) out.insert(print(make_piece(cuts, c, p.graph, classes).graph));
+    return out;
+  };
+  const auto three = forms(3), four = forms(4);   // a first layer, one between, a last one; then two between
+  CHECK(three.size() > forms(1).size());
+  INFO(three.size() << " and " << four.size());
+  CHECK(four.size() == three.size());
+}
+
+TEST_CASE("a value that is a result and is read goes both ways") {
+  const Program p = program(kBoth);
+  const Partitioned r = cut(p);
+  REQUIRE(r.result);
+  CHECK(difference(p, p.graph, r.result->graph) < 1e-12);
+}
+
+TEST_CASE("threads change nothing") {
+  const Program p = program(kBoth);
+  const Partitioned one = cut(p), two = cut(p, 2);
+  REQUIRE(one.result);
+  REQUIRE(two.result);
+  CHECK(one.result->graph == two.result->graph);
+  CHECK(one.search.states == two.search.states);
+}
+
+TEST_CASE("the certificate of a stitched program holds, and tampered ones do not") {
+  const Program p = program(kBoth);
+  const Partitioned r = cut(p);
+  REQUIRE(r.result);
+  const std::string good = write_certificate(p, *r.result);
+  auto check = [&](const std::string& json) {
+    auto c = read_certificate({"c.json", json});
+    return c ? check_certificate(*c, p, "c.json") : c.errors();
+  };
+  CHECK(check(good).empty());
+  auto tampered = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
+    auto j = nlohmann::ordered_json::parse(good);
+    change(j);
+    return check(j.dump()).empty();
+  };
+  CHECK(!tampered([](auto& j) { j["pieces"].erase(0); }));
+  CHECK(!tampered([](auto& j) { j["claims"].erase(1); }));
+  CHECK(!tampered([](auto& j) { j["claims"][0]["candidate"] = j["claims"][0]["reference"]; }));
+  CHECK(!tampered([](auto& j) { j["pieces"][0]["leaves"][0] = j["pieces"][0]["results"][0]; }));   // needs itself
+  CHECK(!tampered([](auto& j) { j["pieces"][0]["leaves"][0] = 100000; }));
+  CHECK(!tampered([](auto& j) { j["pieces"][0]["results"] = nlohmann::ordered_json::array(); }));
+  CHECK(!tampered([](auto& j) { j["program_hash"] = "0x0000000000000001"; }));
+}
+
+TEST_CASE("compile() cuts a program that its search refuses, and never makes it slower") {
+  Options o;
+  o.emit = {"cu", "graph", "certificate", "report"};
+  o.states = 300'000;
+  Trace trace;
+  const CompileResult r = compile(o, {"layer.json", layer(2, 1)}, trace);
+  REQUIRE(r.exit == ExitCode::kOk);
+  const auto report = nlohmann::json::parse(r.report);
+  CHECK(report["result"]["kind"] == "partitioned");
+  CHECK(report["result"]["predicted_us"].get<double>() < report["result"]["straightforward_us"].get<double>());
+  REQUIRE(report.contains("partition"));
+  CHECK(report["partition"]["used"] == true);
+  CHECK(!report["evidence"].empty());
+  CHECK(r.explanation.find("cut points") != std::string::npos);
+}
