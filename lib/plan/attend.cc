@@ -38,7 +38,7 @@ void find_known(const Graph& g, AttendPlan& p) {
 
 /// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
 int registers(const AttendPlan& p) {
-  const int extra = (p.shape.plain ? 0 : 10) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 14 : 0);
+  const int extra = (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 14 : 0);
   return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? p.features / 4 + 8 : 0);
 }
 
