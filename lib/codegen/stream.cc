@@ -94,7 +94,8 @@ class StreamEmitter {
     line("constexpr int kM = {}, kN = {}, kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8", p_.rows, p_.cols, p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
          tail_rounds());
     line("constexpr int kStage = {}, kRing = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.stage_bytes, p_.ring_bytes, p_.received_at, p_.statistics_at, p_.barriers_at);
-    line("extern __shared__ __align__(1024) unsigned char smem[];");
+    line("extern __shared__ __align__(1024) unsigned char stream_smem[];");   // a name of its own: block kernels of one library ask for another alignment
+    line("unsigned char* const smem = stream_smem;");
     line("const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = {}, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;", p_.cluster > 1 ? "cluster_rank()" : "0");
     line("const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;");
   }

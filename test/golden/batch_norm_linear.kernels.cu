@@ -47,7 +47,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_l
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
   constexpr int kM = 16, kN = 4096, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 128, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135168;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

@@ -186,7 +186,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -266,7 +267,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
   constexpr int kThreads = 256, kWarps = 8, kStages = 3, kChunk = 32, kCluster = 8, kWorkers = 64, kSteps = 2, kChunks = 128, kRounds = 2;
   constexpr int kM = 1, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 1, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 4096, kRing = 12288, kReceived = 98304, kStatistics = 102400, kBarriers = 102400;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -558,7 +560,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -698,7 +701,8 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_con
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
   constexpr int kM = 1, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -793,7 +797,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

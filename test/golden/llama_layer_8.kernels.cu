@@ -176,7 +176,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -501,7 +502,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -583,7 +585,8 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -669,7 +672,8 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k8_stream(const __grid_c
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -759,7 +763,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -841,7 +846,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
   constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 68608;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -939,7 +945,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
   constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 68608;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

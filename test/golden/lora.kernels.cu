@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(128, 1) lora_k0_stream(const __grid_constant__
   constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 4, kRounds = 1;
   constexpr int kM = 16, kN = 4096, kDepth = 256, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 2;   // kRows: groups of 8
   constexpr int kStage = 10240, kRing = 10240, kReceived = 40960, kStatistics = 40960, kBarriers = 40960;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

@@ -40,7 +40,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) lora_4k_k0_s
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 20480, kRing = 40960, kReceived = 163840, kStatistics = 165888, kBarriers = 165888;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

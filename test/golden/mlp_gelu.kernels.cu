@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 16, kRounds = 2;
   constexpr int kM = 16, kN = 4096, kDepth = 1024, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 131072, kBarriers = 131072;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -114,7 +115,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
   constexpr int kM = 16, kN = 1024, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 69632, kBarriers = 69632;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {

@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
@@ -139,7 +140,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
   constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
