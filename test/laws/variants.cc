@@ -1,4 +1,4 @@
-// The whole compiler on variants of the five fused programs: each result is one kernel. All hundred in 'cmd/dev all', four of each program otherwise.
+// The whole compiler on variants of the five fused programs: each result is one kernel but two that are named. All hundred in 'cmd/dev all', four of each program otherwise.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -12,9 +12,12 @@ namespace {
 /// Predicted, and so written, as two row kernels instead of one: three rows of 8192 do not stay in registers at once, so a second pass over what the first wrote is cheaper than reading all of it again (6.2 us against 6.6 predicted; 5.2 measured on an H200).
 bool is_two_rows(const std::string& program, uint64_t seed) { return program == "n_trans" && seed == 15; }
 
+/// Predicted, and so written, as split parts of a reduction and a kernel that combines them.
+bool is_split(const std::string& program, uint64_t seed) { return program == "lora_4k" && seed == 3; }
+
 }  // namespace
 
-TEST_CASE("variants of the fused programs end in one kernel, or in one and a sum of parts", "[variants]") {
+TEST_CASE("variants of the fused programs end in one kernel", "[variants]") {
   const std::string program = GENERATE(from_range(variants::programs()));
   const uint64_t count = std::getenv("MIRAGE_FULL") ? 20 : 4;
   for (uint64_t seed = 0; seed < count; seed++) {
@@ -30,7 +33,11 @@ TEST_CASE("variants of the fused programs end in one kernel, or in one and a sum
       CHECK(r.summary.find(": the straightforward 2 kernels,") != std::string::npos);
       continue;
     }
-    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos || r.summary.find(": 2 kernels instead of ") != std::string::npos ||
+    if (is_split(program, seed)) {
+      CHECK(r.summary.find(": 2 kernels instead of ") != std::string::npos);
+      continue;
+    }
+    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos ||
            r.summary.find(": the straightforward 1 kernel,") != std::string::npos));   // rows of elementwise work and reductions are one region as they stand
   }
 }
