@@ -1,23 +1,18 @@
 // Emits a stream kernel from its StreamPlan (plan/stream.h): copies and fragments are calls of the device library (runtime/41_stream.cuh), everything elementwise is text from the block graph.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
-#include "codegen/cuda_text.h"
+#include "codegen/stream_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/stream.h"
 
 namespace mirage {
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
-
-class StreamEmitter {
+class StreamEmitter : public StreamText {
  public:
-  explicit StreamEmitter(const StreamPlan& p) : p_(p), g_(p.body) {}
+  explicit StreamEmitter(const StreamPlan& p) : StreamText(p), p_(p) {}
 
   std::string body() {
     constants();
@@ -31,60 +26,8 @@ class StreamEmitter {
     return std::move(out_);
   }
 
-  /// Inputs that are read through pointers, not through a tensor map.
-  std::set<int> pointer_params() const {
-    std::set<int> out;
-    for (NodeId n : g_.inputs()) if (!is_weight(n)) out.insert(param(n));
-    return out;
-  }
-
  private:
-  using Axis = StreamAxis;
-  template <class... T> void line(fmt::format_string<T...> f, T&&... args) { out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n"; }
-  template <class... T> void open(fmt::format_string<T...> f, T&&... args) { line(f, std::forward<T>(args)...); indent_ += "  "; }
-  void close(const char* text = "}") { indent_.resize(indent_.size() - 2); line("{}", text); }
-
-  bool is_weight(NodeId n) const { return std::any_of(p_.weights.begin(), p_.weights.end(), [&](const StreamWeight& w) { return w.input == n; }); }
-  int param(NodeId n) const { return g_.form<Input>(n)->param; }
-  const Access& access(NodeId n) const { return p_.operands[at(param(n))]; }
-  bool has(ValueId v, Axis a) const { const auto& x = p_.axes[at(v)]; return std::count(x.begin(), x.end(), a) > 0; }
-  ValueId value(NodeId n) const { return g_.node(n).first_value; }
-  static int64_t stride_of(const Access& a, const std::vector<Axis>& axes, Axis which) {
-    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == which) return a.strides[static_cast<int>(d)];
-    return 0;
-  }
-  int64_t stride(NodeId n, Axis a) const { return stride_of(access(n), p_.axes[at(value(n))], a); }
-  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}", cuda_type(access(n).dtype), param(n), access(n).offset); }
-  const char* weight_type(const StreamWeight& w) const { return cuda_type(access(w.input).dtype); }
-  NodeId stored_input(ValueId v) const {
-    while (g_.def_form<Transpose>(v)) v = g_.def(v).operands[0];
-    return g_.def_form<Input>(v) ? g_.value(v).node : -1;
-  }
   bool ragged_depth() const { return p_.depth % p_.chunk != 0; }
-
-  /// Inputs that the expression v reads, in order.
-  void leaves(ValueId v, std::set<NodeId>& out) const {
-    if (g_.def_form<Input>(v)) { out.insert(g_.value(v).node); return; }
-    if (is_known(v)) return;
-    for (ValueId o : g_.def(v).operands) leaves(o, out);
-  }
-  bool is_known(ValueId v) const {   // what the loop leaves behind
-    for (const StreamSum& s : p_.sums) if (s.value == v) return true;
-    for (const StreamStatistic& s : p_.statistics) if (s.result == v) return true;
-    for (const StreamStatistic& s : p_.early) if (s.result == v) return true;
-    return false;
-  }
-  std::set<NodeId> loop_leaves() const {
-    std::set<NodeId> out;
-    for (const StreamContraction& c : p_.contractions) leaves(c.small, out);
-    for (const StreamStatistic& s : p_.statistics) leaves(s.of, out);
-    return out;
-  }
-  std::set<NodeId> tail_leaves() const {
-    std::set<NodeId> out;
-    for (NodeId n : g_.outputs()) leaves(g_.node(n).operands[0], out);
-    return out;
-  }
 
   // ---- constants and prologue
   void constants() {
@@ -153,32 +96,11 @@ class StreamEmitter {
       line("float l{}[kRows];", n);
       line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * {}]) : 0.0f;", n, pointer(n), stride(n, Axis::kRow));
     }
-    std::string text;
-    for (NodeId n : tail_leaves()) {
-      const ValueId v = value(n);
-      const bool rows = has(v, Axis::kRow), cols = has(v, Axis::kCol);
-      const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-      if (!rows && !cols) { line("const float e{} = load(*({}));", n, pointer(n)); continue; }
-      line("Pack<{}> e{}[kTail];", rows && cols ? 4 : 2, n);
-      if (rows && cols) text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, pointer(n), rs, cs, rs, cs);
-      else if (rows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
-      else text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 8, kN - c); ", n, pointer(n), cs, cs);
-    }
-    if (text.empty()) return;
-    line("for (int t = 0; t < kTail; t++) {{ const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; {}}}", text);
+    declare_tail_loads();
+    if (const std::string text = tail_loads(); !text.empty())
+      line("for (int t = 0; t < kTail; t++) {{ const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; {}}}", text);
   }
   bool in_lines(const StreamProduct& q) const { return q.col_stride == 1 && q.rank_stride % 2 == 0 && access(q.input).offset % 2 == 0; }
-
-  /// A map's text. A quotient by a power of two is exactly a product, without the subroutine of a division.
-  std::string map(ValueId v, std::vector<std::string> operands) const {
-    MapFn fn = g_.def_form<Map>(v)->fn;
-    const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr;
-    if (int e; c && std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {
-      fn = MapFn::kMul;
-      operands[1] = CudaText().constant(1 / c->value);
-    }
-    return map_text(fn, operands);
-  }
 
   // ---- reductions of whole rows, a warp per row, while the first weights are under way
   void early_statistics() {
@@ -274,8 +196,6 @@ class StreamEmitter {
     while (n * p_.steps % p_.stages != 0 && n < 6) n++;
     return n;
   }
-  static const char* reduce_type(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
-
   void step(int s) {
     open("{{");
     line("const int step = round * kSteps + {}, place = step % kStages;", s);
@@ -319,30 +239,6 @@ class StreamEmitter {
     close();
   }
 
-  /// The expression v of the loop for unit u and row tile r, eight neighbours at a time.
-  std::string loop_element(ValueId v, std::string& statements) const {
-    std::map<ValueId, std::string> known;
-    return loop_element(v, statements, known);
-  }
-  std::string loop_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const {
-    if (auto it = known.find(v); it != known.end()) return it->second;
-    if (g_.def_form<Transpose>(v)) return loop_element(g_.def(v).operands[0], statements, known);
-    if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
-    for (const StreamStatistic& s : p_.early) if (s.result == v) return fmt::format("row{}[r]", v);
-    std::string text;
-    if (g_.def_form<Input>(v)) {
-      const NodeId n = g_.value(v).node;
-      const char* r = has(v, Axis::kRow) ? "[r]" : "";
-      text = has(v, Axis::kDepth) ? fmt::format("to_pack(x{}[u]{})", n, r) : fmt::format("l{}{}", n, r);
-    } else {
-      std::vector<std::string> operands;
-      for (ValueId o : g_.def(v).operands) operands.push_back(loop_element(o, statements, known));
-      text = map(v, operands);
-    }
-    statements += fmt::format("const auto v{} = {}; ", v, text);
-    return known[v] = fmt::format("v{}", v);
-  }
-
   // ---- behind the loop: warps and blocks meet
   void sums() {
     for (size_t i = 0; i < p_.products.size(); i++) if (in_lines(p_.products[i])) line("factor{}.turn();", i);
@@ -371,11 +267,6 @@ class StreamEmitter {
     }
     line("barrier();");
   }
-  int uses(int contraction) const {
-    int n = 0;
-    for (const StreamSum& s : p_.sums) for (auto [c, f] : s.contractions) n += c == contraction;
-    return n;
-  }
   void exchange() {
     const int64_t rows = 8 * p_.row_tiles, n = static_cast<int64_t>(p_.statistics.size()), sums = static_cast<int64_t>(p_.sums.size());
     line("if (thread_id() == 0) mbarrier_expect(met, {});", sums * items() * 16 + n * p_.cluster * p_.warps * rows * 4);
@@ -389,85 +280,30 @@ class StreamEmitter {
   }
 
   // ---- the tail: everything elementwise, once per item
-  enum class Shape : uint8_t { kScalar, kRows, kCols, kBoth };
-  Shape shape(ValueId v) const { return has(v, Axis::kRow) ? has(v, Axis::kCol) ? Shape::kBoth : Shape::kRows : has(v, Axis::kCol) ? Shape::kCols : Shape::kScalar; }
-  static std::string widened(const std::string& text, Shape from, Shape to) {
-    if (from == to || from == Shape::kScalar) return text;
-    return fmt::format("{}({})", from == Shape::kRows ? "along_rows" : "along_columns", text);
-  }
 
+  // ---- the tail
+  std::string loop_leaf(ValueId v) const override {
+    if (!g_.def_form<Input>(v)) return fmt::format("row{}[r]", v);   // reduced before the loop
+    const NodeId n = g_.value(v).node;
+    const char* r = has(v, Axis::kRow) ? "[r]" : "";
+    return has(v, Axis::kDepth) ? fmt::format("to_pack(x{}[u]{})", n, r) : fmt::format("l{}{}", n, r);
+  }
+  std::string sum_item(size_t i) const override {
+    if (p_.cluster > 1) return fmt::format("add_items<kCluster>((const Pack<4>*)(smem + kReceived) + {} * kCluster * kShare + share, kShare)", i);
+    return fmt::format("add_items<kWarps>(items + {} * kItems + item, kRing / 16)", i);
+  }
+  std::string statistic_parts() const override { return "kCluster * kWarps"; }
   void tail() {
     line("#pragma unroll");
     open("for (int t = 0; t < kTail; t++) {{");
     line("const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);");
     if (share() % (p_.warps * 32)) line("if (share >= kShare) break;");
-    std::map<ValueId, std::string> known;
-    for (NodeId n : g_.outputs()) {
-      const ValueId v = g_.node(n).operands[0];
-      const std::string text = widened(tail_element(v, known), shape(v), Shape::kBoth);
-      const Access& a = p_.results[at(g_.form<Output>(n)->result)];
-      const int64_t rs = stride_of(a, p_.axes[at(v)], Axis::kRow), cs = stride_of(a, p_.axes[at(v)], Axis::kCol);
-      line("store_item(({}*)out{} + {} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", cuda_type(a.dtype), g_.form<Output>(n)->result, a.offset, rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
-           has(v, Axis::kCol) ? "kN" : "1", text);
-    }
+    tail_results();
     close();
-  }
-  std::string tail_element(ValueId v, std::map<ValueId, std::string>& known) {
-    if (auto it = known.find(v); it != known.end()) return it->second;
-    if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
-    for (size_t i = 0; i < p_.sums.size(); i++) {
-      if (p_.sums[i].value != v) continue;
-      if (p_.cluster > 1) line("const Pack<4> v{} = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + {} * kCluster * kShare + share, kShare);", v, i);
-      else line("const Pack<4> v{} = add_items<kWarps>(items + {} * kItems + item, kRing / 16);", v, i);
-      if (shape(v) == Shape::kBoth) return known[v] = fmt::format("v{}", v);
-      line("const Pack<2> c{0} = {{{{v{0}.v[0], v{0}.v[2]}}}};", v);   // the same in every row
-      return known[v] = shape(v) == Shape::kCols ? fmt::format("c{}", v) : fmt::format("v{}", v);
-    }
-    for (size_t i = 0; i < p_.statistics.size(); i++) {
-      if (p_.statistics[i].result != v) continue;
-      line("Pack<2> s{0} = {{{{{1}::identity(), {1}::identity()}}}};", v, reduce_type(p_.statistics[i].fn));
-      line("for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s{0}.v[e] = {1}::combine(s{0}.v[e], statistics[({2} * kCluster * kWarps + i) * (8 * kRows) + m + e]);", v, reduce_type(p_.statistics[i].fn), i);
-      return known[v] = shape(v) == Shape::kRows ? fmt::format("s{}", v) : fmt::format("s{}.v[0]", v);
-    }
-    if (g_.def_form<Transpose>(v)) return tail_element(g_.def(v).operands[0], known);
-    for (size_t i = 0; i < p_.early.size(); i++) {
-      if (p_.early[i].result != v) continue;
-      line("const Pack<2> w{0} = {{{{early[{1} * kRows + m], early[{1} * kRows + m + 1]}}}};", v, 8 * i);
-      return known[v] = shape(v) == Shape::kRows ? fmt::format("w{}", v) : fmt::format("w{}.v[0]", v);
-    }
-    if (g_.def_form<Input>(v)) {
-      const NodeId n = g_.value(v).node;
-      return known[v] = shape(v) == Shape::kScalar ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
-    }
-    const Shape to = shape(v);
-    std::vector<std::string> operands;
-    for (ValueId o : g_.def(v).operands) operands.push_back(widened(tail_element(o, known), g_.def_form<Const>(o) ? Shape::kScalar : shape(o), to));
-    for (size_t i = 0; i < operands.size(); i++)   // formulas may name an operand several times
-      if (operands[i].starts_with("along_")) {
-        line("const auto v{}_{} = {};", v, i, operands[i]);
-        operands[i] = fmt::format("v{}_{}", v, i);
-      }
-    line("const auto v{} = {};", v, map(v, operands));
-    return known[v] = fmt::format("v{}", v);
   }
 
   const StreamPlan& p_;
-  const Graph& g_;
-  std::string out_, indent_ = "  ";
 };
-
-TensorMapText tensor_map(const StreamPlan& p, const StreamWeight& w) {
-  const Access& a = p.operands[at(p.body.form<Input>(w.input)->param)];
-  TensorMapText m;
-  m.buffer = a.buffer;
-  m.offset_bytes = a.offset * dtype_bytes(a.dtype);
-  m.dtype = a.dtype;
-  m.dims = w.depth_major ? std::vector<int64_t>{p.depth, w.extent} : std::vector<int64_t>{w.extent, p.depth};
-  m.strides = {w.line * dtype_bytes(a.dtype)};
-  m.box = w.depth_major ? std::vector<int>{64, w.padded} : std::vector<int>{w.padded, p.chunk};
-  m.swizzle = w.depth_major ? 128 : w.padded * 2;
-  return m;
-}
 
 }  // namespace
 
@@ -479,11 +315,11 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan&, const Targe
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
   for (size_t i = 0; i < p.weights.size(); i++) {
-    k.maps.push_back(tensor_map(p, p.weights[i]));
+    k.maps.push_back(stream_weight_map(p, p.weights[i], p.weights[i].padded, p.chunk));
     add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
   }
   for (int i : emitter.pointer_params()) {
-    k.args.push_back(p.operands[at(i)].buffer);
+    k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
     k.written.push_back(false);
     add(fmt::format("const void* __restrict__ in{}", i));
   }

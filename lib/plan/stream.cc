@@ -34,6 +34,13 @@ int registers(const StreamPlan& p) {
 
 }  // namespace
 
+StreamPlan stream_plan(StreamShape shape) {
+  StreamPlan p;
+  static_cast<StreamShape&>(p) = std::move(shape);
+  p.row_tiles = static_cast<int>((p.rows + 7) / 8);
+  return p;
+}
+
 bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
   p.warps = choice.warps;
   p.stages = choice.stages;
@@ -79,10 +86,11 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
     best.reason = "no tensor copies with clusters on " + target.name;
     return best;
   }
-  const std::optional<StreamPlan> matched = match_stream(body, operands, results, rule, best.reason);
-  if (!matched) return best;
+  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, best.reason);
+  if (!shape) return best;
+  const StreamPlan matched = stream_plan(*shape);
   std::shared_ptr<StreamPlan> found;
-  StreamPlan smallest = *matched;
+  StreamPlan smallest = matched;
   if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, best.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, best.reason)) return best;
   std::string reason;
   for (int warps : {1, 2, 4, 8, 16})
@@ -90,7 +98,7 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
       for (int chunk : {32, 64, 128})
         for (int stages : {1, 2, 3, 4, 6})
           for (int blocks : {1, 2, 3, 4}) {
-            StreamPlan p = *matched;
+            StreamPlan p = matched;
             if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, reason)) continue;
             p.cost = estimate(p, target);
             if (!found || p.cost.us < found->cost.us) found = std::make_shared<StreamPlan>(std::move(p));

@@ -4,8 +4,12 @@
 
 namespace mirage {
 
-/// The structure part of a plan (everything that does not depend on the division), or nullopt with one sentence why the graph is not of this kind.
-std::optional<StreamPlan> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, std::string& reason);
+constexpr int64_t kMaxStreamRows = 64;   ///< of the small operand of a stream plan
+
+/// The structure of a graph of this kind, with at most `max_rows` rows, or nullopt with one sentence why it is not.
+std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason);
+/// A stream plan of that structure, not yet divided.
+StreamPlan stream_plan(StreamShape shape);
 
 /// warps and blocks of a cluster divide the reduction; stages: ring depth; chunk: elements of the reduction per copy; blocks_per_sm: promised to the compiler.
 struct StreamChoice { int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1; bool evict_first = true; };

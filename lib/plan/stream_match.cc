@@ -9,7 +9,6 @@
 namespace mirage {
 namespace {
 
-constexpr int64_t kMaxRows = 64;      ///< of the small operand
 constexpr int64_t kMaxRank = 64;
 
 bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
@@ -17,13 +16,13 @@ bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 /// One attempt. Any refusal sets `reason` and ends it.
 class StreamMatcher {
  public:
-  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule) : rule_(rule) {
+  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows) : rule_(rule), max_rows_(max_rows) {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
   }
   bool run() { return extents() && name_axes() && check_inputs() && walk() && find_sums() && check_outputs(); }
-  StreamPlan take() { return std::move(p_); }
+  StreamShape take() { return std::move(p_); }
   std::string reason;
 
  private:
@@ -148,9 +147,8 @@ class StreamMatcher {
       if (axis_.count(rows)) return refuse("rows that are columns or reduced");
       set_axis(rows, Axis::kRow);
       p_.rows = full_[at(rows)];
-      p_.row_tiles = static_cast<int>((p_.rows + 7) / 8);
     }
-    if (p_.rows > kMaxRows) return refuse("more than " + std::to_string(kMaxRows) + " rows");
+    if (p_.rows > max_rows_) return refuse("more than " + std::to_string(max_rows_) + " rows");
     // Weights whose products never meet have columns of their own; what one axis of the grid splits alike is alike.
     for (NodeId n : g().inputs()) {
       const Input& in = *g().form<Input>(n);
@@ -438,7 +436,8 @@ class StreamMatcher {
   }
 
   const ContractRule& rule_;
-  StreamPlan p_;
+  const int64_t max_rows_;
+  StreamShape p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
   std::vector<int> base_, parent_;
@@ -448,8 +447,8 @@ class StreamMatcher {
 
 }  // namespace
 
-std::optional<StreamPlan> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, std::string& reason) {
-  StreamMatcher m(body, operands, results, rule);
+std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason) {
+  StreamMatcher m(body, operands, results, rule, max_rows);
   if (!m.run()) { reason = m.reason.empty() ? "extents that do not line up" : m.reason; return std::nullopt; }
   return m.take();
 }

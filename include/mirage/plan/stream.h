@@ -48,13 +48,11 @@ struct StreamSum {
   std::vector<std::pair<int, double>> contractions, products;   ///< (index, factor)
 };
 
-struct StreamPlan {
+/// What the graph says, whatever the plan: shared by the strategies that run it (StreamPlan; TilePlan, plan/tile.h).
+struct StreamShape {
   Graph body;
   std::vector<Access> operands, results;
   int64_t rows = 1, cols = 1, depth = 1;
-  int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
-  bool evict_first = true;
-  bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
   std::vector<StreamWeight> weights;
   std::vector<StreamContraction> contractions;
@@ -62,6 +60,12 @@ struct StreamPlan {
   std::vector<StreamStatistic> early;            ///< reductions of whole rows before the loop, while the first weights are under way; each may use those before it
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
+};
+
+struct StreamPlan : StreamShape {
+  int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
+  bool evict_first = true;
+  bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp

@@ -45,11 +45,11 @@ struct Measured { StreamChoice choice; double us; };
 /// The variants with the model's times, in the order measured. Pairs that differ by more than 6 % must stand in the right order, and the model's favourite must be within 5 % of the best.
 void check_order(const Case& c, const std::vector<Measured>& variants) {
   std::string reason;
-  const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, reason);
+  const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, kMaxStreamRows, reason);
   REQUIRE(matched);
   std::vector<double> model;
   for (const Measured& v : variants) {
-    StreamPlan p = *matched;
+    StreamPlan p = stream_plan(*matched);
     INFO(v.choice.warps << " warps, " << v.choice.stages << " stages, chunk " << v.choice.chunk << ", cluster " << v.choice.cluster << ": " << reason);
     REQUIRE(divide_stream(p, v.choice, target(), reason));
     model.push_back(estimate(p, target()).us);
@@ -135,11 +135,11 @@ TEST_CASE("computed operands of float16 products are TF32, of bfloat16 bfloat16"
 TEST_CASE("places in shared memory do not overlap and fit") {
   for (const Case& c : {linear(16, 4096, 6144, 1, true), linear(3, 1000 / 16 * 16, 96, 2, true, 64), linear(32, 256, 64)}) {
     std::string reason;
-    const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, reason);
+    const auto matched = match_stream(c.body, c.operands, c.results, {kHalf, false}, kMaxStreamRows, reason);
     REQUIRE(matched);
     int fit = 0;
     for (int warps : {1, 4, 8}) for (int stages : {1, 2, 3}) for (int cluster : {1, 2, 4}) {
-      StreamPlan p = *matched;
+      StreamPlan p = stream_plan(*matched);
       if (!divide_stream(p, {warps, stages, 64, cluster, 1, true}, target(), reason)) continue;
       fit++;
       const int64_t items = p.row_tiles * 128 * 16 * static_cast<int64_t>(p.sums.size());

@@ -1,0 +1,191 @@
+// The text that stream and tile kernels share: see the header.
+#include "codegen/stream_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mirage/codegen/module.h"
+
+namespace mirage {
+
+std::set<int> StreamText::pointer_params() const {
+  std::set<int> out;
+  for (NodeId n : g_.inputs()) if (!mapped(n)) out.insert(param(n));
+  return out;
+}
+
+bool StreamText::is_weight(NodeId n) const { return std::any_of(s_.weights.begin(), s_.weights.end(), [&](const StreamWeight& w) { return w.input == n; }); }
+
+bool StreamText::has(ValueId v, Axis a) const {
+  const auto& x = s_.axes[at(v)];
+  return std::count(x.begin(), x.end(), a) > 0;
+}
+
+int64_t StreamText::stride_of(const Access& a, const std::vector<Axis>& axes, Axis which) {
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == which) return a.strides[static_cast<int>(d)];
+  return 0;
+}
+
+NodeId StreamText::stored_input(ValueId v) const {
+  while (g_.def_form<Transpose>(v)) v = g_.def(v).operands[0];
+  return g_.def_form<Input>(v) ? g_.value(v).node : -1;
+}
+
+void StreamText::leaves(ValueId v, std::set<NodeId>& out) const {
+  if (g_.def_form<Input>(v)) { out.insert(g_.value(v).node); return; }
+  if (is_known(v)) return;
+  for (ValueId o : g_.def(v).operands) leaves(o, out);
+}
+
+bool StreamText::is_known(ValueId v) const { 
+  for (const StreamSum& s : s_.sums) if (s.value == v) return true;
+  for (const StreamStatistic& s : s_.statistics) if (s.result == v) return true;
+  for (const StreamStatistic& s : s_.early) if (s.result == v) return true;
+  return false;
+}
+
+std::set<NodeId> StreamText::loop_leaves() const {
+  std::set<NodeId> out;
+  for (const StreamContraction& c : s_.contractions) leaves(c.small, out);
+  for (const StreamStatistic& s : s_.statistics) leaves(s.of, out);
+  return out;
+}
+
+std::set<NodeId> StreamText::tail_leaves() const {
+  std::set<NodeId> out;
+  for (NodeId n : g_.outputs()) leaves(g_.node(n).operands[0], out);
+  return out;
+}
+
+int StreamText::uses(int contraction) const {
+  int n = 0;
+  for (const StreamSum& s : s_.sums) for (auto [c, f] : s.contractions) n += c == contraction;
+  return n;
+}
+
+std::string StreamText::map(ValueId v, std::vector<std::string> operands) const {
+  MapFn fn = g_.def_form<Map>(v)->fn;
+  const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr;
+  if (int e; c && std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {
+    fn = MapFn::kMul;
+    operands[1] = CudaText().constant(1 / c->value);
+  }
+  return map_text(fn, operands);
+}
+
+std::string StreamText::loop_element(ValueId v, std::string& statements) const {
+  std::map<ValueId, std::string> known;
+  return loop_element(v, statements, known);
+}
+
+std::string StreamText::loop_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const {
+  if (auto it = known.find(v); it != known.end()) return it->second;
+  if (g_.def_form<Transpose>(v)) return loop_element(g_.def(v).operands[0], statements, known);
+  if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+  if (is_known(v)) return loop_leaf(v);
+  std::string text;
+  if (g_.def_form<Input>(v)) text = loop_leaf(v);
+  else {
+    std::vector<std::string> operands;
+    for (ValueId o : g_.def(v).operands) operands.push_back(loop_element(o, statements, known));
+    text = map(v, operands);
+  }
+  statements += fmt::format("const auto v{} = {}; ", v, text);
+  return known[v] = fmt::format("v{}", v);
+}
+
+namespace {
+
+std::string widened(const std::string& text, bool rows, bool scalar, bool same) { return same || scalar ? text : fmt::format("{}({})", rows ? "along_rows" : "along_columns", text); }
+
+}  // namespace
+
+void StreamText::declare_tail_loads() {
+  for (NodeId n : tail_leaves()) {
+    const Shape x = shape(value(n));
+    if (x == Shape::kScalar) line("const float e{} = load(*({}));", n, pointer(n));
+    else line("Pack<{}> e{}[kTail];", x == Shape::kBoth ? 4 : 2, n);
+  }
+}
+
+std::string StreamText::tail_loads() {
+  std::string text;
+  for (NodeId n : tail_leaves()) {
+    const Shape x = shape(value(n));
+    const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
+    if (x == Shape::kBoth) text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, pointer(n), rs, cs, rs, cs);
+    else if (x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
+    else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 8, kN - c); ", n, pointer(n), cs, cs);
+  }
+  return text;
+}
+
+void StreamText::tail_results() {
+  std::map<ValueId, std::string> known;
+  for (NodeId n : g_.outputs()) {
+    const ValueId v = g_.node(n).operands[0];
+    const Shape x = shape(v);
+    const std::string text = widened(tail_element(v, known), x == Shape::kRows, x == Shape::kScalar, x == Shape::kBoth);
+    const Access& a = s_.results[at(g_.form<Output>(n)->result)];
+    const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
+    line("store_item(({}*)out{} + {} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", cuda_type(a.dtype), g_.form<Output>(n)->result, a.offset, rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
+         has(v, Axis::kCol) ? "kN" : "1", text);
+  }
+}
+
+std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& known) {
+  if (auto it = known.find(v); it != known.end()) return it->second;
+  if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+  for (size_t i = 0; i < s_.sums.size(); i++) {
+    if (s_.sums[i].value != v) continue;
+    line("const Pack<4> v{} = {};", v, sum_item(i));
+    if (shape(v) == Shape::kBoth) return known[v] = fmt::format("v{}", v);
+    line("const Pack<2> c{0} = {{{{v{0}.v[0], v{0}.v[2]}}}};", v);   // the same in every row
+    return known[v] = shape(v) == Shape::kCols ? fmt::format("c{}", v) : fmt::format("v{}", v);
+  }
+  for (size_t i = 0; i < s_.statistics.size(); i++) {
+    if (s_.statistics[i].result != v) continue;
+    line("Pack<2> s{0} = {{{{{1}::identity(), {1}::identity()}}}};", v, reduce_type(s_.statistics[i].fn));
+    line("for (int i = 0; i < {0}; i++) for (int e = 0; e < 2; e++) s{1}.v[e] = {2}::combine(s{1}.v[e], statistics[({3} * {0} + i) * {4} + {5} + e]);", statistic_parts(), v, reduce_type(s_.statistics[i].fn), i, padded_rows(),
+         statistic_row());
+    return known[v] = shape(v) == Shape::kRows ? fmt::format("s{}", v) : fmt::format("s{}.v[0]", v);
+  }
+  if (g_.def_form<Transpose>(v)) return tail_element(g_.def(v).operands[0], known);
+  for (size_t i = 0; i < s_.early.size(); i++) {
+    if (s_.early[i].result != v) continue;
+    line("const Pack<2> w{0} = {{{{early[{1} * kRows + m], early[{1} * kRows + m + 1]}}}};", v, 8 * i);
+    return known[v] = shape(v) == Shape::kRows ? fmt::format("w{}", v) : fmt::format("w{}.v[0]", v);
+  }
+  if (g_.def_form<Input>(v)) {
+    const NodeId n = g_.value(v).node;
+    return known[v] = shape(v) == Shape::kScalar ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
+  }
+  const Shape to = shape(v);
+  std::vector<std::string> operands;
+  for (ValueId o : g_.def(v).operands) {
+    const Shape from = g_.def_form<Const>(o) ? Shape::kScalar : shape(o);
+    operands.push_back(widened(tail_element(o, known), from == Shape::kRows, from == Shape::kScalar, from == to));
+  }
+  for (size_t i = 0; i < operands.size(); i++)   // formulas may name an operand several times
+    if (operands[i].starts_with("along_")) {
+      line("const auto v{}_{} = {};", v, i, operands[i]);
+      operands[i] = fmt::format("v{}_{}", v, i);
+    }
+  line("const auto v{} = {};", v, map(v, operands));
+  return known[v] = fmt::format("v{}", v);
+}
+
+TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int columns, int depth) {
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(w.input)->param)];
+  TensorMapText m;
+  m.buffer = a.buffer;
+  m.offset_bytes = a.offset * dtype_bytes(a.dtype);
+  m.dtype = a.dtype;
+  m.dims = w.depth_major ? std::vector<int64_t>{p.depth, w.extent} : std::vector<int64_t>{w.extent, p.depth};
+  m.strides = {w.line * dtype_bytes(a.dtype)};
+  m.box = w.depth_major ? std::vector<int>{64, columns} : std::vector<int>{columns, depth};
+  m.swizzle = w.depth_major ? 128 : columns * 2;
+  return m;
+}
+
+}  // namespace mirage
