@@ -248,7 +248,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
-  const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, decision.proof, plan, straightforward.predicted_us, straightforward.kernels.size(),
+  const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, decision.proof, decision.gates, plan, straightforward.predicted_us, straightforward.kernels.size(),
                         decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr};
   const std::string graph_text = print(graph, module.name);
   r.report = report_json(data);
@@ -264,7 +264,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
-  r.explanation = explain_search(found.report);
+  r.explanation = explain_search(found.report) + explain_support(data);
   if (decision.partition) r.explanation += explain_partition(*decision.partition);
   for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
   if (!folder) return r;
@@ -363,7 +363,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
   trace.product("plan", program.name + ".txt", [&] { return print(plan); });
-  tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernels, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.predicted_us));
+  tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernel{}, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us));
 
   if (o.self_test) tell(listener.print, to_string(trace.stage("self-test", [&] { return run_self_test(program, plan, *target, find_host_compiler(), 48, verification_seed(program, o)); })));
 

@@ -1,4 +1,4 @@
-// Reports as JSON and HTML, and the search funnel as a table. Stands at the end of the flow; keys are only ever added within a schema version.
+// Reports as JSON, and the search funnel as a table. Stands at the end of the flow; keys are only ever added within a schema version.
 #include "driver/report.h"
 
 #include <cmath>
@@ -110,25 +110,21 @@ Json partition_json(const Partitioned& p) {
   return out;
 }
 
-std::string escaped(const std::string& s) {
-  std::string out;
-  for (char c : s) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+/// What supports the result, as sentences: the proof, the bounds of random testing, what the kernels passed.
+Json support_json(const ReportData& d) {
+  Json out = Json::array();
+  const bool own = !d.chosen && !(d.partition && d.partition->result);
+  if (own) out.push_back("the graph is the program's own: nothing to prove");
+  else if (d.proof.proved)
+    out.push_back(fmt::format("proved equal to the program at the sizes of the spec: {}, {} terms{}", d.proof.method, d.proof.size, d.proof.conditions.empty() ? "" : fmt::format(", where {}", fmt::join(d.proof.conditions, ", "))));
+  else out.push_back("not proved: " + d.proof.reason);
+  double worst = -1e9;
+  for (const Claim& c : d.claims) worst = std::max(worst, c.verdict.evidence.log2_bound);
+  if (!d.claims.empty() && worst < 0) out.push_back(fmt::format("equal at random points of finite fields in {} variants of its sizes: each would miss a difference with probability at most 2^{:.0f}", d.claims.size(), std::ceil(worst)));
+  else if (!d.claims.empty()) out.push_back(fmt::format("equal at random points of finite fields in {} variants of its sizes, without a bound: {}", d.claims.size(), d.claims.front().verdict.evidence.bound_reason));
+  for (const std::string& g : d.gates) out.push_back("kernels " + g);
+  if (d.gates.empty()) out.push_back("kernels were not run");
   return out;
-}
-
-std::string cell(const Json& v) { return escaped(v.is_string() ? v.get<std::string>() : v.dump()); }
-
-/// Objects with the columns of the first; keys become the head.
-std::string html_table(const Json& rows, const std::vector<std::string>& columns) {
-  std::string out = "<table><tr>";
-  for (const std::string& c : columns) out += "<th>" + escaped(c) + "</th>";
-  out += "</tr>\n";
-  for (const Json& row : rows) {
-    out += "<tr>";
-    for (const std::string& c : columns) out += "<td>" + (row.contains(c) ? cell(row[c]) : "") + "</td>";
-    out += "</tr>\n";
-  }
-  return out + "</table>\n";
 }
 
 }  // namespace
@@ -155,6 +151,7 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   Json claims = Json::array();
   for (const Claim& c : d.claims) claims.push_back(claim_json(c));
   out["evidence"] = claims;
+  out["supported_by"] = support_json(d);
   if (!d.chosen && !(d.partition && d.partition->result)) out["proof"] = {{"proved", true}, {"method", "the graph is the program's own"}};
   else if (d.proof.proved) out["proof"] = {{"proved", true}, {"method", d.proof.method}, {"conditions", d.proof.conditions}, {"terms", d.proof.size}};
   else out["proof"] = {{"proved", false}, {"reason", d.proof.reason}};
@@ -174,34 +171,6 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string report_html(const std::string& report, const std::string& graph, const std::string& plan) {
-  const Json r = Json::parse(report);
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + cell(r["name"]) +
-      "</title>\n<style>body{font:15px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}table{border-collapse:collapse;margin:.5em 0}"
-      "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}th{background:#f2f2f2}pre{background:#f7f7f7;padding:1em;overflow:auto}</style></head><body>\n";
-  const Json& result = r["result"];
-  out += "<h1>" + cell(r["name"]) + "</h1>\n<p>" + cell(result["why"]) + "</p>\n";
-  out += fmt::format("<p>Target {}, spec {}, mirage-opt {}. Predicted {} µs; the straightforward kernels: {} µs.</p>\n", cell(r["target"]), cell(r["spec_id"]), cell(r["version"]),
-                     cell(result["predicted_us"]), cell(result["straightforward_us"]));
-  out += "<h2>Kernels</h2>\n" + html_table(result["kernels"], {"name", "kind", "predicted_us", "bytes", "why", "grid", "threads", "shared_bytes", "registers", "spill_bytes"});
-  const Json& s = r["search"];
-  out += fmt::format("<h2>Search</h2>\n<p>{} states, {} candidates: {} verified, {} rejected, {} unknown. Ended: {}.</p>\n", cell(s["states"]), cell(s["candidates"]), cell(s["verified"]),
-                     cell(s["rejected"]), cell(s["unknown"]), cell(s["stop_reason"]));
-  out += html_table(s["gates"], {"gate", "closed", "meaning", "first_example"});
-  out += "<h2>Evidence</h2>\n" + html_table(r["evidence"], {"variant", "trials", "p", "q", "degree", "log2_bound", "bound_reason", "uninterpreted"});
-  out += "<h2>Alternatives</h2>\n" + html_table(r["alternatives"], {"what", "rank", "kernels", "predicted_us", "plans", "reason", "chosen"});
-  if (r.contains("partition") && !r["partition"]["pieces"].empty())
-    out += "<h2>Pieces</h2>\n" + html_table(r["partition"]["pieces"], {"operators", "kernels", "straightforward_us", "predicted_us", "searched", "states", "verified"});
-  if (!r["not_done"].empty()) {
-    out += "<h2>Not done</h2>\n<ul>\n";
-    for (const Json& n : r["not_done"]) out += "<li>" + cell(n) + "</li>\n";
-    out += "</ul>\n";
-  }
-  out += "<h2>µGraph</h2>\n<pre>" + escaped(graph) + "</pre>\n<h2>Plan</h2>\n<pre>" + escaped(plan) + "</pre>\n</body></html>\n";
-  return out;
-}
-
 std::string explain_search(const SearchReport& s) {
   std::string out = fmt::format("{} states, {} candidates: {} verified, {} rejected, {} unknown; ended: {}\n", s.states, s.candidates, s.verified, s.rejected, s.unknown, s.stop_reason);
   for (size_t g = 0; g < s.gates.size(); g++) {
@@ -212,6 +181,12 @@ std::string explain_search(const SearchReport& s) {
     for (size_t at = 0; (at = example.find('\n', at)) != std::string::npos; at += 28) example.replace(at, 1, "\n" + std::string(27, ' '));
     if (!example.empty()) out += fmt::format("{:>12}  {:<12} first: {}\n", "", "", example);
   }
+  return out;
+}
+
+std::string explain_support(const ReportData& d) {
+  std::string out;
+  for (const Json& line : support_json(d)) out += "supported by: " + line.get<std::string>() + "\n";
   return out;
 }
 

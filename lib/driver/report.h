@@ -28,6 +28,7 @@ struct ReportData {
   const Choice* chosen = nullptr;                    ///< nullptr: the straightforward library
   const std::vector<Claim>& claims;                  ///< of what is emitted
   const Proof& proof;                                ///< of what is emitted, at the sizes of the program
+  const std::vector<std::string>& gates;             ///< what its kernels passed
   const Plan& plan;                                  ///< of what is emitted
   double straightforward_us = 0;
   size_t straightforward_kernels = 0;
@@ -43,6 +44,7 @@ struct ReportData {
 std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
 std::string report_html(const std::string& report_json, const std::string& graph, const std::string& plan);
 std::string explain_search(const SearchReport&);
+std::string explain_support(const ReportData&);        ///< what supports the result: proof, bounds, what the kernels passed, one a line
 std::string explain_partition(const Partitioned&);     ///< the pieces of the cheapest cut, one a line
 /// The report of a spec that has no result.
 std::string failure_report(const std::string& name, ExitCode, const Diagnostics&);

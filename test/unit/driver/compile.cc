@@ -92,6 +92,10 @@ TEST_CASE("the report says what was searched, chosen and why, and is never worse
   CHECK(report["result"]["kind"] == "searched");
   CHECK(report["result"]["kernels"].size() == 1);
   CHECK(report["evidence"].size() == 2);
+  REQUIRE(report["supported_by"].size() >= 2);
+  CHECK(report["supported_by"][0].get<std::string>().starts_with("proved equal to the program at the sizes of the spec"));
+  CHECK(report["supported_by"][1].get<std::string>().find("probability at most 2^-") != std::string::npos);
+  for (const auto& line : report["supported_by"]) CHECK(r.explanation.find(line.get<std::string>()) != std::string::npos);
   CHECK(r.report.find("seconds") == std::string::npos);
   CHECK(Json::parse(r.timed_report).contains("seconds"));
   int chosen = 0;
