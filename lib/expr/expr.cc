@@ -1,7 +1,10 @@
 // ExprPool: the public face of the normal forms. Map functions are interpreted by their formulas in maps.def over the algebra of normal forms, so an operator's meaning is not repeated here.
 #include "mirage/expr/expr.h"
+#include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <functional>
+#include <iterator>
 #include "expr/normal_form.h"
 #include "expr/subexpr.h"
 
@@ -68,6 +71,11 @@ struct ExprPool::Impl {
 
   ExprTerm term_of(PolyId p) const;
   ExprTerm term_of_mono(MonoId m) const;
+  /// What stands in the place of one part of a monomial.
+  struct Placed { Surroundings::Part part; int factor, arg; const ExprTerm* term; };
+  ExprTerm term_of_mono(const Monomial& m, const Placed* placed) const;
+  ExprTerm term_of_factor(FactorId f) const;
+  ExprTerm around(PolyId e, const Surroundings& s) const;
   std::string print_poly(PolyId p) const;
   std::string print_mono(MonoId m) const;
   std::string print_factor(FactorId f) const;
@@ -145,6 +153,17 @@ ExprTerm ExprPool::term(ExprId e) const {
   return impl_->term_of(e);
 }
 
+std::optional<ExprTerm> ExprPool::context(ExprId e, ExprId t) {
+  MIRAGE_ASSERT(t < kCapped) << "an expression over the size cap has no term";
+  const ExprTerm hole{"hole", 0, {}, {}};
+  if (e == t) return hole;
+  if (e >= kCapped || !impl_->subexpr(e, t)) return std::nullopt;
+  if (e == kOne) return ExprTerm{"mul", 0, {}, {hole, term(t)}};
+  const std::optional<Surroundings> s = impl_->subexpr.explain(e, t);
+  MIRAGE_ASSERT(s) << "a sub-expression without surroundings";
+  return impl_->around(e, *s);
+}
+
 int64_t ExprPool::num_capped() const { return impl_->num_capped; }
 int ExprPool::size() const { return impl_->forms.num_polys() + impl_->capped.size(); }
 std::string ExprPool::print(ExprId e) const { return e >= kCapped ? "<too large " + std::to_string(e - kCapped) + ">" : impl_->print_poly(e); }
@@ -157,38 +176,84 @@ ExprTerm ExprPool::Impl::term_of(PolyId p) const {
   return out;
 }
 
-ExprTerm ExprPool::Impl::term_of_mono(MonoId id) const {
-  const Monomial& m = forms.monomial(id);
+ExprTerm ExprPool::Impl::term_of_mono(MonoId id) const { return term_of_mono(forms.monomial(id), nullptr); }
+
+ExprTerm ExprPool::Impl::term_of_factor(FactorId id) const {
+  const Factor f = forms.factor(id);
+  ExprTerm t;
+  t.id = static_cast<int64_t>(f.payload);
+  for (PolyId a : f.args) t.args.push_back(term_of(a));
+  switch (f.kind) {
+    case FactorKind::kInput: t.op = "in"; break;
+    case FactorKind::kMinusOne: t.op = "minus_one"; break;
+    case FactorKind::kExtent: t.op = "ext"; break;
+    case FactorKind::kLiteral: t.op = "lit"; break;
+    case FactorKind::kConcat: t.op = "concat"; break;
+    case FactorKind::kMap: t.op = map_info(static_cast<MapFn>(f.payload)).name; break;
+    case FactorKind::kReduceMax: {
+      t.op = "max";
+      const auto s = forms.sequence(f.extents);
+      t.extents.assign(s.begin(), s.end());
+      break;
+    }
+  }
+  return t;
+}
+
+ExprTerm ExprPool::Impl::term_of_mono(const Monomial& m, const Placed* placed) const {
+  using Part = Surroundings::Part;
+  const auto is_here = [&](Part part) { return placed && placed->part == part; };
   ExprTerm out;
   auto times = [&](ExprTerm t) { out = out.op.empty() ? std::move(t) : ExprTerm{"mul", 0, {}, {std::move(out), std::move(t)}}; };
-  for (FactorId id_of : forms.sequence(m.f)) {
-    const Factor f = forms.factor(id_of);
-    ExprTerm t;
-    t.id = static_cast<int64_t>(f.payload);
-    for (PolyId a : f.args) t.args.push_back(term_of(a));
-    switch (f.kind) {
-      case FactorKind::kInput: t.op = "in"; break;
-      case FactorKind::kMinusOne: t.op = "minus_one"; break;
-      case FactorKind::kExtent: t.op = "ext"; break;
-      case FactorKind::kLiteral: t.op = "lit"; break;
-      case FactorKind::kConcat: t.op = "concat"; break;
-      case FactorKind::kMap: t.op = map_info(static_cast<MapFn>(f.payload)).name; break;
-      case FactorKind::kReduceMax: {
-        t.op = "max";
-        const auto s = forms.sequence(f.extents);
-        t.extents.assign(s.begin(), s.end());
-        break;
-      }
+  const auto fs = forms.sequence(m.f);
+  for (int i = 0; i < static_cast<int>(fs.size()); ++i) {
+    ExprTerm t = term_of_factor(fs[static_cast<size_t>(i)]);
+    if (is_here(Part::kArgument) && placed->factor == i) {
+      if (placed->arg < 0) t = *placed->term;
+      else t.args[static_cast<size_t>(placed->arg)] = *placed->term;
     }
     times(std::move(t));
   }
-  if (m.e != kZero) times({"exp", 0, {}, {term_of(m.e)}});
-  if (m.q != kOne) times({"sqrt", 0, {}, {term_of(m.q)}});
+  if (m.e != kZero) times({"exp", 0, {}, {is_here(Part::kExponent) ? *placed->term : term_of(m.e)}});
+  if (m.q != kOne) times({"sqrt", 0, {}, {is_here(Part::kRadicand) ? *placed->term : term_of(m.q)}});
   if (out.op.empty()) out.op = "one";
-  if (m.d != kOne) out = {"div", 0, {}, {std::move(out), term_of(m.d)}};
+  if (m.d != kOne) out = {"div", 0, {}, {std::move(out), is_here(Part::kDenominator) ? *placed->term : term_of(m.d)}};
   if (m.k == 0) return out;
   const auto k = forms.sequence(m.k);
   return {"sum", 0, {k.begin(), k.end()}, {std::move(out)}};
+}
+
+ExprTerm ExprPool::Impl::around(PolyId e, const Surroundings& s) const {
+  ExprTerm out{"hole", 0, {}, {}};
+  const auto plus = [](ExprTerm x, ExprTerm y) { return ExprTerm{"add", 0, {}, {std::move(x), std::move(y)}}; };
+  const auto monos = forms.monomials(s.u);
+  if (s.in_maximum) {   // max(IJ, x) = max(I, max(J, x))
+    FactorId of_e;
+    MIRAGE_ASSERT(forms.single_factor(e, &of_e)) << "a maximum is one factor";
+    const Monomial m = forms.monomial(monos[static_cast<size_t>(s.mono)]);
+    const auto big = forms.sequence(forms.factor(forms.sequence(m.f)[static_cast<size_t>(s.factor)]).extents), small = forms.sequence(forms.factor(of_e).extents);
+    ExprTerm outer{"max", 0, {}, {out}};
+    std::set_difference(big.begin(), big.end(), small.begin(), small.end(), std::back_inserter(outer.extents), std::greater<>());
+    const Placed placed{Surroundings::Part::kArgument, s.factor, -1, &outer};
+    out = term_of_mono(m, &placed);
+    for (int i = 0; i < static_cast<int>(monos.size()); ++i) if (i != s.mono) out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
+  } else {
+    Monomial q = forms.monomial(s.q);
+    const auto k = forms.sequence(q.k);
+    q.k = 0;
+    if (q.f != 0 || q.e != kZero || q.q != kOne || q.d != kOne) out = {"mul", 0, {}, {std::move(out), term_of_mono(q, nullptr)}};
+    if (!k.empty()) out = {"sum", 0, {k.begin(), k.end()}, {std::move(out)}};
+    for (int i = 0; i < static_cast<int>(monos.size()); ++i)
+      if (std::find(s.taken.begin(), s.taken.end(), i) == s.taken.end()) out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
+  }
+  for (size_t n = s.path.size(); n-- > 0;) {
+    const Surroundings::Descent& d = s.path[n];
+    const auto in = forms.monomials(d.from);
+    const Placed placed{d.part, d.factor, d.arg, &out};
+    out = term_of_mono(forms.monomial(in[static_cast<size_t>(d.mono)]), &placed);
+    for (int i = 0; i < static_cast<int>(in.size()); ++i) if (i != d.mono) out = plus(std::move(out), term_of_mono(in[static_cast<size_t>(i)]));
+  }
+  return out;
 }
 
 // ---- text, for people: "sum{3}(x0*x1)/(sqrt(x0*x0 + 0.5)) + x2". Monomials stand in the pool's own order.

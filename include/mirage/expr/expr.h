@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace mirage {
 using ExprId = int32_t;   ///< index into one pool; equal expressions (by the axioms) have equal ids
 
 /// An expression written out with the operators of axioms.def: "in", "lit", "ext" (with `id`: tensor, bits, symbol), "one", "minus_one", "add", "mul", "div", "exp", "sqrt", "sum" and "max" (with extents), "concat", and
-/// uninterpreted functions by their names.
+/// uninterpreted functions by their names; in a context also "hole".
 struct ExprTerm { std::string op; int64_t id = 0; std::vector<int> extents; std::vector<ExprTerm> args; };
 /// Another answer to "is e a sub-expression of t?" than the decision procedure's. It must say true where it does not know.
 using SubexprJudge = std::function<bool(const ExprTerm& e, const ExprTerm& t)>;
@@ -41,6 +42,8 @@ class ExprPool {
   /// Whether e can occur inside a graph whose output is t: axioms.def and "an operand is a sub-expression of its result", reflexively and transitively, entail it. If t is over the size cap
   /// (1024 terms, or about a million symbols with nested ones): true, counted in num_capped().
   bool subexpr(ExprId e, ExprId t);
+  /// The certificate of a yes: an expression with one "hole" that is t once e is put in (by the axioms). nullopt if the decision is no. Requires t under the size cap; judges are not asked.
+  std::optional<ExprTerm> context(ExprId e, ExprId t);
   int64_t num_capped() const;
   void set_judge(SubexprJudge judge);   ///< asked instead of deciding, once for each pair; what is over the size cap is not asked
   ExprTerm term(ExprId) const;          ///< requires an expression under the size cap

@@ -29,6 +29,18 @@ bool equal(const TermPtr& a, const TermPtr& b) {
   return true;
 }
 
+int compare(const TermPtr& a, const TermPtr& b) {
+  if (a == b) return 0;
+  if (a->size != b->size) return a->size < b->size ? -1 : 1;
+  if (const int c = a->op.compare(b->op)) return c;
+  if (a->id != b->id) return a->id < b->id ? -1 : 1;
+  if (a->extents != b->extents) return a->extents < b->extents ? -1 : 1;
+  if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
+  for (size_t i = 0; i < a->args.size(); ++i)
+    if (const int c = compare(a->args[i], b->args[i])) return c;
+  return 0;
+}
+
 std::string text(const TermPtr& t) {
   if (t->op == "in" || t->op == "lit" || t->op == "ext") return t->op + std::to_string(t->id);
   std::string s = t->op;

@@ -25,6 +25,7 @@ struct Term {
 TermPtr leaf(const std::string& op, int id = 0);
 TermPtr node(const std::string& op, std::vector<TermPtr> args, std::vector<int> extents = {});
 bool equal(const TermPtr&, const TermPtr&);
+int compare(const TermPtr&, const TermPtr&);   ///< a total order; 0 if equal
 std::string text(const TermPtr&);
 ExprId to_pool(const TermPtr&, ExprPool&);
 /// Whether the literal 1 by itself is reduced somewhere in the term: then axioms 10 to 13 do not apply there.
