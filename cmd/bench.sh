@@ -27,6 +27,10 @@ pack() {
   "$opt" --target "$target" -o "$out/fused$one" --emit cu,h,graph,report,harness,python,makefile -q "$@"
   "$opt" --target "$target" -o "$out/plain$one" --emit cu,h,graph,report,harness,python,makefile -q --states 0 "$@"
   { git -C "$here" describe --always --dirty 2>/dev/null || echo unknown; } >"$out/revision"
+  mkdir -p "$out/specs"
+  for spec in "$@"; do   # the baselines are made from the specs themselves
+    if [ -d "$spec" ]; then cp "$spec"/*.json "$out/specs/"; else cp "$spec" "$out/specs/"; fi
+  done
   [ -z "${MIRAGE_BENCH_BUILD:-}" ] || build_all "$out"
 }
 
