@@ -12,6 +12,7 @@
 #include "driver/certificate_file.h"
 #include "driver/emulation.h"
 #include "driver/gate.h"
+#include "driver/measure.h"
 #include "driver/numbers.h"
 #include "driver/outputs.h"
 #include "driver/partition.h"
@@ -130,9 +131,10 @@ struct Decision {
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing
+  std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
   const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }
-  const Plan& plan(const Plan& straightforward) const { return choice ? choice->plan : stitched() ? stitched()->plan : straightforward; }
+  const Plan& plan(const Plan& straightforward) const { return tuned ? *tuned : choice ? choice->plan : stitched() ? stitched()->plan : straightforward; }
 };
 
 /// Whether kernels are run on the CPU before they may win.
@@ -176,6 +178,65 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
   else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
   return d;
+}
+
+/// What may be timed, and what came of it.
+struct Measured {
+  std::vector<MeasureCase> cases;
+  std::optional<Measurement> result;
+};
+
+Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener) {
+  Measured m;
+  const int64_t most = std::max(o.measure ? o.measure_cases : 0, o.alternatives);
+  if (most == 0 || is_interrupted(listener)) return m;
+  m.cases = measure_cases(choices, straightforward, d.stitched() ? &d.stitched()->plan : nullptr, program, target, static_cast<size_t>(most));
+  const Toolchain tools = o.measure ? find_toolchain() : Toolchain{};
+  if (!o.measure || !tools.has_nvcc() || !detect_device().device) return m;   // the build stage says what is missing
+  MeasureLimits limits;
+  limits.cases = static_cast<size_t>(o.measure_cases);
+  if (m.cases.size() > limits.cases) m.cases.resize(limits.cases);
+  const MeasureJob job{program, target, {result_options_line(o), MIRAGE_VERSION}, num_threads(o.jobs), false, listener.interrupted};
+  m.result = trace.stage("measure", [&] { return measure_cases_on_device(m.cases, job, tools, limits); });
+  tell(listener.progress, fmt::format("measure: {} of {} plans in {:.0f} s{}", std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), m.cases.size(), m.result->seconds,
+                                      m.result->order.empty() ? "" : fmt::format(", the best: {:.2f} us", m.result->rows[m.result->order[0]].final_us)));
+  return m;
+}
+
+/// The fastest measured library that also passes what any library must pass replaces the model's decision.
+void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Program& program, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
+  if (!m.result) return;
+  for (size_t i = 0; i < m.cases.size(); i++)
+    if (const MeasureRow& row = m.result->rows[i]; !row.ok && row.reason != "not timed") not_done.push_back(fmt::format("not used, as measured: {}: {}", row.what, row.reason));
+  for (size_t i : m.result->order) {
+    const MeasureCase& c = m.cases[i];
+    const Choice* choice = c.choice >= 0 ? &choices.best[static_cast<size_t>(c.choice)] : nullptr;
+    Instance instance;
+    if (choice && choice != d.choice) {
+      instance = verify_instance(found.candidates[choice->candidate].structure, choice->numbers, program, found.witnesses, verification_seed(program, o));
+      if (!instance.refusal.empty()) {
+        not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, instance.refusal));
+        continue;
+      }
+    }
+    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) {
+      not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, g.text));
+      continue;
+    }
+    if (choice && choice != d.choice) {
+      d.claims = std::move(instance.claims);
+      d.proof = prove(program.graph, choice->graph);
+    } else if (c.choice == kStraightforward) {
+      d.claims.clear();
+      d.proof = {};
+    }
+    d.choice = choice;
+    if (c.choice != kPieces && d.partition) d.partition->result.reset();
+    d.tuned = c.plan;
+    d.why = fmt::format("{} kernel{}, {:.2f} us measured, the best of {} plans ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", m.result->rows[i].final_us,
+                        std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), c.what);
+    return;
+  }
 }
 
 Diagnostic not_decided(const Program& program, const Options& o) {
@@ -237,9 +298,20 @@ void remove_stale(OutputFolder& folder, const std::string& name, const std::stri
     if (!is_foreign(folder, file, name)) folder.remove_on_commit(file);
 }
 
+/// --alternatives: the cases as sources that build beside the result's header and version script.
+void add_alternatives(std::map<std::string, std::string>& files, const Measured& measured, const Options& o, const Program& program, const Target& target, const CudaModule& module) {
+  std::vector<std::pair<std::string, double>> rows;
+  for (const MeasureCase& c : measured.cases) {
+    const std::string file = fmt::format("{}.alternative-{:02}.cu", module.name, rows.size());
+    files[file] = emit_module(program, c.plan, target, {result_options_line(o), MIRAGE_VERSION}).files.at(module.name + ".cu");
+    rows.emplace_back(c.what, c.plan.predicted_us);
+  }
+  files[module.name + ".alternatives.json"] = alternatives_list(module.name, rows);
+}
+
 /// Builds, reports, certifies and writes.
 CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Program& program, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
-                           const Plan& straightforward, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
+                           const Plan& straightforward, const Measured& measured, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
   const std::set<Emit> wanted = wanted_outputs(o);
   const Plan& plan = decision.plan(straightforward);
   const Graph& graph = decision.graph(program);
@@ -249,7 +321,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
   const ReportData data{program, target, o, found.report, found.candidates, choices, decision.choice, decision.claims, decision.proof, decision.gates, plan, straightforward.predicted_us, straightforward.kernels.size(),
-                        decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr};
+                        decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr, measured.result ? &*measured.result : nullptr};
   const std::string graph_text = print(graph, module.name);
   r.report = report_json(data);
   r.files = select_texts(module.files, module.name, wanted);
@@ -261,6 +333,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
                                       : write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
                                                           decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
   if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = with_source(r.certificate, module.name + ".cu", module.files.at(module.name + ".cu"));
+  if (o.alternatives > 0) add_alternatives(r.files, measured, o, program, target, module);
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
@@ -297,7 +370,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
 }  // namespace
 
 const std::vector<std::string>& stage_names() {
-  static const std::vector<std::string> names = {"parse", "search", "verify", "choose", "partition", "plan", "emit", "build"};
+  static const std::vector<std::string> names = {"parse", "search", "verify", "choose", "partition", "measure", "plan", "emit", "build"};
   return names;
 }
 
@@ -358,6 +431,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (!decision.choice && !decision.stitched())
     if (const GateResult g = trace.stage("verify", [&] { return gate(*straightforward.plan, decision); }); g.kind == GateResult::Kind::kFailed)
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
+  const Measured measured = measure(decision, choices, *straightforward.plan, program, *target, o, trace, listener);
+  decide_by_measurement(decision, measured, choices, found, program, gate, o, not_done);
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);
   if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });
@@ -372,7 +447,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
   trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
   const bool is_whole = !*recalled && !is_interrupted(listener) && found.report.stop_reason != "time" && !(decision.partition && decision.partition->search.stop_reason == "time");
-  CompileResult written = write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, module, std::move(not_done), folder, trace, listener);
+  CompileResult written = write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, measured, module, std::move(not_done), folder, trace, listener);
   if (is_whole)   // what a clock cut short is not kept
     if (Diagnostics errors = keep(program, o, key, written.certificate); !errors.empty()) return failed(errors, std::move(written));
   return written;

@@ -95,6 +95,20 @@ Json diagnostics_json(const Diagnostics& all) {
   return out;
 }
 
+Json measurement_json(const Measurement& m) {
+  Json rows = Json::array();
+  for (const MeasureRow& r : m.rows) {
+    Json row = {{"what", r.what}, {"predicted_us", rounded(r.predicted_us)}, {"ok", r.ok}};
+    if (!r.reason.empty()) row["reason"] = r.reason;
+    if (r.first_us > 0) row["first_us"] = rounded(r.first_us);
+    if (r.final_us > 0) row["final_us"] = rounded(r.final_us);
+    row["cold_samples_us"] = r.cold;
+    row["warm_samples_us"] = r.warm;
+    rows.push_back(row);
+  }
+  return {{"cases", rows}, {"order", m.order}, {"stopped", m.stopped}, {"seconds", rounded(m.seconds)}};
+}
+
 Json partition_json(const Partitioned& p) {
   Json out = {{"used", p.result.has_value()}};
   if (!p.refusal.empty()) out["refusal"] = p.refusal;
@@ -157,6 +171,7 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   else out["proof"] = {{"proved", false}, {"reason", d.proof.reason}};
   out["alternatives"] = alternatives_json(d);
   if (d.partition) out["partition"] = partition_json(*d.partition);
+  if (d.measurement) out["measurement"] = measurement_json(*d.measurement);
   out["not_done"] = d.not_done;
   out["warnings"] = diagnostics_json(d.warnings);
   if (trace) {
@@ -197,6 +212,12 @@ std::string explain_partition(const Partitioned& p) {
   for (const PieceOutcome& o : p.chosen)
     out += fmt::format("{:>10.2f} us instead of {:.2f} us, {} kernel{}{}: {}\n", o.predicted_us, o.straightforward_us, o.kernels, o.kernels == 1 ? "" : "s", o.searched ? ", searched" : "", o.text);
   return out;
+}
+
+std::string alternatives_list(const std::string& name, const std::vector<std::pair<std::string, double>>& rows) {
+  Json out = Json::array();
+  for (const auto& [what, us] : rows) out.push_back({{"file", fmt::format("{}.alternative-{:02}.cu", name, out.size())}, {"what", what}, {"predicted_us", rounded(us)}});
+  return Json{{"name", name}, {"alternatives", out}}.dump(1) + "\n";
 }
 
 std::string failure_report(const std::string& name, ExitCode exit, const Diagnostics& all) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 #include "driver/candidates.h"
+#include "driver/measure.h"
 #include "driver/numbers.h"
 #include "driver/partition.h"
 #include "mirage/codegen/module.h"
@@ -38,6 +39,7 @@ struct ReportData {
   std::vector<std::string> not_done;                 ///< what was not done, and why
   const Diagnostics& warnings;
   const Partitioned* partition = nullptr;              ///< not nullptr: the program was cut into pieces, or it was tried
+  const Measurement* measurement = nullptr;            ///< not nullptr: plans were timed on the device
 };
 
 /// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.
@@ -49,6 +51,8 @@ std::string explain_partition(const Partitioned&);     ///< the pieces of the ch
 /// The report of a spec that has no result.
 std::string failure_report(const std::string& name, ExitCode, const Diagnostics&);
 
+/// What --alternatives wrote, in order: (what, predicted microseconds).
+std::string alternatives_list(const std::string& name, const std::vector<std::pair<std::string, double>>& rows);
 std::string spec_id(const Program&);                 ///< 16 hex digits: hash of the canonical text
 std::string numbers_text(const std::vector<CallNumbers>&);   ///< "grid tiles 16x64, loop tile 128"
 

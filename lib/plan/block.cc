@@ -680,23 +680,31 @@ std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Ac
   return plan;
 }
 
+std::vector<BlockChoice> block_choices(const Graph& body, const Target& target, bool chain) {
+  std::vector<BlockChoice> out;
+  const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
+  for (int threads : {128, 256, 512})
+    for (int cluster : {1, 2})
+      for (bool divide : {false, true})
+        for (int stages : {2, 3, 4, 6}) {
+          const int each = loop / (cluster * (divide ? threads / 32 : 1));   // iterations that one block or warp runs
+          if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
+          if (divide && each < 2) continue;
+          if (loop == 1 && stages > 2) break;
+          out.push_back({threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide, chain});
+        }
+  return out;
+}
+
 BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   BlockPlanned best;
-  const int loop = static_cast<int>(std::min<int64_t>(body.launch().loop, 1 << 20));
   const bool has_chain = find_chain(body).has_value();
   for (bool chain : {true, false}) {
     if (best.plan || (chain && !has_chain)) continue;
-    for (int threads : {128, 256, 512})
-      for (int cluster : {1, 2})
-        for (bool divide : {false, true})
-          for (int stages : {2, 3, 4, 6}) {
-            const int each = loop / (cluster * (divide ? threads / 32 : 1));   // iterations that one block or warp runs
-            if (cluster > 1 && (!target.has_cluster || each < 2)) continue;
-            if (divide && each < 2) continue;
-            if (loop == 1 && stages > 2) break;
-            auto plan = plan_block_as(body, operands, results, target, {threads, loop > 1 ? std::min(stages, each + 1) : 1, cluster, divide, chain}, best.reason, rule);
-            if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
-          }
+    for (const BlockChoice& choice : block_choices(body, target, chain)) {
+      auto plan = plan_block_as(body, operands, results, target, choice, best.reason, rule);
+      if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
+    }
   }
   if (best.plan) { best.reason.clear(); improve_layouts(best, target); }
   return best;

@@ -7,6 +7,8 @@ namespace mirage {
 /// chain: a running softmax between two contractions is one step where the graph has one.
 /// stages: ring depth (1 for a loop of one iteration). cluster: blocks that divide the loop. divide_warps: the warps of a block divide it too.
 struct BlockChoice { int threads = 128, stages = 1, cluster = 1; bool divide_warps = false; bool chain = true; };
+/// The choices that plan_block tries, chain or not.
+std::vector<BlockChoice> block_choices(const Graph& body, const Target& target, bool chain);
 /// One plan with given numbers; null with the reason where it does not fit.
 std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule = {});
 

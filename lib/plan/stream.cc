@@ -80,18 +80,17 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   return true;
 }
 
-StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
-  StreamPlanned best;
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+  StreamCandidates all;
   if (!target.has_tma || !target.has_cluster || target.sm != 90) {
-    best.reason = "no tensor copies with clusters on " + target.name;
-    return best;
+    all.reason = "no tensor copies with clusters on " + target.name;
+    return all;
   }
-  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, best.reason);
-  if (!shape) return best;
+  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, all.reason);
+  if (!shape) return all;
   const StreamPlan matched = stream_plan(*shape);
-  std::shared_ptr<StreamPlan> found;
   StreamPlan smallest = matched;
-  if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, best.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, best.reason)) return best;
+  if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, all.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, all.reason)) return all;
   std::string reason;
   for (int warps : {1, 2, 4, 8, 16})
     for (int cluster : {1, 2, 4, 8})
@@ -101,12 +100,18 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
             StreamPlan p = matched;
             if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, reason)) continue;
             p.cost = estimate(p, target);
-            if (!found || p.cost.us < found->cost.us) found = std::make_shared<StreamPlan>(std::move(p));
+            all.plans.push_back(std::move(p));
           }
-  best.reason.clear();
-  best.cost = found->cost;
-  best.plan = found;
-  return best;
+  all.reason.clear();
+  std::stable_sort(all.plans.begin(), all.plans.end(), [](const StreamPlan& a, const StreamPlan& b) { return a.cost.us < b.cost.us; });
+  return all;
+}
+
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+  StreamCandidates all = stream_candidates(body, operands, results, target, rule);
+  if (all.plans.empty()) return {nullptr, {}, all.reason};
+  auto best = std::make_shared<const StreamPlan>(std::move(all.plans.front()));
+  return {best, best->cost, ""};
 }
 
 std::string print(const StreamPlan& p) {

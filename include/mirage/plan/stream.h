@@ -79,6 +79,10 @@ struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::s
 /// a multiple of 8, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters. rule: what the program says about contractions.
 StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
+/// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
+struct StreamCandidates { std::vector<StreamPlan> plans; std::string reason; };
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
 std::string print(const StreamPlan&);
 
 }  // namespace mirage

@@ -1,0 +1,83 @@
+// Every division of a kernel's block graph that some strategy would take, cheapest first (plan/alternatives.h). Behind make_plan in the flow, for measuring.
+#include "mirage/plan/alternatives.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/plan/attend.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
+#include "plan/block_internal.h"
+
+namespace mirage {
+
+namespace {
+
+template <class P> KernelPlan with_body(const KernelPlan& k, std::shared_ptr<const P> body) {
+  KernelPlan out = k;
+  out.predicted_us = body->cost.us;
+  out.why = body->cost.why;
+  out.bytes = body->cost.bytes;
+  out.flops = body->cost.flops;
+  out.body = std::move(body);
+  return out;
+}
+
+/// What a kernel was planned from; nullptr for a region.
+struct Source { const Graph* body = nullptr; const std::vector<Access>*operands = nullptr, *results = nullptr; };
+
+Source source_of(const KernelPlan& k) {
+  return std::visit([](const auto& p) -> Source {
+    if constexpr (std::is_same_v<std::decay_t<decltype(*p)>, RegionPlan>) return {};
+    else return {&p->body, &p->operands, &p->results};
+  }, k.body);
+}
+
+}  // namespace
+
+std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most) {
+  const Source s = source_of(k);
+  if (!s.body) return {k};
+  std::vector<KernelPlan> out{k};
+  for (bool chain : {true, false})
+    for (const BlockChoice& choice : block_choices(*s.body, target, chain)) {
+      std::string reason;
+      if (auto p = plan_block_as(*s.body, *s.operands, *s.results, target, choice, reason, rule)) out.push_back(with_body<BlockPlan>(k, p));
+    }
+  for (StreamPlan& p : stream_candidates(*s.body, *s.operands, *s.results, target, rule).plans) out.push_back(with_body(k, std::make_shared<const StreamPlan>(std::move(p))));
+  for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
+  std::stable_sort(out.begin(), out.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
+  // The same division twice is one: a chain that is not there, or the kernel's own.
+  std::vector<KernelPlan> kept;
+  std::vector<std::string> texts;
+  for (KernelPlan& a : out) {
+    if (kept.size() >= most) break;
+    const std::string text = division_text(a);
+    if (std::find(texts.begin(), texts.end(), text) != texts.end()) continue;
+    texts.push_back(text);
+    kept.push_back(std::move(a));
+  }
+  return kept;
+}
+
+std::string division_text(const KernelPlan& k) {
+  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) {
+    const BlockPlan& p = **b;
+    const bool chain = std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; });
+    return fmt::format("block: grid {}x{}x{} loop {}, {} threads x {} stages, cluster {}{}{}{}", p.body.launch().grid[0], p.body.launch().grid[1], p.body.launch().grid[2], p.body.launch().loop, p.threads, p.stages,
+                       p.cluster, p.loop_warps > 1 ? ", warps divide the loop" : "", chain ? ", chain" : "", p.layout_note.empty() ? "" : ", layouts solved");
+  }
+  if (const auto* b = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
+    const StreamPlan& p = **b;
+    return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm, p.evict_first ? "" : ", weights kept");
+  }
+  if (const auto* b = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
+    const AttendPlan& p = **b;
+    return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm);
+  }
+  const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
+  return fmt::format("region: {} threads, team {}, width {}, held {}", p.threads, p.team, p.width, p.held);
+}
+
+}  // namespace mirage
