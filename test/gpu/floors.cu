@@ -38,8 +38,8 @@ extern "C" int floor_empty(cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-/// inputs: `count` device pointers aligned to 16 bytes with their sizes in bytes (what is beyond the last whole 16 is not read); grid and unroll (2, 4, 8): the best differs with the size.
-extern "C" int floor_read(const void* const* inputs, const unsigned long long* bytes, int count, void* out, unsigned long long out_bytes, int grid, int unroll, cudaStream_t stream) {
+/// inputs: `count` device pointers aligned to 16 bytes with their sizes in bytes (what is beyond the last whole 16 is not read); grid, threads and unroll (1, 2, 4, 8): the best differs with the size.
+extern "C" int floor_read(const void* const* inputs, const unsigned long long* bytes, int count, void* out, unsigned long long out_bytes, int grid, int threads, int unroll, cudaStream_t stream) {
   if (count < 1 || count > kMaxInputs) return cudaErrorInvalidValue;
   Sources s = {};
   unsigned long long end = 0;
@@ -48,8 +48,9 @@ extern "C" int floor_read(const void* const* inputs, const unsigned long long* b
     s.end[i] = end += bytes[i] / 16;
   }
   auto* o = static_cast<uint4*>(out);
-  if (unroll == 2) bare<2><<<grid, 512, 0, stream>>>(s, count, o, out_bytes / 16);
-  else if (unroll == 4) bare<4><<<grid, 512, 0, stream>>>(s, count, o, out_bytes / 16);
-  else bare<8><<<grid, 512, 0, stream>>>(s, count, o, out_bytes / 16);
+  if (unroll == 1) bare<1><<<grid, threads, 0, stream>>>(s, count, o, out_bytes / 16);
+  else if (unroll == 2) bare<2><<<grid, threads, 0, stream>>>(s, count, o, out_bytes / 16);
+  else if (unroll == 4) bare<4><<<grid, threads, 0, stream>>>(s, count, o, out_bytes / 16);
+  else bare<8><<<grid, threads, 0, stream>>>(s, count, o, out_bytes / 16);
   return cudaGetLastError();
 }

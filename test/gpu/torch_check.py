@@ -302,19 +302,21 @@ class Candidate:
 def floor_functions(floors, program):
     if floors is None:
         return {}
-    floors.floor_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    floors.floor_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     floors.floor_empty.argtypes = [ctypes.c_void_p]
     sizes = (ctypes.c_ulonglong * len(program.inputs))(*[t.bytes() for t in program.inputs])
 
-    def read(s, grid, unroll):
+    def read(s, grid, threads, unroll):
         pointers = (ctypes.c_void_p * len(s[0]))(*[x.data_ptr() for x in s[0]])
         out = max(s[1], key=lambda o: o.numel())
         status = floors.floor_read(pointers, sizes, len(s[0]), out.data_ptr(), out.numel() * out.element_size(), grid, unroll, torch.cuda.current_stream().cuda_stream)
         if status:
             raise RuntimeError("floor_read: %d" % status)
     functions = {"empty": lambda s: floors.floor_empty(torch.cuda.current_stream().cuda_stream)}
-    for grid, unroll in ((132, 4), (264, 4), (264, 8), (528, 2), (1056, 2)):
-        functions["floor_bytes_%dx%d" % (grid, unroll)] = lambda s, grid=grid, unroll=unroll: read(s, grid, unroll)
+    words = sum(t.bytes() for t in program.inputs) // 16
+    for grid, threads, unroll in ((0, 128, 1), (0, 256, 1), (264, 512, 4), (264, 512, 8), (528, 512, 2), (1056, 512, 2)):
+        grid = grid or max(1, min(2112, -(-words // threads)))   # one word per thread: the best for little
+        functions["floor_bytes_%dx%dx%d" % (grid, threads, unroll)] = lambda s, grid=grid, threads=threads, unroll=unroll: read(s, grid, threads, unroll)
     return functions
 
 
@@ -397,7 +399,7 @@ def main():
     arguments = parser.parse_args()
     names = sorted(f[:-5] for f in os.listdir(os.path.join(arguments.out, "specs")) if f.endswith(".json"))
     if arguments.only:
-        names = [n for n in names if n in arguments.only.split(",")]
+        names = [n for n in arguments.only.split(",") if n in names]   # in the order given: the first are compiled first
     if arguments.list:
         for n in names:
             p = torch_program.read_program(os.path.join(arguments.out, "specs", n + ".json"))
