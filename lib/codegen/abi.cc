@@ -65,13 +65,51 @@ std::string launches(const ModuleFacts& f) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
       out += encode(f, k.maps[i], maps.back());
     }
-    out += "  if ((error = start(" + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
+    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
            std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
     for (const std::string& m : maps) out += ", " + m;
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
     out += ")) != cudaSuccess) return error;\n";
   }
   return out;
+}
+
+bool has_cooperative(const ModuleFacts& f) {
+  for (const KernelText& k : f.kernels)
+    if (k.cooperative) return true;
+  return false;
+}
+
+std::string cooperative_start(const ModuleFacts& f) {
+  if (!has_cooperative(f)) return "";
+  return R"~(
+// Blocks of such a kernel wait for each other: the device must run all of them at once, or refuse the launch (cudaErrorCooperativeLaunchTooLarge).
+template <class... P, class... A> cudaError_t start_cooperative(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+)~";
+}
+
+/// NAME_workspace_init: slots are empty, all ones, before the first launch.
+std::string workspace_init(const ModuleFacts& f) {
+  std::string fills;
+  for (const Buffer& b : f.plan.buffers)
+    if (b.slots) fills += "  if (const cudaError_t error = cudaMemsetAsync(static_cast<char*>(workspace) + " + std::to_string(b.offset_bytes) + ", 0xff, " + std::to_string(b.bytes()) + "u, stream); error != cudaSuccess) return error;\n";
+  const std::string name = "MIRAGE_API int " + f.name + "_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t";
+  const std::string check = "mirage_" + f.name + "::check_workspace(workspace, workspace_bytes)";
+  if (fills.empty()) return "// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.\n" + name + ") { return " + check + "; }";
+  return "// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.\n" + name +
+         " stream) {\n  if (const int bad = " + check + ") return bad;\n" + fills + "  return mirage_" + f.name + "::kSuccess;\n}";
 }
 
 // More than 48 KB of dynamic shared memory must be asked for, per kernel and device.
@@ -237,7 +275,7 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
-@ENCODE@
+@COOPERATIVE@@ENCODE@
 inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -310,8 +348,7 @@ MIRAGE_API int @NAME@_workspace_size(const @NAME@_dims* dims, size_t* bytes) {
   return mirage_@NAME@::kSuccess;
 }
 
-// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
-MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) { return mirage_@NAME@::check_workspace(workspace, workspace_bytes); }
+@INIT@
 
 MIRAGE_API int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   const void* const tensors[] = {@POINTERS@};
@@ -343,7 +380,7 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 
 std::string emit_host(const ModuleFacts& f) {
   return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
-                        {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
+                        {"COOPERATIVE", cooperative_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
                         {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
                         {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
 }

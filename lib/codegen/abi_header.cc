@@ -84,7 +84,7 @@ typedef struct @NAME@_dltensor {
 /* Bytes of workspace that a launch needs (@WORKSPACE@). */
 int @NAME@_workspace_size(const @NAME@_dims* dims, size_t* bytes);
 
-/* Once per workspace, before its first launch and ordered before it by the stream. */
+/* Once per workspace, before its first launch and ordered before it by the stream; again after a launch that did not run to its end. */
 int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
 /* Enqueues the computation. */

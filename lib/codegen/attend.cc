@@ -19,16 +19,17 @@ using Leaf = AttendLeaf;
 
 class AttendEmitter {
  public:
-  AttendEmitter(const AttendPlan& p, const std::string& name) : p_(p), g_(p.body), s_(p.shape), name_(name) {}
+  AttendEmitter(const AttendPlan& p, const KernelPlan& kernel) : p_(p), g_(p.body), s_(p.shape), name_(kernel.name), slots_(kernel.slots) {}
 
   KernelText run(const std::string& why) {
     for (ValueId v : attend_rows(p_, Leaf::kRow)) rows_.push_back(v);
     for (ValueId v : attend_rows(p_, Leaf::kAfterRow)) after_rows_.push_back(v);
     KernelText k;
     k.name = name_;
-    const std::string functions = copies(k) + row() + logit() + known() + share() + after();   // these say which operands are read through pointers
+    const std::string functions = (p_.wide ? wide_copies(k) : copies(k)) + row() + logit() + known() + share() + after();   // these say which operands are read through pointers
     std::string args, params, list;
     for (const auto& [field, map] : {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}}) {
+      if (p_.wide && p_.value_boxes == 0 && field[0] == 'v') continue;   // its columns are K's
       args += fmt::format("const mo::TensorMap* {}; ", field);
       params += fmt::format("{}const __grid_constant__ mo::TensorMap {}", params.empty() ? "" : ", ", map);
       list += fmt::format("{}&{}", list.empty() ? "" : ", ", map);
@@ -47,12 +48,20 @@ class AttendEmitter {
       params += fmt::format(", void* __restrict__ out{}", r);
       list += fmt::format(", out{}", r);
     }
+    if (p_.meets > 1) {
+      k.args.push_back(slots_);
+      k.written.push_back(true);
+      k.cooperative = true;
+      args += "void* slots; ";
+      params += ", void* __restrict__ slots";
+      list += ", slots";
+    }
     k.grid = {p_.blocks(), 1, 1};
     k.threads = p_.threads;
     k.smem_bytes = p_.smem_bytes;
     k.source = fmt::format("// {}\nstruct {}_parts {{\n{}  struct Args {{ {}}};\n{}{}}};\n", why, name_, numbers(), args, place(), functions);
-    k.source += fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  extern __shared__ __align__(1024) unsigned char attend_smem[];\n  mo::attend<{}_parts>({{{}}}, attend_smem);\n}}\n",
-                            p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, name_, params, name_, list);
+    k.source += fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  extern __shared__ __align__(1024) unsigned char attend_smem[];\n  mo::{}<{}_parts>({{{}}}, attend_smem);\n}}\n",
+                            p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, name_, params, p_.wide ? "attend_wide" : "attend", name_, list);
     return k;
   }
 
@@ -79,6 +88,11 @@ class AttendEmitter {
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
     flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", pair_factors()},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
+    if (p_.wide) {
+      ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kMeets", p_.meets}, {"kTiles", p_.tiles()}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
+            {"kStatisticsAt", p_.statistics_at}, {"kReceivedAt", p_.receive_at}});
+      flags({{"kRefills", p_.chunks_per_block > p_.stages}});
+    }
     return out;
   }
   /// Chunks of every warpgroup of every block, if they all have as many; else 0.
@@ -91,8 +105,10 @@ class AttendEmitter {
   std::string place() const {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
-    text += fmt::format("    at.rank = id % {0};\n    at.tile = id / {0} % {1};\n    at.batch = id / {2};\n    at.first = at.rank * {3};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), p_.chunks_per_block);
-    if (p_.chunks_per_block * p_.cluster == chunks) text += fmt::format("    at.chunks = {};\n", p_.chunks_per_block);
+    const int64_t parts = int64_t{p_.cluster} * p_.meets;
+    if (p_.meets == 1) text += fmt::format("    at.rank = id % {0};\n    at.group = 0;\n    at.tile = id / {0} % {1};\n    at.batch = id / {2};\n    at.first = at.rank * {3};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), p_.chunks_per_block);
+    else text += fmt::format("    at.rank = id % {0};\n    at.group = id / {0} % {4};\n    at.tile = id / {5} % {1};\n    at.batch = id / {2};\n    at.first = (at.group * {0} + at.rank) * {3};\n", p_.cluster, p_.tiles(), parts * p_.tiles(), p_.chunks_per_block, p_.meets, parts);
+    if (p_.chunks_per_block * parts == chunks) text += fmt::format("    at.chunks = {};\n", p_.chunks_per_block);
     else text += fmt::format("    at.chunks = at.first + {0} < {1} ? {0} : {1} - at.first;\n", p_.chunks_per_block, chunks);
     return text + "    return at;\n  }\n";
   }
@@ -170,6 +186,20 @@ class AttendEmitter {
     out += k_along ? copy("k", p_.chunk / 64, p_.features * 128, "key + {}", "0", kb) : copy("k", p_.features / 64, p_.chunk * 128, "{}", first + "key", kb);
     const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk, first);
     out += v_along ? copy("v", p_.chunk / 64, p_.columns * 128, "key + {}", "0", vb) : copy("v", p_.columns / 64, p_.chunk * 128, "{}", first + "key", vb);
+    return out;
+  }
+  /// One box of 64 columns each, of any number.
+  std::string wide_copies(KernelText& k) const {
+    std::string first, out;
+    const auto add = [&](const char* name, const AttendTensor& t, int lines, const char* number, const std::string& line) {
+      const std::string batch = add_map(k, t, lines, first);
+      out += fmt::format("  static MO_FN void copy_{0}(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, {1}uint32_t bar) {{\n    mo::copy_box(to, *a.{0}, 64 * box, {2}{3}{4}, bar{5});\n  }}\n", name, number, first, line, batch,
+                         *number && once() ? ", mo::evict_first_policy()" : "");
+    };
+    add("q", s_.q, 16, "", "at.tile * 16");
+    add("k", s_.k, p_.chunk, "int key, ", "key");
+    if (p_.value_boxes > 0) add("v", s_.v, p_.chunk, "int key, ", "key");
+    else out += "  static MO_FN void copy_v(const Args&, const mo::AttendPlace&, uint32_t, int, int, uint32_t) {}\n";
     return out;
   }
 
@@ -374,12 +404,13 @@ class AttendEmitter {
   const Graph& g_;
   const AttendShape& s_;
   std::string name_;
+  int slots_;
   std::vector<ValueId> rows_, after_rows_;
   std::set<int> pointers_;
 };
 
 }  // namespace
 
-KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan&, const Target&) { return AttendEmitter(*std::get<std::shared_ptr<const AttendPlan>>(kernel.body), kernel.name).run(kernel.why); }
+KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan&, const Target&) { return AttendEmitter(*std::get<std::shared_ptr<const AttendPlan>>(kernel.body), kernel).run(kernel.why); }
 
 }  // namespace mirage

@@ -194,6 +194,7 @@ EmulationCase make_emulation_case(const Program& program, const Plan& plan, cons
     e.grid = k.grid;
     e.threads = k.threads;
     e.smem_bytes = k.smem_bytes;
+    e.cooperative = k.cooperative;
     if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&plan.kernels[i].body))
       for (const SmemTile& t : (*b)->tiles) e.shared.push_back({t.offset, t.bytes, value_name((*b)->body, t.value), t.swizzle ? 0 : t.ld * dtype_bytes(t.dtype), t.extent[t.col ? 1 : 2] * dtype_bytes(t.dtype)});
     c.kernels.push_back(std::move(e));
@@ -310,6 +311,17 @@ EmulationOutcome started(const Emulation& run) {
 
 }  // namespace
 
+namespace {
+
+/// Slots must be as empty as they were: the next launch waits until they are filled.
+EmulationOutcome emptied(const EmulationCase& c, const Emulation& run, EmulationOutcome out) {
+  for (size_t i = 0; out.reason.empty() && i < c.plan.buffers.size(); i++)
+    if (c.plan.buffers[i].slots && std::any_of(run.buffers[i].begin(), run.buffers[i].end(), [](unsigned char x) { return x != 0xff; })) out.reason = "slots are left full";
+  return out;
+}
+
+}  // namespace
+
 EmulationOutcome run_emulation(const EmulationCase& c, const std::string& library, EmulationMode mode, uint64_t seed, const EmulateOptions& base) {
   EmulateOptions options = base;
   options.seed = seed;
@@ -321,7 +333,7 @@ EmulationOutcome run_emulation(const EmulationCase& c, const std::string& librar
       return mirage_field::make(static_cast<uint32_t>(rng.below(mirage_field::kP)), static_cast<uint32_t>(rng.below(mirage_field::kQ)));
     });
     const Emulation run = emulate(library, c.kernels, fill_buffers(c, inputs, field_bits), options);
-    EmulationOutcome out = started(run);
+    EmulationOutcome out = emptied(c, run, started(run));
     if (!out.reason.empty()) return out;
     EmulationField a;
     const auto want = evaluate(c.plan.graph, std::span<const Tensor<uint32_t>>(inputs), a);
@@ -332,7 +344,7 @@ EmulationOutcome run_emulation(const EmulationCase& c, const std::string& librar
   }
   const auto inputs = draw_inputs<double>(c.program, [&](const TensorInfo& t) { return draw(t, mode, rng); });
   const Emulation run = emulate(library, c.kernels, fill_buffers(c, inputs, bits_of), options);
-  EmulationOutcome out = started(run);
+  EmulationOutcome out = emptied(c, run, started(run));
   if (!out.reason.empty()) return out;
   DoubleAlgebra a;
   return compare_floats(c, run, evaluate(c.plan.graph, std::span<const Tensor<double>>(inputs), a, true), std::move(out));

@@ -49,7 +49,7 @@ void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), Em
   if (const size_t at = kernel.source.find("__cluster_dims__("); at != std::string::npos) cluster = std::max(1, atoi(kernel.source.c_str() + at + strlen("__cluster_dims__(")));
   MIRAGE_ASSERT(cluster <= kMaxCluster) << "cluster of " << cluster;
   const int64_t blocks = kernel.grid[0] * kernel.grid[1] * kernel.grid[2], clusters = blocks / cluster;
-  const int64_t wanted = options_.max_blocks > 0 ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
+  const int64_t wanted = options_.max_blocks > 0 && !kernel.cooperative ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
   for (int64_t i = 0; i < wanted && !stopping_; i++) run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);   // the first and the last are among them
 }
 

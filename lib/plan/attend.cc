@@ -10,8 +10,12 @@ namespace {
 
 int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
+}  // namespace
+
 /// How many clusters of n blocks an H100 or H200 holds at one block per multiprocessor (cudaOccupancyMaxActiveClusters: GPCs hold 16 or 18 multiprocessors, one of them fewer).
-int64_t clusters_that_fit(int n, const Target& t) { return n == 1 ? t.num_sms : n == 2 ? t.num_sms / 2 : n == 4 ? 30 : n == 8 ? 15 : 0; }
+int64_t clusters_that_fit(int n, const Target& t) { return n == 1 ? t.num_sms : n == 2 ? t.num_sms / 2 : n == 4 ? 30 : n == 8 ? 15 : n == 16 ? 7 : 0; }
+
+namespace {
 
 /// Per-key values that the logits need: everything along keys alone that core reads, and K's own factors.
 void find_known(const Graph& g, AttendPlan& p) {
@@ -112,7 +116,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
   base.results = results;
   if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return no(why);
   const AttendShape& s = base.shape;
-  if (s.features > 128 || s.columns > 128) return no("more than 128 features or columns");
+  const bool wide = s.features > 128 || s.columns > 128;
   base.features = static_cast<int>(up(s.features, 64));
   base.columns = static_cast<int>(up(s.columns, 64));
   find_known(body, base);
@@ -131,12 +135,13 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
   base.narrow_parts = s.parts_bounded && exact;
   const bool known = !base.key_known.empty() || !base.value_known.empty();
   AttendCandidates all;
+  if (wide) add_wide_plans(base, target, all.plans);
   for (int query_groups : {1, 2})
     for (int key_groups : {1, 2, 4})
       for (int chunk : {64, 128})
         for (int cluster : {1, 2, 4, 8})
           for (int stages : {8, 6, 4, 3, 2}) for (int per_sm : {1, 2}) {
-            if ((per_sm == 2 && query_groups * key_groups > 2) || query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
+            if (wide || (per_sm == 2 && query_groups * key_groups > 2) || query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
             AttendPlan p = base;
             p.query_groups = query_groups;
             p.key_groups = key_groups;
@@ -160,7 +165,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             all.plans.push_back(std::move(p));
           }
   // Up to 16 queries: warps with rings of their own.
-  if (s.queries <= 16 && !s.k.lines_along_rows && !s.v.lines_along_rows)
+  if (!wide && s.queries <= 16 && !s.k.lines_along_rows && !s.v.lines_along_rows)
     for (int warps : {4, 8})
       for (int chunk : {32, 64})
         for (int cluster : {1, 2, 4, 8})
@@ -182,7 +187,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.cost = estimate_attend(p, target);
             all.plans.push_back(std::move(p));
           }
-  if (all.plans.empty()) return no("no division of the attention fits");
+  if (all.plans.empty()) return no(wide ? "more than 128 features or columns, and no division that fits" : "no division of the attention fits");
   std::stable_sort(all.plans.begin(), all.plans.end(), [](const AttendPlan& a, const AttendPlan& b) { return a.cost.us < b.cost.us; });
   return all;
 }

@@ -24,6 +24,14 @@ constexpr double kL2BytesPerCycle = 30 * 132; // from L2 into all of them
 constexpr double kStatisticCycles = 0.065;    // of one element of a row whose norm is taken
 constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a score
 
+// Many features (runtime/67_attend_wide.cuh)
+constexpr double kWideStartUs = 0.8;          // barriers, the first copies; stores at the end
+constexpr double kWideClusterUs = 1.0;        // starting a cluster, columns to their owners
+constexpr double kWideChunkUs = 0.35;         // three barriers, a row's maximum and sum
+constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
+constexpr double kMeetUs = 0.45;              // posting to another cluster's slots, and taking
+constexpr double kMeetSourceUs = 0.05;        // of one more cluster
+
 /// How many cycles more than the best division of its kind one takes per chunk: too few warps leave gaps, warps in step want the same unit at once.
 double gaps(const AttendPlan& p, double together) {
   const int groups = p.query_groups * p.key_groups;
@@ -32,9 +40,32 @@ double gaps(const AttendPlan& p, double together) {
   return groups == 1 ? (together < 2 ? 1.25 : 1.0) : p.turns ? 1.0 : 1.03;
 }
 
+/// Many features: a chain of waits in each block. A chunk is loaded, scored, exponentiated and multiplied with barriers in between; further stages hide the loads.
+Cost estimate_wide(const AttendPlan& p, const Target& target) {
+  const AttendShape& s = p.shape;
+  const int shared_columns = p.value_boxes == 0 ? p.columns : 0;   // V's columns that are K's come once
+  double bytes = 0;
+  for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  bytes -= static_cast<double>(s.batch.elements() * s.keys * std::min<int64_t>(shared_columns, s.columns) * 2);
+  const double width = p.features + p.columns, chunks = static_cast<double>(p.chunks_per_block), boxes = p.features / 64 + p.value_boxes, chunk_bytes = boxes * p.chunk * 128;
+  const double waves = std::ceil(static_cast<double>(p.blocks()) / target.num_sms);
+  const double work = kWideChunkUs + kWideElementUs * p.chunk * width, load = chunk_bytes / kSmBytesPerUs;
+  const double first = kLatencyUs + (chunk_bytes + p.features * 32) / kSmBytesPerUs;
+  const double later = p.stages > 1 ? std::max(work, std::max(load, (kLatencyUs + load) / p.stages)) : work + kLatencyUs + load;
+  const double t_dram = bytes / kDramBytesPerUs, t_sm = first + work + (chunks - 1) * later;
+  Cost c;
+  c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + kLatencyUs)) * waves + (p.cluster > 1 ? kWideClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + 1e-3 * p.stages;
+  c.bytes = static_cast<int64_t>(bytes);
+  c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
+  c.why = fmt::format("attention bound by its chain of steps: {:.1f} MB, {:.2f} Gflop, {} blocks of {} threads, cluster {}, {} cluster(s) meet", bytes / 1e6, c.flops / 1e9, p.blocks(), p.threads, p.cluster, p.meets);
+  return c;
+}
+
 }  // namespace
 
 Cost estimate_attend(const AttendPlan& p, const Target& target) {
+  if (p.wide) return estimate_wide(p, target);
   const AttendShape& s = p.shape;
   double bytes = 0;
   for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));

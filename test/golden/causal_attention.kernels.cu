@@ -81,6 +81,7 @@ struct causal_attention_k2_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 4;
+    at.group = 0;
     at.tile = id / 4 % 8;
     at.batch = id / 32;
     at.first = at.rank * 1;

@@ -49,6 +49,7 @@ struct gqa_b8_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 2;
+    at.group = 0;
     at.tile = id / 2 % 4;
     at.batch = id / 8;
     at.first = at.rank * 16;

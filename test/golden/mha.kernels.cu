@@ -49,6 +49,7 @@ struct mha_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 4;
+    at.group = 0;
     at.tile = id / 4 % 1;
     at.batch = id / 4;
     at.first = at.rank * 16;

@@ -49,6 +49,7 @@ struct mha_b8_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 1;
+    at.group = 0;
     at.tile = id / 1 % 1;
     at.batch = id / 1;
     at.first = at.rank * 64;

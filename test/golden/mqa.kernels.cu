@@ -49,6 +49,7 @@ struct mqa_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 8;
+    at.group = 0;
     at.tile = id / 8 % 16;
     at.batch = id / 128;
     at.first = at.rank * 4;

@@ -49,6 +49,7 @@ struct mqa_b8_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 1;
+    at.group = 0;
     at.tile = id / 1 % 16;
     at.batch = id / 16;
     at.first = at.rank * 32;

@@ -61,6 +61,7 @@ struct qk_norm_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 8;
+    at.group = 0;
     at.tile = id / 8 % 4;
     at.batch = id / 32;
     at.first = at.rank * 4;

@@ -52,6 +52,7 @@ struct seed_attention_k0_attend_parts {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 2;
+    at.group = 0;
     at.tile = id / 2 % 1;
     at.batch = id / 2;
     at.first = at.rank * 32;

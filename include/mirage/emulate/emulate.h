@@ -26,6 +26,7 @@ struct EmulatedKernel {
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;
+  bool cooperative = false;              ///< blocks wait for each other: all of them run, whatever max_blocks says
   std::vector<SharedName> shared;
 };
 

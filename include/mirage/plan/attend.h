@@ -51,7 +51,7 @@ struct AttendPlan {
   Graph body;
   std::vector<Access> operands, results;
   AttendShape shape;
-  int features = 64, columns = 64;        ///< padded to 64 or 128
+  int features = 64, columns = 64;        ///< padded to multiples of 64 (wide: columns to multiples of 128)
   bool warp_rings = false;                ///< up to 16 queries: a group is one warp with a ring of its own (mma.sync), else a warpgroup (wgmma)
   int query_groups = 1, key_groups = 1;   ///< groups along queries (64 each, or 16) and along keys
   int chunk = 64, stages = 2, cluster = 1;
@@ -66,16 +66,22 @@ struct AttendPlan {
   int64_t ring_at = 0, known_at = 0, receive_at = 0, barriers_at = 0, smem_bytes = 0;
   int record_pitch = 0, record_bytes = 0; ///< of one row of one block's partial results
   std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (-1 comes first and is the product of K's or V's factors, if there are any)
+  // Many features or columns, up to 16 queries (attend_wide.cc): one group of 256 threads, all features of `stages` chunks in shared memory, columns dealt to the warps and to the blocks of the cluster.
+  bool wide = false;
+  int meets = 1;                          ///< clusters with the same queries; above 1 all but the last post their sums to slots in device memory, so all blocks must be resident (cooperative launch)
+  int value_boxes = 0, value_box = 0;     ///< V's boxes of 64 columns in the ring; 0: V's columns are columns of K's own rows, from box value_box on
+  int64_t scores_at = 0, weights_at = 0, statistics_at = 0;
+  int64_t slot_bytes = 0;                 ///< scratch in device memory, all ones before and after every launch
   Cost cost;
-  int group_rows() const { return warp_rings ? 16 : 64; }
-  int group_threads() const { return warp_rings ? 32 : 128; }
+  int group_rows() const { return warp_rings || wide ? 16 : 64; }
+  int group_threads() const { return wide ? 256 : warp_rings ? 32 : 128; }
   int64_t tiles() const { return (shape.queries + group_rows() * query_groups - 1) / (group_rows() * query_groups); }
-  int64_t blocks() const { return shape.batch.elements() * tiles() * cluster; }
+  int64_t blocks() const { return shape.batch.elements() * tiles() * cluster * meets; }
 };
 
 struct AttendPlanned { std::shared_ptr<const AttendPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
 
-/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is attention on 16-bit tensors with at most 128 features and columns. Keeps the cheapest division by
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is attention on 16-bit tensors. Keeps the cheapest division by
 /// its cost model. Needs sm_90a.
 AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
 

@@ -21,6 +21,7 @@ struct Buffer {
   Dims dims;
   Dims strides;                ///< elements
   int64_t offset_bytes = 0;    ///< in the workspace, multiple of 256
+  bool slots = false;          ///< workspace that carries slots from block to block: all ones before the first launch (NAME_workspace_init) and again after every launch; shares its place with nobody
   int64_t bytes() const;       ///< span: from the first to the last element
 };
 
@@ -46,6 +47,7 @@ struct KernelPlan {
   std::string name;                               ///< C identifier, unique in the library
   std::vector<NodeId> nodes;                      ///< kernel-level nodes that it covers
   std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const StreamPlan>, std::shared_ptr<const AttendPlan>> body;
+  int slots = -1;                                 ///< its buffer of slots
   double predicted_us = 0;
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
   int64_t bytes = 0;                              ///< device memory traffic, each tensor once

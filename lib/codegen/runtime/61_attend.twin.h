@@ -3,5 +3,11 @@ namespace mo {
 
 EMU_QUIET inline float exp2_fast(float x) { return exp2f(x); }
 EMU_QUIET inline void store_async(uint32_t to, Pack<2> x, uint32_t bar) { emu->store_async(to, x.v, sizeof x.v, bar, EMU_PC); }
+// In a finite field a sum may be 0 where results are not: such parts travel as they are.
+EMU_QUIET inline float part_factor(float sum) { return emu_is_field() && sum == 0.0f ? Float(1) : sum; }
+EMU_QUIET inline float part_inverse(float sum) {
+  if (emu_is_field()) return 1.0f / part_factor(sum);
+  return sum > 0 ? 1.0f / sum : (sum == 0 ? Float(0) : sum);
+}
 
 }  // namespace mo

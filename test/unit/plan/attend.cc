@@ -50,11 +50,29 @@ TEST_CASE("attention is found, whatever stands around it") {
 TEST_CASE("what is not attention, or too large, is refused with a reason") {
   const auto reason = [](const Case& c, const std::string& target = "sm_90a") { const AttendCandidates a = plan(c, target); CHECK(a.plans.empty()); return a.reason; };
   CHECK(reason({}, "sm_80") == "warpgroup attention is written for sm_90a");
-  CHECK(reason({.features = 256}) == "more than 128 features or columns");
+  CHECK(reason({.features = 256, .k = "(div %b 2)", .scores = "mul %x (reduce.max 1 %b)"}) != "");   // per-key values of many features
+  CHECK(reason({.features = 2048}) == "more than 128 features or columns, and no division that fits");
   CHECK(reason({.dtype = "f32"}) == "operands that are not 16-bit");
   CHECK(reason({.degree = "2"}) == "an accumulator that is not rescaled once");
   CHECK(reason({.sum = "(square %p)"}) == "an accumulator of something else than the weights' sum");
   CHECK(reason({.q = "(exp %a)"}) == "an operand of a contraction that is not an input times factors");
+}
+
+TEST_CASE("many features: whole rows of some keys per block, and clusters that meet are all resident") {
+  const Target target = *find_target("sm_90a");
+  const AttendCandidates all = plan({.batches = 1, .queries = 16, .keys = 4096, .features = 576, .columns = 512});
+  REQUIRE(!all.plans.empty());
+  for (const AttendPlan& p : all.plans) {
+    CHECK(p.wide);
+    CHECK(p.smem_bytes <= target.smem_per_block);
+    CHECK(p.chunks_per_block * p.chunk * p.cluster * p.meets >= 4096);
+    CHECK((p.meets == 1 || p.blocks() <= target.num_sms));
+    CHECK((p.slot_bytes > 0) == (p.meets > 1));
+    CHECK(p.value_boxes == 8);   // an input of its own
+  }
+  CHECK(all.plans.front().meets > 1);
+  CHECK(plan({.batches = 64, .queries = 16, .keys = 4096, .features = 576, .columns = 512}).plans.front().meets == 1);
+  CHECK(!plan({.queries = 100, .keys = 500, .features = 136, .columns = 264, .dtype = "bf16"}).plans.empty());
 }
 
 TEST_CASE("positive factors of the scores become their scale, others stay") {

@@ -1,0 +1,164 @@
+// Device library, part 6e: the end of attention (see 61_attend.cuh): groups of a block merge through shared memory, blocks of a cluster by asynchronous stores, then what follows the accumulators.
+#pragma once
+#include "61_attend.cuh"
+
+namespace mo {
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/// Groups (warpgroups, or warps with rings of their own) with the same queries: each adds up its own kColumns / kKeyGroups columns over all of them, into H.
+template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, AttendState<P>& t, float (&H)[N], int group, int group_q, int group_k) {
+  constexpr int kPieces = P::kColumns / 8, kStats = (2 + 2 * P::kSums + 3) / 4, kThreads = P::kGroupThreads, kRecord = (kPieces + kStats) * kThreads;   // float4, one per thread of a group
+  const int thread = thread_id() % kThreads;
+  named_barrier(1, kThreads * P::kGroups);   // the ring is free
+  float4* const x = reinterpret_cast<float4*>(mem.smem + P::kRingAt) + group * kRecord + thread;
+#pragma unroll
+  for (int j = 0; j < kPieces; j++) x[j * kThreads] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
+  float stats[4 * kStats] = {t.m[0], t.m[1]};
+#pragma unroll
+  for (int k = 0; k < P::kSums; k++) { stats[2 + 2 * k] = t.sums[k][0]; stats[3 + 2 * k] = t.sums[k][1]; }
+#pragma unroll
+  for (int i = 0; i < kStats; i++) x[(kPieces + i) * kThreads] = make_float4(stats[4 * i], stats[4 * i + 1], stats[4 * i + 2], stats[4 * i + 3]);
+  named_barrier(1, kThreads * P::kGroups);
+  const float4* const y = reinterpret_cast<const float4*>(mem.smem + P::kRingAt) + group_q * kRecord + thread;
+  float w[P::kKeyGroups][2], all[P::kKeyGroups][4 * kStats];
+#pragma unroll
+  for (int g = 0; g < P::kKeyGroups; g++)
+#pragma unroll
+    for (int i = 0; i < kStats; i++) {
+      const float4 f = y[g * P::kQueryGroups * kRecord + (kPieces + i) * kThreads];
+      all[g][4 * i] = f.x; all[g][4 * i + 1] = f.y; all[g][4 * i + 2] = f.z; all[g][4 * i + 3] = f.w;
+    }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    t.m[r] = kLowest;
+#pragma unroll
+    for (int g = 0; g < P::kKeyGroups; g++) t.m[r] = ::fmaxf(t.m[r], all[g][r]);
+#pragma unroll
+    for (int g = 0; g < P::kKeyGroups; g++) w[g][r] = exp2_fast(all[g][r] - t.m[r]);
+#pragma unroll
+    for (int k = 0; k < P::kSums; k++) {
+      t.sums[k][r] = 0;
+#pragma unroll
+      for (int g = 0; g < P::kKeyGroups; g++) t.sums[k][r] += w[g][r] * all[g][2 + 2 * k + r];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N / 4; j++) {
+    H[4 * j] = H[4 * j + 1] = H[4 * j + 2] = H[4 * j + 3] = 0;
+#pragma unroll
+    for (int g = 0; g < P::kKeyGroups; g++) {
+      const float4 f = y[g * P::kQueryGroups * kRecord + (group_k * (N / 4) + j) * kThreads];
+      H[4 * j] += w[g][0] * f.x;
+      H[4 * j + 1] += w[g][0] * f.y;
+      H[4 * j + 2] += w[g][1] * f.z;
+      H[4 * j + 3] += w[g][1] * f.w;
+    }
+  }
+}
+
+/// No cluster: what follows the accumulators, and the stores. H: this thread's two rows of columns 8 * (first + j) ...
+template <class P, int N> MO_FN void attend_finish(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, float (&H)[N], int first, bool leader) {
+  const int quad = lane_id() & 3;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    typename P::After after(a, at, t.row[r], t.m[r], t.sums, r, t.query[r]);
+    if (leader && quad == 0 && t.query[r] < P::kQueries) after.store_row(a, at, t.query[r]);
+    if constexpr (P::kVectorStores && N >= 16) {
+#pragma unroll
+      for (int j = 0; j < N / 4; j += 4) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int col = 8 * (first + j + i) + 2 * quad;
+          const Pack<2> x = {{H[4 * (j + i) + 2 * r], H[4 * (j + i) + 2 * r + 1]}};
+          w[i] = pack_pair<typename P::Out>(after.column(a, at, x.v[0], t.query[r], col), after.column(a, at, x.v[1], t.query[r], col + 1));
+        }
+        quad_transpose(w, quad);
+        if (t.query[r] < P::kQueries) P::store_vector(a, at, t.query[r], 8 * (first + j + quad), make_uint4(w[0], w[1], w[2], w[3]));
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < N / 4; j++) {
+        const int col = 8 * (first + j) + 2 * quad;
+        if (t.query[r] < P::kQueries) after.store_pair(a, at, H[4 * j + 2 * r], H[4 * j + 2 * r + 1], t.query[r], col);
+      }
+    }
+  }
+}
+
+/// A cluster: rows are dealt to its blocks, every block sends its part of a row to the owner, which adds the parts up, goes on as the block graph says, and stores.
+template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, float (&H)[N], int group_q, int group_k, int warp) {
+  const int lane = lane_id(), quad = lane & 3, first = group_k * (N / 4);
+  cluster_wait();   // every block of the cluster runs
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const int row = group_q * P::kGroupRows + (P::kWarpRings ? 0 : (warp & 3) * 16) + (lane >> 2) + 8 * r;
+    const int owner = row / P::kRows;
+    const bool live = row < P::kRows * P::kCluster;
+    const uint32_t to = remote_address(mem.base + P::kReceiveAt + (at.rank * P::kRows + row % P::kRows) * P::kRecordPitch, live ? owner : 0), bar = remote_address(mem.received(), live ? owner : 0);
+    if constexpr (P::kNarrowParts) {   // divided by its own sum a part fits the operands' type, and its rounding is weighted like the part itself
+      const float inverse = part_inverse(t.sums[0][r]);
+      uint32_t w[N / 4];
+#pragma unroll
+      for (int j = 0; j < N / 4; j++) w[j] = pack_pair<typename P::T>(H[4 * j + 2 * r] * inverse, H[4 * j + 2 * r + 1] * inverse);
+      if constexpr (N >= 16) {
+#pragma unroll
+        for (int j = 0; j < N / 4; j += 4) {
+          uint32_t v[4] = {w[j], w[j + 1], w[j + 2], w[j + 3]};
+          quad_transpose(v, quad);
+          if (live) store_async(to + 16 * (first + j + quad), Pack<4>{{__uint_as_float(v[0]), __uint_as_float(v[1]), __uint_as_float(v[2]), __uint_as_float(v[3])}}, bar);
+        }
+      } else {
+#pragma unroll
+        for (int j = 0; j < N / 4; j++)
+          if (live) store_async(to + 16 * (first + j) + 4 * quad, __uint_as_float(w[j]), bar);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < N / 4; j++)
+        if (live) store_async(to + 32 * (first + j) + 8 * quad, Pack<2>{{H[4 * j + 2 * r], H[4 * j + 2 * r + 1]}}, bar);
+    }
+    if (live && group_k == 0 && quad == 0) {
+      constexpr int kAt = P::kColumns * (P::kNarrowParts ? 2 : 4);
+      store_async(to + kAt, Pack<2>{{t.m[r], t.sums[0][r]}}, bar);
+#pragma unroll
+      for (int k = 1; k < P::kSums; k++) store_async(to + kAt + 4 + 4 * k, t.sums[k][r], bar);
+    }
+  }
+  mbarrier_wait_cluster(mem.received(), 0);
+#pragma unroll
+  for (int item = thread_id(); item < P::kRows * (P::kColumns / 2); item += P::kGroupThreads * P::kGroups) {
+    const int row = item / (P::kColumns / 2), pair = item % (P::kColumns / 2);
+    const unsigned char* const from = mem.smem + P::kReceiveAt + row * P::kRecordPitch;
+    float m = kLowest, sums[P::kSums][1], part_m[P::kCluster];
+    Pack<2> x = {{0, 0}};
+#pragma unroll
+    for (int b = 0; b < P::kCluster; b++) { part_m[b] = *reinterpret_cast<const float*>(from + b * P::kRows * P::kRecordPitch + P::kColumns * (P::kNarrowParts ? 2 : 4)); m = ::fmaxf(m, part_m[b]); }
+#pragma unroll
+    for (int k = 0; k < P::kSums; k++) sums[k][0] = 0;
+#pragma unroll
+    for (int b = 0; b < P::kCluster; b++) {
+      const unsigned char* const part = from + b * P::kRows * P::kRecordPitch;
+      const float* const stats = reinterpret_cast<const float*>(part + P::kColumns * (P::kNarrowParts ? 2 : 4)) + 1;
+      float w = exp2_fast(part_m[b] - m);
+#pragma unroll
+      for (int k = 0; k < P::kSums; k++) sums[k][0] += w * stats[k];
+      Pack<2> y;
+      if constexpr (P::kNarrowParts) { y = unpack_pair<typename P::T>(*reinterpret_cast<const uint32_t*>(part + 4 * pair)); w *= part_factor(stats[0]); }
+      else { const float2 f = *reinterpret_cast<const float2*>(part + 8 * pair); y = {{f.x, f.y}}; }
+      x.v[0] += w * y.v[0];
+      x.v[1] += w * y.v[1];
+    }
+    const int in_block = at.rank * P::kRows + row, query = at.tile * (P::kGroupRows * P::kQueryGroups) + in_block;
+    if (query < P::kQueries) {
+      typename P::After after(a, at, P::row(a, at, mem.template q_row<1>(in_block, 0), query), m, sums, 0, query);
+      if (pair == 0) after.store_row(a, at, query);
+      after.store_pair(a, at, x.v[0], x.v[1], query, 2 * pair);
+    }
+  }
+}
+
+#endif
+
+}  // namespace mo

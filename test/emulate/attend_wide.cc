@@ -1,0 +1,103 @@
+// Attention with many features (runtime/67_attend_wide.cuh) on the CPU, in every division of the keys: over chunks, blocks of a cluster, clusters that meet; values that are columns of the keys, and values of their own.
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "emulate/helpers.h"
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/spec/text.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+/// `p`'s graph as one attention kernel of the given numbers.
+EmulationCase with_plan(const Program& p, Plan plan, const AttendPlan& a, const Target& target, const std::string& prefix) {
+  REQUIRE(plan.kernels.size() == 1);
+  plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+  std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
+  plan.kernels[0].slots = -1;
+  if (a.slot_bytes > 0) {
+    Buffer b;
+    b.dims = {a.slot_bytes / 4};
+    b.strides = {1};
+    b.slots = true;
+    plan.kernels[0].slots = static_cast<int>(plan.buffers.size());
+    plan.workspace_bytes = a.slot_bytes;
+    plan.buffers.push_back(b);
+  }
+  return case_of(p, plan, target, prefix);
+}
+
+/// Attention as a running softmax over tiles of 32 keys; k holds the values as well, or v is an input of its own.
+std::string kernel(int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch) {
+  const std::string t = dtype == "float16" ? "f16" : "bf16", lead = batch > 1 ? fmt::format("{},", batch) : "", one = batch > 1 ? "1," : "";
+  const int d = batch > 1 ? 1 : 0;   // the first dimension behind the batch
+  const std::string grid = batch > 1 ? "0" : "-";
+  return fmt::format(
+      "kernel wide {{\n  %q = input 0 : {0}[{1}{2},{3}]\n  %c = input 1 : {0}[{1}{4},{3}]\n{5}  %t = transpose ({6}) %c\n  %o = call grid({7},1,1) loop({8}) (%q, %t, %v) {{\n"
+      "    %a = input 0 grid({9},-,-) : {0}[{10}{2},{3}]\n    %b = input 1 grid({9},-,-) loop({11}) : {0}[{10}{3},32]\n    %w = input 2 grid({9},-,-) loop({12}) : {0}[{10}32,{13}]\n"
+      "    %s = mul (matmul %a %b) 0.07\n    %m = running (reduce.max {11} %s)\n    %p = exp (sub %s %m)\n    %l = accum.sum rescaled 1 (reduce.sum {11} %p) %m\n"
+      "    %r = accum.sum rescaled 1 (matmul %p %w) %m\n    output 0 (div %r %l) grid({9},-,-) : {0}\n  }}\n  output 0 %o : {0}\n}}\n",
+      t, lead, heads, features, keys, shared ? fmt::format("  %v = slice {} {}:{}:1 %c\n", d + 1, from, from + columns) : fmt::format("  %v = input 2 : {}[{}{},{}]\n", t, lead, keys, columns),
+      batch > 1 ? "0,2,1" : "1,0", batch, (keys + 31) / 32, grid, one, d + 1, d, columns);
+}
+
+std::string spec(int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch) {
+  const std::string lead = batch > 1 ? "\"B\", " : "";
+  return fmt::format(R"({{"version": "1.0", "name": "wide", "axes": {{"B": {{"type": "const", "value": {}}}, "H": {{"type": "const", "value": {}}}, "S": {{"type": "const", "value": {}}}, "D": {{"type": "const", "value": {}}}, "V": {{"type": "const", "value": {}}}}},
+    "inputs": {{"q": {{"shape": [{}"H", "D"], "dtype": "{}"}}, "c": {{"shape": [{}"S", "D"], "dtype": "{}"}}{}}}, "outputs": {{"o": {{"shape": [{}"H", "V"], "dtype": "{}"}}}},
+    "nodes": [{{"op": "matmul", "inputs": ["q", "c"], "output": "s", "attrs": {{"transpose_b": true}}}}, {{"op": "mul", "inputs": ["s", 0.07], "output": "t"}}, {{"op": "softmax", "inputs": ["t"], "output": "p", "attrs": {{"axis": -1}}}},
+      {} {{"op": "matmul", "inputs": ["p", "v"], "output": "o"}}]}})",
+                     batch, heads, keys, features, columns, lead, dtype, lead, dtype, shared ? "" : fmt::format(R"(, "v": {{"shape": [{}"S", "V"], "dtype": "{}"}})", lead, dtype), lead, dtype,
+                     shared ? fmt::format(R"({{"op": "slice", "inputs": ["c"], "output": "v", "attrs": {{"axis": {}, "start": {}, "stop": {}}}}},)", batch > 1 ? 2 : 1, from, from + columns) : "");
+}
+
+}  // namespace
+
+TEST_CASE("attention with many features is right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  const auto add = [&](int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch, int chunk, int cluster, int meets, int stages, const char* what) {
+    const Program p = program_of(spec(heads, keys, features, from, columns, dtype, shared, batch), what);
+    const auto g = parse_graph(kernel(heads, keys, features, from, columns, dtype, shared, batch));
+    INFO(what << (g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    const Planned planned = make_plan(p, *g, target);
+    REQUIRE(planned.plan);
+    const KernelPlan& k = planned.plan->kernels[0];
+    AttendCandidates all;
+    if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) all = attend_candidates((*a)->body, (*a)->operands, (*a)->results, target);
+    if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) all = attend_candidates((*b)->body, (*b)->operands, (*b)->results, target);
+    INFO(all.reason);
+    CHECK(!all.plans.empty());
+    for (const AttendPlan& a : all.plans)
+      if (a.wide && a.chunk == chunk && a.cluster == cluster && a.meets == meets && a.stages == stages) {
+        CHECK((a.value_boxes == 0) == shared);
+        cases.push_back(with_plan(p, *planned.plan, a, target, fmt::format("c{}_", cases.size())));
+        names.push_back(what);
+      }
+  };
+  add(16, 256, 192, 0, 128, "float16", true, 1, 32, 4, 2, 1, "values are the first columns of the keys, two clusters meet");
+  add(16, 500, 192, 64, 128, "bfloat16", true, 2, 64, 2, 2, 2, "a slice behind the first box, ragged keys, batches");
+  add(5, 256, 320, 0, 256, "float16", true, 1, 32, 2, 1, 3, "few queries, refilled stages, one cluster");
+  add(20, 160, 136, 0, 136, "bfloat16", false, 1, 32, 1, 1, 2, "values of their own, two tiles of queries, no cluster");
+  CHECK(cases.size() == 4);
+  std::vector<const EmulationCase*> all;
+  for (const EmulationCase& c : cases) all.push_back(&c);
+  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  for (size_t i = 0; i < cases.size(); i++)
+    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
+      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
+      INFO(names[i] << ", " << mode_name(m) << ": " << o.reason);
+      CHECK(o.ok);
+      CHECK(o.compared * 2 >= o.elements);
+    }
+}
