@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -40,7 +41,10 @@ Json numbers_json(const std::vector<CallNumbers>& numbers) {
 
 std::vector<CallNumbers> read_numbers(const Json& j) {
   std::vector<CallNumbers> out;
-  for (const Json& n : j) out.push_back({n.at("grid_tile").get<std::array<int64_t, 3>>(), n.at("loop_tile").get<int64_t>()});
+  for (const Json& n : j) {
+    if (n.at("grid_tile").size() != 3) throw std::runtime_error("a grid has three axes");
+    out.push_back({n.at("grid_tile").get<std::array<int64_t, 3>>(), n.at("loop_tile").get<int64_t>()});
+  }
   return out;
 }
 
@@ -94,6 +98,33 @@ Graph read_graph(const Json& j, const std::string& what) {
 
 bool same_numbers(const std::vector<CallNumbers>& a, const std::vector<CallNumbers>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const CallNumbers& x, const CallNumbers& y) { return x.grid_tile == y.grid_tile && x.loop_tile == y.loop_tile; });
+}
+
+/// Whether the numbers are the tiles of g's calls, in node order: instantiate() is lenient about those that have no effect.
+bool are_tiles_of(const Graph& g, const std::vector<CallNumbers>& numbers) {
+  size_t call = 0;
+  for (const Node& node : g.nodes()) {
+    const auto* c = std::get_if<Call>(&node.op);
+    if (!c || call >= numbers.size()) continue;
+    const CallNumbers& n = numbers[call++];
+    const Graph& body = *c->body;
+    std::array<std::set<int64_t>, 4> tiles;   // of the three axes and the loop
+    for (const Node& inner : body.nodes()) {
+      const auto* in = std::get_if<Input>(&inner.op);
+      const auto* out = std::get_if<Output>(&inner.op);
+      if (!in && !out) continue;
+      const Partition& p = in ? in->part : out->part;
+      const Dims& d = body.dims(in ? inner.first_value : inner.operands[0]);
+      for (size_t a = 0; a < 3; a++)
+        if (p.grid[a] >= 0) tiles[a].insert({d[p.grid[a]], d[p.grid[a]] * (p.loop == p.grid[a] ? body.launch().loop : 1)});
+      if (p.loop >= 0) tiles[3].insert(d[p.loop]);
+    }
+    for (size_t a = 0; a < 4; a++) {
+      const int64_t tile = a < 3 ? n.grid_tile[a] : n.loop_tile;
+      if (tiles[a].empty() ? tile != 0 : !tiles[a].contains(tile)) return false;
+    }
+  }
+  return true;
 }
 
 /// Whether the inputs and outputs are those of the program up to extents: what instantiate() requires.
@@ -184,6 +215,8 @@ Result<CertificateFile> read_certificate(const Source& source) {
     c.program_hash = from_hex(j.at("program_hash"));
     c.is_searched = j.at("kind").get<std::string>() == "searched";
     c.is_partitioned = j.at("kind").get<std::string>() == "partitioned";
+    if (!c.is_searched && !c.is_partitioned && j.at("kind").get<std::string>() != "straightforward") return broken(source.name, "the certificate is of no known kind");
+    if (!j.at("claims").is_array() || (!c.is_searched && !c.is_partitioned && !j.at("claims").empty())) return broken(source.name, "the claims are not a list, or there is nothing that they could be about");
     c.graph = read_graph(j.at("graph"), "graph");
     if (c.is_partitioned)
       for (const Json& p : j.at("pieces")) {
@@ -247,6 +280,7 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Program& pr
   for (const Claim& claim : c.claims) {
     const std::string which = fmt::format("claim {}", claim.variant);
     std::string refusal;
+    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken(file, which + " is there twice")};
     auto pair = small_pair(program, c.pieces, claim.variant, refusal);
     if (!pair) return {broken(file, which + ": " + refusal)};
     if (!(claim.reference == pair->reference)) return {broken(file, which + ": the reference is not the program at small size")};
@@ -254,7 +288,6 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Program& pr
     if (!(claim.candidate == pair->candidate)) return {broken(file, which + ": the candidate is not the program with these pieces at small size")};
     const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
     if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
-    seen[static_cast<size_t>(claim.variant)] = true;
   }
   if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both small sizes are needed")};
   return {};
@@ -274,12 +307,13 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
   const std::vector<CallNumbers> extents = split_extents(structure, params);
   if (extents.size() != c.numbers.size()) return {broken(file, "the numbers do not fit the structure")};
   std::optional<Graph> graph = instantiate(structure, params, c.numbers);
-  if (!graph || !(*graph == c.graph)) return {broken(file, "the graph is not the structure with these numbers")};
+  if (!graph || !(*graph == c.graph) || !are_tiles_of(c.graph, c.numbers)) return {broken(file, "the graph is not the structure with these numbers")};
   const Witnesses w = make_witnesses(program);
   if (!w.refusal.empty()) return {broken(file, "the program has no witness: " + w.refusal)};
   std::array<bool, 2> seen{};
   for (const Claim& claim : c.claims) {
     const std::string which = fmt::format("claim {}", claim.variant);
+    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken(file, which + " is there twice")};
     const Witness& witness = w.variants[static_cast<size_t>(claim.variant)];
     if (!(claim.reference == witness.graph)) return {broken(file, which + ": the reference is not the program at witness size")};
     if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
@@ -287,7 +321,6 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
     if (!small || !(*small == claim.candidate)) return {broken(file, which + ": the candidate is not the structure at witness size")};
     const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
     if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
-    seen[static_cast<size_t>(claim.variant)] = true;
   }
   if (c.proof.proved)
     if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};

@@ -203,18 +203,18 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
     if (v.kind == Verdict::Kind::kEqual && proof.proved && !v.evidence.proof.proved) r.text += to_string(proof) + "\n";
     return r;
   }
-  if (proof.proved) {
-    ModeResult r;
-    r.text = "equal: " + to_string(proof) + "\n";
-    return r;
-  }
-  // Too big to evaluate: both at the same small sizes, which a program that computes both has.
+  // Too big to evaluate: both at the same small sizes, which a program that computes both has. A proof holds where its conditions do, so it does not replace them.
   ModeResult r;
   r.exit = ExitCode::kNothingFound;
   const int results = x->num_results();
   const Program both = program_of(joined(*x, *y), "both");
   for (int variant : {0, 1}) {
     const Witness w = make_witness(both, variant);
+    if (!w.refusal.empty() && proof.proved) {
+      r.exit = ExitCode::kOk;
+      r.text = "equal: " + to_string(proof) + "\n";
+      return r;
+    }
     if (!w.refusal.empty()) {
       r.text = fmt::format("unknown: the graphs are too large to evaluate ({:.1e} operations), and have no small size: {}; {}\n", work, w.refusal, to_string(proof));
       return r;
@@ -227,7 +227,7 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
     }
     r = of_verdict(verdict);
     if (verdict.kind == Verdict::Kind::kUnknown) return r;
-    r.text = "at reduced sizes " + r.text;
+    r.text = proof.proved ? "equal: " + to_string(proof) + "\nat reduced sizes " + r.text : "at reduced sizes " + r.text;
   }
   return r;
 }

@@ -194,6 +194,7 @@ Verdict recheck(const Graph& reference, const Graph& candidate, const Evidence& 
   for (const Graph* g : {&reference, &candidate})
     if (auto broken = check_laws(*g)) return unknown("a graph of the certificate is not valid: " + *broken);
   if (!are_valid({e.p, e.q})) return unknown("the certificate's primes are not primes of at least 50 bits with q dividing p-1");
+  if (const Primes drawn = draw_primes(e.seed); drawn.p != e.p || drawn.q != e.q) return unknown("the certificate's primes are not those that its seed gives");
   if (e.trials < 1 || e.trials > 1000) return unknown("the certificate's number of trials is not between 1 and 1000");
   Verdict v = decide(reference, candidate, {e.p, e.q}, e.seed, e.trials);
   if (v.kind != Verdict::Kind::kEqual) return v;

@@ -30,6 +30,7 @@ std::string difference(Terms& t, PolyId x, PolyId y) {
 bool is_equal(Terms& t, PolyId x, PolyId y) {
   if (x < 0 || y < 0) return false;
   if (x == y) return true;
+  if (!t.same_divisors(x, y)) return false;
   PolyId d = t.sub(x, y);
   for (int round = 0; round < 2 && d >= 0; round++) {
     if (t.terms(d).empty()) return true;
@@ -43,7 +44,9 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, C
   Proof out;
   Terms t(limits);
   bool exact = true;
+  t.watch(true);
   const std::vector<Lowered> x = lower(a, t, &exact, cut_a), y = lower(b, t, &exact, cut_b);
+  t.watch(false);
   std::vector<PolyId> roots;
   for (size_t r = 0; r < x.size(); r++) {
     const PolyId u = x[r].element, v = y[r].element;
@@ -56,6 +59,7 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, C
     return out;
   }
   if (t.lost_root()) { out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be"; return out; }
+  if (t.lost_domain()) { out.reason = "a logarithm, root or quotient that is undefined for many inputs cancels, or stands in a branch that is not always taken"; return out; }
   out.proved = true;
   if (out.method.empty()) out.method = "normal forms";
   out.size = t.size_of(roots);

@@ -103,6 +103,7 @@ PolyId Terms::max(PolyId x, PolyId y) {
   }
   if (args.size() == 1) return args[0];
   PolyId outside = integer(1);
+  const Unwatched unwatched(*this);
   if (!has_mask) {
     outside = positive_content(args, {});
     const PolyId inverse = power(outside, {-1, 1});
@@ -189,6 +190,8 @@ PolyId Terms::select(PolyId c, PolyId x, PolyId y) {
   if (c < 0 || x < 0 || y < 0) return kPoison;
   if (auto n = as_number(c)) return n->is_zero() ? y : x;
   if (x == y) return x;
+  // where(x < 0, 0, sqrt(x)) is defined where its branch is not, and where(x == 0, 0, y / x) at the one point that the condition is about.
+  if (watching_) lost_domain_ |= may_fail(x) || may_fail(y) || (compares(c) && (divides(x) || divides(y)));
   const PolyId other = complement(c);
   const Split a = split(x), b = split(y);
   const PolyId finite = add(mul(c, a.finite), mul(other, b.finite));
@@ -237,6 +240,118 @@ PolyId Terms::cut(PolyId x) {
   std::vector<int64_t> data{x};
   for (VarId v : vars(x)) data.insert(data.end(), {v, idx.of_var(v)});
   return single(atom(AtomKind::kCut, std::move(data)));
+}
+
+// ---- domains
+
+std::vector<PolyId> Terms::parts_of(AtomId a) {
+  const std::vector<int64_t> d = data(a);
+  auto polys = [&](size_t from, size_t to) {
+    std::vector<PolyId> out;
+    for (size_t i = from; i < to; i++) out.push_back(static_cast<PolyId>(d[i]));
+    return out;
+  };
+  switch (kind(a)) {
+    case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: case AtomKind::kCut: return polys(0, 1);
+    case AtomKind::kFn: return polys(2, d.size());
+    case AtomKind::kMaxSet: return polys(0, d.size());
+    case AtomKind::kMaxOver: return polys(static_cast<size_t>(d[0]) + 1, d.size());
+    case AtomKind::kRunning: return polys(2, 3);
+    default: return {};
+  }
+}
+
+bool Terms::may_fail(PolyId p) {
+  if (p < 0) return false;
+  for (const Term& t : std::vector<Term>(terms(p)))
+    for (const Factor& f : Factors(factors(t.mono)))
+      if (may_fail(f)) return true;
+  return false;
+}
+
+bool Terms::may_fail(const Factor& f) {
+  if (f.power.d % 2 == 0 && !is_nonnegative(f.atom) && !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0])))) return true;
+  return atom_may_fail(f.atom) || (f.power.n < 0 && atom_may_vanish(f.atom));
+}
+
+bool Terms::atom_may_fail(AtomId a) {
+  if (auto it = fails_.find(a); it != fails_.end()) return it->second;
+  bool out = kind(a) == AtomKind::kFn && (static_cast<FnTag>(data(a)[0]) == FnTag::kLog || static_cast<FnTag>(data(a)[0]) == FnTag::kPow);
+  for (PolyId p : parts_of(a)) out = out || may_fail(p);
+  if (kind(a) == AtomKind::kSum) {
+    const std::vector<int64_t> d = data(a);
+    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) out = out || may_fail(Factor{static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+  }
+  fails_[a] = out;
+  return out;
+}
+
+bool Terms::same_divisors(PolyId x, PolyId y) {
+  auto of = [&](PolyId p) {
+    std::set<AtomId> out;
+    for (const Term& t : std::vector<Term>(terms(p)))
+      for (const Factor& f : Factors(factors(t.mono)))
+        if (f.power.n < 0 && atom_may_vanish(f.atom)) out.insert(f.atom);
+    return out;
+  };
+  return of(x) == of(y);
+}
+
+bool Terms::compares(PolyId condition) {
+  for (const Term& t : terms(condition))
+    for (const Factor& f : factors(t.mono))
+      if (kind(f.atom) == AtomKind::kFn) return true;
+  return false;
+}
+
+bool Terms::divides(PolyId p) {
+  for (const Term& t : std::vector<Term>(terms(p)))
+    for (const Factor& f : Factors(factors(t.mono))) {
+      const bool is_positive = kind(f.atom) == AtomKind::kExp || kind(f.atom) == AtomKind::kLiteral || kind(f.atom) == AtomKind::kNumber || (kind(f.atom) == AtomKind::kBase && is_positive_base(parts_of(f.atom)[0]));
+      if (f.power.n < 0 && !is_positive) return true;
+      for (PolyId q : parts_of(f.atom)) if (divides(q)) return true;
+      if (kind(f.atom) != AtomKind::kSum) continue;
+      const std::vector<int64_t> d = data(f.atom);
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) if (divides(of_factor(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}))) return true;
+    }
+  return false;
+}
+
+bool Terms::is_positive_base(PolyId p) {
+  if (!polys_[static_cast<size_t>(p)].nonnegative) return false;
+  for (const Term& t : terms(p)) {   // a constant among the terms: an epsilon
+    const Factors& f = factors(t.mono);
+    if (t.coef.n > 0 && std::all_of(f.begin(), f.end(), [&](const Factor& x) { return kind(x.atom) == AtomKind::kLiteral || kind(x.atom) == AtomKind::kNumber || kind(x.atom) == AtomKind::kExp; })) return true;
+  }
+  return false;
+}
+
+bool Terms::may_vanish(PolyId p) {
+  if (is_positive_base(p)) return false;
+  const bool is_difference = terms(p).size() > 1;   // max(x, y) - x
+  for (const Term& t : std::vector<Term>(terms(p)))
+    for (const Factor& f : Factors(factors(t.mono)))
+      if (f.power.n > 0 && (atom_may_vanish(f.atom) || (is_difference && (kind(f.atom) == AtomKind::kMaxSet || kind(f.atom) == AtomKind::kMaxOver)))) return true;
+  return false;
+}
+
+bool Terms::atom_may_vanish(AtomId a) {
+  if (auto it = vanishes_.find(a); it != vanishes_.end()) return it->second;
+  bool out = is_bool(a) || kind(a) == AtomKind::kIndex;
+  switch (kind(a)) {
+    case AtomKind::kFn: out = out || static_cast<FnTag>(data(a)[0]) == FnTag::kRound || may_vanish(parts_of(a)[0]); break;
+    case AtomKind::kMaxSet: case AtomKind::kMaxOver: case AtomKind::kBase: case AtomKind::kCut:
+      for (PolyId p : parts_of(a)) out = out || may_vanish(p) || (kind(a) == AtomKind::kMaxSet && as_number(p) && as_number(p)->is_zero());
+      break;
+    case AtomKind::kSum: {
+      const std::vector<int64_t> d = data(a);
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) out = out || (d[i + 1] > 0 && atom_may_vanish(static_cast<AtomId>(d[i])));
+      break;
+    }
+    default: break;
+  }
+  vanishes_[a] = out;
+  return out;
 }
 
 // ---- substitution: everything is built anew, so that what the new indices allow happens

@@ -204,7 +204,9 @@ class Lowering {
       }
       coords[static_cast<size_t>(dim)] = t_.idx.add(e, t_.idx.constant(-begin));
       const PolyId part = element_at(x, coords);
+      const bool watched = t_.watch(false);   // a part is defined where its elements are, whatever it would be elsewhere
       out.element = i + 1 == in.size() ? part : t_.select(t_.ge0(t_.idx.add(t_.idx.constant(begin + x.dims[dim] - 1), e, -1)), part, out.element);
+      t_.watch(watched);
     }
     return out;
   }

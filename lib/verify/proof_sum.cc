@@ -260,7 +260,10 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
   const PolyId addend = poly(fixed);
   f = poly(varying);
   const PolyId by = positive_content({f}, over);
-  f = div(f, by);
+  {
+    const Unwatched unwatched(*this);
+    f = div(f, by);
+  }
   if (f < 0) return kPoison;
   const int height = 1 + std::max(polys_[static_cast<size_t>(f)].height, polys_[static_cast<size_t>(c)].height);
   std::optional<std::vector<int64_t>> best;

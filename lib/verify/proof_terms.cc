@@ -236,21 +236,28 @@ PolyId Terms::add(PolyId x, PolyId y) {
   }
   const std::vector<Term>&a = terms(x), &b = terms(y);
   std::vector<Term> out;
+  std::vector<MonoId> cancelled;
   size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     if (j == b.size() || (i < a.size() && a[i].mono < b[j].mono)) { out.push_back(a[i++]); continue; }
     if (i == a.size() || b[j].mono < a[i].mono) { out.push_back(b[j++]); continue; }
     const Rational c = a[i].coef + b[j].coef;
     if (c.bad || !c.is_zero()) out.push_back({a[i].mono, c});
+    else if (watching_) cancelled.push_back(a[i].mono);
     i++, j++;
   }
+  for (MonoId m : cancelled)
+    for (const Factor& f : Factors(factors(m))) lost_domain_ |= may_fail(f);   // log(x) - log(x) is 0 only where x > 0
   return known(poly(std::move(out)), is_known(x) && is_known(y));
 }
 
 PolyId Terms::scale(PolyId x, const Rational& r) {
   if (x < 0) return kPoison;
   if (r.is(1)) return x;
-  if (r.is_zero() && !is_masked(x)) return integer(0);
+  if (r.is_zero() && !is_masked(x)) {
+    lost_domain_ |= watching_ && may_fail(x);
+    return integer(0);
+  }
   if (is_masked(x)) {
     if (r.n <= 0) return poison("an infinity is multiplied by a number that is not positive");
     const Split s = split(x);
@@ -279,6 +286,7 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
   if (a.size() * b.size() > static_cast<size_t>(limits_.terms)) {
     const auto expand = static_cast<size_t>(limits_.expand);
     const bool keep_a = a.size() > expand && a.size() > 1 && b.size() > 1, keep_b = b.size() > expand && a.size() > 1 && b.size() > 1;
+    const Unwatched unwatched(*this);
     auto kept = [&](PolyId p) -> std::pair<PolyId, Factor> {   // p = monomial * (what is left)
       const PolyId inverse = power(p, {-1, 1});
       if (inverse < 0 || terms(inverse).size() != 1) return {kPoison, {}};
@@ -342,6 +350,7 @@ PolyId Terms::product(const Rational& c, Factors f) {
     if (!sum) return poison("an exponent has too many digits");
     const bool root = out.back().power.d % 2 == 0 || x.power.d % 2 == 0;
     if (root && sum->d % 2 != 0 && !is_nonnegative(x.atom) && !(kind(x.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(x.atom)[0])))) lost_root_ = true;   // sqrt(x)^2 = x only where x >= 0
+    if (watching_ && (out.back().power.n < 0) != (x.power.n < 0) && atom_may_vanish(x.atom)) lost_domain_ = true;   // relu(x) / relu(x) is 1 for half of all x
     out.back().power = *sum;
   }
   for (Factor& x : out) if (is_bool(x.atom) && x.power.n > 0) x.power = {1, 1};
@@ -484,6 +493,7 @@ PolyId Terms::power(PolyId x, Power p) {
   if (!common.empty()) {
     Factors inverse = common;
     for (Factor& f : inverse) f.power.n = -f.power.n;
+    const Unwatched unwatched(*this);
     // Boolean factors are removed, not divided by: a condition times itself is itself.
     PolyId rest = integer(0);
     for (const Term& u : t) {

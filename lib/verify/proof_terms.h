@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mirage/ir/types.h"
@@ -128,6 +129,10 @@ class Terms {
   bool used_division() const { return used_division_; }
   bool used_root() const { return used_root_; }
   bool lost_root() const { return lost_root_; }         ///< a root of something of unknown sign vanished: the form is defined where the graph is not
+  /// While on (graphs are lowered): what may be undefined for many inputs and vanishes, or stands in a branch that is not always taken, is noted. Off where laws multiply both sides.
+  bool watch(bool on) { return std::exchange(watching_, on); }   ///< what it was before
+  bool same_divisors(PolyId x, PolyId y);          ///< both divide by the same of what is 0 for many inputs, so that denominators may be cleared
+  bool lost_domain() const { return lost_domain_; }
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
  private:
@@ -141,6 +146,17 @@ class Terms {
   PolyId poly(std::vector<Term> terms);                                   ///< sorted, no zero coefficient
   PolyId single(AtomId a) { return product(Rational::of(1), {{a, {1, 1}}}); }
   PolyId product(const Rational& c, Factors f);                           ///< factors in any order
+  // Domains, up to sets of measure zero: 1/x may fail only where x is 0 for many inputs, as relu(x) or a condition is.
+  bool atom_may_fail(AtomId a);                                              ///< undefined for many inputs: logarithms, roots of what may be negative, quotients by what may vanish within
+  bool may_fail(const Factor& f);
+  bool may_fail(PolyId p);
+  bool atom_may_vanish(AtomId a);                                            ///< 0 for many inputs
+  bool may_vanish(PolyId p);
+  bool compares(PolyId condition);                                        ///< the condition is about values, not indices
+  bool divides(PolyId p);                                                 ///< by something that is not known to be positive
+  bool is_positive_base(PolyId p);
+  std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
+  struct Unwatched { Terms& t; bool before; explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; } ~Unwatched() { t.watching_ = before; } };
   PolyId power_of_mono(const Term& t, Power p);
   PolyId root_of_number(const Rational& r, Power p);
   PolyId mul_plain(PolyId x, PolyId y);
@@ -186,7 +202,8 @@ class Terms {
   int32_t next_temp_ = 0;
   int64_t steps_ = 0;
   std::string reason_;
-  bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false;
+  bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false, lost_domain_ = false, watching_ = false;
+  std::map<AtomId, bool> fails_, vanishes_;
 };
 
 }  // namespace mirage::verify

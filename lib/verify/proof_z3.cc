@@ -68,7 +68,8 @@ class Encoder {
         z3::expr back = one;
         for (int32_t i = 0; i < f.power.d; i++) back = back * root_values_.back();
         if (f.power.d > 4) throw TooLarge();
-        solver_.add(root_values_.back() >= 0 && back == atom(f.atom));
+        const z3::expr of = atom(f.atom);   // of a negative number: anything
+        solver_.add(z3::implies(of >= 0, root_values_.back() >= 0 && back == of));
       }
       base = root_values_[it->second];
     }
@@ -77,8 +78,7 @@ class Encoder {
     z3::expr out = base;
     for (int32_t i = 1; i < n; i++) out = out * base;
     if (f.power.n > 0) return out;
-    solver_.add(base != 0);
-    return one / out;
+    return one / out;   // by 0: anything, as Z3 has it. Nothing is assumed of a domain, so what a branch keeps out stays out
   }
 
   z3::expr atom(AtomId a) {
