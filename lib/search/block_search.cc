@@ -373,11 +373,12 @@ Tail BlockSearch::build_tail(const State& s, const std::vector<bool>& wanted, co
   return tail;
 }
 
-/// False if there is no such graph: several blocks would store one part.
+/// False if there is no such graph: several blocks would store one part, or a result is a constant that no block computes.
 bool BlockSearch::build(const State& s, BlockCandidate& c) const {
   const size_t loads = values_.loads().size(), constants = values_.constants().size();
   std::vector<size_t> results;
   for (int t : targets_) results.push_back(static_cast<size_t>(position_[static_cast<size_t>(t)]));
+  if (std::any_of(results.begin(), results.end(), [&](size_t p) { return p >= loads && p < loads + constants; })) return false;
   if (split_.partial_axis < 0) {
     std::vector<bool> wanted(s.ids.size(), true);
     for (size_t p = loads; p < loads + constants; p++) wanted[p] = s.uses[p] > 0;

@@ -25,7 +25,7 @@ struct TempFolder {
     REQUIRE(::mkdtemp(pattern.data()));
     path = pattern;
   }
-  ~TempFolder() { fs::remove_all(path); }
+  ~TempFolder() { if (std::getenv("MIRAGE_MATRIX") == nullptr) fs::remove_all(path); }
 };
 
 /// The straightforward library of a spec, written to `folder` (nothing is written if it is empty). Without a search: that is other tests' matter, and hundreds of outputs have no better structure.
@@ -134,6 +134,10 @@ TEST_CASE("every operator agrees with the fp64 reference on this machine's GPU")
   const std::optional<Target> target = target_for_device(found.device->major, found.device->minor);
   REQUIRE(target);
   TempFolder temp;
+  if (const char* kept = std::getenv("MIRAGE_MATRIX")) {   // a folder in which everything is kept, for cmd/sanitize.sh
+    fs::remove_all(temp.path);
+    fs::create_directories(temp.path = fs::absolute(kept).string() + "/matrix");
+  }
   const std::vector<test::OperatorSpec> specs = test::operator_matrix();
   std::vector<std::future<ProcessResult>> builds;   // nvcc takes half a minute for each: all at once
   for (const test::OperatorSpec& spec : specs) {

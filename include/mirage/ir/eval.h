@@ -20,7 +20,8 @@ template <class V> struct Tensor {
   Tensor(Dims d, V fill) : dims(d), data(static_cast<size_t>(d.elements()), fill) {}
 };
 
-/// Values of one node from its operands' values, for every form but Input, Output, Call, Running, Accum. Shapes come from the operands (tiles may be clipped), so op's own static type is not used.
+/// Values of one node from its operands' values, for every form but Input, Output, Call, Running, Accum. Shapes come from the operands (tiles may be clipped), so op's own static type is not used;
+/// but a Reshape's operand is whole (evaluate_call knows what is clipped).
 template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span<const Tensor<typename A::Value>* const> operands, A& a);
 
 /// All results of a kernel-level graph, by result number, as exact values of the algebra (Output's rounding is applied through a.round if round_outputs).

@@ -169,18 +169,19 @@ template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const D
   walk<2>(extent, strides, [&](const std::array<int64_t, 2>& i) { whole.data[static_cast<size_t>(offset + i[0])] = t.data[static_cast<size_t>(i[1])]; });
 }
 
-/// Extents of a reshape of a clipped tile to `full`, where only dimensions of extent 1 come or go: the clipped extents take the places of full's other dimensions, in order.
-inline Dims reshape_clipped(const Dims& clipped, const Dims& full) {
+/// Extents of a reshape from `tile` to `full`, where only dimensions of extent 1 come or go, of a tile that is clipped: the clipped extents of tile's other dimensions take the places of full's, in order. (The clipped extents
+/// alone would not say which of them are 1 by type.)
+inline Dims reshape_clipped(const Dims& clipped, const Dims& tile, const Dims& full) {
+  if (clipped == tile) return full;
   Dims out = full;
-  int places = 0, from = clipped.rank() - 1;
-  for (int64_t f : full) places += f != 1;
-  int spare = clipped.rank() - places;   // how many of clipped's ones have no place
-  for (int d = full.rank() - 1; d >= 0; d--) {
+  int from = 0;
+  for (int d = 0; d < full.rank(); d++) {
     if (full[d] == 1) continue;
-    while (from >= 0 && clipped[from] == 1 && spare > 0) { from--; spare--; }
-    out[d] = from >= 0 ? clipped[from--] : 1;
+    while (from < tile.rank() && tile[from] == 1) from++;
+    MIRAGE_ASSERT(from < tile.rank() && tile[from] == full[d]) << "reshape of a clipped tile of " << to_string(tile) << " to " << to_string(full);
+    out[d] = clipped[from++];
   }
-  MIRAGE_ASSERT(out.elements() == clipped.elements()) << "reshape of the clipped tile " << to_string(clipped) << " to " << to_string(full);
+  MIRAGE_ASSERT(out.elements() == clipped.elements()) << "reshape of the clipped tile " << to_string(clipped) << " of " << to_string(tile) << " to " << to_string(full);
   return out;
 }
 
@@ -254,7 +255,8 @@ template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span
   }
   if (const auto* r = std::get_if<Reshape>(&op)) {
     Tensor<V> t = x;
-    t.dims = r->dims.elements() == x.dims.elements() ? r->dims : reshape_clipped(x.dims, r->dims);
+    MIRAGE_ASSERT(r->dims.elements() == x.dims.elements()) << "reshape of " << to_string(x.dims) << " to " << to_string(r->dims);
+    t.dims = r->dims;
     return t;
   }
   if (const auto* c = std::get_if<Concat>(&op)) return concat<V>(in, c->dim);
@@ -296,6 +298,11 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
     if (const auto* c = body.form<Call>(n)) {
       std::vector<Tensor<V>> r = evaluate_call(*c->body, std::span<const Tensor<V>* const>(args), a);
       for (size_t i = 0; i < r.size(); i++) values[static_cast<size_t>(node.first_value) + i] = std::move(r[i]);
+      return;
+    }
+    if (const auto* r = body.form<Reshape>(n)) {
+      dst = *args[0];
+      dst.dims = reshape_clipped(args[0]->dims, body.dims(node.operands[0]), r->dims);
       return;
     }
     dst = evaluate_op(node.op, std::span<const Tensor<V>* const>(args), a);

@@ -1,0 +1,46 @@
+// Specs on which random programs (test/random) found the compiler wrong, reduced. Each once ended in an assertion or a wrong kernel; now it ends in a library whose kernels pass the emulation.
+#include <catch2/catch.hpp>
+
+#include "driver/emulation.h"
+#include "mirage/driver/compile.h"
+
+using namespace mirage;
+
+namespace {
+
+/// The whole compiler on a spec, emulation of what wins included.
+void compiles(const std::string& text) {
+  Options o;
+  o.states = 200'000;
+  o.gate = find_host_compiler().empty() ? "none" : "emulate";
+  Trace trace;
+  const CompileResult r = compile(o, {"bug.json", text}, trace);
+  for (const Diagnostic& d : r.diagnostics) UNSCOPED_INFO(render(d, text));
+  CHECK(r.exit == ExitCode::kOk);
+}
+
+}  // namespace
+
+TEST_CASE("a clipped tile is reshaped by the type of what it was cut from", "[bugs]") {
+  // The tail of a loop clipped [1,3,2] to [1,3,1]; as [1,1,3,2] that was taken for [1,1,1,3].
+  compiles(R"({"version": "1.0", "name": "clipped",
+ "inputs": {"x1": {"shape": [3, 100, 128], "dtype": "float16"}, "x2": {"shape": [3, 100, 128], "dtype": "float16", "range": [-0.5, 0.5]}},
+ "outputs": {"v2": {"dtype": "float16"}},
+ "nodes": [{"op": "einsum", "inputs": ["x1", "x2"], "output": "v0", "attrs": {"equation": "abc,abc->ba"}},
+           {"op": "matmul", "inputs": ["v0", "x2"], "output": "v1", "attrs": {"transpose_a": true}},
+           {"op": "mul", "inputs": ["v1", 0.125], "output": "v2"}]})");
+}
+
+TEST_CASE("a result that is a constant is nobody's block graph", "[bugs]") {
+  compiles(R"({"version": "1.0", "name": "constant_result", "inputs": {"x0": {"shape": [3, 100], "dtype": "float16"}},
+ "outputs": {"v0": {"dtype": "float16"}, "v2": {"dtype": "float16"}, "v3": {"dtype": "float16"}},
+ "nodes": [{"op": "gelu", "inputs": ["x0"], "output": "v0"}, {"op": "extent", "inputs": [], "output": "v2", "attrs": {"of": [[0, 0]]}}, {"op": "mul", "inputs": ["v0", "v2"], "output": "v3"}]})");
+}
+
+TEST_CASE("a sum of terms that cancel is judged by its terms", "[bugs]") {
+  // Both are 0 but for rounding. The emulation gate refused kernels that were right (E0306: no library at all).
+  compiles(R"({"version": "1.0", "name": "cancels", "inputs": {"x0": {"shape": [1, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}},
+ "nodes": [{"op": "group_norm", "inputs": ["x0"], "output": "v0", "attrs": {"groups": 4, "eps": 0.001}}, {"op": "exp", "inputs": ["v0"], "output": "e"}, {"op": "exp", "inputs": ["e"], "output": "f"},
+           {"op": "sub", "inputs": ["f", "e"], "output": "d"}, {"op": "add", "inputs": ["d", "e"], "output": "a"}, {"op": "sub", "inputs": ["a", "f"], "output": "z"}, {"op": "sum", "inputs": ["z"], "output": "v2", "attrs": {"keepdim": true}},
+           {"op": "rms_norm", "inputs": ["v2"], "output": "v3"}]})");
+}
