@@ -284,11 +284,11 @@ std::vector<Split> Enumerator::open_splits(const Problem& problem, const SplitOp
   return std::move(splits.all);
 }
 
-/// Results of the program are rounded as they are stored, what other kernels read is not.
+/// Results of the program are rounded as they are stored; what other kernels read has the type that it has in the program, where only casts and comparisons give another one than kReal.
 std::vector<DType> Enumerator::stored_dtypes(const Problem& problem) const {
   std::vector<DType> out;
   for (ValueId t : problem.targets) {
-    out.push_back(ref_.graph().type(t).dtype == DType::kBool ? DType::kBool : DType::kReal);
+    out.push_back(ref_.graph().type(t).dtype);
     const std::vector<ValueId>& p = problem.targets;
     const std::vector<ValueId>& there = problem.leaves;
     const bool is_last = std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(there.begin(), there.end(), o); });

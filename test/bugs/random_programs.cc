@@ -44,3 +44,9 @@ TEST_CASE("a sum of terms that cancel is judged by its terms", "[bugs]") {
            {"op": "sub", "inputs": ["f", "e"], "output": "d"}, {"op": "add", "inputs": ["d", "e"], "output": "a"}, {"op": "sub", "inputs": ["a", "f"], "output": "z"}, {"op": "sum", "inputs": ["z"], "output": "v2", "attrs": {"keepdim": true}},
            {"op": "rms_norm", "inputs": ["v2"], "output": "v3"}]})");
 }
+
+TEST_CASE("a cast value between two kernels keeps its type", "[bugs]") {
+  compiles(R"({"version": "1.0", "name": "cast_between", "inputs": {"x0": {"shape": [40, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}, "v4": {"dtype": "bool"}},
+ "nodes": [{"op": "softmax", "inputs": ["x0"], "output": "v0"}, {"op": "cast", "inputs": ["v0"], "output": "v1", "attrs": {"dtype": "float32"}},
+           {"op": "matmul", "inputs": ["v1", "v1"], "output": "v2", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["v2", 0.125], "output": "v3"}, {"op": "greater", "inputs": ["x0", "x0"], "output": "v4"}]})");
+}
