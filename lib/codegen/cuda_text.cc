@@ -28,4 +28,12 @@ std::string map_text(MapFn fn, const std::vector<std::string>& operands) {
   return apply_map(fn, a, operands[0], operands.size() > 1 ? operands[1] : none, operands.size() > 2 ? operands[2] : none);
 }
 
+std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow) {
+  int exponent;
+  if (y.constant && std::fabs(std::frexp(*y.constant, &exponent)) == 0.5 && std::abs(exponent) < 100) return map_text(MapFn::kMul, {x, CudaText().constant(1 / *y.constant)});
+  if (narrow && !y.root_of.empty()) return map_text(MapFn::kMul, {x, map_text(MapFn::kRsqrt, {y.root_of})});
+  if (narrow && y.many && !y.constant) return fmt::format("mo::divide({}, mo::divisor({}))", x, y.text);
+  return map_text(MapFn::kDiv, {x, y.text});
+}
+
 }  // namespace mirage

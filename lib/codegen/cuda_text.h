@@ -1,6 +1,7 @@
 // CUDA text as an algebra: maps.def's formulas evaluated over expressions of the device library (namespace mo). Used by every emitter, so that no emitter has an opinion of its own
 // of what an elementwise function means.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,17 @@ struct CudaText {
 
 /// `fn` applied to operand texts (names of variables: operands may be repeated), as an expression in namespace mo; the table's faster spelling where it has one.
 std::string map_text(MapFn fn, const std::vector<std::string>& operands);
+
+/// What an emitter knows of a quotient's divisor.
+struct DivisorText {
+  std::string text;
+  std::optional<double> constant;   ///< it is this number
+  std::string root_of;              ///< it is the square root of this; empty: it is not
+  bool many = false;                ///< one number divides many
+};
+/// x divided by y. By a power of two: the product, which is the same number. `narrow`: the result only goes where 16-bit numbers are stored, so two units in the last place of float32 are free:
+/// a division by a root is a product with its reciprocal, and many divisions by one number share a reciprocal (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
+std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow);
 
 /// The C++ spelling of a storage type inside namespace mo.
 inline const char* cuda_type(DType t) { return storage_type(t) + 4; }

@@ -18,7 +18,10 @@ enum class VarLevel : uint8_t { kRow, kInner, kLane };
 
 class RegionEmitter {
  public:
-  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan) : kernel_(kernel), p_(plan), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") { level_vars(); }
+  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan) : kernel_(kernel), p_(plan), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") {
+    level_vars();
+    define_all();
+  }
 
   KernelText run() {
     KernelText out;
@@ -147,6 +150,34 @@ class RegionEmitter {
     }
   }
 
+  /// Where each value comes from, and whether it is the same for all elements of a row that a thread works on.
+  void define(const std::vector<RegionInstr>& code) {
+    for (const RegionInstr& i : code) {
+      definition_[i.result] = &i;
+      define(i.then_body);
+      define(i.else_body);
+      const bool here = !(i.kind == Kind::kLoad || i.kind == Kind::kIndex) || std::all_of(i.index.terms.begin(), i.index.terms.end(), [&](const auto& t) { return levels_[static_cast<size_t>(t.first)] == VarLevel::kRow; });
+      if (here && i.kind != Kind::kBranch && std::all_of(i.args.begin(), i.args.end(), [&](int a) { return of_row_.count(a) > 0; })) of_row_.insert(i.result);
+    }
+  }
+  void define_all() {
+    for (const RegionPass& pass : p_.passes) {
+      define(pass.body);
+      for (const RegionReduce& r : pass.reduces) of_row_.insert(r.result);
+      define(pass.after);
+      for (const auto* stores : {&pass.stores, &pass.after_stores})
+        for (const RegionStore& s : *stores) narrow_ = narrow_ && dtype_bytes(p_.accesses[static_cast<size_t>(s.access)].dtype) == 2;
+    }
+  }
+  std::string quotient(const RegionInstr& i) const {
+    DivisorText y{fmt::format("v{}", i.args[1]), std::nullopt, "", of_row_.count(i.args[1]) > 0};
+    if (auto d = definition_.find(i.args[1]); d != definition_.end()) {
+      if (d->second->kind == Kind::kConst) y.constant = d->second->constant;
+      if (d->second->kind == Kind::kMap && d->second->fn == MapFn::kSqrt) y.root_of = fmt::format("v{}", d->second->args[0]);
+    }
+    return quotient_text(fmt::format("v{}", i.args[0]), y, narrow_);
+  }
+
   void statements(const std::vector<RegionInstr>& code) {
     for (const RegionInstr& i : code) {
       switch (i.kind) {
@@ -160,7 +191,7 @@ class RegionEmitter {
         case Kind::kMap: {
           std::vector<std::string> operands;
           for (int a : i.args) operands.push_back(fmt::format("v{}", a));
-          line("const mo::real v{} = {};", i.result, map_text(i.fn, operands));
+          line("const mo::real v{} = {};", i.result, i.fn == MapFn::kDiv ? quotient(i) : map_text(i.fn, operands));
           break;
         }
         case Kind::kBranch:
@@ -379,6 +410,9 @@ class RegionEmitter {
   const char* suffix_;
   std::vector<VarLevel> levels_;
   std::map<std::pair<int, Affine>, int> held_;   // access and place -> number of the array
+  std::map<int, const RegionInstr*> definition_;
+  std::set<int> of_row_;
+  bool narrow_ = true;                           // every result is stored in 16 bits
   const std::vector<RegionInstr>* held_code_ = nullptr;   // the statements whose own loads may be held: those under a branch are not
   std::string text_;
   int indent_ = 2;

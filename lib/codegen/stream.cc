@@ -148,9 +148,7 @@ class StreamEmitter : public StreamText {
       if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + k, m < {}))", pointer(n), rows, has(v, Axis::kRow) ? "kM" : "8 * kRows");
       else text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
     } else {
-      std::vector<std::string> operands;
-      for (ValueId o : g_.def(v).operands) operands.push_back(early_element(o, statements, known));
-      text = map(v, operands);
+      text = map(v, [&](ValueId o) { return early_element(o, statements, known); });
     }
     statements += fmt::format("const auto v{} = {}; ", v, text);
     return known[v] = fmt::format("v{}", v);

@@ -2,7 +2,6 @@
 #include "codegen/stream_text.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "mirage/codegen/module.h"
 
@@ -63,14 +62,22 @@ int StreamText::uses(int contraction) const {
   return n;
 }
 
-std::string StreamText::map(ValueId v, std::vector<std::string> operands) const {
-  MapFn fn = g_.def_form<Map>(v)->fn;
-  const auto* c = fn == MapFn::kDiv ? g_.def_form<Const>(g_.def(v).operands[1]) : nullptr;
-  if (int e; c && std::frexp(c->value, &e) == 0.5 && std::abs(e) < 100) {
-    fn = MapFn::kMul;
-    operands[1] = CudaText().constant(1 / c->value);
-  }
-  return map_text(fn, operands);
+bool StreamText::narrow_results() const {
+  return std::all_of(s_.results.begin(), s_.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; });
+}
+
+std::string StreamText::map(ValueId v, const std::function<std::string(ValueId)>& element) const {
+  const MapFn fn = g_.def_form<Map>(v)->fn;
+  const auto& o = g_.def(v).operands;
+  std::vector<std::string> operands;
+  for (ValueId x : o) operands.push_back(element(x));
+  if (fn != MapFn::kDiv) return map_text(fn, operands);
+  const bool narrow = narrow_results();
+  DivisorText y{operands[1], std::nullopt, "", !has(o[1], Axis::kDepth) && !has(o[1], Axis::kWhole) && !has(o[1], Axis::kCol)};
+  if (const auto* c = g_.def_form<Const>(o[1])) y.constant = c->value;
+  const auto* root = is_known(o[1]) ? nullptr : g_.def_form<Map>(o[1]);
+  if (narrow && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(o[1]).operands[0]);
+  return quotient_text(operands[0], y, narrow);
 }
 
 std::string StreamText::loop_element(ValueId v, std::string& statements) const {
@@ -85,11 +92,7 @@ std::string StreamText::loop_element(ValueId v, std::string& statements, std::ma
   if (is_known(v)) return loop_leaf(v);
   std::string text;
   if (g_.def_form<Input>(v)) text = loop_leaf(v);
-  else {
-    std::vector<std::string> operands;
-    for (ValueId o : g_.def(v).operands) operands.push_back(loop_element(o, statements, known));
-    text = map(v, operands);
-  }
+  else text = map(v, [&](ValueId o) { return loop_element(o, statements, known); });
   statements += fmt::format("const auto v{} = {}; ", v, text);
   return known[v] = fmt::format("v{}", v);
 }
@@ -161,17 +164,15 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
     return known[v] = shape(v) == Shape::kScalar ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
   }
   const Shape to = shape(v);
-  std::vector<std::string> operands;
-  for (ValueId o : g_.def(v).operands) {
+  int number = 0;
+  const std::string text = map(v, [&](ValueId o) {
     const Shape from = g_.def_form<Const>(o) ? Shape::kScalar : shape(o);
-    operands.push_back(widened(tail_element(o, known), from == Shape::kRows, from == Shape::kScalar, from == to));
-  }
-  for (size_t i = 0; i < operands.size(); i++)   // formulas may name an operand several times
-    if (operands[i].starts_with("along_")) {
-      line("const auto v{}_{} = {};", v, i, operands[i]);
-      operands[i] = fmt::format("v{}_{}", v, i);
-    }
-  line("const auto v{} = {};", v, map(v, operands));
+    const std::string x = widened(tail_element(o, known), from == Shape::kRows, from == Shape::kScalar, from == to);
+    if (!x.starts_with("along_")) return x;
+    line("const auto v{}_{} = {};", v, number, x);   // formulas may name an operand several times
+    return fmt::format("v{}_{}", v, number++);
+  });
+  line("const auto v{} = {};", v, text);
   return known[v] = fmt::format("v{}", v);
 }
 

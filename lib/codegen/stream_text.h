@@ -1,5 +1,6 @@
 // What the emitters of stream and tile kernels share (strategies on one structure, plan/stream.h): names and places of values, elementwise text of the loop, and the whole of the tail.
 #pragma once
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -45,8 +46,9 @@ class StreamText {
   std::set<NodeId> tail_leaves() const;
   int uses(int contraction) const;                       ///< sums that it is part of
 
-  /// A map's text. A quotient by a power of two is exactly a product, without the subroutine of a division.
-  std::string map(ValueId v, std::vector<std::string> operands) const;
+  /// A map's text, from its operands' by `element`; quotients as quotient_text says.
+  std::string map(ValueId v, const std::function<std::string(ValueId)>& element) const;
+  bool narrow_results() const;                           ///< all results are stored in 16 bits
   static const char* reduce_type(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
 
   /// The expression v of the loop, eight neighbours along the reduction at a time; what comes before it is added to `statements`.

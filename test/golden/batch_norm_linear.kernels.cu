@@ -104,7 +104,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_l
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v4 = to_pack(x4[u]); const auto v3 = to_pack(x3[u]); const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::sub(v0, v1); const auto v2 = to_pack(x2[u]); const auto v8 = mo::add(v2, mo::constant(9.99999975e-06f)); const auto v9 = mo::sqrt(v8); const auto v10 = mo::div(v7, v9); const auto v11 = mo::mul(v3, v10); const auto v12 = mo::add(v4, v11); small0[r] = rotated(small_operand(v12)); }
+        for (int r = 0; r < kRows; r++) { const auto v4 = to_pack(x4[u]); const auto v3 = to_pack(x3[u]); const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::sub(v0, v1); const auto v2 = to_pack(x2[u]); const auto v8 = mo::add(v2, mo::constant(9.99999975e-06f)); const auto v9 = mo::sqrt(v8); const auto v10 = mo::mul(v7, mo::rsqrt(v8)); const auto v11 = mo::mul(v3, v10); const auto v12 = mo::add(v4, v11); small0[r] = rotated(small_operand(v12)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
         const mo::real v13 = mo::constant(9.99999975e-06f);
         const mo::real v14 = mo::add(v12, v13);
         const mo::real v15 = mo::sqrt(v14);
-        const mo::real v16 = mo::div(v11, v15);
+        const mo::real v16 = mo::mul(v11, mo::rsqrt(v14));
         y0[i2] = v16;
       }
       mo::store_vector(p1 + (i0 * 10240u + i1 * 8u), y0);

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restri
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v2 = x2[i2];
         const mo::real v3 = mo::constant(4096.0f);
-        const mo::real v4 = mo::div(v1, v3);
+        const mo::real v4 = mo::mul(v1, mo::constant(0.000244140625f));
         const mo::real v5 = mo::sub(v2, v4);
         const mo::real v6 = mo::mul(v5, v5);
         r7[i2] = mo::Sum::combine(r7[i2], v6);
@@ -98,13 +98,13 @@ __global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restri
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v8 = x8[i2];
         const mo::real v9 = mo::constant(4096.0f);
-        const mo::real v10 = mo::div(v1, v9);
+        const mo::real v10 = mo::mul(v1, mo::constant(0.000244140625f));
         const mo::real v11 = mo::sub(v8, v10);
-        const mo::real v12 = mo::div(v7, v9);
+        const mo::real v12 = mo::mul(v7, mo::constant(0.000244140625f));
         const mo::real v13 = mo::constant(9.99999975e-06f);
         const mo::real v14 = mo::add(v12, v13);
         const mo::real v15 = mo::sqrt(v14);
-        const mo::real v16 = mo::div(v11, v15);
+        const mo::real v16 = mo::mul(v11, mo::rsqrt(v14));
         const mo::real v17 = x17[i2];
         const mo::real v18 = mo::mul(v16, v17);
         const mo::real v19 = x19[i2];

@@ -133,7 +133,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(row13[r], mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::div(v11, v16); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
+        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(row13[r], mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -157,8 +157,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v21 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v22_0 = along_columns(e5[t]);
+    const Pack<4> v21 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v22 = mo::add(v22_0, v21);
     store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v22);
   }

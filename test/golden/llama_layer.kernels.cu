@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k0_row(const void* __restr
       for (mo::index32 i1 = 0; i1 < 8; i1++) {
         const mo::real v3 = x3[i1];
         const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::div(v2, v4);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
         const mo::real v6 = mo::constant(9.99999975e-06f);
         const mo::real v7 = mo::add(v5, v6);
         const mo::real v8 = mo::sqrt(v7);
@@ -681,7 +681,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k7_row(const void* __restr
       for (mo::index32 i1 = 0; i1 < 8; i1++) {
         const mo::real v3 = x3[i1];
         const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::div(v2, v4);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
         const mo::real v6 = mo::constant(9.99999975e-06f);
         const mo::real v7 = mo::add(v5, v6);
         const mo::real v8 = mo::sqrt(v7);

@@ -263,8 +263,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
-    const auto v14_1 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_1);
+    const auto v14_0 = along_rows(v13);
+    const auto v14 = mo::div(v10, v14_0);
     store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v14);
   }
 }
@@ -660,8 +660,8 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
     const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
-    const auto v14_1 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_1);
+    const auto v14_0 = along_rows(v13);
+    const auto v14 = mo::div(v10, v14_0);
     store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v14);
   }
 }
@@ -750,8 +750,8 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k8_stream(const __grid_c
     const auto v13 = mo::mul(s11, mo::constant(0.000244140625f));
     const auto v14 = mo::add(mo::constant(9.99999975e-06f), v13);
     const auto v15 = mo::sqrt(v14);
-    const auto v16_1 = along_rows(v15);
-    const auto v16 = mo::div(v12, v16_1);
+    const auto v16_0 = along_rows(v15);
+    const auto v16 = mo::div(v12, v16_0);
     const auto v17 = mo::mul(v6, v16);
     store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v17);
   }
@@ -933,8 +933,9 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
-    const auto v14_1 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_1);
+    const auto v14_0 = along_rows(v13);
+    const auto v14_1 = along_rows(v12);
+    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
     store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v14);
   }
 }
@@ -1032,8 +1033,9 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
-    const auto v14_1 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_1);
+    const auto v14_0 = along_rows(v13);
+    const auto v14_1 = along_rows(v12);
+    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
     store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v14);
   }
 }

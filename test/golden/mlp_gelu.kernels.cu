@@ -189,8 +189,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v7 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v8_0 = along_columns(e2[t]);
+    const Pack<4> v7 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v8 = mo::add(v8_0, v7);
     store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v8);
   }

@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict_
         const mo::real v4 = x4[i2];
         const mo::real v5 = x5[i2];
         const mo::real v6 = mo::constant(4096.0f);
-        const mo::real v7 = mo::div(v2, v6);
+        const mo::real v7 = mo::mul(v2, mo::constant(0.000244140625f));
         const mo::real v8 = mo::sqrt(v7);
-        const mo::real v9 = mo::div(v5, v8);
+        const mo::real v9 = mo::mul(v5, mo::rsqrt(v7));
         const mo::real v10 = mo::add(v9, v3);
         const mo::real v11 = mo::mul(v4, v10);
         const mo::real v12 = mo::add(v3, v11);
@@ -111,16 +111,16 @@ __global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict_
         const mo::real v16 = x16[i2];
         const mo::real v17 = x17[i2];
         const mo::real v18 = mo::constant(4096.0f);
-        const mo::real v19 = mo::div(v2, v18);
+        const mo::real v19 = mo::mul(v2, mo::constant(0.000244140625f));
         const mo::real v20 = mo::sqrt(v19);
-        const mo::real v21 = mo::div(v17, v20);
+        const mo::real v21 = mo::mul(v17, mo::rsqrt(v19));
         const mo::real v22 = mo::add(v21, v15);
         const mo::real v23 = mo::mul(v16, v22);
         const mo::real v24 = mo::add(v15, v23);
         const mo::real v25 = mo::constant(4096.0f);
-        const mo::real v26 = mo::div(v14, v25);
+        const mo::real v26 = mo::mul(v14, mo::constant(0.000244140625f));
         const mo::real v27 = mo::sqrt(v26);
-        const mo::real v28 = mo::div(v24, v27);
+        const mo::real v28 = mo::mul(v24, mo::rsqrt(v26));
         y0[i2] = v28;
       }
       mo::store_vector(p3 + (i0 * 4096u + i1 * 8u), y0);

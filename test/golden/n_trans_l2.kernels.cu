@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(512, 1) n_trans_l2_k0_row(const void* __restri
         const mo::real v6 = mo::sqrt(v2);
         const mo::real v7 = mo::constant(9.99999996e-13f);
         const mo::real v8 = mo::max(v6, v7);
-        const mo::real v9 = mo::div(v5, v8);
+        const mo::real v9 = mo::divide(v5, mo::divisor(v8));
         const mo::real v10 = mo::sub(v9, v3);
         const mo::real v11 = mo::mul(v4, v10);
         const mo::real v12 = mo::add(v3, v11);
@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(512, 1) n_trans_l2_k0_row(const void* __restri
         const mo::real v18 = mo::sqrt(v2);
         const mo::real v19 = mo::constant(9.99999996e-13f);
         const mo::real v20 = mo::max(v18, v19);
-        const mo::real v21 = mo::div(v17, v20);
+        const mo::real v21 = mo::divide(v17, mo::divisor(v20));
         const mo::real v22 = mo::sub(v21, v15);
         const mo::real v23 = mo::mul(v16, v22);
         const mo::real v24 = mo::add(v15, v23);
         const mo::real v25 = mo::sqrt(v14);
         const mo::real v26 = mo::max(v25, v19);
-        const mo::real v27 = mo::div(v24, v26);
+        const mo::real v27 = mo::divide(v24, mo::divisor(v26));
         y0[i2] = v27;
       }
       mo::store_vector(p3 + (i0 * 4096u + i1 * 8u), y0);

@@ -77,6 +77,32 @@ template <int W> MO_FN float element(const Pack<W>& x, int i) { return x.v[i]; }
 MO_PACK1(neg) MO_PACK1(exp) MO_PACK1(log) MO_PACK1(sqrt) MO_PACK1(rsqrt) MO_PACK1(abs) MO_PACK1(tanh) MO_PACK1(erf) MO_PACK1(sigmoid) MO_PACK1(silu)
 MO_PACK2(add) MO_PACK2(sub) MO_PACK2(mul) MO_PACK2(div) MO_PACK2(pow) MO_PACK2(max) MO_PACK2(min) MO_PACK2(equal) MO_PACK2(less)
 MO_PACK3(select) MO_PACK3(fma)
+/// x / y for many x and one y, within one and a half units in the last place: two products each. The scale keeps the reciprocal a normal number: a quotient that float32 holds does not get lost on the way.
+struct Divisor { float scale, inverse; };
+template <int W> struct DivisorPack { Divisor d[W]; };
+MO_FN Divisor divisor(float y) {
+  const float a = ::fabsf(y), scale = a < 5.421010862427522e-20f ? 18446744073709551616.0f : a > 18446744073709551616.0f ? 5.421010862427522e-20f : 1.0f;   // 2^64
+  return {scale, __frcp_rn(y * scale)};
+}
+template <int W> MO_FN DivisorPack<W> divisor(Pack<W> y) {
+  DivisorPack<W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.d[i] = divisor(y.v[i]);
+  return r;
+}
+MO_FN float divide(float x, Divisor d) { return x * d.scale * d.inverse; }
+template <int W> MO_FN Pack<W> divide(Pack<W> x, Divisor d) {
+  Pack<W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.v[i] = divide(x.v[i], d);
+  return r;
+}
+template <int W, class A> MO_FN Pack<W> divide(A x, const DivisorPack<W>& d) {
+  Pack<W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.v[i] = divide(element(x, i), d.d[i]);
+  return r;
+}
 template <class T, class A> MO_FN typename Packed<A>::type round_to(A x) { typename Packed<A>::type r; _Pragma("unroll") for (int i = 0; i < WidthOf<A>::value; i++) r.v[i] = round_to<T>(x.v[i]); return r; }
 /// W neighbouring elements in memory, with the alignment of one access.
 template <class T, int W> struct alignas(sizeof(T) * W > 16 ? 16 : sizeof(T) * W) Vector { T v[W]; };

@@ -82,14 +82,15 @@ template <int TEAM> struct RowTeam {
       return x;
     } else {
       constexpr int kWarps = TEAM / 32;
-      __shared__ real scratch[kWarps];
+      __shared__ __align__(16) real scratch[kWarps];
       x = lanes_reduce<R, 32>(x);
       if (lane_id() == 0) scratch[warp_id()] = x;
       barrier();
-      if constexpr (kWarps > 4) return lanes_reduce<R, kWarps>(scratch[lane_id() % kWarps]);   // the same order in every warp
-      x = scratch[0];
+      if constexpr (kWarps > 16) return lanes_reduce<R, kWarps>(scratch[lane_id() % kWarps]);   // the same order in every warp
+      constexpr int kWord = kWarps < 4 ? kWarps : 4;
+      x = reduce_pack<R>(load_pack(scratch, Width<kWord>()));
 #pragma unroll
-      for (int w = 1; w < kWarps; w++) x = R::combine(x, scratch[w]);
+      for (int w = kWord; w < kWarps; w += kWord) x = R::combine(x, reduce_pack<R>(load_pack(scratch + w, Width<kWord>())));
       return x;
     }
   }
