@@ -138,7 +138,8 @@ class RegionEmitter {
   void vector_loads(const std::vector<RegionInstr>& code, const std::string& condition) {
     for (const RegionInstr& i : code) {
       if (i.kind == Kind::kLoad && i.vector && condition.empty() && held_.count({i.access, i.index})) {
-        line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, held_.at({i.access, i.index}));
+        line("mo::real x{}[{}];", i.result, p_.width);
+        line("mo::unpack(x{}, h{}[k]);", i.result, held_.at({i.access, i.index}));
       } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
         line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index), valid_argument());
@@ -185,7 +186,7 @@ class RegionEmitter {
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
         case Kind::kLoad:
           if (i.vector) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
-          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = h{}[k][0];", i.result, h->second);
+          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = mo::load(h{}[k]);", i.result, h->second);
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
@@ -299,11 +300,15 @@ class RegionEmitter {
     const std::vector<RegionInstr> loads = held_loads(p_);
     for (size_t h = 0; h < loads.size(); h++) held_[{loads[h].access, loads[h].index}] = static_cast<int>(h);
     if (loads.empty()) return;
-    for (size_t h = 0; h < loads.size(); h++) line("mo::real h{}[{}][{}];", h, p_.held, p_.width);
+    for (size_t h = 0; h < loads.size(); h++) {
+      const char* type = storage_type(p_.accesses[static_cast<size_t>(loads[h].access)].dtype);
+      if (loads[h].vector) line("mo::ElementVector<{}, {}> h{}[{}];", p_.width, type, h, p_.held);
+      else line("{} h{}[{}];", type, h, p_.held);
+    }
     open_held(used_vars(loads, {}));
     for (size_t h = 0; h < loads.size(); h++) {
-      if (loads[h].vector) line("mo::load_vector(h{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
-      else line("h{}[k][0] = mo::load(p{}[{}]);", h, loads[h].access, text(loads[h].index));
+      if (loads[h].vector) line("mo::hold(h{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
+      else line("h{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
     }
     close();
   }
@@ -347,7 +352,12 @@ class RegionEmitter {
   void row() {
     ragged_ = p_.width > 1 && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
     line("using Team = mo::RowTeam<{}>;", p_.team);
-    open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
+    const int64_t teams = p_.blocks * (p_.threads / p_.team);
+    if (teams >= p_.rows) {   // a row each, at most
+      open(teams > p_.rows ? fmt::format("if (const {} row = Team::first<{}>(); row < {})", type_, type_, number(p_.rows)) : "");
+      if (teams == p_.rows) line("const {} row = Team::first<{}>();", type_, type_);
+      line("(void)row;");
+    } else open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
     outer_vars(row_vars());
     define_bound();
     if (p_.held > 0) hold();

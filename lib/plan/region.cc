@@ -287,19 +287,22 @@ int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
   return n;
 }
 
-/// Elements of a row's operands that one of `team` threads can hold: a quarter to three quarters of the registers that so many threads leave each other.
-int64_t held_elements(int64_t team) { return team > 512 ? 32 : team > 256 ? 64 : 96; }
+/// Registers that one of `team` threads can hold operands in: a quarter to three eighths of those that so many threads leave each other.
+int64_t held_registers(int64_t team) { return team > 512 ? 16 : team > 256 ? 48 : 96; }
 
 /// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As long as the device is full of threads, fewer of them share a row,
-/// up to four units each; few rows take many threads, for latency (measured: docs/planning.md, "Rows").
+/// up to four units each; few rows take 256 threads and then two units each, beyond that more threads (measured: docs/planning.md, "Rows").
 void hold_rows(RegionPlan& p, const Target& target) {
-  const int64_t each = static_cast<int64_t>(held_loads(p).size()) * p.width;
-  if (each == 0 || p.chunk >= 0) return;
-  int64_t wish = std::min<int64_t>(held_elements(32) / each, 4);
-  while (wish > 1 && p.rows * power_of_two_at_least(ceil_div(p.length, wish)) < int64_t{3072} * target.num_sms) wish--;
+  int64_t bytes = 0;
+  for (const RegionInstr& i : held_loads(p)) bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
+  if (bytes == 0 || p.chunk >= 0) return;
+  const int64_t each = ceil_div(bytes, 4);
+  const auto team_of = [&](int64_t wish) { return power_of_two_at_least(ceil_div(p.length, wish)); };
+  int64_t wish = std::min<int64_t>(held_registers(32) / each, 4);
+  while (wish > 1 && p.rows * team_of(wish) < int64_t{3072} * target.num_sms && (team_of(wish) < 256 || ceil_div(p.length, team_of(wish)) > 2)) wish--;
   if (wish < 1) return;
-  const int64_t team = std::min<int64_t>(1024, power_of_two_at_least(ceil_div(p.length, wish)));
-  if (ceil_div(p.length, team) * each > held_elements(team)) return;
+  const int64_t team = std::min<int64_t>(1024, team_of(wish));
+  if (ceil_div(p.length, team) * each > held_registers(team)) return;
   p.team = static_cast<int>(team);
   p.held = static_cast<int>(ceil_div(p.length, team));
 }
@@ -353,19 +356,27 @@ int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
   return static_cast<int64_t>(bytes);
 }
 
+constexpr double kSmBytesPerUs = 75e3;   // what one multiprocessor takes
+
 Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
   const Target& t = c.target;
   Cost cost;
   cost.bytes = bytes_of(c, p);
   cost.flops = flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
-  const int64_t held = p.held * static_cast<int64_t>(held_loads(p).size());
-  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * static_cast<double>(std::max<int64_t>(4, held)) * 2;
-  const double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
-  const double memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * (p.held > 0 ? 0.8 : 1.0) * std::max(share, 0.004));   // reading and writing in turn
-  const double again = p.held > 0 ? 0 : 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
+  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 8;
+  double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
+  double memory, again = 0;
+  if (p.held > 0) {   // everything is asked for at once: device memory as a whole, then what one multiprocessor takes of a block's part
+    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * 0.8) + static_cast<double>(cost.bytes) / static_cast<double>(p.blocks) / kSmBytesPerUs;
+  } else {
+    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));   // reading and writing in turn
+    again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
+  }
+  if (p.held > 0) share = std::min(1.0, static_cast<double>(p.blocks) * std::min(p.threads, 256) / (t.num_sms * 256.0));   // eight warps fill a multiprocessor
   const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
-  const double pass_us = p.held == 0 ? 0.4 : p.team > 512 ? 0.3 : p.team > 32 ? 0.2 : 0.1;   // a held row is reduced and combined, nothing else
-  cost.us = t.launch_us + (p.held > 0 ? 1.2 : 0.8) + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
+  if (p.held > 0) share = static_cast<double>(cost.bytes) / memory / t.dram_bytes_per_us;
+  const double pass_us = p.held == 0 ? 0.4 : p.team > 512 ? 0.3 : p.team > 32 ? 0.15 : 0.1;   // a held row is reduced and combined, nothing else
+  cost.us = t.launch_us + 0.8 + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;

@@ -35,16 +35,18 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   mo::f16* __restrict__ p1 = static_cast<mo::f16*>(a1);
   using Team = mo::RowTeam<1024>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 128u; row += Team::stride<mo::index32>()) {
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
     const mo::index32 i0 = row;
-    mo::real h0[2][8];
+    mo::ElementVector<8, mo::f16> h0[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
       const mo::index32 i1 = u;
-      mo::load_vector(h0[k], p0 + (i0 * 10240u + i1 * 8u));
+      mo::hold(h0[k], p0 + (i0 * 10240u + i1 * 8u));
     }
     mo::real r1[8];
     mo::clear<mo::Sum>(r1);
@@ -53,7 +55,8 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
-      const mo::real (&x0)[8] = h0[k];
+      mo::real x0[8];
+      mo::unpack(x0, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
@@ -68,7 +71,8 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
-      const mo::real (&x2)[8] = h0[k];
+      mo::real x2[8];
+      mo::unpack(x2, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v2 = x2[i2];
@@ -86,7 +90,8 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       (void)u;
       if (k == 1 && u >= 1280u) continue;
       const mo::index32 i1 = u;
-      const mo::real (&x8)[8] = h0[k];
+      mo::real x8[8];
+      mo::unpack(x8, h0[k]);
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {

@@ -33,33 +33,36 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm {
 
-__global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
+__global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
   const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
   mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
-  using Team = mo::RowTeam<512>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 16u; row += Team::stride<mo::index32>()) {
+  using Team = mo::RowTeam<256>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
     const mo::index32 i0 = row;
-    mo::real h0[1][8];
-    mo::real h1[1][8];
-    mo::real h2[1][8];
+    mo::ElementVector<8, mo::f16> h0[2];
+    mo::ElementVector<8, mo::f16> h1[2];
+    mo::ElementVector<8, mo::f16> h2[2];
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
-      mo::load_vector(h1[k], p1 + (i1 * 8u));
-      mo::load_vector(h2[k], p2 + (i1 * 8u));
+      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold(h1[k], p1 + (i1 * 8u));
+      mo::hold(h2[k], p2 + (i1 * 8u));
     }
     mo::real r1[8];
     mo::clear<mo::Sum>(r1);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x0)[8] = h0[k];
+      mo::real x0[8];
+      mo::unpack(x0, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
@@ -70,10 +73,11 @@ __global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restri
     mo::real r7[8];
     mo::clear<mo::Sum>(r7);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x2)[8] = h0[k];
+      mo::real x2[8];
+      mo::unpack(x2, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v2 = x2[i2];
@@ -86,13 +90,16 @@ __global__ void __launch_bounds__(512, 1) layer_norm_k0_row(const void* __restri
     }
     const mo::real v7 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r7));
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x8)[8] = h0[k];
-      const mo::real (&x17)[8] = h1[k];
-      const mo::real (&x19)[8] = h2[k];
+      mo::real x8[8];
+      mo::unpack(x8, h0[k]);
+      mo::real x17[8];
+      mo::unpack(x17, h1[k]);
+      mo::real x19[8];
+      mo::unpack(x19, h2[k]);
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
@@ -228,7 +235,7 @@ inline int launch(const layer_norm_dims* dims, const void* const* t, void* works
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(layer_norm_k0_row, dim3(16u, 1u, 1u), 512u, 0u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(layer_norm_k0_row, dim3(16u, 1u, 1u), 256u, 0u, stream, t[0], t[1], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -314,7 +321,7 @@ MIRAGE_API int layer_norm_launch_dlpack(const mirage_layer_norm::DlTensor* const
 MIRAGE_API const char* layer_norm_status_string(int status) { return mirage_layer_norm::status_string(status); }
 
 MIRAGE_API const char* layer_norm_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm\",\"program\":\"layer_norm\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"ed297a571d0ae8a0\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"layer_norm_k0_row\",\"grid\":[16,1,1],\"threads\":512,\"smem_bytes\":0}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm\",\"program\":\"layer_norm\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"ed297a571d0ae8a0\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"layer_norm_k0_row\",\"grid\":[16,1,1],\"threads\":256,\"smem_bytes\":0}]}";
 }
 
 MIRAGE_API unsigned layer_norm_abi_version(void) { return 1u; }

@@ -19,53 +19,51 @@
 //     %9 = input 9 : f16[4096,14336]
 //     %10 = input 10 : f16[4096,14336]
 //     %11 = input 11 : f16[14336,4096]
-//     %12 = call grid(256,1,1) loop(64) (%0, %1, %2) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = const 4096
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = reduce.sum 1 %5
-//       %8 = matmul %6 %2
-//       %9 = accum.sum %7
-//       %10 = accum.sum %8
-//       %11 = div %9 %3
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : real
-//     }
-//     %13 = reshape [8,8,4,128] %12
-//     %14 = transpose (1,0,2,3) %13
-//     %15 = reshape [8,32,128] %14
-//     %16 = transpose (0,2,1) %5
-//     %17 = call grid(64,1,8) loop(4) (%15, %16) {
-//       %0 = input 0 grid(-,-,0) loop(2) : real[1,32,32]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,64]
+//     %12 = square %0
+//     %13 = reduce.sum 1 %12
+//     %14 = const 4096 extent 0.1
+//     %15 = div %13 %14
+//     %16 = const 1e-05
+//     %17 = add %15 %16
+//     %18 = sqrt %17
+//     %19 = div %0 %18
+//     %20 = mul %19 %1
+//     %21 = call grid(64,1,1) loop(128) (%20, %2) {
+//       %0 = input 0 grid(-,-,-) loop(1) : real[8,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
-//       output 0 %3 grid(2,-,0) : real
+//       output 0 %3 grid(1,-,-) : real
 //     }
-//     %18 = const 0.088388347648318447
-//     %19 = mul %17 %18
-//     %20 = reduce.max 2 %19
-//     %21 = sub %19 %20
-//     %22 = exp %21
-//     %23 = reduce.sum 2 %22
-//     %24 = div %22 %23
-//     %25 = call grid(4,2,8) loop(128) (%24, %6) {
+//     %22 = reshape [8,8,4,128] %21
+//     %23 = transpose (1,0,2,3) %22
+//     %24 = reshape [8,32,128] %23
+//     %25 = transpose (0,2,1) %5
+//     %26 = call grid(64,1,8) loop(2) (%24, %25) {
+//       %0 = input 0 grid(-,1,0) loop(2) : real[1,32,64]
+//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,64,64]
+//       %2 = matmul %0 %1
+//       %3 = accum.sum %2
+//       output 0 %3 grid(2,1,0) : real
+//     }
+//     %27 = const 0.088388347648318447
+//     %28 = mul %26 %27
+//     %29 = reduce.max 2 %28
+//     %30 = sub %28 %29
+//     %31 = exp %30
+//     %32 = reduce.sum 2 %31
+//     %33 = div %31 %32
+//     %34 = call grid(4,2,8) loop(128) (%33, %6) {
 //       %0 = input 0 grid(-,1,0) loop(2) : real[1,16,32]
 //       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,32]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
 //       output 0 %3 grid(2,1,0) : real
 //     }
-//     %26 = reshape [8,8,4,128] %25
-//     %27 = transpose (1,0,2,3) %26
-//     %28 = reshape [8,4096] %27
-//     %29 = call grid(256,1,1) loop(64) (%0, %28, %7) {
+//     %35 = reshape [8,8,4,128] %34
+//     %36 = transpose (1,0,2,3) %35
+//     %37 = reshape [8,4096] %36
+//     %38 = call grid(256,1,1) loop(64) (%0, %37, %7) {
 //       %0 = input 0 grid(1,0,-) loop(-) : f16[8,16]
 //       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -74,93 +72,48 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : real
 //     }
-//     %30 = call grid(224,1,1) loop(64) (%29, %8, %9) {
+//     %39 = square %38
+//     %40 = reduce.sum 1 %39
+//     %41 = div %40 %14
+//     %42 = add %41 %16
+//     %43 = sqrt %42
+//     %44 = div %38 %43
+//     %45 = mul %44 %8
+//     %46 = call grid(224,1,1) loop(64) (%45, %9, %10) {
 //       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = const 4096
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = reduce.sum 1 %5
-//       %8 = matmul %6 %2
-//       %9 = accum.sum %7
-//       %10 = accum.sum %8
-//       %11 = div %9 %3
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : real
+//       %3 = matmul %0 %1
+//       %4 = matmul %0 %2
+//       %5 = accum.sum %3
+//       %6 = accum.sum %4
+//       %7 = silu %5
+//       %8 = mul %6 %7
+//       output 0 %8 grid(1,0,-) : real
 //     }
-//     %31 = call grid(224,1,1) loop(64) (%30, %29, %8, %10) {
-//       %0 = input 0 grid(1,0,-) loop(-) : real[8,64]
-//       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
-//       %2 = input 2 grid(-,-,-) loop(0) : f16[64]
-//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,64]
-//       %4 = const 4096
-//       %5 = const 1e-05
-//       %6 = silu %0
-//       %7 = square %1
-//       %8 = mul %1 %2
-//       %9 = reduce.sum 1 %7
-//       %10 = matmul %8 %3
-//       %11 = accum.sum %9
-//       %12 = accum.sum %10
-//       %13 = div %11 %4
-//       %14 = add %5 %13
-//       %15 = sqrt %14
-//       %16 = div %12 %15
-//       %17 = mul %6 %16
-//       output 0 %17 grid(1,0,-) : real
-//     }
-//     %32 = call grid(256,1,1) loop(224) (%29, %31, %11) {
+//     %47 = call grid(256,1,1) loop(224) (%38, %11, %46) {
 //       %0 = input 0 grid(1,0,-) loop(-) : real[8,16]
-//       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = matmul %1 %2
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(-,0,-) loop(1) : real[8,64]
+//       %3 = matmul %2 %1
 //       %4 = accum.sum %3
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : f16
 //     }
-//     %33 = call grid(64,1,1) loop(64) (%0, %1, %3) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//     %48, %49 = call grid(64,1,1) loop(64) (%20, %3, %4) {
+//       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = const 4096
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = reduce.sum 1 %5
-//       %8 = matmul %6 %2
-//       %9 = accum.sum %7
-//       %10 = accum.sum %8
-//       %11 = div %9 %3
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : f16
+//       %3 = matmul %0 %1
+//       %4 = matmul %0 %2
+//       %5 = accum.sum %3
+//       %6 = accum.sum %4
+//       output 0 %5 grid(1,0,-) : f16
+//       output 1 %6 grid(1,0,-) : f16
 //     }
-//     %34 = call grid(64,1,1) loop(64) (%0, %1, %4) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = const 4096
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = reduce.sum 1 %5
-//       %8 = matmul %6 %2
-//       %9 = accum.sum %7
-//       %10 = accum.sum %8
-//       %11 = div %9 %3
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : f16
-//     }
-//     output 0 %32 : f16
-//     output 1 %33 : f16
-//     output 2 %34 : f16
+//     output 0 %47 : f16
+//     output 1 %48 : f16
+//     output 2 %49 : f16
 //   }
 
 // ======== device library ========
@@ -170,12 +123,75 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
+  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f16> h0[2];
+    mo::ElementVector<4, mo::f16> h1[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold(h1[k], p1 + (i1 * 4u));
+    }
+    mo::real r2[4];
+    mo::clear<mo::Sum>(r2);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::real x0[4];
+      mo::unpack(x0, h0[k]);
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::mul(v0, v0);
+        r2[i2] = mo::Sum::combine(r2[i2], v1);
+      }
+    }
+    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::real x3[4];
+      mo::unpack(x3, h0[k]);
+      mo::real x10[4];
+      mo::unpack(x10, h1[k]);
+      mo::real y0[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = mo::constant(4096.0f);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
+        const mo::real v6 = mo::constant(9.99999975e-06f);
+        const mo::real v7 = mo::add(v5, v6);
+        const mo::real v8 = mo::sqrt(v7);
+        const mo::real v9 = mo::div(v3, v8);
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::mul(v9, v10);
+        y0[i2] = v11;
+      }
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
+    }
+  }
+}
+
 // bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -200,16 +216,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -217,7 +229,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -225,9 +236,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -237,15 +247,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
   cluster_wait();   // the other blocks run, and their barriers are set up
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
-  }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2304);
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
@@ -257,19 +261,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_0);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v14);
+    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
   }
 }
 
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k2_map(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
@@ -290,84 +287,87 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* __rest
   }
 }
 
-// bound by device memory: 12.7 MB, 512 blocks of 128 threads, 4 per SM, 93 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) llama_layer_8_k2_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 12.7 MB, 512 blocks of 128 threads, 4 per SM, 124 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 4) llama_layer_8_k3_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128;
   extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 32, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 64, true, 40, false>;
-  using T2 = Parts<Sum, 2, 1, 32, 64, 68>;
+  using T0 = Tile<f32, 1, 32, 64, false, 72, false>;
+  using T1 = Tile<f16, 1, 64, 64, true, 72, false>;
+  using T2 = Parts<Sum, 4, 1, 32, 64, 68>;
   const T2 t2{(float*)(smem + 0)};
   const int block_x = block_id() % 64, block_y = block_id() / 64 % 1, block_z = block_id() / 64;
   (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 2, 1, 2> acc2;
+  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 4> acc2;
   acc2.clear();
-  const int begin = 0, end = 4;
+  const int begin = 0, end = 2;
   const int first = 0, iterations = (end - begin - first + 0) / 1;
   const int turn = int(int64_t(block_x) * (end - begin) / 64);
   const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
   #pragma unroll
-  for (int s = 0; s < 3; s++) {
+  for (int s = 0; s < 2; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + s * 5120)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (it * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + s * 9216)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(32)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 32, 64);
       }
       { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 20480 + s * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 32);
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 27648 + s * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
       }
     }
     copy_commit();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
+    copy_wait<1>();
     barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + next * 5120)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (it * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+    if (iteration + 2 < iterations) {
+      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
+      { const int it = rotate(iteration + 2); (void)it;
+        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + next * 9216)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(32)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 32, 64);
       }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 20480 + next * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 32);
+      { const int it = rotate(iteration + 2); (void)it;
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 27648 + next * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
-    const T0 t0{(f32*)(smem + 0 + slot * 5120)};
-    const T1 t1{(f16*)(smem + 20480 + slot * 5120)};
+    const T0 t0{(f32*)(smem + 0 + slot * 9216)};
+    const T1 t1{(f16*)(smem + 27648 + slot * 9216)};
     acc2.add(t1.transposed(), t0.transposed());
   }
   copy_wait<0>();
   barrier();
   acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
   barrier();
-  store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+  store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k3_row(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k4_row(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
   using Team = mo::RowTeam<512>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 256u; row += Team::stride<mo::index32>()) {
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
     const mo::index32 i0 = row;
-    mo::real h0[1][8];
+    mo::ElementVector<4, mo::f32> h0[2];
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
     }
-    mo::real r3[8];
+    mo::real r3[4];
     mo::clear<mo::Max>(r3);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
-      const mo::real (&x0)[8] = h0[k];
+      mo::real x0[4];
+      mo::unpack(x0, h0[k]);
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
         const mo::real v0 = x0[i2];
         const mo::real v1 = mo::constant(0.0883883461f);
         const mo::real v2 = mo::mul(v0, v1);
@@ -375,15 +375,16 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k3_row(const void* __res
       }
     }
     const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
-    mo::real r9[8];
+    mo::real r9[4];
     mo::clear<mo::Sum>(r9);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
-      const mo::real (&x4)[8] = h0[k];
+      mo::real x4[4];
+      mo::unpack(x4, h0[k]);
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
         const mo::real v4 = x4[i2];
         const mo::real v5 = mo::constant(0.0883883461f);
         const mo::real v6 = mo::mul(v4, v5);
@@ -394,14 +395,15 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k3_row(const void* __res
     }
     const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x10)[8] = h0[k];
-      mo::real y0[8];
+      mo::real x10[4];
+      mo::unpack(x10, h0[k]);
+      mo::real y0[4];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
         const mo::real v10 = x10[i2];
         const mo::real v11 = mo::constant(0.0883883461f);
         const mo::real v12 = mo::mul(v10, v11);
@@ -410,13 +412,13 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k3_row(const void* __res
         const mo::real v15 = mo::div(v14, v9);
         y0[i2] = v15;
       }
-      mo::store_vector(p1 + (i0 * 4096u + i1 * 8u), y0);
+      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
     }
   }
 }
 
 // bound by L2: 12.7 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k4_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k5_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256;
   extern __shared__ __align__(128) unsigned char smem[];
@@ -476,7 +478,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   store_tile<kThreads, 2, 1, 16, 32, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(16)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k5_map(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k6_map(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
@@ -497,7 +499,7 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k5_map(const void* __rest
 }
 
 // bound by device memory: 33.9 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -579,12 +581,75 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-// bound by device memory: 118.0 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f32> h0[2];
+    mo::ElementVector<4, mo::f16> h1[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold(h1[k], p1 + (i1 * 4u));
+    }
+    mo::real r2[4];
+    mo::clear<mo::Sum>(r2);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::real x0[4];
+      mo::unpack(x0, h0[k]);
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::mul(v0, v0);
+        r2[i2] = mo::Sum::combine(r2[i2], v1);
+      }
+    }
+    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::real x3[4];
+      mo::unpack(x3, h0[k]);
+      mo::real x10[4];
+      mo::unpack(x10, h1[k]);
+      mo::real y0[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = mo::constant(4096.0f);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
+        const mo::real v6 = mo::constant(9.99999975e-06f);
+        const mo::real v7 = mo::add(v5, v6);
+        const mo::real v8 = mo::sqrt(v7);
+        const mo::real v9 = mo::div(v3, v8);
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::mul(v9, v10);
+        y0[i2] = v11;
+      }
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
+    }
+  }
+}
+
+// bound by device memory: 235.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 2) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 64, kRounds = 16;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -600,23 +665,27 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    if (step % kSteps == 0) {
+      mbarrier_expect(bar, 8192);
+      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    }
+    else if (step % kSteps == 1) {
+      mbarrier_expect(bar, 8192);
+      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
+    }
   };
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
       for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -624,7 +693,6 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -632,133 +700,46 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    if (lane % 4 == 0) *to = x;
-  }
-  barrier();
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v10 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_0);
-    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v14);
-  }
-}
-
-// bound by device memory: 118.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_8_k8_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 64, kRounds = 16;
-  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
-  Vector<f16, 8> x2[kUnits], next2[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next2[u] = load_eight((const f16*)in2 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
-    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
-      const int step = round * kSteps + 0, place = step % kStages;
+      const int step = round * kSteps + 1, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); const auto v7 = mo::mul(v1, v1); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); const auto v2 = to_pack(x2[u]); const auto v8 = mo::mul(v1, v2); small0[r] = rotated(small_operand(v8)); }
-        sum0.add(w0, u, small0);
+        SmallTf32 small1[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small1[r] = rotated(small_operand(v0)); }
+        sum1.add(w1, u, small1);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
   StreamSum<kRows>& total0 = sum0;
+  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    if (lane % 4 == 0) *to = x;
-  }
+  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
   barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const auto v6 = mo::silu(e0[t]);
-    const Pack<4> v12 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v13 = mo::mul(s11, mo::constant(0.000244140625f));
-    const auto v14 = mo::add(mo::constant(9.99999975e-06f), v13);
-    const auto v15 = mo::sqrt(v14);
-    const auto v16_0 = along_rows(v15);
-    const auto v16 = mo::div(v12, v16_0);
-    const auto v17 = mo::mul(v6, v16);
-    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v17);
+    const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
+    const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v7 = mo::silu(v5);
+    const auto v8 = mo::mul(v6, v7);
+    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
   }
 }
 
 // bound by device memory: 118.1 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -789,19 +770,19 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
-  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
+  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
+      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -810,7 +791,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -840,12 +821,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-// bound by device memory: 8.5 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 16.9 MB, 128 blocks of 256 threads in clusters of 8, 2 per SM, 96 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0, void* __restrict__ out1) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
-  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 68608;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 3, kChunk = 32, kCluster = 8, kWorkers = 64, kSteps = 2, kChunks = 128, kRounds = 2;
+  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 1, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 4096, kRing = 12288, kReceived = 98304, kStatistics = 102400, kBarriers = 102400;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -862,24 +843,28 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    if (step % kSteps == 0) {
+      mbarrier_expect(bar, 4096);
+      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    }
+    else if (step % kSteps == 1) {
+      mbarrier_expect(bar, 4096);
+      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
+    }
   };
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
+  StreamSum<kRows> sum1;
+  sum1.clear();
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -887,7 +872,6 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -895,29 +879,37 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
         sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+    {
+      const int step = round * kSteps + 1, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small1[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small1[r] = rotated(small_operand(v0)); }
+        sum1.add(w1, u, small1);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
   StreamSum<kRows>& total0 = sum0;
+  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
+  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
   cluster_wait();   // the other blocks run, and their barriers are set up
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
-  }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 3072);
+  if (thread_id() == 0) mbarrier_expect(met, 4096);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+  for (int i = thread_id(); i < 2 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
     const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
     store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
@@ -927,116 +919,10 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14_1 = along_rows(v12);
-    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v14);
-  }
-}
-
-// bound by device memory: 8.5 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
-  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 68608;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
-  }
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 3072);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14_1 = along_rows(v12);
-    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v14);
+    const Pack<4> v5 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v5);
+    const Pack<4> v6 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 1 * kCluster * kShare + share, kShare);
+    store_item((f16*)out1 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v6);
   }
 }
 
@@ -1063,7 +949,7 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
-constexpr uint64_t kWorkspaceBytes = 8650752u;
+constexpr uint64_t kWorkspaceBytes = 8781824u;
 constexpr int kMaxSharedBytes = 168448;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
@@ -1132,14 +1018,13 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k4_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65736)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65736)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 68680)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 68680)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k3_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 55296)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k5_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1198,32 +1083,32 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k1_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k2_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 131072), t[5], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k3_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 262144), static_cast<void*>(w + 4456448))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k4_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 4456448), t[6], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k5_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map1_0;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k2_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k3_block, dim3(512u, 1u, 1u), 128u, 55296u, stream, static_cast<const void*>(w + 262144), t[5], static_cast<void*>(w + 393216))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k4_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 393216), static_cast<void*>(w + 4587520))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k5_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 4587520), t[6], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
   mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k7_stream, dim3(224u, 1u, 1u), 128u, 65736u, stream, map7_0, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  mo::TensorMap map8_0;
-  if ((error = encode_map(map8_0, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k8_stream, dim3(224u, 1u, 1u), 128u, 65736u, stream, map8_0, static_cast<const void*>(w + 131072), static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 589824))) != cudaSuccess) return error;
+  if ((error = encode_map(map7_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k7_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map7_0, t[0], static_cast<const void*>(w + 262144), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k8_row, dim3(8u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 131072), t[8], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
   mo::TensorMap map9_0;
-  if ((error = encode_map(map9_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k9_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map9_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 589824), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map9_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map9_1;
+  if ((error = encode_map(map9_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k9_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map9_0, map9_1, static_cast<const void*>(w + 262144), static_cast<void*>(w + 393216))) != cudaSuccess) return error;
   mo::TensorMap map10_0;
-  if ((error = encode_map(map10_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k10_stream, dim3(128u, 1u, 1u), 128u, 68680u, stream, map10_0, t[0], t[1], const_cast<void*>(t[13]))) != cudaSuccess) return error;
+  if ((error = encode_map(map10_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k10_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map10_0, static_cast<const void*>(w + 131072), static_cast<const void*>(w + 393216), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   mo::TensorMap map11_0;
-  if ((error = encode_map(map11_0, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k11_stream, dim3(128u, 1u, 1u), 128u, 68680u, stream, map11_0, t[0], t[1], const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map11_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map11_1;
+  if ((error = encode_map(map11_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k11_stream, dim3(128u, 1u, 1u), 256u, 102600u, stream, map11_0, map11_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1309,7 +1194,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8650752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k3_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448},{\"name\":\"llama_layer_8_k5_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":68680},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":68680}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8781824,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k2_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":55296},{\"name\":\"llama_layer_8_k4_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k5_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448},{\"name\":\"llama_layer_8_k6_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k8_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

@@ -35,33 +35,36 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_n_trans {
 
-__global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
+__global__ void __launch_bounds__(256, 1) n_trans_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, const void* __restrict__ a2, void* __restrict__ a3) {
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
   const mo::f16* __restrict__ p2 = static_cast<const mo::f16*>(a2);
   mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
-  using Team = mo::RowTeam<512>;
-  for (mo::index32 row = Team::first<mo::index32>(); row < 8u; row += Team::stride<mo::index32>()) {
+  using Team = mo::RowTeam<256>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
     const mo::index32 i0 = row;
-    mo::real h0[1][8];
-    mo::real h1[1][8];
-    mo::real h2[1][8];
+    mo::ElementVector<8, mo::f16> h0[2];
+    mo::ElementVector<8, mo::f16> h1[2];
+    mo::ElementVector<8, mo::f16> h2[2];
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::load_vector(h0[k], p0 + (i0 * 4096u + i1 * 8u));
-      mo::load_vector(h1[k], p1 + (i0 * 4096u + i1 * 8u));
-      mo::load_vector(h2[k], p2 + (i0 * 4096u + i1 * 8u));
+      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold(h1[k], p1 + (i0 * 4096u + i1 * 8u));
+      mo::hold(h2[k], p2 + (i0 * 4096u + i1 * 8u));
     }
     mo::real r2[8];
     mo::clear<mo::Sum>(r2);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x0)[8] = h0[k];
+      mo::real x0[8];
+      mo::unpack(x0, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
@@ -73,12 +76,15 @@ __global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict_
     mo::real r14[8];
     mo::clear<mo::Sum>(r14);
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x3)[8] = h1[k];
-      const mo::real (&x4)[8] = h2[k];
-      const mo::real (&x5)[8] = h0[k];
+      mo::real x3[8];
+      mo::unpack(x3, h1[k]);
+      mo::real x4[8];
+      mo::unpack(x4, h2[k]);
+      mo::real x5[8];
+      mo::unpack(x5, h0[k]);
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v3 = x3[i2];
@@ -97,13 +103,16 @@ __global__ void __launch_bounds__(512, 1) n_trans_k0_row(const void* __restrict_
     }
     const mo::real v14 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r14));
     #pragma unroll
-    for (int k = 0; k < 1; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x15)[8] = h1[k];
-      const mo::real (&x16)[8] = h2[k];
-      const mo::real (&x17)[8] = h0[k];
+      mo::real x15[8];
+      mo::unpack(x15, h1[k]);
+      mo::real x16[8];
+      mo::unpack(x16, h2[k]);
+      mo::real x17[8];
+      mo::unpack(x17, h0[k]);
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
@@ -240,7 +249,7 @@ inline int launch(const n_trans_dims* dims, const void* const* t, void* workspac
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(n_trans_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[1], t[0], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = start(n_trans_k0_row, dim3(8u, 1u, 1u), 256u, 0u, stream, t[1], t[0], t[2], const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -326,7 +335,7 @@ MIRAGE_API int n_trans_launch_dlpack(const mirage_n_trans::DlTensor* const* tens
 MIRAGE_API const char* n_trans_status_string(int status) { return mirage_n_trans::status_string(status); }
 
 MIRAGE_API const char* n_trans_info_json(void) {
-  return "{\"schema\":1,\"name\":\"n_trans\",\"program\":\"n_trans\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"de5e902eb3505e8f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0}]}";
+  return "{\"schema\":1,\"name\":\"n_trans\",\"program\":\"n_trans\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"de5e902eb3505e8f\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"h\",\"c_name\":\"h\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"alpha\",\"c_name\":\"alpha\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"n_trans_k0_row\",\"grid\":[8,1,1],\"threads\":256,\"smem_bytes\":0}]}";
 }
 
 MIRAGE_API unsigned n_trans_abi_version(void) { return 1u; }

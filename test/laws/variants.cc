@@ -1,4 +1,4 @@
-// The whole compiler on variants of the five fused programs: each result is one kernel but two that are named. All hundred in 'cmd/dev all', four of each program otherwise.
+// The whole compiler on variants of the five fused programs: each result is one kernel but one that is named. All hundred in 'cmd/dev all', four of each program otherwise.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -9,10 +9,7 @@ using namespace mirage;
 
 namespace {
 
-/// Predicted, and so written, as two row kernels instead of one: three rows of 8192 do not stay in registers at once, so a second pass over what the first wrote is cheaper than reading all of it again (6.2 us against 6.6 predicted; 5.2 measured on an H200).
-bool is_two_rows(const std::string& program, uint64_t seed) { return program == "n_trans" && seed == 15; }
-
-/// Predicted, and so written, as split parts of a reduction and a kernel that combines them.
+/// Predicted, and so written, as split parts of a reduction and a kernel that combines them (20.2 us predicted, 20.0 measured on an H200; straightforward 25.1 and 22.4).
 bool is_split(const std::string& program, uint64_t seed) { return program == "lora_4k" && seed == 3; }
 
 }  // namespace
@@ -29,10 +26,6 @@ TEST_CASE("variants of the fused programs end in one kernel", "[variants]") {
     const CompileResult r = compile(o, {"variant.json", v.json()}, trace);
     REQUIRE(r.exit == ExitCode::kOk);
     INFO(r.summary);
-    if (is_two_rows(program, seed)) {
-      CHECK(r.summary.find(": the straightforward 2 kernels,") != std::string::npos);
-      continue;
-    }
     if (is_split(program, seed)) {
       CHECK(r.summary.find(": 2 kernels instead of ") != std::string::npos);
       continue;

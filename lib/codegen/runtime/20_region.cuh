@@ -52,6 +52,28 @@ template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N], 
     if (i < valid) to[i] = store<S>(from[i]);
 }
 
+// ---- vectors that a thread asks for long before it uses them: they stay as stored, half the registers of what they become
+/// Reads now: neither the compiler nor the assembler moves it behind a later barrier, where it would wait for device memory a second time.
+MO_FN uint4 read_now(const uint4* p) { uint4 r; asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
+template <int N, class S> MO_FN void hold(ElementVector<N, S>& to, const S* from) {
+  using Bits = typename ElementVector<N, S>::Bits;
+#pragma unroll
+  for (int w = 0; w < ElementVector<N, S>::kWords; w++) {
+    if constexpr (sizeof(Bits) == 16) to.words[w] = read_now(reinterpret_cast<const uint4*>(from) + w);
+    else to.words[w] = reinterpret_cast<const Bits*>(from)[w];
+  }
+}
+/// The first `valid` of N elements; the rest is 0.
+template <int N, class S> MO_FN void hold(ElementVector<N, S>& to, const S* from, int valid) {
+  if (valid >= N) return hold(to, from);
+#pragma unroll
+  for (int i = 0; i < N; i++) to.elements[i] = i < valid ? from[i] : store<S>(constant(0.0f));
+}
+template <int N, class S> MO_FN void unpack(real (&to)[N], const ElementVector<N, S>& from) {
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = load(from.elements[i]);
+}
+
 template <class R, int N> MO_FN void clear(real (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) x[i] = R::identity();
