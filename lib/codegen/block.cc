@@ -1,6 +1,7 @@
 // Emits a graph-defined kernel from its BlockPlan: thin text that names tiles, loads and steps and calls the device library. Every element-wise region becomes one lambda.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -15,7 +16,8 @@ constexpr const char* kIndexNames[3] = {"b", "r", "c"};
 
 class BlockEmitter {
  public:
-  explicit BlockEmitter(const BlockPlan& p) : p_(p), g_(p.body) {}
+  explicit BlockEmitter(const BlockPlan& p)
+      : p_(p), g_(p.body), narrow_(std::all_of(p.results.begin(), p.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; })) {}
 
   std::string body() {
     declare_tiles();
@@ -144,6 +146,14 @@ class BlockEmitter {
       std::vector<std::string> operands;
       for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, statements, known));
       text = map_text(m->fn, operands);
+      if (m->fn == MapFn::kDiv) {
+        const ValueId by = g_.def(v).operands[1];
+        DivisorText y{operands[1], std::nullopt, "", p_.extent_of[at(by)] != p_.extent_of[at(v)]};
+        if (const auto* c = g_.def_form<Const>(by)) y.constant = c->value;
+        const auto* root = p_.tile_of[at(by)] >= 0 ? nullptr : g_.def_form<Map>(by);
+        if (narrow_ && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, statements, known);
+        text = quotient_text(operands[0], y, narrow_);
+      }
     }
     const std::string name = fmt::format("v{}{}", v, known.empty() ? "" : "_" + std::to_string(known.size()));
     statements += fmt::format("const auto {} = {}; ", name, text);
@@ -451,6 +461,7 @@ class BlockEmitter {
 
   const BlockPlan& p_;
   const Graph& g_;
+  const bool narrow_;   // every result is stored in 16 bits
   std::string out_, indent_ = "  ";
 };
 

@@ -138,8 +138,9 @@ class RegionEmitter {
   void vector_loads(const std::vector<RegionInstr>& code, const std::string& condition) {
     for (const RegionInstr& i : code) {
       if (i.kind == Kind::kLoad && i.vector && condition.empty() && held_.count({i.access, i.index})) {
-        line("mo::real x{}[{}];", i.result, p_.width);
-        line("mo::unpack(x{}, h{}[k]);", i.result, held_.at({i.access, i.index}));
+        const int h = held_.at({i.access, i.index});
+        if (p_.unpacked) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
+        else line("mo::real x{}[{}];", i.result, p_.width), line("mo::unpack(x{}, q{}[k]);", i.result, h);
       } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
         line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index), valid_argument());
@@ -186,7 +187,7 @@ class RegionEmitter {
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
         case Kind::kLoad:
           if (i.vector) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
-          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = mo::load(h{}[k]);", i.result, h->second);
+          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = {};", i.result, fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
@@ -302,13 +303,21 @@ class RegionEmitter {
     if (loads.empty()) return;
     for (size_t h = 0; h < loads.size(); h++) {
       const char* type = storage_type(p_.accesses[static_cast<size_t>(loads[h].access)].dtype);
-      if (loads[h].vector) line("mo::ElementVector<{}, {}> h{}[{}];", p_.width, type, h, p_.held);
-      else line("{} h{}[{}];", type, h, p_.held);
+      if (loads[h].vector) line("mo::ElementVector<{}, {}> q{}[{}];", p_.width, type, h, p_.held);
+      else line("{} q{}[{}];", type, h, p_.held);
     }
     open_held(used_vars(loads, {}));
     for (size_t h = 0; h < loads.size(); h++) {
-      if (loads[h].vector) line("mo::hold(h{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
-      else line("h{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
+      if (loads[h].vector) line("mo::hold(q{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
+      else line("q{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
+    }
+    close();
+    if (!p_.unpacked) return;
+    for (size_t h = 0; h < loads.size(); h++) line("mo::real h{}[{}][{}];", h, p_.held, p_.width);
+    open_held({});
+    for (size_t h = 0; h < loads.size(); h++) {
+      if (loads[h].vector) line("mo::unpack(h{}[k], q{}[k]);", h, h);
+      else line("h{}[k][0] = mo::load(q{}[k]);", h, h);
     }
     close();
   }

@@ -69,6 +69,7 @@ class StreamEmitter : public StreamText {
       if (p_.steps > 1) close();
     }
     close("};");
+    if (p_.hold_early) hold_rows(), small_operands();
     line("for (int s = 0; s < kStages; s++) fetch(s);");
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
@@ -103,9 +104,56 @@ class StreamEmitter : public StreamText {
   bool in_lines(const StreamProduct& q) const { return q.col_stride == 1 && q.rank_stride % 2 == 0 && access(q.input).offset % 2 == 0; }
 
   // ---- reductions of whole rows, a warp per row, while the first weights are under way
+  std::set<NodeId> whole_leaves() const {
+    std::set<NodeId> all, out;
+    for (const StreamStatistic& s : p_.early) leaves(s.of, all);
+    for (NodeId n : all) if (has(value(n), Axis::kWhole)) out.insert(n);
+    return out;
+  }
+  int64_t whole_extent(NodeId n) const {
+    int64_t extent = 1;
+    for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++) if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
+    return extent;
+  }
+  int64_t whole_extent(const StreamStatistic& s) const {
+    std::set<NodeId> inputs;
+    leaves(s.of, inputs);
+    int64_t extent = 1;
+    for (NodeId n : inputs) extent = std::max(extent, whole_extent(n));
+    return extent;
+  }
+  static int64_t units_of(int64_t extent) { return (extent + 255) / 256; }   // of 32 lanes, eight elements each
+  int64_t warp_rows() const { return (8 * p_.row_tiles + p_.warps - 1) / p_.warps; }
+
+  void hold_rows() {
+    for (NodeId n : whole_leaves()) {
+      const bool rows = has(value(n), Axis::kRow);
+      const int64_t extent = whole_extent(n), units = units_of(extent);
+      line("Vector<{}, 8> whole{}[{}][{}];   // blocks begin at different places: all ask for the same lines of L2", cuda_type(access(n).dtype), n, rows ? warp_rows() : 1, units);
+      line("#pragma unroll");
+      open("for (int i = 0; i < {}; i++) {{", rows ? warp_rows() : 1);
+      line("#pragma unroll");
+      open("for (int j = 0; j < {}; j++) {{", units);
+      line("const int m = warp + i * kWarps, k = {};", held_place(units));
+      line("whole{}[i][j] = load_eight_now({}{} + k, {}k < {});", n, pointer(n), rows ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "", rows ? "m < kM && " : "", extent);
+      close();
+      close();
+    }
+  }
+  /// Where a lane's unit j of a held row begins.
+  static std::string held_place(int64_t units) { return fmt::format("((j + block_id() / kCluster) % {} * 32 + lane) * 8", units); }
+
   void early_statistics() {
+    const bool held = p_.hold_early;
     line("float* const early = (float*)(smem + {});   // [statistic][row]", p_.early_at);
-    open("for (int m = warp; m < 8 * kRows; m += kWarps) {{");
+    if (held) {
+      line("#pragma unroll");
+      open("for (int i = 0; i < {}; i++) {{", warp_rows());
+      line("const int m = warp + i * kWarps;");
+      if (8 * p_.row_tiles % p_.warps) line("if (m >= 8 * kRows) break;");
+    } else {
+      open("for (int m = warp; m < 8 * kRows; m += kWarps) {{");
+    }
     open("if (m >= kM) {{");
     line("if (lane < {}) early[lane * 8 * kRows + m] = 0.0f;", p_.early.size());
     line("continue;");
@@ -113,17 +161,19 @@ class StreamEmitter : public StreamText {
     std::map<ValueId, std::string> known;
     for (size_t i = 0; i < p_.early.size(); i++) {
       const StreamStatistic& s = p_.early[i];
-      int64_t extent = 1;
-      std::set<NodeId> inputs;
-      leaves(s.of, inputs);
-      for (NodeId n : inputs)
-        for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++) if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
+      const int64_t extent = whole_extent(s);
       line("float early{} = {}::identity();", i, reduce_type(s.fn));
-      line("#pragma unroll {}", std::min<int64_t>(16, (extent + 255) / 256));   // what the next walk reads again stays in registers
-      open("for (int k = lane * 8; k < {}; k += 256) {{", extent);
+      if (held) {
+        line("#pragma unroll");
+        open("for (int j = 0; j < {}; j++) {{", units_of(extent));
+        if (extent % 256) line("if ({} >= {}) continue;", held_place(units_of(extent)), extent);
+      } else {
+        line("#pragma unroll {}", std::min<int64_t>(16, units_of(extent)));   // what the next walk reads again stays in registers
+        open("for (int k = lane * 8; k < {}; k += 256) {{", extent);
+      }
       std::string statements;
       std::map<ValueId, std::string> inner = known;
-      const std::string e = early_element(s.of, statements, inner);
+      const std::string e = early_element(s.of, statements, inner, held);
       line("{}early{} = {}::combine(early{}, reduce_pack<{}>({}));", statements, i, reduce_type(s.fn), i, reduce_type(s.fn), e);
       close();
       line("early{0} = lanes_reduce<{1}, 32>(early{0});", i, reduce_type(s.fn));
@@ -137,35 +187,33 @@ class StreamEmitter : public StreamText {
       line("for (int r = 0; r < kRows; r++) row{}[r] = early[{} * kRows + r * 8 + row];", p_.early[i].result, 8 * i);
     }
   }
-  std::string early_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const {
+  std::string early_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known, bool held) const {
     if (auto it = known.find(v); it != known.end()) return it->second;
-    if (g_.def_form<Transpose>(v)) return early_element(g_.def(v).operands[0], statements, known);
+    if (g_.def_form<Transpose>(v)) return early_element(g_.def(v).operands[0], statements, known, held);
     if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
     std::string text;
     if (g_.def_form<Input>(v)) {
       const NodeId n = g_.value(v).node;
       const std::string rows = has(v, Axis::kRow) ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "";
-      if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + k, m < {}))", pointer(n), rows, has(v, Axis::kRow) ? "kM" : "8 * kRows");
+      if (has(v, Axis::kWhole) && held) text = fmt::format("to_pack(whole{}[{}][j])", n, has(v, Axis::kRow) ? "i" : "0");
+      else if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + k, m < {}))", pointer(n), rows, has(v, Axis::kRow) ? "kM" : "8 * kRows");
       else text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
     } else {
-      text = map(v, [&](ValueId o) { return early_element(o, statements, known); });
+      text = map(v, [&](ValueId o) { return early_element(o, statements, known, held); });
     }
     statements += fmt::format("const auto v{} = {}; ", v, text);
     return known[v] = fmt::format("v{}", v);
   }
 
   // ---- the loop
-  void loop() {
-    for (size_t i = 0; i < p_.contractions.size(); i++) {
-      const StreamWeight& w = p_.weights[at(p_.contractions[i].weight)];
-      if (w.free == Axis::kCol) line("StreamSum<kRows> sum{};", i);
-      else line("RankSum<kRows, {}> sum{};", w.padded, i);
-      line("sum{}.clear();", i);
-    }
-    for (size_t i = 0; i < p_.statistics.size(); i++)
-      line("float statistic{0}[kRows];\n  for (int r = 0; r < kRows; r++) statistic{0}[r] = {1}::identity();", i, reduce_type(p_.statistics[i].fn));
+  /// Inputs of the loop that differ along the reduction.
+  std::vector<NodeId> deep_leaves() const {
     std::vector<NodeId> deep;
     for (NodeId n : loop_leaves()) if (has(value(n), Axis::kDepth)) deep.push_back(n);
+    return deep;
+  }
+  void small_operands() {
+    const std::vector<NodeId> deep = deep_leaves();
     for (NodeId n : deep) line("Vector<{0}, 8> x{1}[kUnits]{2}, next{1}[kUnits]{2};", cuda_type(access(n).dtype), n, has(value(n), Axis::kRow) ? "[kRows]" : "");
     open("const auto fetch_small = [&](int chunk) {{");
     line("#pragma unroll");
@@ -178,6 +226,19 @@ class StreamEmitter : public StreamText {
     close();
     close("};");
     line("fetch_small(chunk_of(0));");
+  }
+
+  void loop() {
+    for (size_t i = 0; i < p_.contractions.size(); i++) {
+      const StreamWeight& w = p_.weights[at(p_.contractions[i].weight)];
+      if (w.free == Axis::kCol) line("StreamSum<kRows> sum{};", i);
+      else line("RankSum<kRows, {}> sum{};", w.padded, i);
+      line("sum{}.clear();", i);
+    }
+    for (size_t i = 0; i < p_.statistics.size(); i++)
+      line("float statistic{0}[kRows];\n  for (int r = 0; r < kRows; r++) statistic{0}[r] = {1}::identity();", i, reduce_type(p_.statistics[i].fn));
+    if (!p_.hold_early) small_operands();
+    const std::vector<NodeId> deep = deep_leaves();
     line("#pragma unroll {}", unroll());
     open("for (int round = 0; round < kRounds; round++) {{");
     line("const int chunk = chunk_of(round);");

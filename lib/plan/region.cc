@@ -293,8 +293,8 @@ int64_t held_registers(int64_t team) { return team > 512 ? 16 : team > 256 ? 48 
 /// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As long as the device is full of threads, fewer of them share a row,
 /// up to four units each; few rows take 256 threads and then two units each, beyond that more threads (measured: docs/planning.md, "Rows").
 void hold_rows(RegionPlan& p, const Target& target) {
-  int64_t bytes = 0;
-  for (const RegionInstr& i : held_loads(p)) bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
+  int64_t bytes = 0, elements = 0;   // of a unit
+  for (const RegionInstr& i : held_loads(p)) elements += p.width, bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
   if (bytes == 0 || p.chunk >= 0) return;
   const int64_t each = ceil_div(bytes, 4);
   const auto team_of = [&](int64_t wish) { return power_of_two_at_least(ceil_div(p.length, wish)); };
@@ -305,6 +305,7 @@ void hold_rows(RegionPlan& p, const Target& target) {
   if (ceil_div(p.length, team) * each > held_registers(team)) return;
   p.team = static_cast<int>(team);
   p.held = static_cast<int>(ceil_div(p.length, team));
+  p.unpacked = p.held * elements <= (team > 512 ? 16 : team > 256 ? 48 : 64);
 }
 
 void choose_threads(RegionPlan& p, const Target& target) {

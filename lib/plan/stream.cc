@@ -2,6 +2,7 @@
 #include "mirage/plan/stream.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,32 @@ StreamPlan stream_plan(StreamShape shape) {
   return p;
 }
 
+namespace {
+
+/// Inputs that v is a function of.
+void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
+  if (p.body.def_form<Input>(v)) { out.insert(p.body.value(v).node); return; }
+  for (const StreamStatistic& s : p.early) if (s.result == v) return;
+  for (ValueId o : p.body.def(v).operands) leaves(p, o, out);
+}
+
+/// Whether what a warp reduces before the loop fits its registers: rows of whole inputs, eight elements of a lane at a time.
+bool holds_early(const StreamPlan& p) {
+  std::set<NodeId> inputs;
+  for (const StreamStatistic& s : p.early) leaves(p, s.of, inputs);
+  int64_t words = 0;
+  for (NodeId n : inputs) {
+    const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    const bool rows = std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0;
+    for (size_t d = 0; d < axes.size(); d++)
+      if (axes[d] == StreamAxis::kWhole) words += (rows ? (8 * p.row_tiles + p.warps - 1) / p.warps : 1) * ((a.dims[static_cast<int>(d)] + 255) / 256) * dtype_bytes(a.dtype) * 2;
+  }
+  return words > 0 && words <= (65536 / (p.warps * 32 * p.blocks_per_sm) >= 200 ? 96 : 48);
+}
+
+}  // namespace
+
 bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
   p.warps = choice.warps;
   p.stages = choice.stages;
@@ -76,6 +103,7 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
+  p.hold_early = holds_early(p);
   if (registers(p) > most) { reason = "registers"; return false; }
   return true;
 }

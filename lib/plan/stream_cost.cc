@@ -2,6 +2,8 @@
 // variants measured on an H200 (docs/planning.md); test/unit/plan/stream.cc holds their order.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -16,12 +18,46 @@ constexpr double kSmBytesPerUs = 75e3;       // what one SM takes
 constexpr double kLatencyUs = 1.6;           // of a copy under load, with the time until its place is free again
 constexpr double kSmallBoxUs = 0.006;        // one copy of less than kBox bytes: issue, barrier, turn of the loop
 constexpr double kBox = 8192;
+constexpr double kClockPerUs = 1750;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
 double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
   const double whole = static_cast<double>(t.num_sms) / cluster;
   return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * (cluster == 4 ? 0.92 : 0.85));
+}
+
+/// Instructions per element of a map, roughly.
+double instructions(MapFn fn) {
+  switch (map_info(fn).cls) {
+    case MapClass::kAtomic: return 16;
+    default: return fn == MapFn::kDiv || fn == MapFn::kSqrt || fn == MapFn::kRsqrt ? 4 : fn == MapFn::kExp || fn == MapFn::kLog || fn == MapFn::kPow ? 16 : fn == MapFn::kSigmoid || fn == MapFn::kSilu ? 24 : 1;
+  }
+}
+
+/// Elementwise instructions of one lane for its eight elements of a unit, all rows: what is computed for the products and statistics of the loop, each value once per use.
+double loop_instructions(const StreamPlan& p) {
+  const std::function<double(ValueId, std::set<ValueId>&)> count = [&](ValueId v, std::set<ValueId>& seen) -> double {
+    const auto& axes = p.axes[static_cast<size_t>(v)];
+    if (!seen.insert(v).second || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) return 0;
+    const double times = std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1;
+    if (p.body.def_form<Input>(v)) return times;   // widened to float32
+    const auto* m = p.body.def_form<Map>(v);
+    double n = m ? times * instructions(m->fn) : 0;
+    for (ValueId o : p.body.def(v).operands) n += count(o, seen);
+    return n;
+  };
+  double n = 0;
+  for (const StreamContraction& c : p.contractions) {
+    std::set<ValueId> seen;
+    const double each = count(c.small, seen);
+    n += each > p.row_tiles || c.type == ContractType::kTF32 ? each + p.row_tiles : 0;   // rounded to the operand's type; stored operands are taken as they are
+  }
+  for (const StreamStatistic& s : p.statistics) {
+    std::set<ValueId> seen;
+    n += count(s.of, seen) + p.row_tiles;
+  }
+  return 8 * n;
 }
 
 /// Like the larger of two, a little above where they are near each other.
@@ -50,6 +86,8 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions) products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
+  // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
+  const double t_elements = loop_instructions(p) * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / (4 * std::min(1.0, 0.35 * std::max(1.0, warps / 4)) * kClockPerUs);
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
   const double t_boxes = box < kBox ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
   // Little to overlap with: one place per warp stands still while it is read; few warps leave tensor cores waiting for shared memory.
@@ -60,14 +98,16 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
   const double issue = 0.05 * (p.stages - 1);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.9) + 0.015 * p.warps + 0.05 * static_cast<double>(p.sums.size()) * p.row_tiles;
-  // Rows read whole before the loop: two walks per warp and row at the latency of L2, partly under the first weights.
-  const double early = p.early.empty() ? 0.0 : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
+  // Rows read whole before the loop: in registers before the weights, or two walks per warp and row at the latency of L2, partly under the first weights.
+  const double warp_rows = std::ceil(8.0 * p.row_tiles / p.warps);
+  const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
+                       : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   Cost c;
-  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > std::max(t_dram, t_sm) ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
                       static_cast<int64_t>(blocks), p.warps * 32, p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;
 }

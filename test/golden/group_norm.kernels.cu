@@ -39,14 +39,22 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<8, mo::f16> h0[2];
+    mo::ElementVector<8, mo::f16> q0[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
       const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 10240u + i1 * 8u));
+      mo::hold(q0[k], p0 + (i0 * 10240u + i1 * 8u));
+    }
+    mo::real h0[2][8];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 1024;
+      (void)u;
+      if (k == 1 && u >= 1280u) continue;
+      mo::unpack(h0[k], q0[k]);
     }
     mo::real r1[8];
     mo::clear<mo::Sum>(r1);
@@ -55,8 +63,7 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
-      mo::real x0[8];
-      mo::unpack(x0, h0[k]);
+      const mo::real (&x0)[8] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
@@ -71,8 +78,7 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 1024;
       (void)u;
       if (k == 1 && u >= 1280u) continue;
-      mo::real x2[8];
-      mo::unpack(x2, h0[k]);
+      const mo::real (&x2)[8] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v2 = x2[i2];
@@ -90,8 +96,7 @@ __global__ void __launch_bounds__(1024, 1) group_norm_k0_row(const void* __restr
       (void)u;
       if (k == 1 && u >= 1280u) continue;
       const mo::index32 i1 = u;
-      mo::real x8[8];
-      mo::unpack(x8, h0[k]);
+      const mo::real (&x8)[8] = h0[k];
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {

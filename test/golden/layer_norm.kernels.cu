@@ -43,17 +43,28 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<8, mo::f16> h0[2];
-    mo::ElementVector<8, mo::f16> h1[2];
-    mo::ElementVector<8, mo::f16> h2[2];
+    mo::ElementVector<8, mo::f16> q0[2];
+    mo::ElementVector<8, mo::f16> q1[2];
+    mo::ElementVector<8, mo::f16> q2[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 8u));
-      mo::hold(h1[k], p1 + (i1 * 8u));
-      mo::hold(h2[k], p2 + (i1 * 8u));
+      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold(q1[k], p1 + (i1 * 8u));
+      mo::hold(q2[k], p2 + (i1 * 8u));
+    }
+    mo::real h0[2][8];
+    mo::real h1[2][8];
+    mo::real h2[2][8];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+      mo::unpack(h1[k], q1[k]);
+      mo::unpack(h2[k], q2[k]);
     }
     mo::real r1[8];
     mo::clear<mo::Sum>(r1);
@@ -61,8 +72,7 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      mo::real x0[8];
-      mo::unpack(x0, h0[k]);
+      const mo::real (&x0)[8] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
@@ -76,8 +86,7 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      mo::real x2[8];
-      mo::unpack(x2, h0[k]);
+      const mo::real (&x2)[8] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v2 = x2[i2];
@@ -94,12 +103,9 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::real x8[8];
-      mo::unpack(x8, h0[k]);
-      mo::real x17[8];
-      mo::unpack(x17, h1[k]);
-      mo::real x19[8];
-      mo::unpack(x19, h2[k]);
+      const mo::real (&x8)[8] = h0[k];
+      const mo::real (&x17)[8] = h1[k];
+      const mo::real (&x19)[8] = h2[k];
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {

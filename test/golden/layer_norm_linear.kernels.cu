@@ -73,39 +73,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<2> e5[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
-  float* const early = (float*)(smem + 133120);   // [statistic][row]
-  for (int m = warp; m < 8 * kRows; m += kWarps) {
-    if (m >= kM) {
-      if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
-      continue;
+  Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
+  #pragma unroll
+  for (int i = 0; i < 1; i++) {
+    #pragma unroll
+    for (int j = 0; j < 16; j++) {
+      const int m = warp + i * kWarps, k = ((j + block_id() / kCluster) % 16 * 32 + lane) * 8;
+      whole0[i][j] = load_eight_now((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM && k < 4096);
     }
-    float early0 = Sum::identity();
-    #pragma unroll 16
-    for (int k = lane * 8; k < 4096; k += 256) {
-      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); early0 = Sum::combine(early0, reduce_pack<Sum>(v0));
-    }
-    early0 = lanes_reduce<Sum, 32>(early0);
-    if (lane == 0) early[0 * kRows + m] = early0;
-    float early1 = Sum::identity();
-    #pragma unroll 16
-    for (int k = lane * 8; k < 4096; k += 256) {
-      const auto v0 = to_pack(load_eight((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM)); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::sub(v0, v9); const auto v12 = mo::mul(v10, v10); early1 = Sum::combine(early1, reduce_pack<Sum>(v12));
-    }
-    early1 = lanes_reduce<Sum, 32>(early1);
-    if (lane == 0) early[8 * kRows + m] = early1;
   }
-  barrier();
-  float row8[kRows];
-  for (int r = 0; r < kRows; r++) row8[r] = early[0 * kRows + r * 8 + row];
-  float row13[kRows];
-  for (int r = 0; r < kRows; r++) row13[r] = early[8 * kRows + r * 8 + row];
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f16, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   Vector<f16, 8> x2[kUnits], next2[kUnits];
   Vector<f16, 8> x3[kUnits], next3[kUnits];
@@ -119,6 +95,41 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e5[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  float* const early = (float*)(smem + 133120);   // [statistic][row]
+  #pragma unroll
+  for (int i = 0; i < 1; i++) {
+    const int m = warp + i * kWarps;
+    if (m >= kM) {
+      if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
+      continue;
+    }
+    float early0 = Sum::identity();
+    #pragma unroll
+    for (int j = 0; j < 16; j++) {
+      const auto v0 = to_pack(whole0[i][j]); early0 = Sum::combine(early0, reduce_pack<Sum>(v0));
+    }
+    early0 = lanes_reduce<Sum, 32>(early0);
+    if (lane == 0) early[0 * kRows + m] = early0;
+    float early1 = Sum::identity();
+    #pragma unroll
+    for (int j = 0; j < 16; j++) {
+      const auto v0 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::sub(v0, v9); const auto v12 = mo::mul(v10, v10); early1 = Sum::combine(early1, reduce_pack<Sum>(v12));
+    }
+    early1 = lanes_reduce<Sum, 32>(early1);
+    if (lane == 0) early[8 * kRows + m] = early1;
+  }
+  barrier();
+  float row8[kRows];
+  for (int r = 0; r < kRows; r++) row8[r] = early[0 * kRows + r * 8 + row];
+  float row13[kRows];
+  for (int r = 0; r < kRows; r++) row13[r] = early[8 * kRows + r * 8 + row];
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);

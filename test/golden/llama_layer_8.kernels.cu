@@ -28,42 +28,53 @@
 //     %18 = sqrt %17
 //     %19 = div %0 %18
 //     %20 = mul %19 %1
-//     %21 = call grid(64,1,1) loop(128) (%20, %2) {
-//       %0 = input 0 grid(-,-,-) loop(1) : real[8,32]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
+//     %21 = call grid(256,1,1) loop(64) (%20, %2) {
+//       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
+//       output 0 %3 grid(1,0,-) : real
 //     }
-//     %22 = reshape [8,8,4,128] %21
-//     %23 = transpose (1,0,2,3) %22
-//     %24 = reshape [8,32,128] %23
-//     %25 = transpose (0,2,1) %5
-//     %26 = call grid(64,1,8) loop(2) (%24, %25) {
-//       %0 = input 0 grid(-,1,0) loop(2) : real[1,32,64]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,64,64]
+//     %22, %23 = call grid(64,1,1) loop(64) (%20, %3, %4) {
+//       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = matmul %0 %1
+//       %4 = matmul %0 %2
+//       %5 = accum.sum %3
+//       %6 = accum.sum %4
+//       output 0 %5 grid(1,0,-) : f16
+//       output 1 %6 grid(1,0,-) : f16
+//     }
+//     %24 = reshape [8,8,4,128] %21
+//     %25 = transpose (1,0,2,3) %24
+//     %26 = reshape [8,32,128] %25
+//     %27 = transpose (0,2,1) %5
+//     %28 = call grid(64,1,8) loop(4) (%26, %27) {
+//       %0 = input 0 grid(-,-,0) loop(2) : real[1,32,32]
+//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
+//       output 0 %3 grid(2,-,0) : real
 //     }
-//     %27 = const 0.088388347648318447
-//     %28 = mul %26 %27
-//     %29 = reduce.max 2 %28
-//     %30 = sub %28 %29
-//     %31 = exp %30
-//     %32 = reduce.sum 2 %31
-//     %33 = div %31 %32
-//     %34 = call grid(4,2,8) loop(128) (%33, %6) {
+//     %29 = const 0.088388347648318447
+//     %30 = mul %28 %29
+//     %31 = reduce.max 2 %30
+//     %32 = sub %30 %31
+//     %33 = exp %32
+//     %34 = reduce.sum 2 %33
+//     %35 = div %33 %34
+//     %36 = call grid(4,2,8) loop(128) (%35, %6) {
 //       %0 = input 0 grid(-,1,0) loop(2) : real[1,16,32]
 //       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,32]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
 //       output 0 %3 grid(2,1,0) : real
 //     }
-//     %35 = reshape [8,8,4,128] %34
-//     %36 = transpose (1,0,2,3) %35
-//     %37 = reshape [8,4096] %36
-//     %38 = call grid(256,1,1) loop(64) (%0, %37, %7) {
+//     %37 = reshape [8,8,4,128] %36
+//     %38 = transpose (1,0,2,3) %37
+//     %39 = reshape [8,4096] %38
+//     %40 = call grid(256,1,1) loop(64) (%0, %39, %7) {
 //       %0 = input 0 grid(1,0,-) loop(-) : f16[8,16]
 //       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -72,14 +83,14 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : real
 //     }
-//     %39 = square %38
-//     %40 = reduce.sum 1 %39
-//     %41 = div %40 %14
-//     %42 = add %41 %16
-//     %43 = sqrt %42
-//     %44 = div %38 %43
-//     %45 = mul %44 %8
-//     %46 = call grid(224,1,1) loop(64) (%45, %9, %10) {
+//     %41 = square %40
+//     %42 = reduce.sum 1 %41
+//     %43 = div %42 %14
+//     %44 = add %43 %16
+//     %45 = sqrt %44
+//     %46 = div %40 %45
+//     %47 = mul %46 %8
+//     %48 = call grid(224,1,1) loop(64) (%47, %9, %10) {
 //       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
@@ -91,7 +102,7 @@
 //       %8 = mul %6 %7
 //       output 0 %8 grid(1,0,-) : real
 //     }
-//     %47 = call grid(256,1,1) loop(224) (%38, %11, %46) {
+//     %49 = call grid(256,1,1) loop(224) (%40, %11, %48) {
 //       %0 = input 0 grid(1,0,-) loop(-) : real[8,16]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
 //       %2 = input 2 grid(-,0,-) loop(1) : real[8,64]
@@ -100,20 +111,9 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : f16
 //     }
-//     %48, %49 = call grid(64,1,1) loop(64) (%20, %3, %4) {
-//       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = matmul %0 %1
-//       %4 = matmul %0 %2
-//       %5 = accum.sum %3
-//       %6 = accum.sum %4
-//       output 0 %5 grid(1,0,-) : f16
-//       output 1 %6 grid(1,0,-) : f16
-//     }
-//     output 0 %47 : f16
-//     output 1 %48 : f16
-//     output 2 %49 : f16
+//     output 0 %49 : f16
+//     output 1 %22 : f16
+//     output 2 %23 : f16
 //   }
 
 // ======== device library ========
@@ -132,15 +132,24 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f16> h0[2];
-    mo::ElementVector<4, mo::f16> h1[2];
+    mo::ElementVector<4, mo::f16> q0[2];
+    mo::ElementVector<4, mo::f16> q1[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
-      mo::hold(h1[k], p1 + (i1 * 4u));
+      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold(q1[k], p1 + (i1 * 4u));
+    }
+    mo::real h0[2][4];
+    mo::real h1[2][4];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+      mo::unpack(h1[k], q1[k]);
     }
     mo::real r2[4];
     mo::clear<mo::Sum>(r2);
@@ -148,8 +157,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
-      mo::real x0[4];
-      mo::unpack(x0, h0[k]);
+      const mo::real (&x0)[4] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 4; i2++) {
         const mo::real v0 = x0[i2];
@@ -163,10 +171,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::real x3[4];
-      mo::unpack(x3, h0[k]);
-      mo::real x10[4];
-      mo::unpack(x10, h1[k]);
+      const mo::real (&x3)[4] = h0[k];
+      const mo::real (&x10)[4] = h1[k];
       mo::real y0[4];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 4; i2++) {
@@ -186,12 +192,12 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
   }
 }
 
-// bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+// bound by device memory: 33.8 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -208,7 +214,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
+    mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   for (int s = 0; s < kStages; s++) fetch(s);
@@ -266,563 +272,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k2_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row / 2048u;
-    const mo::index32 i1 = row / 64u % 32u;
-    const mo::index32 i2 = row % 64u;
-    const mo::index32 i4 = (i1) / 4u;
-    const mo::index32 i5 = (i1) % 4u;
-    mo::real x0[2];
-    mo::load_vector(x0, p0 + (i0 * 512u + i2 * 2u + i4 * 4096u + i5 * 128u));
-    mo::real y0[2];
-    #pragma unroll
-    for (mo::index32 i3 = 0; i3 < 2; i3++) {
-      const mo::real v0 = x0[i3];
-      y0[i3] = v0;
-    }
-    mo::store_vector(p1 + (i0 * 4096u + i1 * 128u + i2 * 2u), y0);
-  }
-}
-
-// bound by device memory: 12.7 MB, 512 blocks of 128 threads, 4 per SM, 124 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) llama_layer_8_k3_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 32, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 64, true, 72, false>;
-  using T2 = Parts<Sum, 4, 1, 32, 64, 68>;
-  const T2 t2{(float*)(smem + 0)};
-  const int block_x = block_id() % 64, block_y = block_id() / 64 % 1, block_z = block_id() / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 4> acc2;
-  acc2.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + s * 9216)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(32)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 32, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 27648 + s * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
-      }
-    }
-    copy_commit();
-  }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + next * 9216)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(32)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 32, 64);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 27648 + next * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 0 + slot * 9216)};
-    const T1 t1{(f16*)(smem + 27648 + slot * 9216)};
-    acc2.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
-}
-
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k4_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  using Team = mo::RowTeam<512>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> h0[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
-    }
-    mo::real r3[4];
-    mo::clear<mo::Max>(r3);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::real x0[4];
-      mo::unpack(x0, h0[k]);
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        const mo::real v1 = mo::constant(0.0883883461f);
-        const mo::real v2 = mo::mul(v0, v1);
-        r3[i2] = mo::Max::combine(r3[i2], v2);
-      }
-    }
-    const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
-    mo::real r9[4];
-    mo::clear<mo::Sum>(r9);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::real x4[4];
-      mo::unpack(x4, h0[k]);
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v4 = x4[i2];
-        const mo::real v5 = mo::constant(0.0883883461f);
-        const mo::real v6 = mo::mul(v4, v5);
-        const mo::real v7 = mo::sub(v6, v3);
-        const mo::real v8 = mo::exp(v7);
-        r9[i2] = mo::Sum::combine(r9[i2], v8);
-      }
-    }
-    const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::real x10[4];
-      mo::unpack(x10, h0[k]);
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v10 = x10[i2];
-        const mo::real v11 = mo::constant(0.0883883461f);
-        const mo::real v12 = mo::mul(v10, v11);
-        const mo::real v13 = mo::sub(v12, v3);
-        const mo::real v14 = mo::exp(v13);
-        const mo::real v15 = mo::div(v14, v9);
-        y0[i2] = v15;
-      }
-      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
-// bound by L2: 12.7 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k5_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T2 = Parts<Sum, 8, 1, 16, 32, 36>;
-  const T2 p2{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 4, block_y = block_id() / 2 / 4 % 2, block_z = block_id() / 2 / 8;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 4);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 3; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
-      }
-    }
-    copy_commit();
-  }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
-    warp_barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
-    const T1 t1{(f16*)(smem + 81920 + warp_id() * 10240 + slot * 2560)};
-    acc2.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 32, 36> t2{(float*)(smem + 163840)};
-  p2.exchange<kThreads>(t2, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 2, 1, 16, 32, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(16)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
-}
-
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k6_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row / 2048u;
-    const mo::index32 i1 = row % 2048u;
-    const mo::index32 i3 = (i1) / 256u;
-    const mo::index32 i4 = (i1) % 256u;
-    mo::real x0[2];
-    mo::load_vector(x0, p0 + (i0 * 512u + i3 * 4096u + i4 * 2u));
-    mo::real y0[2];
-    #pragma unroll
-    for (mo::index32 i2 = 0; i2 < 2; i2++) {
-      const mo::real v0 = x0[i2];
-      y0[i2] = v0;
-    }
-    mo::store_vector(p1 + (i0 * 4096u + i1 * 2u), y0);
-  }
-}
-
-// bound by device memory: 33.9 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 4
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2048);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v5 = mo::add(e0[t], v4);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
-  }
-}
-
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
-  using Team = mo::RowTeam<512>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> h0[2];
-    mo::ElementVector<4, mo::f16> h1[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
-      mo::hold(h1[k], p1 + (i1 * 4u));
-    }
-    mo::real r2[4];
-    mo::clear<mo::Sum>(r2);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::real x0[4];
-      mo::unpack(x0, h0[k]);
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        const mo::real v1 = mo::mul(v0, v0);
-        r2[i2] = mo::Sum::combine(r2[i2], v1);
-      }
-    }
-    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::real x3[4];
-      mo::unpack(x3, h0[k]);
-      mo::real x10[4];
-      mo::unpack(x10, h1[k]);
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v3 = x3[i2];
-        const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v6 = mo::constant(9.99999975e-06f);
-        const mo::real v7 = mo::add(v5, v6);
-        const mo::real v8 = mo::sqrt(v7);
-        const mo::real v9 = mo::div(v3, v8);
-        const mo::real v10 = x10[i2];
-        const mo::real v11 = mo::mul(v9, v10);
-        y0[i2] = v11;
-      }
-      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
-// bound by device memory: 235.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
-  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    if (step % kSteps == 0) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-    }
-    else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
-    }
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
-  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-    {
-      const int step = round * kSteps + 1, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small1[r] = rotated(small_operand(v0)); }
-        sum1.add(w1, u, small1);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  StreamSum<kRows>& total1 = sum1;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
-  barrier();
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
-    const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    const auto v7 = mo::silu(v5);
-    const auto v8 = mo::mul(v6, v7);
-    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
-  }
-}
-
-// bound by device memory: 118.1 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
-  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2048);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v5 = mo::add(e0[t], v4);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
-  }
-}
-
 // bound by device memory: 16.9 MB, 128 blocks of 256 threads in clusters of 8, 2 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0, void* __restrict__ out1) {
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_8_k2_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0, void* __restrict__ out1) {
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 3, kChunk = 32, kCluster = 8, kWorkers = 64, kSteps = 2, kChunks = 128, kRounds = 2;
   constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 1, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
@@ -926,6 +377,571 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
   }
 }
 
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k3_map(const void* __restrict__ a0, void* __restrict__ a1) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
+    const mo::index32 i0 = row / 2048u;
+    const mo::index32 i1 = row / 64u % 32u;
+    const mo::index32 i2 = row % 64u;
+    const mo::index32 i4 = (i1) / 4u;
+    const mo::index32 i5 = (i1) % 4u;
+    mo::real x0[2];
+    mo::load_vector(x0, p0 + (i0 * 512u + i2 * 2u + i4 * 4096u + i5 * 128u));
+    mo::real y0[2];
+    #pragma unroll
+    for (mo::index32 i3 = 0; i3 < 2; i3++) {
+      const mo::real v0 = x0[i3];
+      y0[i3] = v0;
+    }
+    mo::store_vector(p1 + (i0 * 4096u + i1 * 128u + i2 * 2u), y0);
+  }
+}
+
+// bound by device memory: 12.7 MB, 512 blocks of 128 threads, 4 per SM, 93 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 4) llama_layer_8_k4_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kThreads = 128;
+  extern __shared__ __align__(128) unsigned char smem[];
+  using T0 = Tile<f32, 1, 32, 32, false, 40, false>;
+  using T1 = Tile<f16, 1, 32, 64, true, 40, false>;
+  using T2 = Parts<Sum, 2, 1, 32, 64, 68>;
+  const T2 t2{(float*)(smem + 0)};
+  const int block_x = block_id() % 64, block_y = block_id() / 64 % 1, block_z = block_id() / 64;
+  (void)block_x, (void)block_y, (void)block_z;
+  TensorContract<T1::Transposed, T0::Transposed, 2, 1, 2> acc2;
+  acc2.clear();
+  const int begin = 0, end = 4;
+  const int first = 0, iterations = (end - begin - first + 0) / 1;
+  const int turn = int(int64_t(block_x) * (end - begin) / 64);
+  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  #pragma unroll
+  for (int s = 0; s < 3; s++) {
+    if (s < iterations) {
+      { const int it = rotate(s); (void)it;
+        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + s * 5120)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (it * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+      }
+      { const int it = rotate(s); (void)it;
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 20480 + s * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 32);
+      }
+    }
+    copy_commit();
+  }
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
+    copy_wait<2>();
+    barrier();
+    if (iteration + 3 < iterations) {
+      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<kThreads, 16>(T0{(f32*)(smem + 0 + next * 5120)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 4096 + (it * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+      }
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<kThreads, 16>(T1{(f16*)(smem + 20480 + next * 5120)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 32);
+      }
+    }
+    copy_commit();
+    const int it = rotate(iteration);
+    (void)it;
+    const T0 t0{(f32*)(smem + 0 + slot * 5120)};
+    const T1 t1{(f16*)(smem + 20480 + slot * 5120)};
+    acc2.add(t1.transposed(), t0.transposed());
+  }
+  copy_wait<0>();
+  barrier();
+  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
+  barrier();
+  store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+}
+
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __restrict__ a0, void* __restrict__ a1) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f32> q0[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+    }
+    mo::real h0[2][4];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+    }
+    mo::real r3[4];
+    mo::clear<mo::Max>(r3);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[4] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::constant(0.0883883461f);
+        const mo::real v2 = mo::mul(v0, v1);
+        r3[i2] = mo::Max::combine(r3[i2], v2);
+      }
+    }
+    const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
+    mo::real r9[4];
+    mo::clear<mo::Sum>(r9);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x4)[4] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v4 = x4[i2];
+        const mo::real v5 = mo::constant(0.0883883461f);
+        const mo::real v6 = mo::mul(v4, v5);
+        const mo::real v7 = mo::sub(v6, v3);
+        const mo::real v8 = mo::exp(v7);
+        r9[i2] = mo::Sum::combine(r9[i2], v8);
+      }
+    }
+    const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x10)[4] = h0[k];
+      mo::real y0[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::constant(0.0883883461f);
+        const mo::real v12 = mo::mul(v10, v11);
+        const mo::real v13 = mo::sub(v12, v3);
+        const mo::real v14 = mo::exp(v13);
+        const mo::real v15 = mo::div(v14, v9);
+        y0[i2] = v15;
+      }
+      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
+    }
+  }
+}
+
+// bound by L2: 12.7 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k6_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kThreads = 256;
+  extern __shared__ __align__(128) unsigned char smem[];
+  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
+  using T1 = Tile<f16, 1, 32, 32, false, 40, false>;
+  using T2 = Parts<Sum, 8, 1, 16, 32, 36>;
+  const T2 p2{(float*)(smem + 0)};
+  cluster_arrive();
+  const int block_x = block_id() / 2 % 4, block_y = block_id() / 2 / 4 % 2, block_z = block_id() / 2 / 8;
+  (void)block_x, (void)block_y, (void)block_z;
+  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
+  acc2.clear();
+  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
+  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
+  const int turn = int(int64_t(block_x) * (end - begin) / 4);
+  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  #pragma unroll
+  for (int s = 0; s < 3; s++) {
+    if (s < iterations) {
+      { const int it = rotate(s); (void)it;
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+      }
+      { const int it = rotate(s); (void)it;
+        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+      }
+    }
+    copy_commit();
+  }
+  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
+    copy_wait<2>();
+    warp_barrier();
+    if (iteration + 3 < iterations) {
+      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
+      }
+      { const int it = rotate(iteration + 3); (void)it;
+        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
+      }
+    }
+    copy_commit();
+    const int it = rotate(iteration);
+    (void)it;
+    const T0 t0{(f32*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
+    const T1 t1{(f16*)(smem + 81920 + warp_id() * 10240 + slot * 2560)};
+    acc2.add(t1.transposed(), t0.transposed());
+  }
+  copy_wait<0>();
+  barrier();
+  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
+  barrier();
+  cluster_wait();   // every block of the cluster has started
+  const Parts<Sum, 2, 1, 16, 32, 36> t2{(float*)(smem + 163840)};
+  p2.exchange<kThreads>(t2, cluster_rank());
+  cluster_arrive();
+  cluster_wait();
+  store_tile<kThreads, 2, 1, 16, 32, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(16)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+}
+
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k7_map(const void* __restrict__ a0, void* __restrict__ a1) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
+    const mo::index32 i0 = row / 2048u;
+    const mo::index32 i1 = row % 2048u;
+    const mo::index32 i3 = (i1) / 256u;
+    const mo::index32 i4 = (i1) % 256u;
+    mo::real x0[2];
+    mo::load_vector(x0, p0 + (i0 * 512u + i3 * 4096u + i4 * 2u));
+    mo::real y0[2];
+    #pragma unroll
+    for (mo::index32 i2 = 0; i2 < 2; i2++) {
+      const mo::real v0 = x0[i2];
+      y0[i2] = v0;
+    }
+    mo::store_vector(p1 + (i0 * 4096u + i1 * 2u), y0);
+  }
+}
+
+// bound by device memory: 33.9 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k8_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<4> e0[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 4
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5 = mo::add(e0[t], v4);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
+  }
+}
+
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k9_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
+  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f32> q0[2];
+    mo::ElementVector<4, mo::f16> q1[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold(q1[k], p1 + (i1 * 4u));
+    }
+    mo::real h0[2][4];
+    mo::real h1[2][4];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+      mo::unpack(h1[k], q1[k]);
+    }
+    mo::real r2[4];
+    mo::clear<mo::Sum>(r2);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[4] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::mul(v0, v0);
+        r2[i2] = mo::Sum::combine(r2[i2], v1);
+      }
+    }
+    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x3)[4] = h0[k];
+      const mo::real (&x10)[4] = h1[k];
+      mo::real y0[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = mo::constant(4096.0f);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
+        const mo::real v6 = mo::constant(9.99999975e-06f);
+        const mo::real v7 = mo::add(v5, v6);
+        const mo::real v8 = mo::sqrt(v7);
+        const mo::real v9 = mo::div(v3, v8);
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::mul(v9, v10);
+        y0[i2] = v11;
+      }
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
+    }
+  }
+}
+
+// bound by device memory: 235.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
+  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    if (step % kSteps == 0) {
+      mbarrier_expect(bar, 8192);
+      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    }
+    else if (step % kSteps == 1) {
+      mbarrier_expect(bar, 8192);
+      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
+    }
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+    {
+      const int step = round * kSteps + 1, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small1[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small1[r] = rotated(small_operand(v0)); }
+        sum1.add(w1, u, small1);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  StreamSum<kRows>& total1 = sum1;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
+  barrier();
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
+    const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v7 = mo::silu(v5);
+    const auto v8 = mo::mul(v6, v7);
+    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
+  }
+}
+
+// bound by device memory: 118.1 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
+  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<4> e0[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5 = mo::add(e0[t], v4);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
+  }
+}
+
 }  // namespace mirage_llama_layer_8
 #pragma nv_diag_default 177
 
@@ -949,7 +965,7 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
-constexpr uint64_t kWorkspaceBytes = 8781824u;
+constexpr uint64_t kWorkspaceBytes = 8519680u;
 constexpr int kMaxSharedBytes = 168448;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
@@ -1018,13 +1034,12 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k3_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 55296)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k5_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1085,30 +1100,30 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   cudaError_t error = cudaSuccess;
   if ((error = start(llama_layer_8_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
-  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k2_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k3_block, dim3(512u, 1u, 1u), 128u, 55296u, stream, static_cast<const void*>(w + 262144), t[5], static_cast<void*>(w + 393216))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k4_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 393216), static_cast<void*>(w + 4587520))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k5_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 4587520), t[6], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k7_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map7_0, t[0], static_cast<const void*>(w + 262144), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k8_row, dim3(8u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 131072), t[8], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  mo::TensorMap map9_0;
-  if ((error = encode_map(map9_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map9_1;
-  if ((error = encode_map(map9_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k9_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map9_0, map9_1, static_cast<const void*>(w + 262144), static_cast<void*>(w + 393216))) != cudaSuccess) return error;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k1_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  mo::TensorMap map2_0;
+  if ((error = encode_map(map2_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map2_1;
+  if ((error = encode_map(map2_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k2_stream, dim3(128u, 1u, 1u), 256u, 102600u, stream, map2_0, map2_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k3_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k4_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 0), t[5], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k5_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 4325376))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 4325376), t[6], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k7_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  mo::TensorMap map8_0;
+  if ((error = encode_map(map8_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k8_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map8_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k9_row, dim3(8u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map10_0;
-  if ((error = encode_map(map10_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k10_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map10_0, static_cast<const void*>(w + 131072), static_cast<const void*>(w + 393216), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map10_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map10_1;
+  if ((error = encode_map(map10_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k10_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map10_0, map10_1, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
   mo::TensorMap map11_0;
-  if ((error = encode_map(map11_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map11_1;
-  if ((error = encode_map(map11_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k11_stream, dim3(128u, 1u, 1u), 256u, 102600u, stream, map11_0, map11_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map11_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k11_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map11_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 262144), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1194,7 +1209,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8781824,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k2_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":55296},{\"name\":\"llama_layer_8_k4_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k5_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448},{\"name\":\"llama_layer_8_k6_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k8_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

@@ -10,29 +10,26 @@
 //     %0 = input 0 : f16[16,576]
 //     %1 = input 1 : f16[4096,576]
 //     %2 = transpose (1,0) %1
-//     %3 = call grid(128,1,1) loop(5) (%0, %2) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[16,128]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[128,32]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
+//     %3 = slice 1 0:512:1 %1
+//     %4 = call grid(1,1,1) loop(64) (%0, %2, %3) {
+//       %0 = const 0.0721687836
+//       %1 = input 0 grid(0,-,-) loop(-) : f16[16,576]
+//       %2 = input 1 grid(-,-,-) loop(1) : f16[576,64]
+//       %3 = matmul %1 %2
+//       %4 = mul %0 %3
+//       %5 = reduce.max 1 %4
+//       %6 = running %5
+//       %7 = input 2 grid(-,-,-) loop(0) : f16[64,512]
+//       %8 = sub %4 %6
+//       %9 = exp %8
+//       %10 = reduce.sum 1 %9
+//       %11 = matmul %9 %7
+//       %12 = accum.sum rescaled 1 %10 %6
+//       %13 = accum.sum rescaled 1 %11 %6
+//       %14 = div %13 %12
+//       output 0 %14 grid(0,-,-) : f16
 //     }
-//     %4 = const 0.0721687836
-//     %5 = mul %3 %4
-//     %6 = reduce.max 1 %5
-//     %7 = sub %5 %6
-//     %8 = exp %7
-//     %9 = reduce.sum 1 %8
-//     %10 = div %8 %9
-//     %11 = slice 1 0:512:1 %1
-//     %12 = call grid(32,1,1) loop(128) (%10, %11) {
-//       %0 = input 0 grid(-,-,-) loop(1) : real[16,32]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,16]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
-//     }
-//     output 0 %12 : f16
+//     output 0 %4 : f16
 //   }
 
 // ======== device library ========
@@ -42,228 +39,78 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mla {
 
-// bound by device memory: 5.0 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(256, 1) mla_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 9, kRounds = 2;
-  constexpr int kM = 16, kN = 4096, kDepth = 576, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 131072, kBarriers = 131072;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    mbarrier_publish();
+// attention bound by its chain of steps: 4.8 MB, 0.14 Gflop, 64 blocks of 256 threads, cluster 8, 8 cluster(s) meet
+struct mla_k0_attend_parts {
+  using T = mo::f16;
+  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 576, kColumns = 512, kLiveColumns = 512, kSums = 1;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 16, kGroupThreads = 256, kChunk = 64, kStages = 1, kCluster = 8, kRows = 0, kEvenChunks = 8;
+  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kKeyBytes = 73728, kValueBytes = 65536, kRingAt = 18432, kKnownAt = 0, kReceiveAt = 113088, kBarsAt = 130496, kRecordBytes = 0, kRecordPitch = 0;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kBoxes = 9, kValueBoxes = 0, kValueBox = 0, kMeets = 8, kTiles = 1, kScoresAt = 92160, kWeightsAt = 110592, kStatisticsAt = 112896, kReceivedAt = 113088;
+  static constexpr bool kRefills = false;
+  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; void* out0; void* slots; };
+  static MO_FN mo::AttendPlace place() {
+    const int id = mo::block_id();
+    mo::AttendPlace at;
+    at.rank = id % 8;
+    at.group = id / 8 % 8;
+    at.tile = id / 64 % 1;
+    at.batch = id / 64;
+    at.first = (at.group * 8 + at.rank) * 1;
+    at.chunks = 1;
+    return at;
   }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, chunk * kChunk + 0, column, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(576) + k, r * 8 + row < kM && k < kDepth);
+  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, uint32_t bar) {
+    mo::copy_box(to, *a.q, 64 * box, at.tile * 16, bar);
+  }
+  static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, int key, uint32_t bar) {
+    mo::copy_box(to, *a.k, 64 * box, key, bar, mo::evict_first_policy());
+  }
+  static MO_FN void copy_v(const Args&, const mo::AttendPlace&, uint32_t, int, int, uint32_t) {}
+  struct Row { };
+  template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
+    Row row{};
+    return row;
+  }
+  static MO_FN float scale(const Row& row) {
+    return mo::mul(1.0f, mo::constant(0.0721687824f));
+  }
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    return s;
+  }
+  static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
+    query = query < kQueries ? query : kQueries - 1;
+    key = key < kKeys ? key : kKeys - 1;
+    return e;
+  }
+  using Out = mo::f16;
+  struct After {
+    Row row;
+    float sum, inverse, maximum; 
+    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {
+    }
+    MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
+      query = query < kQueries ? query : kQueries - 1;
+      column = column < kLiveColumns ? column : kLiveColumns - 1;
+      const float v14 = mo::mul(x, inverse); return v14;
+    }
+    MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const { return column0(a, at, x, query, c); }
+    MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {
+    }
+    MO_FN void store_pair(const Args& a, const mo::AttendPlace& at, float x0, float x1, int query, int column) const {
+      if (column < kLiveColumns) mo::store_pack<2>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(query) * 512 + int64_t(column) * 1], mo::Pack<2>{{column0(a, at, x0, query, column), column0(a, at, x1, query, column + 1)}});
     }
   };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    if (chunk >= kChunks) break;
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, true> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = (small_operand<f16>(x0[u][r]));
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
+  static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {
+    if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(query) * 512 + int64_t(column) * 1]) = x;
   }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  barrier();
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v3 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
-  }
-}
-
-__global__ void __launch_bounds__(512, 1) mla_k1_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
-  using Team = mo::RowTeam<512>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> h0[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::hold(h0[k], p0 + (i0 * 4096u + i1 * 4u));
-    }
-    mo::real r3[4];
-    mo::clear<mo::Max>(r3);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::real x0[4];
-      mo::unpack(x0, h0[k]);
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        const mo::real v1 = mo::constant(0.0721687824f);
-        const mo::real v2 = mo::mul(v0, v1);
-        r3[i2] = mo::Max::combine(r3[i2], v2);
-      }
-    }
-    const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
-    mo::real r9[4];
-    mo::clear<mo::Sum>(r9);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::real x4[4];
-      mo::unpack(x4, h0[k]);
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v4 = x4[i2];
-        const mo::real v5 = mo::constant(0.0721687824f);
-        const mo::real v6 = mo::mul(v4, v5);
-        const mo::real v7 = mo::sub(v6, v3);
-        const mo::real v8 = mo::exp(v7);
-        r9[i2] = mo::Sum::combine(r9[i2], v8);
-      }
-    }
-    const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::real x10[4];
-      mo::unpack(x10, h0[k]);
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v10 = x10[i2];
-        const mo::real v11 = mo::constant(0.0721687824f);
-        const mo::real v12 = mo::mul(v10, v11);
-        const mo::real v13 = mo::sub(v12, v3);
-        const mo::real v14 = mo::exp(v13);
-        const mo::real v15 = mo::div(v14, v9);
-        y0[i2] = v15;
-      }
-      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
-// bound by tensor cores: 4.5 MB, 64 blocks of 128 threads in clusters of 8, 1 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) mla_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
-  constexpr int kM = 16, kN = 512, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 69632, kBarriers = 69632;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 2
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 4096);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((f16*)out0 + 0 + m * int64_t(512) + c * int64_t(1), 512, 1, kM - m, kN - c, v3);
-  }
+};
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 1) mla_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, void* __restrict__ out0, void* __restrict__ slots) {
+  extern __shared__ __align__(1024) unsigned char attend_smem[];
+  mo::attend_wide<mla_k0_attend_parts>({&map_q, &map_k, out0, slots}, attend_smem);
 }
 
 }  // namespace mirage_mla
@@ -289,8 +136,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 2;
 constexpr int kNumTensors = 3;
-constexpr uint64_t kWorkspaceBytes = 524288u;
-constexpr int kMaxSharedBytes = 131208;
+constexpr uint64_t kWorkspaceBytes = 229376u;
+constexpr int kMaxSharedBytes = 130576;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 18432u, {16, 576}, {576, 1}},   // q: f16[16,576]
     {2, 2, 16, 4718592u, {4096, 576}, {576, 1}},   // c: f16[4096,576]
@@ -346,8 +193,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131208)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 69704)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mla_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 130576)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -371,6 +217,21 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.blockDim = dim3(threads, 1u, 1u);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+// Blocks of such a kernel wait for each other: the device must run all of them at once, or refuse the launch (cudaErrorCooperativeLaunchTooLarge).
+template <class... P, class... A> cudaError_t start_cooperative(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
@@ -407,12 +268,10 @@ inline int launch(const mla_dims* dims, const void* const* t, void* workspace, s
   (void)w;
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {576, 4096}, {1152}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mla_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(mla_k1_row, dim3(16u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  mo::TensorMap map2_0;
-  if ((error = encode_map(map2_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {512, 4096}, {1152}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mla_k2_stream, dim3(64u, 1u, 1u), 128u, 69704u, stream, map2_0, static_cast<const void*>(w + 262144), const_cast<void*>(t[2]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {576, 16}, {1152}, {64, 16}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {576, 4096}, {1152}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start_cooperative(mla_k0_attend, dim3(64u, 1u, 1u), 256u, 130576u, stream, map0_0, map0_1, const_cast<void*>(t[2]), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   return error;
 }
 
@@ -478,8 +337,12 @@ MIRAGE_API int mla_workspace_size(const mla_dims* dims, size_t* bytes) {
   return mirage_mla::kSuccess;
 }
 
-// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
-MIRAGE_API int mla_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) { return mirage_mla::check_workspace(workspace, workspace_bytes); }
+// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.
+MIRAGE_API int mla_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  if (const int bad = mirage_mla::check_workspace(workspace, workspace_bytes)) return bad;
+  if (const cudaError_t error = cudaMemsetAsync(static_cast<char*>(workspace) + 0, 0xff, 229376u, stream); error != cudaSuccess) return error;
+  return mirage_mla::kSuccess;
+}
 
 MIRAGE_API int mla_launch(const mla_dims* dims, const void* q, const void* c, void* o, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   const void* const tensors[] = {q, c, o};
@@ -498,7 +361,7 @@ MIRAGE_API int mla_launch_dlpack(const mirage_mla::DlTensor* const* tensors, int
 MIRAGE_API const char* mla_status_string(int status) { return mirage_mla::status_string(status); }
 
 MIRAGE_API const char* mla_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mla\",\"program\":\"mla\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0e3aefe14d89ee3b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":524288,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[16,576],\"strides\":[576,1],\"span_bytes\":18432},{\"name\":\"c\",\"c_name\":\"c\",\"dtype\":\"float16\",\"shape\":[4096,576],\"strides\":[576,1],\"span_bytes\":4718592}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,512],\"strides\":[512,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"mla_k0_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":131208},{\"name\":\"mla_k1_row\",\"grid\":[16,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"mla_k2_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":69704}]}";
+  return "{\"schema\":1,\"name\":\"mla\",\"program\":\"mla\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0e3aefe14d89ee3b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":229376,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[16,576],\"strides\":[576,1],\"span_bytes\":18432},{\"name\":\"c\",\"c_name\":\"c\",\"dtype\":\"float16\",\"shape\":[4096,576],\"strides\":[576,1],\"span_bytes\":4718592}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,512],\"strides\":[512,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"mla_k0_attend\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":130576}]}";
 }
 
 MIRAGE_API unsigned mla_abi_version(void) { return 1u; }

@@ -12,24 +12,24 @@
 //     %2 = input 2 : f16[4096]
 //     %3 = input 3 : f16[4096,1024]
 //     %4 = input 4 : f16[1024]
-//     %5 = call grid(256,1,1) loop(16) (%0, %1) {
+//     %5 = call grid(256,1,1) loop(16) (%0, %1, %2) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[16,64]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,0,-) : real
-//     }
-//     %6 = call grid(64,1,1) loop(64) (%2, %3, %4, %5) {
-//       %0 = input 0 grid(-,-,-) loop(0) : f16[64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
 //       %2 = input 2 grid(0,-,-) loop(-) : f16[16]
-//       %3 = input 3 grid(-,0,-) loop(1) : real[16,64]
-//       %4 = add %0 %3
-//       %5 = gelu_tanh %4
-//       %6 = matmul %5 %1
-//       %7 = accum.sum %6
-//       %8 = add %2 %7
-//       output 0 %8 grid(1,0,-) : f16
+//       %3 = matmul %0 %1
+//       %4 = accum.sum %3
+//       %5 = add %2 %4
+//       %6 = gelu_tanh %5
+//       output 0 %6 grid(1,0,-) : real
+//     }
+//     %6 = call grid(64,1,1) loop(64) (%3, %4, %5) {
+//       %0 = input 0 grid(1,-,-) loop(0) : f16[64,16]
+//       %1 = input 1 grid(0,-,-) loop(-) : f16[16]
+//       %2 = input 2 grid(-,0,-) loop(1) : real[16,64]
+//       %3 = matmul %2 %0
+//       %4 = accum.sum %3
+//       %5 = add %1 %4
+//       output 0 %5 grid(1,0,-) : f16
 //     }
 //     output 0 %6 : f16
 //   }
@@ -42,7 +42,7 @@
 namespace mirage_mlp_gelu {
 
 // bound by device memory: 8.7 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+__global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 16, kRounds = 2;
   constexpr int kM = 16, kN = 4096, kDepth = 1024, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
@@ -67,6 +67,8 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
   };
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
+  Pack<2> e2[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f16*)in2 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
@@ -104,13 +106,16 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v3 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
+    const auto v5_0 = along_columns(e2[t]);
+    const Pack<4> v4 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v5 = mo::add(v5_0, v4);
+    const auto v6 = mo::mul(mo::mul(mo::constant(0.5f), v5), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v5, mo::mul(mo::constant(0.0447149985f), mo::mul(v5, mo::mul(v5, v5))))))));
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v6);
   }
 }
 
 // bound by tensor cores: 8.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
   constexpr int kM = 16, kN = 1024, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
@@ -137,26 +142,23 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
-  Pack<2> e2[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f16*)in2 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  Pack<2> e1[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e1[t] = load_two((const f16*)in1 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
-  Vector<f16, 8> x0[kUnits], next0[kUnits];
-  Vector<f32, 8> x3[kUnits][kRows], next3[kUnits][kRows];
+  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next0[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
-      for (int r = 0; r < kRows; r++) next3[u][r] = load_eight((const f32*)in3 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x3[u][r] = next3[u][r];
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -165,7 +167,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v3 = to_pack(x3[u][r]); const auto v4 = mo::add(v0, v3); const auto v5 = mo::mul(mo::mul(mo::constant(0.5f), v4), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v4, mo::mul(mo::constant(0.0447149985f), mo::mul(v4, mo::mul(v4, v4)))))))); small0[r] = rotated(small_operand(v5)); }
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -189,10 +191,10 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const auto v8_0 = along_columns(e2[t]);
-    const Pack<4> v7 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v8 = mo::add(v8_0, v7);
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v8);
+    const auto v5_0 = along_columns(e1[t]);
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5 = mo::add(v5_0, v4);
+    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -341,10 +343,10 @@ inline int launch(const mlp_gelu_dims* dims, const void* const* t, void* workspa
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 1024}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k1_stream, dim3(128u, 1u, 1u), 128u, 69704u, stream, map1_0, t[2], t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k1_stream, dim3(128u, 1u, 1u), 128u, 69704u, stream, map1_0, t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 

@@ -76,6 +76,7 @@ struct RegionPlan {
   int64_t chunk_length = 0, chunk_total = 0;
   int team = 1, columns = 1;
   int held = 0;                         ///< kRow: units (of `width` elements) of a row that each thread of the team holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
+  bool unpacked = false;                ///< what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer registers
   int threads = 256;
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices

@@ -65,6 +65,7 @@ struct StreamShape {
 struct StreamPlan : StreamShape {
   int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
   bool evict_first = true;
+  bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
   bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk

@@ -51,8 +51,9 @@ MO_FN float min(float x, float y) { return x != x || y != y ? x + y : ::fminf(x,
 MO_FN float equal(float x, float y) { return x == y ? 1.0f : 0.0f; }
 MO_FN float less(float x, float y) { return x < y ? 1.0f : 0.0f; }
 MO_FN float select(float c, float x, float y) { return c != 0.0f ? x : y; }
-MO_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
-MO_FN float silu(float x) { return x / (1.0f + ::expf(-x)); }
+// Divisors from 1 up (past 2^126 a quotient is 0, which is as near): two units in the last place instead of a half, and no subroutine, whose branches keep neighbours from overlapping (silu: 100 cycles each).
+MO_FN float sigmoid(float x) { return __fdividef(1.0f, 1.0f + ::expf(-x)); }
+MO_FN float silu(float x) { return __fdividef(x, 1.0f + ::expf(-x)); }
 MO_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
 template <class T> MO_FN float round_to(float x) { return load(store<T>(x)); }
 MO_FN float infinity() { return __int_as_float(0x7f800000); }
@@ -77,12 +78,12 @@ template <int W> MO_FN float element(const Pack<W>& x, int i) { return x.v[i]; }
 MO_PACK1(neg) MO_PACK1(exp) MO_PACK1(log) MO_PACK1(sqrt) MO_PACK1(rsqrt) MO_PACK1(abs) MO_PACK1(tanh) MO_PACK1(erf) MO_PACK1(sigmoid) MO_PACK1(silu)
 MO_PACK2(add) MO_PACK2(sub) MO_PACK2(mul) MO_PACK2(div) MO_PACK2(pow) MO_PACK2(max) MO_PACK2(min) MO_PACK2(equal) MO_PACK2(less)
 MO_PACK3(select) MO_PACK3(fma)
-/// x / y for many x and one y, within one and a half units in the last place: two products each. The scale keeps the reciprocal a normal number: a quotient that float32 holds does not get lost on the way.
+/// x / y for many x and one y, within three units in the last place: two products each, no branch. The scale keeps the reciprocal a normal number: a quotient that float32 holds does not get lost on the way.
 struct Divisor { float scale, inverse; };
 template <int W> struct DivisorPack { Divisor d[W]; };
 MO_FN Divisor divisor(float y) {
   const float a = ::fabsf(y), scale = a < 5.421010862427522e-20f ? 18446744073709551616.0f : a > 18446744073709551616.0f ? 5.421010862427522e-20f : 1.0f;   // 2^64
-  return {scale, __frcp_rn(y * scale)};
+  return {scale, __fdividef(1.0f, y * scale)};   // of 2^-85 .. 2^64, 0 and infinity
 }
 template <int W> MO_FN DivisorPack<W> divisor(Pack<W> y) {
   DivisorPack<W> r;
@@ -120,6 +121,9 @@ template <int W, class T, class A> MO_FN void store_pack(T* p, A x) {
   for (int i = 0; i < W; i++) u.v[i] = store<T>(element(x, i));
   *reinterpret_cast<Vector<T, W>*>(p) = u;
 }
+
+/// Reads now: neither the compiler nor the assembler moves it behind a later barrier, where it would wait for device memory a second time.
+MO_FN uint4 read_now(const uint4* p) { uint4 r; asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
 
 // ---- a thread's place
 MO_FN int thread_id() { return threadIdx.x; }

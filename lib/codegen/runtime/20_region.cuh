@@ -53,8 +53,6 @@ template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N], 
 }
 
 // ---- vectors that a thread asks for long before it uses them: they stay as stored, half the registers of what they become
-/// Reads now: neither the compiler nor the assembler moves it behind a later barrier, where it would wait for device memory a second time.
-MO_FN uint4 read_now(const uint4* p) { uint4 r; asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
 template <int N, class S> MO_FN void hold(ElementVector<N, S>& to, const S* from) {
   using Bits = typename ElementVector<N, S>::Bits;
 #pragma unroll

@@ -23,6 +23,17 @@ template <class T> MO_FN Vector<T, 8> load_eight(const T* p, bool exists) {
   for (int i = 0; i < (int)(sizeof(r) / 16); i++) words[i] = exists ? __ldg(reinterpret_cast<const uint4*>(p) + i) : make_uint4(0u, 0u, 0u, 0u);
   return r;
 }
+/// The same, asked for here and not later.
+template <class T> MO_FN Vector<T, 8> load_eight_now(const T* p, bool exists) {
+  Vector<T, 8> r;
+  uint4* words = reinterpret_cast<uint4*>(&r);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(r) / 16); i++) {
+    words[i] = make_uint4(0u, 0u, 0u, 0u);
+    if (exists) words[i] = read_now(reinterpret_cast<const uint4*>(p) + i);
+  }
+  return r;
+}
 template <class T> MO_FN Pack<8> to_pack(const Vector<T, 8>& x) {
   Pack<8> r;
 #pragma unroll
