@@ -1,6 +1,7 @@
 // prove(): both graphs as closed expressions over named indices, in one table of hash-consed normal forms. Equal ids are a proof (docs/verification.md).
 #include "mirage/verify/proof.h"
 
+#include <map>
 #include <set>
 
 #include "verify/proof_lower.h"
@@ -39,10 +40,22 @@ bool is_equal(Terms& t, PolyId x, PolyId y) {
   return d >= 0 && t.terms(d).empty();
 }
 
+/// Where slices begin and end, by the extent that they cut.
+void collect_slices(const Graph& g, std::map<int64_t, std::set<int64_t>>& at) {
+  for (const Node& node : g.nodes()) {
+    if (const auto* c = std::get_if<Call>(&node.op)) collect_slices(*c->body, at);
+    const auto* s = std::get_if<Slice>(&node.op);
+    if (!s || s->step != 1) continue;
+    const int64_t extent = g.dims(node.operands[0])[s->dim];
+    for (int64_t x : {s->start, s->stop}) if (x > 0 && x < extent) at[extent].insert(x);
+  }
+}
+
 /// One try. With cuts, values are atoms where the cuts say so, which proves less and scales to many layers.
-Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr) {
+Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr, const std::map<int64_t, std::set<int64_t>>& split_at = {}) {
   Proof out;
   Terms t(limits);
+  t.split_sums(split_at);
   bool exact = true;
   t.watch(true);
   const std::vector<Lowered> x = lower(a, t, &exact, cut_a), y = lower(b, t, &exact, cut_b);
@@ -126,7 +139,10 @@ Proof prove(const Graph& a, const Graph& b) {
   if (keep(attempt(a, b, kShallow, false))) return out;
   if (keep(attempt_in_layers(a, b, kMiddle))) return out;
   if (keep(attempt(a, b, kMiddle, true))) return out;
-  if (out.gave_up) keep(attempt(a, b, kDeep, false));
+  if (out.gave_up && keep(attempt(a, b, kDeep, false))) return out;
+  std::map<int64_t, std::set<int64_t>> slices;   // a sum that one graph cuts in two is cut in the other
+  for (const Graph* g : {&a, &b}) collect_slices(*g, slices);
+  if (!slices.empty()) keep(attempt(a, b, kMiddle, false, nullptr, nullptr, slices));
   return out;
 }
 

@@ -117,7 +117,10 @@ PolyId Terms::max(PolyId x, PolyId y) {
 PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
   for (PolyId& p : args) {
     if (p < 0) return kPoison;
-    if (is_masked(p)) return poison("a function of an infinity");
+    if (!is_masked(p)) continue;
+    if (tag != FnTag::kTanh && tag != FnTag::kErf) return poison("a function of an infinity");
+    const Split s = split(p);   // -1 at minus infinity
+    return select(s.condition, fn(tag, attribute, {s.finite}), integer(-1));
   }
   const PolyId x = args[0];
   if (tag == FnTag::kTanh || tag == FnTag::kErf) {   // odd
@@ -214,6 +217,10 @@ std::optional<double> Terms::as_literal(PolyId p) const {
 
 PolyId Terms::round(PolyId x, DType t) {
   if (x < 0) return kPoison;
+  if (is_masked(x)) {   // minus infinity stays what it is
+    const Split s = split(x);
+    return masked(round(s.finite, t), s.condition);
+  }
   if (auto c = as_number(x); c && c->is_integer() && c->n <= 256 && c->n >= -256) return x;   // integers that every format holds
   if (auto c = as_literal(x)) return constant(round_to(*c, t));
   const std::vector<Term>& terms_of = terms(x);

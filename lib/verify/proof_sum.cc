@@ -32,6 +32,23 @@ PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
   if (x < 0) return kPoison;
   if (is_masked(x)) return poison("a sum over an infinity");
   PolyId out = integer(0);
+  for (VarId v : over) {   // in the pieces that slices cut its index into
+    const auto cut = split_at_.find(idx.var(v).extent);
+    if (cut == split_at_.end() || !std::binary_search(vars(x).begin(), vars(x).end(), v)) continue;
+    int64_t from = 0;
+    std::vector<int64_t> ends(cut->second.begin(), cut->second.end());
+    ends.push_back(idx.var(v).extent);
+    for (int64_t to : ends) {
+      std::vector<VarId> left = over;
+      std::erase(left, v);
+      const VarId n = temp(to - from);
+      if (to - from > 1) left.push_back(n);
+      out = add(out, sum(subst(x, {{v, idx.add(idx.of_var(n), idx.constant(from))}}), left));
+      if (out < 0) return kPoison;
+      from = to;
+    }
+    return known(out, is_known(x));
+  }
   for (const Term& t : std::vector<Term>(terms(x))) {
     out = add(out, sum_mono(t, over));
     if (out < 0) return kPoison;

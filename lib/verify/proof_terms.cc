@@ -351,6 +351,7 @@ PolyId Terms::product(const Rational& c, Factors f) {
     const bool root = out.back().power.d % 2 == 0 || x.power.d % 2 == 0;
     if (root && sum->d % 2 != 0 && !is_nonnegative(x.atom) && !(kind(x.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(x.atom)[0])))) lost_root_ = true;   // sqrt(x)^2 = x only where x >= 0
     if (watching_ && (out.back().power.n < 0) != (x.power.n < 0) && atom_may_vanish(x.atom)) lost_domain_ = true;   // relu(x) / relu(x) is 1 for half of all x
+    if (watching_ && sum->n == 0 && atom_may_fail(x.atom)) lost_domain_ = true;                                     // exp(log(x)) exp(-log(x)), a shift that is a root
     out.back().power = *sum;
   }
   for (Factor& x : out) if (is_bool(x.atom) && x.power.n > 0) x.power = {1, 1};

@@ -102,6 +102,8 @@ class Terms {
   PolyId subst(PolyId x, const VarMap& map);
   PolyId cut(PolyId x);                                                   ///< x as one atom; x itself if it is small already
 
+  /// By extent, where sums over an index of that extent are taken apart: ascending, within it.
+  void split_sums(std::map<int64_t, std::set<int64_t>> at) { split_at_ = std::move(at); }
   VarId temp(int64_t extent) { return idx.make_var(VarKind::kTemp, next_temp_++, 0, extent); }
   VarId formal(int dim, int64_t extent) { return idx.make_var(VarKind::kFormal, dim, 0, extent); }
   void set_input_type(int param, DType t);
@@ -204,6 +206,7 @@ class Terms {
   std::string reason_;
   bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false, lost_domain_ = false, watching_ = false;
   std::map<AtomId, bool> fails_, vanishes_;
+  std::map<int64_t, std::set<int64_t>> split_at_;
 };
 
 }  // namespace mirage::verify

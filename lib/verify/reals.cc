@@ -37,7 +37,7 @@ struct WatchedDouble : DoubleAlgebra {
 
 double normal(Rng& rng) { return std::sqrt(-2 * std::log(1 - rng.uniform())) * std::cos(6.283185307179586 * rng.uniform()); }
 
-constexpr int kKinds = 5;
+constexpr int kKinds = 6;
 constexpr int64_t kLarge = 1 << 20;   // input elements from which one kind of input must do: true-size spot checks
 double draw(int kind, Rng& rng) {
   switch (kind) {
@@ -45,6 +45,7 @@ double draw(int kind, Rng& rng) {
     case 1: return 0.5 + rng.uniform();                      // where roots and logarithms are defined
     case 2: return normal(rng) * 0.0625;                     // small: an epsilon shows
     case 3: return (rng.uniform() * 2 - 1) * 3;
+    case 5: return -0.5 - rng.uniform();                     // where they are not, and relu is 0
     default: return static_cast<double>(rng.below(5)) - 2;   // zeros and ties: where a guarded quotient or a comparison decides
   }
 }

@@ -42,6 +42,9 @@ std::vector<Pair> pairs() {
   out.push_back({"infinity times what may be zero",
                  net([](Net& g, ValueId x, ValueId y) { auto m = g.where(g.less(g.iota(1, {3, 4}), g.c(2)), x, g.c(-INFINITY)); return g.exp(g.where(g.less(y, g.c(0)), g.c(1), g.mul(m, g.map(MapFn::kAbs, {y})))); }),
                  net([&](Net& g, ValueId x, ValueId y) { auto m = g.where(g.less(g.iota(1, {3, 4}), g.c(2)), x, g.c(-INFINITY)); return g.exp(g.where(g.less(y, g.c(0)), g.c(1), g.mul(m, relu(g, y)))); })});
+  // Found by mutants of causal attention: the shift of a softmax cancels, whatever it is, but it must be a number.
+  auto softmax = [](Net& g, ValueId x, ValueId shift) { auto e = g.exp(g.sub(x, shift)); return g.div(e, g.sum(e, 1)); };
+  out.push_back({"a shift that is a root and cancels", net([&](Net& g, ValueId x, ValueId y) { return softmax(g, x, g.rmax(y, 1)); }), net([&](Net& g, ValueId x, ValueId y) { return softmax(g, x, g.sqrt(g.rmax(y, 1))); })});
   return out;
 }
 

@@ -303,3 +303,39 @@ TEST_CASE("a hundred operators take seconds at most, at real sizes") {
   CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 20);
   CHECK(p.proved);
 }
+
+TEST_CASE("proof: sums that slices cut are put together, functions and casts of masks") {
+  Net a, b;
+  {
+    auto x = a.in(0, {3, 6}), w = a.in(1, {6, 4});
+    a.out(a.div(a.mm(x, w), a.sum(a.square(x), 1)));
+  }
+  {
+    auto x = b.in(0, {3, 6}), w = b.in(1, {6, 4});
+    auto part = [&](int64_t from, int64_t to) { return b.mm(b.slice(x, 1, from, to), b.slice(w, 0, from, to)); };
+    auto squares = [&](int64_t from, int64_t to) { return b.sum(b.square(b.slice(x, 1, from, to)), 1); };
+    b.out(b.div(b.add(part(0, 2), part(2, 6)), b.add(squares(0, 2), squares(2, 6))));
+  }
+  const Graph whole = a.done(), cut = b.done();
+  const Proof p = prove(whole, cut);
+  INFO(to_string(p));
+  CHECK(p.proved);
+  Net c;
+  {
+    auto x = c.in(0, {3, 6}), w = c.in(1, {6, 4});
+    c.out(c.div(c.add(c.mm(c.slice(x, 1, 0, 2), c.slice(w, 0, 0, 2)), c.mm(c.slice(x, 1, 1, 6), c.slice(w, 0, 1, 6))), c.sum(c.square(x), 1)));   // one index twice
+  }
+  CHECK_FALSE(prove(whole, c.done()).proved);
+  for (MapFn fn : {MapFn::kTanh, MapFn::kCastF16}) {
+    Net m, n;
+    auto masked = [](Net& g, MapFn f, bool inside) {
+      auto x = g.in(0, {4, 4}), cond = g.less(g.iota(0, {4, 4}), g.iota(1, {4, 4}));
+      g.out(g.exp(inside ? g.map(f, {g.where(cond, g.c(-INFINITY), g.mul(x, x))}) : g.where(cond, g.c(f == MapFn::kTanh ? -1.0 : -INFINITY), g.map(f, {g.mul(x, x)}))));
+    };
+    masked(m, fn, true);
+    masked(n, fn, false);
+    const Proof q = prove(m.done(), n.done());
+    INFO(to_string(q));
+    CHECK(q.proved);
+  }
+}
