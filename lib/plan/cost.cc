@@ -15,14 +15,17 @@ constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the 
 constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
 constexpr double kChainElementUs = 0.03;   // and per element of one thread
 constexpr double kChainIssue = 0.6;        // share of its time that a warp with a softmax in registers keeps its scheduler busy
-constexpr double kPrologueUs = 1.4;        // first load until first use
+constexpr double kPrologueUs = 1.1;        // first load until first use
+constexpr double kStepUs = 0.7;            // a reduction, fill or contraction outside the loop: its barrier, shared memory there and back, parts added up; nothing overlaps with it
+constexpr double kWaitUs = 0.6;            // a reduction before the loop waits for its loads, and the loop for it
+constexpr double kLoopFillUs = 0.2;        // a fill of the loop, every iteration
 constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
 constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
 constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
 constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
 constexpr double kGapUs = 0.0012;          // one element of a loop's tiles, one thread
 constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
-constexpr double kSlowLoadUs = 0.08;       // one element loaded by itself, eight in flight
+constexpr double kSlowLoadUs = 0.11;       // one element loaded by itself, eight in flight
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
 
 /// One iteration of a running softmax in registers: scores per thread, matrix instructions per warp.
@@ -88,6 +91,15 @@ Cost estimate(BlockPlan& p, const Target& target) {
     if (s.phase == Phase::kLoop || s.kind == Step::Kind::kContract) continue;   // (a chain is of the loop)
     serial_elements += static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)]));
   }
+  double t_steps = 0;
+  bool waits = false;
+  for (const Step& s : p.steps) {
+    const bool reduce = s.kind == Step::Kind::kReduce, fill = s.kind == Step::Kind::kFill;
+    if (s.phase == Phase::kLoop) t_steps += (reduce && s.accumulates ? kStepUs : 0.0) + (fill ? kLoopFillUs * std::ceil(loop / p.loop_warps) : 0.0);   // a reduction of the loop is finished like a step
+    else if (reduce || fill || s.kind == Step::Kind::kContract) t_steps += kStepUs;
+    waits = waits || (s.phase == Phase::kInvariant && (reduce || fill));
+  }
+  if (waits) t_steps += kWaitUs;
   double parts_bytes = 0;   // partial results are written, then read once
   for (const SmemTile& t : p.tiles) if (t.kind == SmemTile::Kind::kParts) parts_bytes += 2.0 * static_cast<double>(t.bytes);
   int barriers = 0;
@@ -122,7 +134,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_gaps = loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
   const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps + t_steps * waves;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";

@@ -377,7 +377,7 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   const double math = cost.flops / (t.f32_flops_per_us * std::max(share, 0.004));
   if (p.held > 0) share = static_cast<double>(cost.bytes) / memory / t.dram_bytes_per_us;
   const double pass_us = p.held == 0 ? 0.4 : p.team > 512 ? 0.3 : p.team > 32 ? 0.15 : 0.1;   // a held row is reduced and combined, nothing else
-  cost.us = t.launch_us + 0.8 + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
+  cost.us = t.launch_us + (p.held > 0 ? 1.0 : 0.8) + (p.held > 0 && p.width == 1 ? 0.2 : 0.0) + pass_us * static_cast<double>(p.passes.size() - 1) + std::max(memory + again, math);
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;
