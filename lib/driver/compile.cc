@@ -265,7 +265,7 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   if (!d.partition) d.partition.emplace();
   d.claims = stitched.claims;
   d.proof = stitched.proof;
-  d.why = fmt::format("{} kernels instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), straightforward.kernels.size(),
+  d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), stitched.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                       stitched.plan.predicted_us, straightforward.predicted_us, stitched.pieces.size());
   d.partition->result = std::move(stitched);
 }
@@ -342,6 +342,11 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
   if (!folder) return r;
 
+  if (built.exit == ExitCode::kCheckFailed) {   // what its own check found wrong is not left where somebody may load it
+    r.exit = built.exit;
+    r.notes.push_back(fmt::format("nothing was written to {}: the library does not pass its check", o.output));
+    return failed(built.errors, r);
+  }
   if (auto held = folder->lock(); !held.empty()) return failed(held, r);
   remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
   Diagnostics errors = built.errors;

@@ -88,6 +88,66 @@ Broken check_extent(int64_t extent, int64_t tile, int64_t grid, int64_t loop, co
   return std::nullopt;
 }
 
+/// How a dimension of a tile is cut from its tensor: by which axis (1 to 3: of the grid; 4 more: by the loop, too), and the tensor's extent. 0: never shorter than the tile. -1: not known.
+struct Cut { int axis = 0; int64_t whole = 0; friend bool operator==(const Cut&, const Cut&) = default; };
+using Cuts = std::vector<Cut>;
+
+/// Values of equal tiles that end at different places have no common elements in the last block: law 5. Where a form moves or joins elements along a cut dimension nothing is said of the result.
+Broken check_tails(const Graph& g, std::span<const Type> operands) {
+  std::vector<Cuts> cuts(static_cast<size_t>(g.num_values()));
+  const auto meet = [&](NodeId n, ValueId a, int da, ValueId b, int db) -> Broken {
+    if (g.dims(a)[da] != g.dims(b)[db] || g.dims(a)[da] == 1) return std::nullopt;   // broadcast
+    const Cut &x = cuts[static_cast<size_t>(a)][static_cast<size_t>(da)], &y = cuts[static_cast<size_t>(b)][static_cast<size_t>(db)];
+    if (x == y || x.axis < 0 || y.axis < 0) return std::nullopt;
+    return law(5, "operands whose last tiles end at different places" + at(n));
+  };
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (node.first_value < 0) continue;
+    for (int i = 0; i < node.num_values; i++) cuts[static_cast<size_t>(node.first_value + i)].assign(static_cast<size_t>(g.dims(node.first_value + i).rank()), Cut{-1, 0});
+    Cuts& out = cuts[static_cast<size_t>(node.first_value)];
+    const int rank = static_cast<int>(out.size());
+    if (const auto* in = g.form<Input>(n)) {
+      for (int d = 0; d < rank; d++) {
+        const int64_t tile = g.dims(node.first_value)[d], whole = operands[static_cast<size_t>(in->param)].dims[d];
+        int axis = 0;
+        int64_t pieces = 1;
+        for (size_t a = 0; a < 3; a++) if (in->part.grid[a] == d) axis = static_cast<int>(a) + 1, pieces *= g.launch().grid[a];
+        if (in->part.loop == d) axis += 4, pieces *= g.launch().loop;
+        out[static_cast<size_t>(d)] = tile * pieces == whole || tile == whole ? Cut{} : Cut{axis, whole};
+      }
+    } else if (g.form<Map>(n)) {
+      for (size_t i = 0; i < node.operands.size(); i++)
+        for (int d = 0; d < g.dims(node.operands[i]).rank(); d++) {
+          const int to = d + rank - g.dims(node.operands[i]).rank();
+          if (g.dims(node.operands[i])[d] != g.dims(node.first_value)[to]) continue;
+          Cut& c = out[static_cast<size_t>(to)];
+          for (size_t j = 0; j < i; j++)
+            if (const int e = to - rank + g.dims(node.operands[j]).rank(); e >= 0)
+              if (auto b = meet(n, node.operands[i], d, node.operands[j], e)) return b;
+          if (c.axis < 0) c = cuts[static_cast<size_t>(node.operands[i])][static_cast<size_t>(d)];
+        }
+    } else if (g.form<MatMul>(n)) {
+      const ValueId a = node.operands[0], b = node.operands[1];
+      for (int d = 0; d + 2 < rank; d++) {
+        if (auto broken = meet(n, a, d, b, d)) return broken;
+        out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(g.dims(a)[d] == g.dims(node.first_value)[d] ? a : b)][static_cast<size_t>(d)];
+      }
+      if (auto broken = meet(n, a, rank - 1, b, rank - 2)) return broken;
+      out[static_cast<size_t>(rank - 2)] = cuts[static_cast<size_t>(a)][static_cast<size_t>(rank - 2)];
+      out[static_cast<size_t>(rank - 1)] = cuts[static_cast<size_t>(b)][static_cast<size_t>(rank - 1)];
+    } else if (const auto* r = g.form<Reduce>(n)) {
+      for (int d = 0; d < rank; d++) if (d != r->dim) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)];
+    } else if (const auto* t = g.form<Transpose>(n)) {
+      for (int d = 0; d < rank; d++) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(t->perm[static_cast<size_t>(d)])];
+    } else if (g.form<Accum>(n)) {   // over a dimension that the loop cuts the first iteration is whole
+      for (int d = 0; d < rank; d++)
+        if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0 && c.axis < 4) out[static_cast<size_t>(d)] = c;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> check_extents(const Graph& g) {
@@ -161,7 +221,7 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
     for (NodeId n : body.outputs())
       if (body.form<Output>(n)->part.grid[axis] < 0) return law(5, "a grid axis does not split an output: blocks would write the same place" + at(n));
   }
-  return std::nullopt;
+  return check_tails(body, operands);
 }
 
 }  // namespace mirage

@@ -261,6 +261,41 @@ TEST_CASE("a compiler that says it worked and left nothing: exit 7") {
   }
 }
 
+TEST_CASE("a library that fails its check is not left behind") {
+  // A driver and a compiler that are neither: the device is claimed, what the compiler leaves as check program says no.
+  TempFolder t;
+  t.write("cuda.cc", R"(extern "C" {
+int cuInit(unsigned) { return 0; }
+int cuDeviceGetCount(int* n) { *n = 1; return 0; }
+int cuDeviceGet(int* d, int) { *d = 0; return 0; }
+int cuDeviceGetAttribute(int* v, int what, int) { *v = what == 75 ? 9 : what == 16 ? 132 : 0; return 0; }
+int cuDeviceGetName(char* name, int, int) { name[0] = 'x'; name[1] = 0; return 0; }
+int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
+})");
+  if (std::system(("g++ -shared -fPIC -o " + t.path + "/libcuda.so.1 " + t.path + "/cuda.cc").c_str()) != 0) { WARN("skipped: there is no C++ compiler"); return; }
+  const std::string compiler = R"x(out=
+while [ $# -gt 0 ]; do case $1 in -o) out=$2; shift;; -o*) out=${1#-o};; esac; shift; done
+case $out in *.so) cp LIB "$out"; exit;; esac
+printf '#!/bin/sh\necho it is wrong; exit %s\n' "$(cat CODE)" >"$out"
+chmod +x "$out")x";
+  std::string script = compiler;
+  script.replace(script.find("CODE"), 4, t.path + "/code");
+  script.replace(script.find("LIB"), 3, t.path + "/libcuda.so.1");   // something that looks like a library
+  const std::string path = "PATH=" + t.script("nvcc", script) + ":/usr/bin:/bin";
+  for (const char* code : {"8", "0"}) {
+    t.write("code", code);
+    const Run r = opt({t.write("a.json", spec("one")), "-o", t.path + "/out" + code, "--emit=cu,h,so", "--measure", "--gate=none"}, {path, "LD_LIBRARY_PATH=" + t.path});
+    INFO(code << "\n" << r.err);
+    CHECK(r.exit == std::atoi(code));
+    if (*code == '8') {
+      CHECK(r.err.find("it is wrong") != std::string::npos);
+      CHECK((!fs::exists(t.path + "/out8") || contents(t.path + "/out8").empty()));
+    } else {
+      CHECK(contents(t.path + "/out0").count("libone.so") == 1);
+    }
+  }
+}
+
 TEST_CASE("a compiler does not outlive mirage-opt") {
   TempFolder t;
   const std::string path = "PATH=" + t.script("nvcc", "echo $$ > '" + t.path + "/pid.new'; mv '" + t.path + "/pid.new' '" + t.path + "/pid'; exec sleep 1000") + ":/usr/bin:/bin";
