@@ -54,6 +54,7 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
   s.max_block_ops = static_cast<int>(o.max_block_ops);
   s.max_ideas = static_cast<int>(o.max_ideas);
   s.max_states = o.states;
+  s.max_bytes = o.memory << 20;
   s.max_seconds = o.budget;
   s.seed = static_cast<uint64_t>(o.seed);
   s.threads = num_threads(o.jobs);
@@ -119,6 +120,7 @@ void count_search(const SearchReport& r, Trace& trace, const Listener& listener)
   for (const GateCount& g : r.gates) closed += g.closed;
   trace.count(Stat::kStates, r.states);
   trace.count(Stat::kClosed, closed);
+  trace.count(Stat::kSearchBytes, r.peak_bytes);
   tell(listener.progress, fmt::format("search: {} states{}, {} closed, {} candidates: {} verified, {} rejected, {} unknown ({})", r.states,
                                       r.seconds > 0.01 ? fmt::format(" ({:.0f}/s)", static_cast<double>(r.states) / r.seconds) : "", closed, r.candidates, r.verified, r.rejected, r.unknown, r.stop_reason));
 }

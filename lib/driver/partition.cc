@@ -151,6 +151,7 @@ void add_to(SearchReport& sum, const SearchReport& r) {
   sum.complete = sum.complete && r.complete;
   sum.seconds += r.seconds;
   sum.max_block_ops_used = std::max(sum.max_block_ops_used, r.max_block_ops_used);
+  sum.peak_bytes = std::max(sum.peak_bytes, r.peak_bytes);
 }
 
 /// The same graph with constants that are numbers only: what they stood for are dimensions of the piece's inputs, not of the program's.

@@ -35,7 +35,7 @@ Json search_json(const SearchReport& s) {
     gates.push_back(row);
   }
   return {{"states", s.states}, {"gates", gates}, {"candidates", s.candidates}, {"verified", s.verified}, {"rejected", s.rejected}, {"unknown", s.unknown},
-          {"complete", s.complete}, {"stop_reason", s.stop_reason}, {"max_block_ops_used", s.max_block_ops_used}};
+          {"complete", s.complete}, {"stop_reason", s.stop_reason}, {"max_block_ops_used", s.max_block_ops_used}, {"peak_bytes", s.peak_bytes}};
 }
 
 Json claim_json(const Claim& c) {

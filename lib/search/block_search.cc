@@ -7,24 +7,23 @@
 namespace mirage::search {
 
 constexpr int64_t kNominalParts = 16;   // of a split reduction; the true number is chosen later
+constexpr int64_t kVisitedBytes = 160, kNodeBytes = 256;   // of an entry of the table of visited states beside its key, and of a node of a complete graph; about, measured
 
 BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
-                         SearchReport& report)
-    : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), report_(report) {}
+                         Meter& meter)
+    : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), meter_(meter) {}
 
-std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit, const std::function<bool()>& done) {
+std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit) {
   ideas_ = ideas;
   concat_ = concat;
   dominance_ = dominance;
   limit_ = limit;
-  done_ = done;
   derivations_ = universe.useful();
   auto is_concat = [&](const Derivation& d) { return values_.operators()[static_cast<size_t>(d.op)].is_concat; };
   if (!concat) std::erase_if(derivations_, is_concat);
   else if (std::none_of(derivations_.begin(), derivations_.end(), is_concat)) return {};
   uses_of_.assign(static_cast<size_t>(values_.size()), {});
   position_.assign(static_cast<size_t>(values_.size()), -1);
-  visited_.clear();
   distinct_operands_.clear();
   found_.clear();
   targets_.clear();
@@ -45,14 +44,17 @@ std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas
   for (int id : values_.constants()) start(id);
   s.counted = static_cast<int>(values_.loads().size() + targets_.size());
   grow(s);
+  meter_.release(scratch_bytes_);   // the step alone has held them
+  scratch_bytes_ = 0;
+  visited_.clear();
   return std::move(found_);
 }
 
 /// Reads as the paper's figure: complete graphs leave, steps are tried in canonical order, gates close branches.
 void BlockSearch::grow(State& s) {
-  report_.states++;
-  report_.effort += 8;
-  if (found_.size() >= limit_ || done_()) return;
+  meter_.report.states++;
+  meter_.report.effort += 8;
+  if (found_.size() >= limit_ || meter_.done()) return;
   if (is_complete(s)) { if (!concat_ || s.concats > 0) accept(s); return; }
   for (const Step& step : steps(s)) {
     if (auto gate = first_closed(s, step)) { close(*gate, step); continue; }
@@ -177,8 +179,15 @@ bool BlockSearch::can_finish(const State& s) {
 bool BlockSearch::is_merged(const State& s) {
   std::vector<int> key = s.ids;
   for (size_t p = 0; p < s.ids.size(); p++) if (s.uses[p] > 0) key.push_back(-1 - static_cast<int>(p));
-  auto [it, fresh] = visited_.emplace(std::move(key), std::pair{s.last, s.work});
-  if (fresh) return false;
+  const auto it = visited_.find(key);
+  if (it == visited_.end()) {
+    const int64_t bytes = static_cast<int64_t>(key.size() * sizeof(int)) + kVisitedBytes;
+    if (meter_.charge(bytes, false)) {   // without room it is not remembered, and what follows may be visited twice
+      scratch_bytes_ += bytes;
+      visited_.emplace(std::move(key), std::pair{s.last, s.work});
+    }
+    return false;
+  }
   if (it->second.first <= s.last && it->second.second <= s.work) return true;
   if (s.last <= it->second.first && s.work <= it->second.second) it->second = {s.last, s.work};
   return false;
@@ -191,26 +200,26 @@ bool BlockSearch::is_beaten(int64_t work, int64_t memory) const {
 void BlockSearch::accept(const State& s) {
   BlockCandidate c;
   if (!build(s, c)) {
-    GateCount& g = report_.gates[static_cast<size_t>(Gate::kLaw)];
-    if (g.closed++ == 0) g.first_example = "blocks along an axis would store one part of a sum";
+    meter_.count(Gate::kLaw, [] { return "blocks along an axis would store one part of a sum"; });
     return;
   }
   c.work = s.work;
   c.memory = s.memory;
   c.ideas = s.ideas;
   if (count_block_ops(c.body) > max_block_ops_) {
-    GateCount& g = report_.gates[static_cast<size_t>(Gate::kBudget)];
-    if (g.closed++ == 0) g.first_example = std::to_string(count_block_ops(c.body)) + " operators";
+    meter_.count(Gate::kBudget, [&] { return std::to_string(count_block_ops(c.body)) + " operators"; });
     return;
   }
   if (dominance_) std::erase_if(found_, [&](const BlockCandidate& o) { return c.beats(o); });
+  const int64_t bytes = c.body.num_nodes() * kNodeBytes;
+  if (!meter_.charge(bytes)) return;
+  scratch_bytes_ += bytes;
   found_.push_back(std::move(c));
 }
 
 void BlockSearch::close(Gate gate, const Step& step) {
-  GateCount& c = report_.gates[static_cast<size_t>(gate)];
   const Derivation& d = derivations_[static_cast<size_t>(step.derivation)];
-  if (c.closed++ == 0) c.first_example = values_.describe(d.op, d.operands);
+  meter_.count(gate, [&] { return values_.describe(d.op, d.operands); });
 }
 
 namespace {

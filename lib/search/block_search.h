@@ -1,6 +1,5 @@
 // The block level of the enumeration: grows block graphs operator by operator, in increasing rank, under one split (OSDI'25 algorithm 1, docs/search.md section 2).
 #pragma once
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,10 +32,10 @@ class BlockSearch {
  public:
   /// output_dtypes: per target, what the stores round to.
   BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
-              SearchReport& report);
-  /// All complete graphs with at most `ideas` ideas, `done` asked before each state; at most `limit`. With dominance, only those that no other of them beats.
+              Meter& meter);
+  /// All complete graphs with at most `ideas` ideas, the meter asked before each state; at most `limit`. With dominance, only those that no other of them beats.
   /// concat: those that multiply concatenations, else those that do not; neither beats the other kind.
-  std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit, const std::function<bool()>& done);
+  std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit);
 
  private:
   struct Step { Rank rank; int derivation; };
@@ -76,7 +75,7 @@ class BlockSearch {
   const SearchOptions& options_;
   std::vector<DType> dtypes_;
   int max_block_ops_;
-  SearchReport& report_;
+  Meter& meter_;
   std::vector<Derivation> derivations_;
   std::vector<std::vector<int>> uses_of_;      ///< by value id: derivations
   std::vector<uint8_t> distinct_operands_;     ///< by derivation
@@ -85,8 +84,8 @@ class BlockSearch {
   int ideas_ = 0;
   bool dominance_ = true, concat_ = false;
   size_t limit_ = 0;
-  std::function<bool()> done_;
   std::map<std::vector<int>, std::pair<Rank, int64_t>> visited_;
+  int64_t scratch_bytes_ = 0;
   std::vector<BlockCandidate> found_;
   // Scratch of can_finish, kept to spare allocations: by value id, by derivation, and a queue of value ids.
   std::vector<char> there_;

@@ -6,6 +6,8 @@
 namespace mirage::search {
 namespace {
 
+constexpr int64_t kValueBytes = 512, kExpressionBytes = 512;   // beside the elements of its tensor: tags, tables, texts; about, measured
+
 uint64_t hash_tensor(const Dims& dims, const std::vector<FieldAlgebra::Value>& data) {
   uint64_t h = 7;
   bool leading = true;   // leading ones do not matter for broadcasting
@@ -54,8 +56,8 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
   return out;
 }
 
-BlockValues::BlockValues(Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, SearchReport& report)
-    : ref_(ref), problem_(problem), split_(split), pool_(pool), expressions_(expressions), expression_gate_(expression_gate), report_(report),
+BlockValues::BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, Meter& meter)
+    : ref_(ref), algebra_(ref.algebra), problem_(problem), split_(split), pool_(pool), expressions_(expressions), expression_gate_(expression_gate), meter_(meter),
       ops_(block_operators(ref, problem, split.loop_class >= 0, split.partial_axis >= 0)), stack_(split.axes + 1) {
   const Graph& g = ref.graph();
   for (NodeId n : problem.inside) {
@@ -111,8 +113,7 @@ void BlockValues::add_load(const Load& load) {
 }
 
 int BlockValues::close(Gate gate, int op, std::span<const int> operands) {
-  GateCount& c = report_.gates[static_cast<size_t>(gate)];
-  if (c.closed++ == 0) c.first_example = describe(op, operands);
+  meter_.count(gate, [&] { return describe(op, operands); });
   return -1;
 }
 
@@ -299,7 +300,7 @@ FieldTensor BlockValues::evaluate(const BlockOp& op, std::span<const int> operan
     for (int64_t e : result) to.push_back(e);
     stacked = Reshape{to};
   }
-  return evaluate_op(stacked, std::span<const FieldTensor* const>(args), ref_.algebra);
+  return evaluate_op(stacked, std::span<const FieldTensor* const>(args), algebra_);
 }
 
 /// The values of the reference that v is all tiles of; `parts` puts partial sums together that differ by iteration or by block without a dimension to show for it.
@@ -325,7 +326,7 @@ std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn parts) {
   eval_detail::walk<2>(v.data.dims, walk_strides, [&](const std::array<int64_t, 2>& i) {
     auto& to = data[static_cast<size_t>(i[1])];
     const auto& from = v.data.data[static_cast<size_t>(i[0])];
-    to = written[static_cast<size_t>(i[1])] ? eval_detail::combine(parts, ref_.algebra, to, from) : from;
+    to = written[static_cast<size_t>(i[1])] ? eval_detail::combine(parts, algebra_, to, from) : from;
     written[static_cast<size_t>(i[1])] = true;
   });
   const auto it = reference_by_content_.find(hash_tensor(whole, data));
@@ -370,19 +371,21 @@ int64_t BlockValues::effort_of(const Op& op, const FieldTensor& result, const Fi
 
 int BlockValues::apply(int op, std::span<const int> operands) {
   const BlockOp& o = ops_[static_cast<size_t>(op)];
-  report_.states++;
-  report_.effort++;
+  meter_.report.states++;
+  meter_.report.effort++;
   BlockValue v;
   if (auto gate = infer_tags(o, operands, v)) return close(*gate, op, operands);
   if (expression_gate_) {
+    const int before = pool_.size();
     v.expr = expression(o, operands);
+    if (!meter_.charge((pool_.size() - before) * kExpressionBytes)) return -1;
     const bool inside = std::any_of(problem_.targets.begin(), problem_.targets.end(), [&](ValueId t) { return pool_.subexpr(v.expr, expressions_[static_cast<size_t>(t)]); });
     if (!inside) return close(Gate::kExpression, op, operands);
   }
   v.data = evaluate(o, operands);
-  report_.effort += effort_of(o.op, v.data, value(operands[0]).data) / 64;
-  if (ref_.algebra.zero_division()) {
-    ref_.algebra.clear_zero_division();
+  meter_.report.effort += effort_of(o.op, v.data, value(operands[0]).data) / 64;
+  if (algebra_.zero_division()) {
+    algebra_.clear_zero_division();
     return close(Gate::kType, op, operands);
   }
   return intern(std::move(v));
@@ -407,11 +410,12 @@ int BlockValues::intern(BlockValue v) {
   uint64_t h = hash_tensor(v.data.dims, v.data.data);
   h = hash_combine(h, (static_cast<uint64_t>(v.blocks) * 4 + static_cast<uint64_t>(v.phase)) * 2 + v.is_bool);
   for (DimTag t : v.tags) h = hash_combine(h, static_cast<uint64_t>(t.cls + 1) * 256 + t.split);
-  auto [it, fresh] = by_content_.emplace(h, size());
-  if (!fresh) return it->second;
+  if (const auto it = by_content_.find(h); it != by_content_.end()) return it->second;
+  if (!meter_.charge(static_cast<int64_t>(v.data.data.size() * sizeof(v.data.data[0])) + kValueBytes)) return -1;
+  by_content_.emplace(h, size());
   recognise(v);
   values_.push_back(std::move(v));
-  return it->second;
+  return size() - 1;
 }
 
 }  // namespace mirage::search

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+#include "search/meter.h"
 #include "search/reference.h"
 #include "search/splits.h"
 
@@ -49,7 +50,7 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
 
 class BlockValues {
  public:
-  BlockValues(Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, SearchReport& report);
+  BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, Meter& meter);
   /// False if the witness of this split would need more than 8 dimensions.
   bool fits() const { return fits_; }
   const std::vector<BlockOp>& operators() const { return ops_; }
@@ -58,7 +59,7 @@ class BlockValues {
   const std::vector<int>& loads() const { return loads_; }           ///< one per load of the split
   const std::vector<int>& constants() const { return constants_; }
   NodeId constant_node(int id) const { return constant_nodes_.at(id); }   ///< of the reference
-  /// The value of an operator, or -1 and the gate that closed it (counted in the report).
+  /// The value of an operator, or -1 and the gate that closed it (counted in the meter's report), or the meter has no memory for it.
   int apply(int op, std::span<const int> operands);
   /// The target that the value is, stored as the split says, or -1.
   int target_of(int id) const;
@@ -83,13 +84,14 @@ class BlockValues {
   uint8_t partial_bit() const { return split_.partial_axis < 0 ? uint8_t{0} : static_cast<uint8_t>(1u << split_.partial_axis); }
   std::vector<ValueId> matches(const BlockValue& v, ReduceFn parts);
   void add_load(const Load& load);
-  Reference& ref_;
+  const Reference& ref_;
+  FieldAlgebra algebra_;                                     ///< a copy: it notes zero denominators in itself
   const Problem& problem_;
   const Split& split_;
   ExprPool& pool_;
   const std::vector<ExprId>& expressions_;
   bool expression_gate_, fits_ = true, has_max_ = false;
-  SearchReport& report_;
+  Meter& meter_;
   std::vector<BlockOp> ops_;
   std::vector<BlockValue> values_;
   std::vector<int> loads_, constants_;

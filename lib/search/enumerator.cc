@@ -1,27 +1,14 @@
 // Growth of kernel graphs; see enumerator.h.
 #include "search/enumerator.h"
 #include <algorithm>
+#include "search/open_problem.h"
 
 namespace mirage {
 namespace search {
 namespace {
 
-constexpr int64_t kMaxValues = 4'000;          // of one split; more is not closed further, and said so
-constexpr int64_t kRegisterBytes = 256 * 1024;  // a block may keep rows in registers beside shared memory: what it loads is bounded by both
 constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
-constexpr size_t kSecondChances = 4;            // graphs of one split that are tried when none of the best was verified
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
-
-bool is_free(const Graph& g, ValueId v) {   // an input, positions, or views of these: an address calculation
-  while (is_view(g.def(v).op)) v = g.def(v).operands[0];
-  return g.def_form<Input>(v) || g.def_form<Iota>(v);
-}
-
-/// The value that a result stores, before transposes and reshapes: they only say where each element goes.
-ValueId behind_stores(const Graph& g, ValueId v) {
-  while (!is_free(g, v) && (g.def_form<Transpose>(v) || g.def_form<Reshape>(v))) v = g.def(v).operands[0];
-  return v;
-}
 
 /// Adds g's nodes but inputs and outputs; its params stand for `operands`. The values of its results, by number; nullopt if one does not fit.
 std::optional<std::vector<ValueId>> append(Builder& b, const Graph& g, const std::vector<ValueId>& operands) {
@@ -48,10 +35,11 @@ Dims with_leading_one(const Dims& dims) {
 }  // namespace
 
 Enumerator::Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink, int parts)
-    : program_(program), target_(target), options_(options), sink_(sink), is_tail_(parts > 0), start_(std::chrono::steady_clock::now()) {
+    : program_(program), target_(target), options_(options), sink_(sink), is_tail_(parts > 0), start_(std::chrono::steady_clock::now()),
+      ahead_(options.judge ? 1 : options.threads, options.max_bytes > 0 ? options.max_bytes / 4 : kNoLimit) {
+  if (options.max_seconds > 0) deadline_ = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.max_seconds));
   ref_ = make_reference(program, options.seed);
-  if (options.judge) pool_.set_judge(options.judge);
-  for (NodeId n : program.graph.outputs()) outputs_.push_back(behind_stores(program.graph, program.graph.node(n).operands[0]));
+  outputs_ = stored_values(program.graph);
   if (!ref_.refusal.empty()) return;
   worlds_ = make_worlds(program);
   const int params = static_cast<int>(program.inputs.size());
@@ -73,8 +61,7 @@ bool Enumerator::stopped() {
   if (report_.effort >= std::min(effort_limit_, problem_limit_)) { cut_short_ = true; return true; }
   if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
   else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
-  else if (options_.stop && options_.stop->load(std::memory_order_relaxed)) report_.stop_reason = "interrupted";
-  else if (options_.max_seconds > 0 && ++clock_skips_ % 64 == 0 && seconds() > options_.max_seconds) report_.stop_reason = "time";
+  else if (deadline_ && std::chrono::steady_clock::now() > *deadline_) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();
 }
@@ -105,8 +92,8 @@ SearchReport Enumerator::run() && {
     grow(s, kernels);
     if (!report_.stop_reason.empty() || (options_.dominance && (good_ > 0 || (poor_now_ && report_.verified > 0) || (round + 1 == most && report_.verified > 0)))) break;
   }
-  if (report_.stop_reason.empty() && cut_short_) {
-    report_.stop_reason = "states";
+  if (report_.stop_reason.empty() && (cut_short_ || out_of_memory_)) {
+    report_.stop_reason = cut_short_ ? "states" : "memory";
     report_.complete = false;
   }
   if (report_.stop_reason.empty()) report_.stop_reason = "exhausted";
@@ -145,7 +132,9 @@ void Enumerator::grow(State& s, int kernels_left) {
     return;
   }
   if (kernels_left == 0) return;
-  for (const auto& targets : target_choices(s, kernels_left)) {
+  const auto choices = target_choices(s, kernels_left);
+  if (kernels_left > 1) for (const auto& targets : choices) prepare(make_problem(ref_.graph(), available(s), targets));
+  for (const auto& targets : choices) {
     const Problem problem = make_problem(ref_.graph(), available(s), targets);
     if (problem.inside.empty()) continue;
     solve(problem, [&](const Solution& solution) {
@@ -200,7 +189,10 @@ const std::vector<Graph>& Enumerator::solve_tail(const Tail& tail) {
   for (ValueId v : tail.leaves) types.push_back(ref_.even.graph.type(v));
   types.insert(types.end(), tail.parts.begin(), tail.parts.end());
   SearchOptions options = options_;
+  options.threads = 1;
   options.max_states = std::max<int64_t>(1, std::min(effort_limit_, problem_limit_) - report_.effort) / 4;
+  if (deadline_) options.max_seconds = std::max(1e-3, options_.max_seconds - seconds());
+  if (options_.max_bytes > 0) options.max_bytes = std::max<int64_t>(1, limits(nullptr).bytes);
   const CandidateSink collect = [&](const Structure& s) {
     if (auto g = instantiate(s, types, halve(split_extents(s, types)))) it->second.push_back(std::move(*g));
     return SinkVerdict::kVerified;
@@ -208,6 +200,8 @@ const std::vector<Graph>& Enumerator::solve_tail(const Tail& tail) {
   const SearchReport r = Enumerator(tail.program, target_, options, collect, static_cast<int>(tail.parts.size())).run();
   report_.states += r.states;
   report_.effort += r.effort;
+  report_.peak_bytes = std::max(report_.peak_bytes, held_ + r.peak_bytes);
+  out_of_memory_ |= r.stop_reason == "memory";
   for (size_t g = 0; g < r.gates.size(); g++) count(static_cast<Gate>(g), r.gates[g].first_example, r.gates[g].closed);
   if (report_.stop_reason.empty() && (r.stop_reason == "interrupted" || r.stop_reason == "time")) { report_.stop_reason = r.stop_reason; report_.complete = false; }
   return it->second;
@@ -247,143 +241,6 @@ bool Enumerator::holds_at_ragged_witness(const Structure& s) {
   for (size_t i = 0; i < results.size(); i++)
     if (zero || !(results[i].dims == ref_.results_ragged[i].dims) || results[i].data != ref_.results_ragged[i].data) return false;
   return true;
-}
-
-/// A lower bound on what a block holds at any size: what no axis splits, of all loads at once.
-bool Enumerator::fits_memory(const Problem& problem, const Split& split) {
-  int64_t bytes = 0;
-  for (const Load& l : split.loads) {
-    Dims tile = ref_.graph().dims(l.leaf);
-    for (int8_t d : l.part.grid) if (d >= 0) tile[d] = 1;
-    if (l.part.loop >= 0) tile[l.part.loop] = 1;
-    bytes += tile.elements() * dtype_bytes(ref_.graph().type(l.leaf).dtype);
-  }
-  if (bytes <= target_.smem_per_block + kRegisterBytes) return true;
-  count(Gate::kMemory, "tiles of at least " + std::to_string(bytes) + " bytes" + (split.loop_class < 0 ? " without a loop" : ""));
-  return false;
-}
-
-/// What the program's own operators make of the obvious fusion: the bound is raised to it.
-int Enumerator::block_ops_needed(const Problem& problem, const Split& split) const {
-  const Graph& g = ref_.graph();
-  int contractions = 0, regions = 0;
-  std::vector<bool> inside(static_cast<size_t>(g.num_nodes()));
-  for (NodeId n : problem.inside) inside[static_cast<size_t>(n)] = true;
-  for (NodeId n : problem.inside) {
-    contractions += g.form<MatMul>(n) || g.form<Reduce>(n);
-    const std::vector<ValueId>& in = g.node(n).operands;
-    regions += g.form<Map>(n) && std::none_of(in.begin(), in.end(), [&](ValueId v) { return g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)]; });
-  }
-  return static_cast<int>(split.loads.size() + problem.targets.size()) + (split.loop_class >= 0 ? 2 : 1) * contractions + regions;
-}
-
-std::vector<Split> Enumerator::open_splits(const Problem& problem, const SplitOptions& which) {
-  Splits splits = enumerate_splits(ref_.graph(), ref_.classes, problem, which);
-  count(Gate::kIndex, splits.index_example, splits.index_closed);
-  std::erase_if(splits.all, [&](const Split& s) { return s.is_poor != poor_now_ || !fits_memory(problem, s); });
-  return std::move(splits.all);
-}
-
-/// Results of the program are rounded as they are stored; what other kernels read has the type that it has in the program, where only casts and comparisons give another one than kReal.
-std::vector<DType> Enumerator::stored_dtypes(const Problem& problem) const {
-  std::vector<DType> out;
-  for (ValueId t : problem.targets) {
-    out.push_back(ref_.graph().type(t).dtype);
-    const std::vector<ValueId>& p = problem.targets;
-    const std::vector<ValueId>& there = problem.leaves;
-    const bool is_last = std::all_of(outputs_.begin(), outputs_.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(there.begin(), there.end(), o); });
-    if (!is_last || std::count(outputs_.begin(), outputs_.end(), t) != 1) continue;
-    for (size_t r = 0; r < outputs_.size(); r++) if (outputs_[r] == t) out.back() = ref_.graph().form<Output>(ref_.graph().outputs()[r])->dtype;
-  }
-  return out;
-}
-
-namespace {
-
-/// The search under one split, paused between numbers of ideas.
-struct SplitSearch {
-  SplitSearch(Reference& ref, const Problem& problem, const Split& s, ExprPool& pool, const std::vector<ExprId>& expressions, const SearchOptions& options, std::vector<DType> dtypes,
-              int max_block_ops, SearchReport& report)
-      : split(s), values(ref, problem, split, pool, expressions, options.expression_gate, report), universe(values, problem.targets.size(), kMaxValues),
-        search(ref, problem, split, values, options, std::move(dtypes), max_block_ops, report) {}
-  const Split split;
-  BlockValues values;
-  Universe universe;
-  BlockSearch search;
-  bool settled = false;   ///< something under this split was verified
-};
-
-}  // namespace
-
-void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
-  const auto key = std::tuple{problem.leaves, problem.targets, poor_now_};
-  if (const auto it = solved_.find(key); it != solved_.end()) {
-    const std::vector<Solution> again = it->second;   // a copy: what the sink does may add problems
-    for (const Solution& s : again) sink(s);
-    return;
-  }
-  // Where several kernels are tried, one hopeless problem may not use up the budget of the others; what the sink searches on its own account is not counted.
-  const int64_t outer_limit = problem_limit_;
-  if (kernels_now_ > 1) problem_limit_ = report_.effort + options_.max_states / 32;
-  const SolutionSink uncounted = [&](const Solution& s) {
-    const int64_t before = report_.effort, limit = problem_limit_;
-    sink(s);
-    problem_limit_ = limit + (report_.effort - before);
-  };
-  std::vector<Solution> all;
-  SplitOptions which{false, false, !is_tail_ && kernels_now_ == 1, whole_, target_.smem_per_block + kRegisterBytes, target_.smem_per_block};
-  search_splits(problem, which, all, uncounted);
-  // What loads a tensor twice, or computes values again, only where nothing else streams what it sums.
-  const auto streams = [](const Solution& s) { return s.split.loop_class >= 0; };
-  if (std::none_of(all.begin(), all.end(), streams) || !options_.dominance) {
-    which.apart = true;
-    search_splits(problem, which, all, uncounted);
-  }
-  if (all.empty() || !options_.dominance) {
-    which.apart = false;
-    which.recompute = true;
-    search_splits(problem, which, all, uncounted);
-  }
-  problem_limit_ = outer_limit;
-  solved_[key] = std::move(all);
-}
-
-void Enumerator::search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink) {
-  std::vector<ExprId> expressions(static_cast<size_t>(ref_.graph().num_values()), -1);
-  if (options_.expression_gate) expressions = reference_expressions(ref_, problem, pool_);
-  std::vector<std::unique_ptr<SplitSearch>> searches;
-  for (const Split& split : open_splits(problem, which)) {
-    const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(problem, split));
-    report_.max_block_ops_used = std::max(report_.max_block_ops_used, max_block_ops);
-    auto s = std::make_unique<SplitSearch>(ref_, problem, split, pool_, expressions, options_, stored_dtypes(problem), max_block_ops, report_);
-    if (s->values.fits()) searches.push_back(std::move(s));
-    else count(Gate::kType, "more than 8 dimensions with blocks and iterations");
-  }
-  auto hand_out = [&](SplitSearch& s, std::vector<BlockCandidate> more) {
-    std::stable_sort(more.begin(), more.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
-    for (BlockCandidate& c : more) {
-      const auto same = [&](const Solution& o) { return o.block.body == c.body && o.block.tail.has_value() == c.tail.has_value() && (!c.tail || o.block.tail->program.canonical == c.tail->program.canonical); };
-      if (std::any_of(all.begin(), all.end(), same)) continue;   // under both kinds of indices, or with fewer ideas
-      std::vector<Graph> seconds;
-      if (c.tail) seconds = solve_tail(*c.tail);
-      if (!c.tail) { all.push_back({s.split, std::move(c), {}}); sink(Solution(all.back())); }
-      for (Graph& g : seconds) { all.push_back({s.split, c, std::move(g)}); sink(Solution(all.back())); }
-    }
-  };
-  for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++)
-    for (auto& s : searches) {
-      if (stopped() || s->universe.is_capped() || (options_.dominance && s->settled)) continue;   // more ideas only where fewer did not lead anywhere
-      if (options_.dominance && std::any_of(searches.begin(), searches.end(), [&](const auto& o) { return o != s && o->settled && s->split.is_instance_of(o->split); })) { s->settled = true; continue; }
-      const bool reached = s->universe.close_to(ideas, [&] { return stopped(); });
-      if (s->universe.is_capped()) report_.complete = false;
-      if (!reached) continue;
-      const int64_t before = report_.verified;
-      auto run = [&](bool dominance, size_t limit, bool concat = false) { hand_out(*s, s->search.run(s->universe, ideas, dominance, concat, limit, [&] { return stopped(); })); };
-      run(options_.dominance, SIZE_MAX);
-      if (!options_.dominance) run(false, SIZE_MAX, true);   // the planner has no concatenations inside blocks: beaten by what it can plan
-      if (options_.dominance && kernels_now_ == 1 && report_.verified == before) run(false, kSecondChances);   // what was beaten by graphs that did not pass
-      s->settled = kernels_now_ > 1 || is_tail_ || report_.verified > before;
-    }
 }
 
 }  // namespace search

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 #include "mirage/search/search.h"
-#include "search/block_search.h"
+#include "search/ahead.h"
 
 namespace mirage::search {
 
@@ -37,19 +37,23 @@ class Enumerator {
   /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
   void solve(const Problem& problem, const SolutionSink& found);
   void search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink);
-  std::vector<Split> open_splits(const Problem& problem, const SplitOptions& which);
+  SplitOptions split_options() const;
+  /// The splits of a problem that are searched, and what closes the others.
+  struct Opened { Splits splits; std::vector<Split> too_large; int max_block_ops = 0; std::vector<std::shared_ptr<SplitSearch>> searches; };
+  Opened open(const Problem& problem, const SplitOptions& which) const;
+  void prepare(const Problem& problem);   ///< lets other threads begin with a problem that will be solved
+  Limits limits(const SplitSearch* s) const;
+  Outcome take(const std::shared_ptr<SplitSearch>& s, int ideas, StepKind kind);
+  void settle(const std::shared_ptr<SplitSearch>& s);
   /// Graphs, one kernel each, for the tail of a split reduction.
   const std::vector<Graph>& solve_tail(const Tail& tail);
   /// Adds a solution's kernels; false if they do not fit, and nothing was added.
   bool add(State& s, const std::vector<ValueId>& targets, const Solution& solution);
-  std::vector<DType> stored_dtypes(const Problem& problem) const;
   bool holds_at_ragged_witness(const Structure& s);
-  bool fits_memory(const Problem& problem, const Split& split);
   std::vector<ValueId> available(const State& s) const;
   bool stopped();
   double seconds() const;
   void count(Gate gate, const std::string& example, int64_t times = 1);
-  int block_ops_needed(const Problem& problem, const Split& split) const;
 
   const Program& program_;
   const Target& target_;
@@ -57,18 +61,23 @@ class Enumerator {
   const CandidateSink& sink_;
   SearchReport report_;
   Reference ref_;
-  ExprPool pool_;
   std::vector<ValueId> outputs_;     ///< values behind the results: before the transposes and reshapes that only say how they are stored
   std::shared_ptr<const Worlds> worlds_;
   std::vector<int> whole_;           ///< classes of dimensions that nothing splits
   bool is_tail_ = false, poor_now_ = false;
   std::map<std::string, std::vector<Graph>> tails_;   ///< by the text of their graph
-  std::map<std::tuple<std::vector<ValueId>, std::vector<ValueId>, bool>, std::vector<Solution>> solved_;   ///< by leaves, targets, and whether of poor splits
   int64_t good_ = 0;                 ///< structures of good splits that were verified: no more kernels are tried
-  int64_t next_rank_ = 0, clock_skips_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
+  int64_t next_rank_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
+  int64_t held_ = 0;                 ///< bytes of the searches that are not settled
   int kernels_now_ = 1;
   bool cut_short_ = false;           ///< the effort limit ended the search for this number of kernels
+  bool out_of_memory_ = false;       ///< some step was refused memory
   std::chrono::steady_clock::time_point start_;
+  Deadline deadline_;
+  using ProblemKey = std::tuple<std::vector<ValueId>, std::vector<ValueId>, bool>;   ///< leaves, targets, and whether of poor splits
+  std::map<ProblemKey, std::vector<Solution>> solved_;
+  std::map<ProblemKey, Opened> prepared_;
+  Ahead ahead_;                      ///< last: its threads end before what they read
 };
 
 }  // namespace mirage::search

@@ -4,7 +4,9 @@
 
 namespace mirage::search {
 
-Universe::Universe(BlockValues& values, size_t num_targets, int64_t max_values) : values_(values), max_values_(max_values), targets_(num_targets, -1) {
+constexpr int64_t kDerivationBytes = 96;   // with its operands and its places in tables; about, measured
+
+Universe::Universe(BlockValues& values, size_t num_targets, int64_t max_values, Meter& meter) : values_(values), max_values_(max_values), meter_(meter), targets_(num_targets, -1) {
   for (int id : values.loads()) note(id, 0);
   for (int id : values.constants()) note(id, 0);
 }
@@ -31,6 +33,7 @@ void Universe::derive(int op, std::span<const int> operands, int base) {
   const int result = values_.apply(op, operands);
   if (result < 0) return;
   if (std::find(operands.begin(), operands.end(), result) != operands.end()) return;   // changes nothing
+  if (!meter_.charge(kDerivationBytes)) return;
   note(result, base + values_.is_idea(op, result));
   derivations_.push_back({op, {operands.begin(), operands.end()}, result});
   const Op& form = values_.operators()[static_cast<size_t>(op)].op;
@@ -76,6 +79,7 @@ void Universe::triples(int id) {
     const int level = level_[static_cast<size_t>(id)];
     for (int x : others)
       for (int y : others) {
+        if (capped_ || meter_.done()) return;
         derive(op, {id, x, y}, level);
         if (x != id) derive(op, {x, id, y}, level);
         if (x != id && y != id) derive(op, {x, y, id}, level);
@@ -88,27 +92,28 @@ void Universe::visit(int id) {
   for (int op = 0; op < static_cast<int>(values_.operators().size()); op++)
     if (values_.operators()[static_cast<size_t>(op)].arity == 1) derive(op, {id}, level_[static_cast<size_t>(id)]);
   triples(id);
-  for (size_t i = 0; i < processed_.size() && !capped_; i++) {
+  for (size_t i = 0; i < processed_.size() && !capped_ && !meter_.done(); i++) {
     const int other = processed_[i], base = base_level(id, other);
     if (base <= ideas_) { combine(id, other); continue; }
     if (static_cast<size_t>(base) >= late_.size()) late_.resize(static_cast<size_t>(base) + 1);
-    late_[static_cast<size_t>(base)].push_back({id, other});
+    if (meter_.charge(sizeof(Pair))) late_[static_cast<size_t>(base)].push_back({id, other});
   }
 }
 
-bool Universe::close_to(int ideas, const std::function<bool()>& stopped) {
+bool Universe::close_to(int ideas) {
   ideas_ = ideas;
   if (static_cast<size_t>(ideas) < late_.size()) {
     std::vector<Pair> late;
     late.swap(late_[static_cast<size_t>(ideas)]);
-    for (const Pair& p : late) { if (capped_ || stopped()) return false; combine(p.a, p.b); }
+    for (const Pair& p : late) { if (capped_ || meter_.done()) return false; combine(p.a, p.b); }
   }
   for (int level = 0; level <= ideas; level++)
     for (size_t i = 0; static_cast<size_t>(level) < fresh_.size() && i < fresh_[static_cast<size_t>(level)].size(); i++) {
-      if (capped_ || stopped()) return false;
+      if (capped_ || meter_.done()) return false;
       const int id = fresh_[static_cast<size_t>(level)][i];
       if (std::find(processed_.begin(), processed_.end(), id) == processed_.end()) visit(id);
     }
+  if (capped_ || meter_.done()) return false;
   return std::all_of(targets_.begin(), targets_.end(), [&](int t) { return t >= 0 && level_[static_cast<size_t>(t)] <= ideas; });
 }
 

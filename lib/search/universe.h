@@ -1,7 +1,6 @@
 // Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does not have (a product before its
 // division, say): graphs are searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
 #pragma once
-#include <functional>
 #include <initializer_list>
 #include <span>
 #include <utility>
@@ -18,9 +17,9 @@ struct Derivation {
 
 class Universe {
  public:
-  Universe(BlockValues& values, size_t num_targets, int64_t max_values);
-  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Numbers may not decrease from call to call; a stopped closure is not continued.
-  bool close_to(int ideas, const std::function<bool()>& stopped);
+  Universe(BlockValues& values, size_t num_targets, int64_t max_values, Meter& meter);
+  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Numbers may not decrease from call to call; a closure that the meter ended is not continued.
+  bool close_to(int ideas);
   bool is_capped() const { return capped_; }              ///< max_values ended it
   int target(size_t t) const { return targets_[t]; }      ///< value id, -1: not reached
   /// Derivations that lie on a way to a target, within the last close_to's bound.
@@ -39,6 +38,7 @@ class Universe {
   BlockValues& values_;
   int64_t max_values_;
   bool capped_ = false;
+  Meter& meter_;
   int ideas_ = -1;
   std::vector<int> level_, targets_, processed_;   ///< level: a lower bound on the ideas in any graph with the value; -1: not met
   std::vector<std::vector<int>> fresh_;            ///< by level: values to visit

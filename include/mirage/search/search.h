@@ -32,9 +32,10 @@ struct SearchOptions {
   int max_block_ops = 11;          ///< inputs, contractions, reductions, accumulators, outputs and elementwise regions of one block graph; raised to what the program itself needs, and said so
   int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
   int64_t max_states = 20'000'000;  ///< deterministic budget, compared with SearchReport::effort
+  int64_t max_bytes = 0;           ///< counted memory of the search, 0: no limit. A part that is refused memory is given up, and the run says so
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
-  int threads = 1;
+  int threads = 1;                 ///< nothing but the seconds depends on it
   const std::atomic<bool>* stop = nullptr;   ///< set from outside (an interrupt): end soon with stop_reason "interrupted"
   bool expression_gate = true;     ///< prune by abstract expressions
   SubexprJudge judge;              ///< if there is one, it is asked instead of lib/expr's decision
@@ -68,7 +69,8 @@ struct SearchReport {
   int64_t candidates = 0;          ///< complete graphs handed to the sink
   int64_t verified = 0, rejected = 0, unknown = 0;
   bool complete = true;            ///< false: a budget ended it
-  std::string stop_reason;         ///< "exhausted" (within the bounds), "states", "candidates", "time", "interrupted", "not searched: ..."
+  std::string stop_reason;         ///< "exhausted" (within the bounds), "states", "memory", "candidates", "time", "interrupted", "not searched: ..."
+  int64_t peak_bytes = 0;          ///< the most that was held at once, as counted (tensors, derivations, expressions, visited states)
   double seconds = 0;              ///< not part of deterministic output
   int max_block_ops_used = 0;
 };

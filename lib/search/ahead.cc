@@ -1,0 +1,115 @@
+// Speculative steps; see ahead.h.
+#include "search/ahead.h"
+#include <algorithm>
+
+namespace mirage::search {
+
+Ahead::Ahead(int threads, int64_t bytes) : bytes_(bytes) {
+  for (int t = 1; t < threads; t++) threads_.emplace_back([this] { work(); });   // the caller is the first thread
+}
+
+Ahead::~Ahead() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    for (auto& e : entries_) e->search->cancelled = true;
+  }
+  changed_.notify_all();
+}
+
+void Ahead::expect(const std::vector<std::shared_ptr<SplitSearch>>& searches, int ideas, int64_t effort_left) {
+  if (threads_.empty()) return;
+  std::lock_guard lock(mutex_);
+  effort_left_ = effort_left;
+  for (const auto& s : searches) {
+    entries_.push_back(std::make_shared<Entry>());
+    Entry& e = *entries_.back();
+    e.search = s;
+    e.batch = batches_;
+    e.last = ideas;
+  }
+  batches_++;
+  changed_.notify_all();
+}
+
+std::shared_ptr<Ahead::Entry> Ahead::find(const SplitSearch& s) {
+  for (const auto& e : entries_) if (e->search.get() == &s) return e;
+  return nullptr;
+}
+
+/// The first step that nobody makes yet, in the order in which they will be asked for.
+std::shared_ptr<Ahead::Entry> Ahead::next_entry() {
+  std::shared_ptr<Entry> best;
+  for (const auto& e : entries_) {
+    if (e->running || e->given_up || e->next > e->last || held_ >= bytes_) continue;
+    if (!best || std::pair(e->batch, e->next) < std::pair(best->batch, best->next)) best = e;
+  }
+  return best;
+}
+
+void Ahead::run_ahead(std::unique_lock<std::mutex>& lock, Entry& e) {
+  const int ideas = e.next++;
+  const Limits limits{effort_left_, bytes_ == kNoLimit ? kNoLimit : e.held + (bytes_ - held_) / static_cast<int64_t>(threads_.size() + 1)};
+  if (bytes_ != kNoLimit) hold(e, limits.bytes);
+  e.running = true;
+  lock.unlock();
+  Outcome outcome = e.search->step(ideas, StepKind::kIdeas, limits);
+  const bool is_whole = outcome.end == End::kWhole && !e.search->cancelled;
+  if (!is_whole) e.search->rewind();
+  lock.lock();
+  e.running = false;
+  if (bytes_ != kNoLimit) hold(e, is_whole ? outcome.held_bytes : 0);
+  if (outcome.capped) e.last = ideas;
+  if (is_whole) e.made.emplace(ideas, Made{std::move(outcome), limits});
+  else e.given_up = true;
+  changed_.notify_all();
+}
+
+void Ahead::work() {
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    if (const auto e = next_entry()) run_ahead(lock, *e);
+    else changed_.wait(lock);
+  }
+}
+
+Outcome Ahead::take(const std::shared_ptr<SplitSearch>& search, int ideas, StepKind kind, const Limits& limits) {
+  if (threads_.empty()) return search->step(ideas, kind, limits);
+  std::unique_lock lock(mutex_);
+  effort_left_ = limits.effort;
+  const auto e = find(*search);
+  if (!e) { lock.unlock(); return search->step(ideas, kind, limits); }
+  while (e->running) {   // the thread that waits makes another step meanwhile
+    if (const auto other = next_entry()) run_ahead(lock, *other);
+    else if (e->running) changed_.wait(lock);
+  }
+  e->next = std::max(e->next, ideas + 1);
+  if (const auto made = e->made.find(ideas); kind == StepKind::kIdeas && made != e->made.end()) {
+    Made m = std::move(made->second);
+    e->made.erase(made);
+    if (e->made.empty()) hold(*e, 0);   // the caller counts it now
+    if (m.outcome.holds_within(m.limits, limits)) return std::move(m.outcome);
+    search->rewind();
+  }
+  e->running = true;   // nobody else may step it now
+  lock.unlock();
+  Outcome outcome = search->step(ideas, kind, limits);
+  lock.lock();
+  e->running = false;
+  changed_.notify_all();
+  return outcome;
+}
+
+void Ahead::drop(const std::shared_ptr<SplitSearch>& search) {
+  std::unique_lock lock(mutex_);
+  search->cancelled = true;
+  if (const auto e = find(*search)) {
+    std::erase(entries_, e);
+    if (e->running) return;   // its thread ends soon, and lets go of it
+    hold(*e, 0);
+  }
+  lock.unlock();
+  search->rewind();
+}
+
+}  // namespace mirage::search
