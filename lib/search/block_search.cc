@@ -14,20 +14,26 @@ BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Spl
     : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), meter_(meter) {}
 
 std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit) {
+  std::vector<Derivation> derivations = universe.useful();
+  auto is_concat = [&](const Derivation& d) { return values_.operators()[static_cast<size_t>(d.op)].is_concat; };
+  if (!concat) std::erase_if(derivations, is_concat);
+  else if (std::none_of(derivations.begin(), derivations.end(), is_concat)) return {};
+  std::vector<int> targets;
+  for (size_t t = 0; t < problem_.targets.size(); t++) targets.push_back(universe.target(t));
+  return run_on(std::move(derivations), std::move(targets), ideas, dominance, concat, limit);
+}
+
+std::vector<BlockCandidate> BlockSearch::run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance, bool concat, size_t limit) {
   ideas_ = ideas;
   concat_ = concat;
   dominance_ = dominance;
   limit_ = limit;
-  derivations_ = universe.useful();
-  auto is_concat = [&](const Derivation& d) { return values_.operators()[static_cast<size_t>(d.op)].is_concat; };
-  if (!concat) std::erase_if(derivations_, is_concat);
-  else if (std::none_of(derivations_.begin(), derivations_.end(), is_concat)) return {};
+  derivations_ = std::move(derivations);
+  targets_ = std::move(targets);
   uses_of_.assign(static_cast<size_t>(values_.size()), {});
   position_.assign(static_cast<size_t>(values_.size()), -1);
   distinct_operands_.clear();
   found_.clear();
-  targets_.clear();
-  for (size_t t = 0; t < problem_.targets.size(); t++) targets_.push_back(universe.target(t));
   for (size_t d = 0; d < derivations_.size(); d++) {
     std::set<int> operands(derivations_[d].operands.begin(), derivations_[d].operands.end());
     for (int id : operands) uses_of_[static_cast<size_t>(id)].push_back(static_cast<int>(d));

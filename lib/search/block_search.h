@@ -36,6 +36,8 @@ class BlockSearch {
   /// All complete graphs with at most `ideas` ideas, the meter asked before each state; at most `limit`. With dominance, only those that no other of them beats.
   /// concat: those that multiply concatenations, else those that do not; neither beats the other kind.
   std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit);
+  /// The same with these derivations only; targets: value ids.
+  std::vector<BlockCandidate> run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance, bool concat, size_t limit);
 
  private:
   struct Step { Rank rank; int derivation; };
