@@ -97,12 +97,37 @@ class AttendEmitter {
   }
   /// Chunks of every warpgroup of every block, if they all have as many; else 0.
   int64_t even_chunks() const {
+    if (limited()) return 0;
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     return chunks % (int64_t{p_.cluster} * p_.key_groups) == 0 ? chunks / (p_.cluster * p_.key_groups) : 0;
   }
   /// Float16 weights that are only multiplied by a factor per key: two at a time.
   bool pair_factors() const { return s_.dtype == DType::kF16 && s_.share == s_.weights && p_.value_known.size() == 1 && p_.value_known[0] < 0; }
+  /// Whether masks remove chunks, which are not looked at then.
+  bool limited() const { return !p_.wide && (s_.last || s_.first); }
+  std::string place_limited() const {
+    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk, rows = p_.group_rows() * p_.query_groups;
+    std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
+    text += fmt::format("    at.rank = id % {0};\n    at.group = 0;\n    at.tile = {3}id / {0} % {1};\n    at.batch = id / {2};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), s_.last ? fmt::format("{} - ", p_.tiles() - 1) : "");
+    text += fmt::format("    const int first_query = at.tile * {}, last_query = first_query + {} < {} ? first_query + {} : {};\n    int begin = 0, end = {};\n", rows, rows - 1, s_.queries, rows - 1, s_.queries - 1, chunks);
+    text += "    if (mo::masks_skip()) {\n";
+    if (s_.first) text += fmt::format("      begin = first_query + ({0}) > 0 ? (first_query + ({0})) / {1} : 0;\n", *s_.first, p_.chunk);
+    if (s_.last) text += fmt::format("      const int last_key = last_query + ({0});\n      if (last_key / {1} + 1 < end) end = last_key < 0 ? 0 : last_key / {1} + 1;\n", *s_.last, p_.chunk);
+    text += fmt::format("      if (begin > end) begin = end;\n    }}\n    const int part = (end - begin + {0}) / {1};\n    at.first = begin + at.rank * part;\n    at.chunks = at.first + part < end ? part : end - at.first;\n    if (at.chunks < 0) at.chunks = 0;\n    return at;\n  }}\n", p_.cluster - 1, p_.cluster);
+    return text + clear();
+  }
+  /// Whether no key of a chunk is removed for these queries, and the logit is the bare score then.
+  std::string clear() const {
+    std::string test = s_.only_masks && limited() ? "mo::masks_skip()" : "false";
+    if (s_.only_masks && limited() && s_.last) test += fmt::format(" && key0 + {} <= first_query + ({})", p_.chunk - 1, *s_.last);
+    if (s_.only_masks && limited() && s_.first) test += fmt::format(" && key0 >= last_query + ({})", *s_.first);
+    return "  static MO_FN bool clear(int key0, int first_query, int last_query) { return " + test + "; }\n";
+  }
   std::string place() const {
+    if (limited()) return place_limited();
+    return place_all() + (p_.wide || s_.plain ? "" : clear());
+  }
+  std::string place_all() const {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
     const int64_t parts = int64_t{p_.cluster} * p_.meets;
@@ -244,6 +269,11 @@ class AttendEmitter {
       case Leaf::kElement: {
         const int param = g_.def_form<Input>(v)->param;
         const Access& a = p_.operands[static_cast<size_t>(param)];
+        if (a.position >= 0) {
+          const Axis x = s_.axes[static_cast<size_t>(v)][a.position == a.dims.rank() - 2 ? 0 : 1];
+          text = x == Axis::kQuery ? "float(query)" : x == Axis::kKey ? "float(key)" : "mo::constant(0.0f)";
+          break;
+        }
         pointers_.insert(param);
         text = fmt::format("mo::load({})", element_of(a, s_.axes[static_cast<size_t>(v)], fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param)));
         break;

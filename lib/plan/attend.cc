@@ -17,6 +17,15 @@ int64_t clusters_that_fit(int n, const Target& t) { return n == 1 ? t.num_sms : 
 
 namespace {
 
+/// Whether v is made of positions and constants: cheaper to compute than to fetch.
+bool only_positions(const AttendPlan& p, ValueId v) {
+  const Graph& g = p.body;
+  if (const Input* in = g.def_form<Input>(v)) return p.operands[static_cast<size_t>(in->param)].position >= 0;
+  if (!g.def_form<Const>(v) && !g.def_form<Map>(v) && !g.def_form<Transpose>(v)) return false;
+  for (ValueId o : g.def(v).operands) if (!only_positions(p, o)) return false;
+  return true;
+}
+
 /// Per-key values that the logits need: everything along keys alone that core reads, and K's own factors.
 void find_known(const Graph& g, AttendPlan& p) {
   AttendShape& s = p.shape;
@@ -28,7 +37,7 @@ void find_known(const Graph& g, AttendPlan& p) {
   };
   auto collect = [&](auto&& self, ValueId v, ValueId stop, std::vector<ValueId>& out) -> void {
     if (v == stop || v == s.scores) return;
-    if (is_key(v) && !g.def_form<Const>(v)) {
+    if (is_key(v) && !g.def_form<Const>(v) && !only_positions(p, v)) {
       if (std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
       return;
     }
@@ -157,7 +166,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             // A stage that is refilled must stay with one warpgroup: who has not seen a barrier's last phase cannot tell the one it waits for from the one before the last.
             if (p.producer && p.stages % key_groups != 0) continue;
             p.helpers = known ? (p.producer ? 3 : 4) : 0;
-            p.turns = query_groups * key_groups == 2 && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
+            p.turns = query_groups * key_groups == 2 && !s.last && !s.first && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
             if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
             if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
             if (!place_threads(p) || !place_memory(p, target)) continue;

@@ -45,7 +45,7 @@ Cost estimate_wide(const AttendPlan& p, const Target& target) {
   const AttendShape& s = p.shape;
   const int shared_columns = p.value_boxes == 0 ? p.columns : 0;   // V's columns that are K's come once
   double bytes = 0;
-  for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.operands) if (a.position < 0) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   bytes -= static_cast<double>(s.batch.elements() * s.keys * std::min<int64_t>(shared_columns, s.columns) * 2);
   const double width = p.features + p.columns, chunks = static_cast<double>(p.chunks_per_block), boxes = p.features / 64 + p.value_boxes, chunk_bytes = boxes * p.chunk * 128;
@@ -68,13 +68,16 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   if (p.wide) return estimate_wide(p, target);
   const AttendShape& s = p.shape;
   double bytes = 0;
-  for (const Access& a : p.operands) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.operands) if (a.position < 0) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double blocks = static_cast<double>(p.blocks()), width = p.features + p.columns, chunks = static_cast<double>(p.chunks_per_block), chunk_bytes = p.chunk * width * 2;
+  const double blocks = static_cast<double>(p.blocks()), width = p.features + p.columns, chunk_bytes = p.chunk * width * 2;
   const double waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
   const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
   const double statistics = kStatisticCycles * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
-  const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : 2) + (s.share == s.weights ? 0 : 1));
+  // Masks by positions: the last tile of a causal mask has all chunks, the mean tile fewer; the logit is evaluated near the mask's edge only.
+  const double share = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
+  const double chunks = static_cast<double>(p.chunks_per_block) * share;
+  const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : s.only_masks && (s.last || s.first) ? 2 * std::min(1.0, 2.0 * p.chunk / static_cast<double>(s.keys)) : 2) + (s.share == s.weights ? 0 : 1));
   double issue, own;   // cycles of a multiprocessor for a chunk and one group's queries; of one group for its chunks, from the first to the last
   if (p.warp_rings) {
     own = std::ceil(chunks / p.key_groups) * (100 + 0.1 * p.chunk * width + statistics + elements);

@@ -1,5 +1,6 @@
 // Reads a block graph as attention: which contraction is which, what every dimension means, which factors can leave the loop. The recurrence (Running, rescaled Accum) is Milakov and Gimelshein's online
 // softmax (arXiv 1805.02867) as the block graph spells it; nothing here depends on where a factor or a mask came from.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -293,6 +294,7 @@ class Matcher {
       else clean = false;
     }
     s_.plain = clean && !through_mask;
+    find_masks();
     if (s_.plain)   // factors of Q and K that are the same for all keys are factors of the scores
       for (AttendTensor* t : {&s_.q, &s_.k}) {
         std::vector<AttendFactor> rest;
@@ -300,6 +302,58 @@ class Matcher {
         t->factors = rest;
         s_.plain = s_.plain && rest.empty();
       }
+    return true;
+  }
+
+  // ---- masks by positions
+
+  /// key * a + query * b + c, for positions and constants.
+  struct Line { double a = 0, b = 0, c = 0; };
+  std::optional<Line> line(ValueId v) const {
+    if (const Const* c = form<Const>(v)) return Line{0, 0, c->value};
+    if (form<Transpose>(v)) return line(operand(v));
+    if (const Input* in = form<Input>(v)) {
+      const Access& at = operands_[static_cast<size_t>(in->param)];
+      if (at.position < at.dims.rank() - 2 || at.position < 0) return std::nullopt;
+      const Axis x = axes(v)[at.position == at.dims.rank() - 2 ? 0 : 1];
+      if (x == Axis::kKey) return Line{1, 0, 0};
+      if (x == Axis::kQuery) return Line{0, 1, 0};
+      return std::nullopt;
+    }
+    const Map* m = form<Map>(v);
+    if (!m || (m->fn != MapFn::kAdd && m->fn != MapFn::kSub)) return std::nullopt;
+    const auto x = line(operand(v, 0)), y = line(operand(v, 1));
+    if (!x || !y) return std::nullopt;
+    const double sign = m->fn == MapFn::kAdd ? 1 : -1;
+    return Line{x->a + sign * y->a, x->b + sign * y->b, x->c + sign * y->c};
+  }
+  /// The masks that stand above the scores. Removed keys weigh exp(-inf), which is 0, whatever else is there: their scores are finite or overflow to what a mask hides.
+  void find_masks() {
+    bool only = true;
+    for (ValueId v = s_.logit; v != s_.scores;) {
+      const auto moved = std::find_if(s_.peeled.begin(), s_.peeled.end(), [&](const auto& p) { return p.first == v; });
+      if (moved != s_.peeled.end()) { v = moved->second; continue; }
+      const Map* m = form<Map>(v);
+      const Const* c = m && m->fn == MapFn::kWhere ? form<Const>(operand(v, 1)) : nullptr;
+      if (!c || c->value != -kInfinity) { only = false; break; }
+      only = removes(operand(v, 0)) && only;
+      v = operand(v, 2);
+    }
+    s_.only_masks = only && !s_.plain && s_.q.factors.empty() && s_.k.factors.empty();
+  }
+  /// Reads a condition as key - query > bound or key - query < bound, and notes which keys are left.
+  bool removes(ValueId condition) {
+    const Map* m = form<Map>(condition);
+    if (!m || (m->fn != MapFn::kLess && m->fn != MapFn::kGreater)) return false;
+    auto x = line(operand(condition, 0)), y = line(operand(condition, 1));
+    if (!x || !y) return false;
+    if (m->fn == MapFn::kLess) std::swap(x, y);   // x > y
+    const double a = x->a - y->a, b = x->b - y->b, c = x->c - y->c;
+    if (c != std::floor(c) || std::fabs(c) > 1e6 || s_.keys > 1 << 22 || s_.queries > 1 << 22) return false;   // float32 positions are exact
+    const auto bound = static_cast<int64_t>(c);
+    if (a == 1 && b == -1) s_.last = s_.last ? std::min(*s_.last, -bound) : -bound;          // removed: key - query + c > 0
+    else if (a == -1 && b == 1) s_.first = s_.first ? std::max(*s_.first, bound) : bound;    // removed: query - key + c > 0
+    else return false;
     return true;
   }
 

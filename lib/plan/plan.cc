@@ -570,7 +570,7 @@ class Planner {
       return out;
     }
     const Node& n = g_.node(item.call);
-    for (ValueId o : n.operands) out.push_back(view_with(o, false)->buffer);
+    for (ValueId o : n.operands) if (!is_computed(item.call, o)) out.push_back(view_with(o, false)->buffer);
     for (int k = 0; k < n.num_values; k++) out.push_back(views_[static_cast<size_t>(n.first_value + k)].buffer);
     return out;
   }
@@ -605,7 +605,43 @@ class Planner {
     return place_buffers(buffers_, kept_lives);
   }
 
+  /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
+  void drop_positions() {
+    for (Item& item : items_) {
+      if (!item.alive || item.call < 0) continue;
+      std::set<ValueId> positions;
+      for (ValueId o : g_.node(item.call).operands) if (form<Iota>(o) && stored_[static_cast<size_t>(o)]) positions.insert(o);
+      if (positions.empty()) continue;
+      KernelPlan stored, computed;
+      Cost with, without;
+      const std::string no = plan_call(item.call, stored, with);
+      computes_[item.call] = true;
+      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) { computes_[item.call] = false; continue; }
+      for (ValueId v : positions) {
+        bool other = false;
+        for (ValueId o : g_.node(item.call).operands) {   // through a view of it
+          ValueId base = o;
+          while (base != v && is_view(op_of(base)) && !stored_[static_cast<size_t>(base)]) base = operand(base);
+          other = other || (o != v && base == v);
+        }
+        if (!other) item.reads.erase(v);
+      }
+    }
+    index_items();
+    for (Item& item : items_) {
+      bool needed = item.call >= 0 || item.values.empty() || !item.copies.empty();
+      for (ValueId v : item.values) needed = needed || !form<Iota>(v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
+      if (!needed) item.alive = false;
+    }
+    index_items();
+  }
+  bool is_computed(NodeId call, ValueId operand) const {
+    const auto at = computes_.find(call);
+    return at != computes_.end() && at->second && form<Iota>(operand) && stored_[static_cast<size_t>(operand)];
+  }
+
   Planned finish() {
+    drop_positions();
     const std::vector<int> sequence = order();
     Plan plan;
     plan.workspace_bytes = place(sequence);
@@ -661,13 +697,27 @@ class Planner {
       return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype};
     };
     std::vector<Access> operands, results;
-    for (ValueId o : node.operands) operands.push_back(access(o));
+    bool computes = false;
+    for (ValueId o : node.operands) {
+      operands.push_back(is_computed(n, o) ? Access{} : access(o));
+      if (!is_computed(n, o)) continue;
+      Access& a = operands.back();
+      a.dims = g_.dims(o);
+      a.strides = Dims(a.dims);
+      for (int d = 0; d < a.strides.rank(); d++) a.strides[d] = 0;
+      a.position = form<Iota>(o)->dim;
+      computes = true;
+    }
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
     const Graph body = separate_sums(*std::get<Call>(node.op).body);
-    BlockPlanned block = plan_block(body, operands, results, target_, contract_rule(program_));
-    StreamPlanned stream = plan_stream(body, operands, results, target_, contract_rule(program_));
+    BlockPlanned block;
+    StreamPlanned stream;
+    if (!computes) {
+      block = plan_block(body, operands, results, target_, contract_rule(program_));
+      stream = plan_stream(body, operands, results, target_, contract_rule(program_));
+    }
     AttendPlanned attend = plan_attend(body, operands, results, target_);
-    if (!block.plan && !stream.plan && !attend.plan) return block.reason;
+    if (!block.plan && !stream.plan && !attend.plan) return computes ? attend.reason : block.reason;
     bool first = true;
     const auto keep = [&](const auto& planned) {
       if (!planned.plan || (!first && planned.cost.us >= cost.us)) return;
@@ -696,6 +746,7 @@ class Planner {
   std::vector<std::set<int>> readers_;
   std::set<std::pair<std::vector<ValueId>, std::vector<ValueId>>> tried_;
   std::vector<std::pair<ValueId, View>> pending_;
+  std::map<NodeId, bool> computes_;             // calls whose operands that are positions are not stored
   RegionContext context_;
 };
 

@@ -46,48 +46,36 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention {
 
-__global__ void __launch_bounds__(64, 1) causal_attention_k0_map(void* __restrict__ a0) {
-  mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 512u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row;
-    {
-      const mo::real v0 = mo::from_index(i0);
-      p0[i0] = mo::store<mo::f32>(v0);
-    }
-  }
-}
-
-__global__ void __launch_bounds__(64, 1) causal_attention_k1_map(void* __restrict__ a0) {
-  mo::f32* __restrict__ p0 = static_cast<mo::f32*>(a0);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 512u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row;
-    {
-      const mo::real v0 = mo::from_index(i0);
-      p0[i0] = mo::store<mo::f32>(v0);
-    }
-  }
-}
-
-// attention bound by arithmetic and L2: 1.1 MB, 0.27 Gflop, 128 blocks of 256 threads, cluster 4, 1 wave(s)
-struct causal_attention_k2_attend_parts {
+// attention bound by bytes in flight: 1.0 MB, 0.27 Gflop, 128 blocks of 128 threads, cluster 4, 1 wave(s)
+struct causal_attention_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 512, kKeys = 512, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
-  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 1, kCluster = 4, kRows = 16, kEvenChunks = 1;
-  static constexpr int kHelpers = 4, kKeyKnown = 1, kValueKnown = 0, kGrow = 184, kShrink = 72;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 41472, kBarsAt = 50688, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 1, kCluster = 4, kRows = 16, kEvenChunks = 0;
+  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
-  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; const void* in2; const void* in3; void* out0; };
+  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 4;
     at.group = 0;
-    at.tile = id / 4 % 8;
+    at.tile = 7 - id / 4 % 8;
     at.batch = id / 32;
-    at.first = at.rank * 1;
-    at.chunks = 1;
+    const int first_query = at.tile * 64, last_query = first_query + 63 < 512 ? first_query + 63 : 511;
+    int begin = 0, end = 4;
+    if (mo::masks_skip()) {
+      const int last_key = last_query + (0);
+      if (last_key / 128 + 1 < end) end = last_key < 0 ? 0 : last_key / 128 + 1;
+      if (begin > end) begin = end;
+    }
+    const int part = (end - begin + 3) / 4;
+    at.first = begin + at.rank * part;
+    at.chunks = at.first + part < end ? part : end - at.first;
+    if (at.chunks < 0) at.chunks = 0;
     return at;
   }
+  static MO_FN bool clear(int key0, int first_query, int last_query) { return mo::masks_skip() && key0 + 127 <= first_query + (0); }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
     mo::copy_box(to + 0, *a.q, 0, at.batch * 512 + at.tile * 64 + 0, bar);
   }
@@ -101,7 +89,7 @@ struct causal_attention_k2_attend_parts {
   template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
     Row row{};
     query = query < kQueries ? query : kQueries - 1;
-    const float v1 = mo::load(static_cast<const mo::f32*>(a.in3)[0 + int64_t(query) * 1]); 
+    const float v1 = float(query); 
     row.v1 = v1;
     return row;
   }
@@ -111,13 +99,7 @@ struct causal_attention_k2_attend_parts {
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
-    const float v2 = mo::less(row.v1, known[0]); const float v7 = s; const float v9 = mo::select(v2, mo::constant(mo::neg(mo::infinity())), v7); return v9;
-  }
-  template <class Tile> static MO_FN void key_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {
-    const bool inside = key < kKeys;
-    key = inside ? key : kKeys - 1;
-    const float v0 = mo::load(static_cast<const mo::f32*>(a.in2)[0 + int64_t(key) * 1]); 
-    out[0 * kChunk + r] = v0;
+    const float v0 = float(key); const float v2 = mo::less(row.v1, v0); const float v7 = s; const float v9 = mo::select(v2, mo::constant(mo::neg(mo::infinity())), v7); return v9;
   }
   static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
@@ -146,9 +128,9 @@ struct causal_attention_k2_attend_parts {
     if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 32768 + int64_t(query) * 64 + int64_t(column) * 1]) = x;
   }
 };
-__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 2) causal_attention_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(128, 2) causal_attention_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
   extern __shared__ __align__(1024) unsigned char attend_smem[];
-  mo::attend<causal_attention_k2_attend_parts>({&map_q, &map_k, &map_v, in2, in3, out0}, attend_smem);
+  mo::attend<causal_attention_k0_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
 
 }  // namespace mirage_causal_attention
@@ -174,8 +156,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
-constexpr uint64_t kWorkspaceBytes = 4096u;
-constexpr int kMaxSharedBytes = 50752;
+constexpr uint64_t kWorkspaceBytes = 0u;
+constexpr int kMaxSharedBytes = 50240;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // q: f16[4,512,64]
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // k: f16[4,512,64]
@@ -232,7 +214,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 50752)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 50240)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -291,15 +273,13 @@ inline int launch(const causal_attention_dims* dims, const void* const* t, void*
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(causal_attention_k0_map, dim3(8u, 1u, 1u), 64u, 0u, stream, static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k1_map, dim3(8u, 1u, 1u), 64u, 0u, stream, static_cast<void*>(w + 2048))) != cudaSuccess) return error;
-  mo::TensorMap map2_0;
-  if ((error = encode_map(map2_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map2_1;
-  if ((error = encode_map(map2_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map2_2;
-  if ((error = encode_map(map2_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k2_attend, dim3(128u, 1u, 1u), 256u, 50752u, stream, map2_0, map2_1, map2_2, static_cast<const void*>(w + 0), static_cast<const void*>(w + 2048), const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_2;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k0_attend, dim3(128u, 1u, 1u), 128u, 50240u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -385,7 +365,7 @@ MIRAGE_API int causal_attention_launch_dlpack(const mirage_causal_attention::DlT
 MIRAGE_API const char* causal_attention_status_string(int status) { return mirage_causal_attention::status_string(status); }
 
 MIRAGE_API const char* causal_attention_info_json(void) {
-  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"152059583fc92b76\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":4096,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_map\",\"grid\":[8,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"causal_attention_k1_map\",\"grid\":[8,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"causal_attention_k2_attend\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":50752}]}";
+  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"152059583fc92b76\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":50240}]}";
 }
 
 MIRAGE_API unsigned causal_attention_abi_version(void) { return 1u; }

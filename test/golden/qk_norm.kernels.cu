@@ -68,6 +68,7 @@ struct qk_norm_k0_attend_parts {
     at.chunks = 4;
     return at;
   }
+  static MO_FN bool clear(int key0, int first_query, int last_query) { return false; }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
     mo::copy_box(to + 0, *a.q, 0, at.batch * 256 + at.tile * 64 + 0, bar);
   }

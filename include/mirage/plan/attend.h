@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ struct AttendShape {
   ValueId last_maximum = -1;              ///< -1: not used behind the loop
   std::vector<ValueId> sums;              ///< accumulators per query; the first is the sum of weights
   bool parts_bounded = false;             ///< a partial result divided by its own sum fits the operands' type
+  // A mask by positions: logits are -inf, whatever the scores, for keys above query + last, or below query + first. Proved from the comparison, for chunks of keys that need not be looked at.
+  std::optional<int64_t> last, first;
+  bool only_masks = false;                ///< a key that no such mask removes has its scaled score as logit: chunks without removed keys need not evaluate it
   double value_factor_bound = 0;          ///< of the product of V's factors; infinity if unknown
   std::vector<std::array<AttendAxis, 2>> axes;   ///< per value
 };

@@ -29,7 +29,10 @@ struct Buffer {
 struct View { int buffer = -1; int64_t offset = 0; Dims strides; };
 
 /// One operand or result of a kernel.
-struct Access { int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32; };
+struct Access {
+  int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32;
+  int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
+};
 
 /// A graph-defined kernel: one block graph with its launch and the plan inside (plan/block.h).
 struct BlockPlan;

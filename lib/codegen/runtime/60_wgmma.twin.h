@@ -3,7 +3,7 @@ namespace mo {
 
 EMU_QUIET inline void wgmma_fence() {}
 EMU_QUIET inline void wgmma_commit() { emu->defer_commit(); }
-template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); }
+template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); emu->warp_barrier(0xffffffffu); }   // .sync.aligned: the lanes of a warp wait together, so one of them may say that operands are free
 template <int R> EMU_QUIET inline void wgmma_pin(float (&)[R]) {}
 EMU_QUIET inline void fence_async_proxy() { emu->fence_async(); }
 template <int N> EMU_QUIET inline void registers_grow() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }

@@ -46,6 +46,9 @@ MO_FN void store_async(uint32_t to, Pack<2> x, uint32_t bar) {
 MO_FN float part_inverse(float sum) { return sum > 0 ? 1.0f / sum : (sum == 0 ? 0.0f : sum); }   // host twin
 MO_FN float part_factor(float sum) { return sum; }   // host twin
 
+/// Whether chunks that masks by positions remove may be left out: where positions are numbers.
+MO_FN bool masks_skip() { return true; }   // host twin
+
 /// Where a block stands: which of the blocks that share its queries, which tile of queries, which batch; which of the clusters that share
 /// its queries; and its chunks of keys, from `first`, `chunks` of them.
 struct AttendPlace { int rank, tile, batch, group, first, chunks; };
@@ -143,6 +146,8 @@ template <class P> struct AttendState {
 template <class P> MO_FN void attend_softmax(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {
   const int quad = lane_id() & 3;
   if constexpr (!P::kPlainLogit) {
+    const int first = t.query[0] - (lane_id() >> 2);
+    if (!P::clear(key0, first, first + 15)) {
 #pragma unroll
     for (int j = 0; j < P::kChunk / 8; j++)
 #pragma unroll
@@ -154,6 +159,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
 #pragma unroll
         for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
       }
+    }
   }
   if constexpr (P::kKeys % P::kChunk != 0) {
     if (key0 + P::kChunk > P::kKeys) {

@@ -3,6 +3,7 @@ namespace mo {
 
 EMU_QUIET inline float exp2_fast(float x) { return exp2f(x); }
 EMU_QUIET inline void store_async(uint32_t to, Pack<2> x, uint32_t bar) { emu->store_async(to, x.v, sizeof x.v, bar, EMU_PC); }
+EMU_QUIET inline bool masks_skip() { return !emu_is_field(); }   // comparisons of field elements remove other keys
 // In a finite field a sum may be 0 where results are not: such parts travel as they are.
 EMU_QUIET inline float part_factor(float sum) { return emu_is_field() && sum == 0.0f ? Float(1) : sum; }
 EMU_QUIET inline float part_inverse(float sum) {
