@@ -139,6 +139,13 @@ std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source
     all.push_back(*certificate);
     return finish(check_certificate(*certificate, sources, o), all);
   }
+  if (!o.why_not.empty()) {
+    auto graph = read_source(o.why_not);
+    if (!graph) return show(graph.errors());
+    std::vector<Source> all = sources;
+    all.push_back(*graph);
+    return finish(why_not_graph(*graph, sources, o, listener("")), all);
+  }
   if (!o.check && !o.canonicalize && o.run.empty()) return std::nullopt;
   ExitCode exit = ExitCode::kOk;
   for (const Source& s : sources)
@@ -203,6 +210,7 @@ ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool 
   for (const Source& s : sources) {
     Options mine = o;
     if (is_corpus) mine.output = (fs::path(o.output) / program_name(s)).string();
+    if (is_corpus && !o.checkpoint.empty()) mine.checkpoint += "." + program_name(s);
     Compiled one = compile_one(mine, s, is_corpus);
     exit = more_severe(exit, one.exit);
     reports.push_back(one.result.timed_report);

@@ -10,6 +10,7 @@
 #include "driver/build.h"
 #include "driver/candidates.h"
 #include "driver/certificate_file.h"
+#include "driver/checkpoint.h"
 #include "driver/emulation.h"
 #include "driver/gate.h"
 #include "driver/measure.h"
@@ -18,6 +19,7 @@
 #include "driver/partition.h"
 #include "driver/report.h"
 #include "driver/reuse.h"
+#include "driver/search_options.h"
 #include "driver/self_test.h"
 #include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
@@ -30,23 +32,6 @@
 #endif
 
 namespace mirage {
-
-namespace {
-
-void tell(const std::function<void(const std::string&)>& f, const std::string& s) {
-  if (f) f(s);
-}
-
-bool is_interrupted(const Listener& l) { return l.interrupted && l.interrupted->load(); }
-
-CompileResult failed(const Diagnostics& all, CompileResult r) {
-  for (const Diagnostic& d : all) {
-    r.diagnostics.push_back(d);
-    if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
-  }
-  r.timed_report = failure_report(r.name, r.exit, r.diagnostics);
-  return r;
-}
 
 SearchOptions search_options(const Options& o, const Listener& listener) {
   SearchOptions s;
@@ -65,6 +50,23 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
   return s;
 }
 
+namespace {
+
+void tell(const std::function<void(const std::string&)>& f, const std::string& s) {
+  if (f) f(s);
+}
+
+bool is_interrupted(const Listener& l) { return l.interrupted && l.interrupted->load(); }
+
+CompileResult failed(const Diagnostics& all, CompileResult r) {
+  for (const Diagnostic& d : all) {
+    r.diagnostics.push_back(d);
+    if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
+  }
+  r.timed_report = failure_report(r.name, r.exit, r.diagnostics);
+  return r;
+}
+
 /// Never the seed that the search's own fingerprints came from.
 uint64_t verification_seed(const Program& p, const Options& o) { return hash_combine(hash_text(p.canonical, 0x56657269), static_cast<uint64_t>(o.seed)); }
 
@@ -77,7 +79,7 @@ struct Found {
 };
 
 /// Searches, and verifies every candidate as it comes.
-Found search_and_verify(const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener) {
+Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, Trace& trace, const Listener& listener) {
   Found f;
   f.witnesses = make_witnesses(program);
   if (o.states == 0 || !f.witnesses.refusal.empty()) {
@@ -105,6 +107,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
   SearchOptions options = search_options(o, listener);
+  if (checkpoint) checkpoint->connect(options);
   Z3Judge z3;
   if (o.prune == "z3") {
     z3 = make_z3_judge();
@@ -273,9 +276,11 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 }
 
 /// Cuts the program into pieces where the search of the whole led to nothing.
-void try_pieces(Decision& d, const Program& program, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
+void try_pieces(Decision& d, const Program& program, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
   if (d.choice || o.states == 0 || is_interrupted(listener)) return;
-  d.partition = partition_program(program, target, straightforward, search_options(o, listener), verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
+  SearchOptions search = search_options(o, listener);
+  if (checkpoint) checkpoint->connect(search);
+  d.partition = partition_program(program, target, straightforward, search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
   const Partitioned& p = *d.partition;
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
   if (!p.refusal.empty()) return;
@@ -425,7 +430,14 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return recall(program, *target, o, key, verification_seed(program, o)); });
   if (!recalled) return failed(recalled.errors(), result);
   if (!*recalled && o.frozen) return failed({not_decided(program, o)}, result);
-  Found found = *recalled ? found_before(**recalled, program) : trace.stage("search", [&] { return search_and_verify(program, *target, o, trace, listener); });
+  std::optional<Checkpoint> checkpoint;
+  if (!o.checkpoint.empty()) {
+    Result<Checkpoint> opened = Checkpoint::open(o.checkpoint, key);
+    if (!opened) return failed(opened.errors(), result);
+    checkpoint.emplace(std::move(*opened));
+  }
+  Checkpoint* const kept = checkpoint ? &*checkpoint : nullptr;
+  Found found = *recalled ? found_before(**recalled, program) : trace.stage("search", [&] { return search_and_verify(program, *target, o, kept, trace, listener); });
   count_search(found.report, trace, listener);
   if (!found.judge.empty()) not_done.push_back(found.judge);
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
@@ -434,7 +446,12 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, plan, *target, o, d, not_done); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
-  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, not_done, trace, listener); });
+  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
+  if (kept)
+    for (const Diagnostic& d : kept->write()) {
+      result.diagnostics.push_back(d);
+      result.exit = more_severe(result.exit, exit_code_of(d.code));
+    }
   if (!decision.choice && !decision.stitched())
     if (const GateResult g = trace.stage("verify", [&] { return gate(*straightforward.plan, decision); }); g.kind == GateResult::Kind::kFailed)
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);

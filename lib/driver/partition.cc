@@ -323,6 +323,7 @@ class Partitioner {
     out_.distinct = static_cast<int>(first.size());
     SearchOptions each = options_;
     each.threads = 1;
+    each.max_bytes = options_.max_bytes / 16;   // many run at once, and how many must not matter
     each.max_states = std::max(kMinStates, options_.max_states / static_cast<int64_t>(first.size()));
     if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(first.size());
     std::mutex mutex;

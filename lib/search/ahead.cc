@@ -27,6 +27,7 @@ void Ahead::expect(const std::vector<std::shared_ptr<SplitSearch>>& searches, in
     e.search = s;
     e.batch = batches_;
     e.last = ideas;
+    e.next = s->known;   // those need not be made
   }
   batches_++;
   changed_.notify_all();

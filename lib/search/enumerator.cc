@@ -7,7 +7,6 @@ namespace mirage {
 namespace search {
 namespace {
 
-constexpr int kMaxCutKernels = 2;               // graph-defined operators of one program
 constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
 
 /// Adds g's nodes but inputs and outputs; its params stand for `operands`. The values of its results, by number; nullopt if one does not fit.
@@ -41,6 +40,7 @@ Enumerator::Enumerator(const Program& program, const Target& target, const Searc
   ref_ = make_reference(program, options.seed);
   outputs_ = stored_values(program.graph);
   if (!ref_.refusal.empty()) return;
+  id_ = hash_combine(hash_text(print(program.graph)), options.seed);
   worlds_ = make_worlds(program);
   const int params = static_cast<int>(program.inputs.size());
   for (NodeId n : program.graph.inputs())
@@ -122,6 +122,15 @@ std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int
     if (ref_.graph().form<Const>(n) || missing == std::vector<ValueId>{v}) continue;
     out.push_back({v});
   }
+  if (options_.dominance) return out;
+  // Two values of which neither needs the other: a kernel with two results that another one puts together.
+  const size_t single = out.size();
+  for (size_t i = 0; i < single; i++)
+    for (size_t j = i + 1; j < single; j++) {
+      const ValueId u = out[i][0], v = out[j][0];
+      const std::vector<NodeId> before = make_problem(ref_.graph(), available(s), {v}).inside;
+      if (!std::count(before.begin(), before.end(), ref_.graph().value(u).node)) out.push_back({u, v});
+    }
   return out;
 }
 

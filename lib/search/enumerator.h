@@ -67,6 +67,7 @@ class Enumerator {
   bool is_tail_ = false, poor_now_ = false;
   std::map<std::string, std::vector<Graph>> tails_;   ///< by the text of their graph
   int64_t good_ = 0;                 ///< structures of good splits that were verified: no more kernels are tried
+  uint64_t id_ = 0;                  ///< of the program and the seed, in checkpoints
   int64_t next_rank_ = 0, effort_limit_ = 0, problem_limit_ = INT64_MAX;
   int64_t held_ = 0;                 ///< bytes of the searches that are not settled
   int kernels_now_ = 1;

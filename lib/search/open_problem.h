@@ -11,6 +11,8 @@ namespace mirage::search {
 
 inline constexpr int64_t kRegisterBytes = 256 * 1024;  ///< a block may keep rows in registers beside shared memory: what it loads is bounded by both
 
+inline constexpr int kMaxCutKernels = 2;               ///< graph-defined operators of one program, those that put parts of sums together not counted
+
 bool is_free(const Graph& g, ValueId v);                          ///< an input, positions, or views of these: an address calculation
 std::vector<ValueId> stored_values(const Graph& g);               ///< by result: the value that it stores, before transposes and reshapes that only say where each element goes
 int64_t least_bytes(const Graph& g, const Split& split);          ///< a lower bound on what a block holds at any size: what no axis splits, of all loads at once

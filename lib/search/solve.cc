@@ -2,6 +2,7 @@
 #include <algorithm>
 #include "search/enumerator.h"
 #include "search/open_problem.h"
+#include "search/remembered.h"
 
 namespace mirage::search {
 
@@ -51,6 +52,9 @@ Enumerator::Opened Enumerator::open(const Problem& problem, const SplitOptions& 
     const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(ref_.graph(), problem, s));
     out.max_block_ops = std::max(out.max_block_ops, max_block_ops);
     out.searches.push_back(std::make_shared<SplitSearch>(ref_, problem, s, options_, stored_dtypes(ref_.graph(), outputs_, problem), max_block_ops, deadline_));
+    SplitSearch& search = *out.searches.back();
+    search.name = search_name(id_, problem, which, poor_now_, out.searches.size());
+    while (options_.remembered && search.known <= options_.max_ideas && options_.remembered(step_key(search.name, search.known))) search.known++;
   }
   return out;
 }
@@ -70,7 +74,16 @@ Limits Enumerator::limits(const SplitSearch* s) const {
 }
 
 Outcome Enumerator::take(const std::shared_ptr<SplitSearch>& s, int ideas, StepKind kind) {
-  Outcome o = ahead_.take(s, ideas, kind, limits(s.get()));
+  const Limits l = limits(s.get());
+  Outcome o;
+  bool is_remembered = false;
+  if (options_.remembered && kind == StepKind::kIdeas)
+    if (const auto text = options_.remembered(step_key(s->name, ideas)))
+      if (const auto r = read_outcome(*text); r && r->outcome.holds_within(r->had, l)) { o = r->outcome; is_remembered = true; }
+  if (!is_remembered) {
+    o = ahead_.take(s, ideas, kind, l);
+    if (const auto text = kind == StepKind::kIdeas && options_.remember ? write_outcome(o, l) : std::nullopt) options_.remember(step_key(s->name, ideas), *text);
+  }
   report_.states += o.report.states;
   report_.effort += o.report.effort;
   for (size_t g = 0; g < o.report.gates.size(); g++) count(static_cast<Gate>(g), o.report.gates[g].first_example, o.report.gates[g].closed);

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 #include "search/block_search.h"
 #include "search/meter.h"
@@ -39,6 +40,8 @@ class SplitSearch {
   const Problem& problem() const { return problem_; }
 
   const Split split;
+  std::string name;                         ///< of its steps in checkpoints
+  int known = 0;                            ///< so many first steps are remembered from an earlier run
   bool settled = false;                     ///< nothing more is to be searched under this split
   bool found = false;                       ///< something under it, or under one that it is an instance of, was verified
   int64_t committed = 0;                    ///< bytes of it that count

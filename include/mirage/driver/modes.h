@@ -18,6 +18,7 @@ ModeResult canonicalize_spec(const Source&);                                    
 ModeResult verify_two(const Source& a, const Source& b, const Options&);                          ///< --verify: specs or text graphs of equal input and result types
 ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&);   ///< --check-certificate: verdict again, from the spec and the graph in the certificate
 ModeResult run_stage(const std::string& stage, const Source&, const Options&, const Listener&);   ///< --run=STAGE
+ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, const Options&, const Listener&);   ///< --why-not: exit kOk if the graph is in the search space, else kNothingFound
 ModeResult print_targets();                                                                       ///< --list-targets
 std::vector<std::string> target_names();                                                          ///< without "native"
 Result<Source> einsum_source(const std::string& line);                                            ///< --einsum as a spec

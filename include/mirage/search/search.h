@@ -37,6 +37,8 @@ struct SearchOptions {
   uint64_t seed = 0;
   int threads = 1;                 ///< nothing but the seconds depends on it
   const std::atomic<bool>* stop = nullptr;   ///< set from outside (an interrupt): end soon with stop_reason "interrupted"
+  std::function<std::optional<std::string>(const std::string& key)> remembered;           ///< what an earlier run told `remember` under this key, if anything; may be empty. From any thread
+  std::function<void(const std::string& key, const std::string& outcome)> remember;      ///< told each step that led to nothing, one line of text: a checkpoint
   bool expression_gate = true;     ///< prune by abstract expressions
   SubexprJudge judge;              ///< if there is one, it is asked instead of lib/expr's decision
   bool merge = true;               ///< states whose unconsumed values have equal fingerprints are merged
@@ -88,6 +90,12 @@ Witness make_witness(const Program&, int variant);
 std::shared_ptr<const Worlds> make_worlds(const Program&);
 
 SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);
+
+/// Where a muGraph of the program stands in the space: kernel by kernel the split that it is under, the gate that closes it and at which operator; or that no gate does, and what merging and
+/// dominance make of it (they are asked if the options have them on). Answered by the search's own engine, restricted to the graph's operators. `given`: kernel level, at the program's sizes or
+/// at a witness's; running maxima are taken out first. in_space: the enumeration without merging and dominance comes to it; is_found: every kernel of it is among those that no other beats.
+struct WhyNot { bool in_space = false; std::string text; bool is_found = false; };
+WhyNot why_not(const Program&, const Target&, const SearchOptions&, const Graph& given);
 
 /// Sizes for one call of a structure. Tile extents along what the grid axes and the loop split, in elements of the split dimension; 0 where nothing is split.
 struct CallNumbers {

@@ -1,0 +1,36 @@
+// --why-not: where a muGraph stands in the search space of a spec (search/search.h, why_not). A mode of the command line; called by cmd/ only.
+#include "driver/search_options.h"
+#include "mirage/driver/modes.h"
+#include "mirage/ir/stabilize.h"
+#include "mirage/spec/spec.h"
+#include "mirage/spec/text.h"
+
+namespace mirage {
+
+ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, const Options& o, const Listener& listener) {
+  ModeResult r;
+  auto failed = [&](Diagnostics errors) {
+    for (const Diagnostic& d : errors) r.exit = more_severe(r.exit, exit_code_of(d.code));
+    r.diagnostics = std::move(errors);
+    return r;
+  };
+  if (specs.size() != 1) return failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, "--why-not needs the spec of the graph as well: give one spec", {}}});
+  auto program = parse_spec(specs[0]);
+  if (!program) return failed(program.errors());
+  auto g = parse_graph(graph.text, graph.name);
+  if (!g) return failed(g.errors());
+  auto bad = [&](const std::string& text) { return failed({Diagnostic{Severity::kError, DiagCode::kShape, {graph.name, 0, 0, 1}, text, {}}}); };
+  if (g->level() != Level::kKernel) return bad("a graph of kernel level is needed here");
+  if (auto law = check_laws(*g)) return bad(*law);
+  if (auto wrong = check_extents(*g)) return bad(*wrong);
+  if (g->num_params() > static_cast<int>(program->inputs.size()) || g->num_results() != program->graph.num_results()) return bad("the graph has other inputs or results than the spec");
+  auto target = resolve_target(o.target);
+  if (!target) return failed(target.errors());
+  program->graph = unshift(program->graph);   // as it is searched
+  const WhyNot w = why_not(*program, *target, search_options(o, listener), *g);
+  r.text = w.text + (!w.in_space ? "not in the space\n" : w.is_found ? "in the space, and among the graphs that no other beats\n" : o.no_dominance ? "in the space\n" : "in the space, but not among the graphs that are handed out\n");
+  r.exit = w.in_space ? ExitCode::kOk : ExitCode::kNothingFound;
+  return r;
+}
+
+}  // namespace mirage

@@ -1,0 +1,185 @@
+// --why-not: what the search finds it calls found; the structures that Mirage's repository publishes (benchmark/saved_mugraphs; those that are right and that one kernel or a cut at values of the
+// program makes) are in the space; and what is not in it is closed by the gate that it should be.
+#include "helpers.h"
+#include "mirage/ir/stabilize.h"
+#include "mirage/spec/text.h"
+
+using namespace mirage;
+using namespace helpers;
+
+namespace {
+
+Graph graph(const std::string& text) {
+  auto g = parse_graph(text);
+  if (!g) for (const Diagnostic& d : g.errors()) FAIL(render(d, text));
+  return *g;
+}
+
+WhyNot ask(const Program& p, const std::string& text, bool switches_off = true, int ideas = 3) {
+  SearchOptions o;
+  o.dominance = o.merge = !switches_off;
+  o.max_ideas = ideas;
+  return why_not(p, target(), o, graph(text));
+}
+
+bool says(const WhyNot& w, const std::string& part) { return w.text.find(part) != std::string::npos; }
+
+/// RMSNorm + linear with the lines of its block graph behind its two accumulators.
+std::string rms(const std::string& end, const std::string& loop = "    %4 = matmul %0 %1\n    %5 = accum.sum %4\n    %6 = square %0\n    %7 = reduce.sum 1 %6\n    %8 = accum.sum %7\n") {
+  return "kernel rms {\n  %0 = input 0 : f16[16,4096]\n  %1 = input 1 : f16[4096,6144]\n  %2 = call grid(192,1,1) loop(64) (%0, %1) {\n    %0 = input 0 grid(-,-,-) loop(1) : f16[16,64]\n"
+         "    %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]\n    %2 = const 4096 extent 0.1\n    %3 = const 1e-06\n" + loop + end + "  }\n  output 0 %2 : f16\n}\n";
+}
+
+const std::string kNorm = "    %9 = div %8 %2\n    %10 = add %9 %3\n    %11 = sqrt %10\n    %12 = div %5 %11\n    output 0 %12 grid(1,-,-) : f16\n";
+
+/// LoRA, all inputs whole in the loop-free block but the columns.
+std::string lora(const std::string& body) {
+  return "kernel lora {\n  %0 = input 0 : f16[16,256]\n  %1 = input 1 : f16[256,4096]\n  %2 = input 2 : f16[256,16]\n  %3 = input 3 : f16[16,4096]\n  %4 = call grid(64,1,1) loop(1) (%0, %1, %2, %3) {\n"
+         "    %0 = input 0 grid(-,-,-) loop(-) : f16[16,256]\n    %1 = input 1 grid(1,-,-) loop(-) : f16[256,64]\n    %2 = input 2 grid(-,-,-) loop(-) : f16[256,16]\n"
+         "    %3 = input 3 grid(1,-,-) loop(-) : f16[16,64]\n" + body + "  }\n  output 0 %4 : f16\n}\n";
+}
+
+}  // namespace
+
+TEST_CASE("why not: what is found is called found, at the program's own sizes too") {
+  for (const char* name : {"rms_norm_linear", "gated_mlp", "lora", "n_trans"}) {
+    INFO(name);
+    Program p = spec(name);
+    p.graph = unshift(p.graph);
+    const Found f = find(p);
+    int one = 0;
+    for (const Structure& s : f.structures) {
+      if (s.kernels != 1) continue;
+      one++;
+      const WhyNot w = why_not(p, target(), {}, s.graph);
+      INFO(w.text);
+      CHECK(w.in_space);
+      CHECK(w.is_found);
+      const std::vector<CallNumbers> numbers = tiles(s, param_types(p), 64, 64);
+      const auto real = instantiate(s, param_types(p), numbers);
+      REQUIRE(real);
+      CHECK(why_not(p, target(), {}, *real).is_found);
+    }
+    CHECK(one > 0);
+  }
+}
+
+TEST_CASE("why not: published gated MLP, fused, and with the product left to a kernel of its own") {
+  const Program p = spec("gated_mlp");
+  const std::string head = "kernel mlp {\n  %0 = input 0 : f16[8,4096]\n  %1 = input 1 : f16[4096,4096]\n  %2 = input 2 : f16[4096,4096]\n";
+  const std::string body = "    %0 = input 0 grid(-,-,-) loop(1) : f16[8,64]\n    %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]\n    %2 = input 2 grid(1,-,-) loop(0) : f16[64,32]\n"
+                           "    %3 = matmul %0 %1\n    %4 = matmul %0 %2\n    %5 = accum.sum %3\n    %6 = accum.sum %4\n    %7 = silu %5\n";
+  const WhyNot fused = ask(p, head + "  %3 = call grid(128,1,1) loop(64) (%0, %1, %2) {\n" + body + "    %8 = mul %7 %6\n    output 0 %8 grid(1,-,-) : f16\n  }\n  output 0 %3 : f16\n}\n");
+  INFO(fused.text);
+  CHECK(fused.in_space);
+  const WhyNot cut = ask(p, head + "  %3, %4 = call grid(128,1,1) loop(64) (%0, %1, %2) {\n" + body + "    output 0 %7 grid(1,-,-) : real\n    output 1 %6 grid(1,-,-) : real\n  }\n"
+                            "  %5 = call grid(32,1,1) loop(1) (%3, %4) {\n    %0 = input 0 grid(1,-,-) loop(-) : real[8,128]\n    %1 = input 1 grid(1,-,-) loop(-) : real[8,128]\n    %2 = mul %0 %1\n"
+                            "    output 0 %2 grid(1,-,-) : f16\n  }\n  output 0 %5 : f16\n}\n");
+  INFO(cut.text);
+  CHECK(cut.in_space);
+}
+
+TEST_CASE("why not: published RMSNorm + linear, the norm past the product") {
+  const WhyNot w = ask(spec("rms_norm_linear"), rms(kNorm));
+  INFO(w.text);
+  CHECK(w.in_space);
+}
+
+TEST_CASE("why not: published LoRA, as three products and as one of concatenations") {
+  const Program p = spec("lora");
+  const WhyNot three = ask(p, lora("    %4 = matmul %0 %1\n    %5 = matmul %0 %2\n    %6 = matmul %5 %3\n    %7 = add %4 %6\n    output 0 %7 grid(1,-,-) : f16\n"));
+  INFO(three.text);
+  CHECK(three.in_space);
+  const WhyNot one = ask(p, lora("    %4 = matmul %0 %2\n    %5 = concat 1 %0 %4\n    %6 = concat 0 %1 %3\n    %7 = matmul %5 %6\n    output 0 %7 grid(1,-,-) : f16\n"));
+  INFO(one.text);
+  CHECK(one.in_space);
+}
+
+TEST_CASE("why not: published nTrans, a block a row, no loop") {
+  const WhyNot w = ask(spec("n_trans"), R"(kernel n_trans {
+  %0 = input 0 : f16[8,4096]
+  %1 = input 1 : f16[8,4096]
+  %2 = input 2 : f16[8,4096]
+  %3 = call grid(8,1,1) loop(1) (%0, %1, %2) {
+    %0 = input 0 grid(0,-,-) loop(-) : f16[1,4096]
+    %1 = input 1 grid(0,-,-) loop(-) : f16[1,4096]
+    %2 = input 2 grid(0,-,-) loop(-) : f16[1,4096]
+    %3 = const 4096 extent 1.1
+    %4 = square %1
+    %5 = reduce.sum 1 %4
+    %6 = div %5 %3
+    %7 = sqrt %6
+    %8 = div %1 %7
+    %9 = add %8 %0
+    %10 = mul %2 %9
+    %11 = add %0 %10
+    %12 = square %11
+    %13 = reduce.sum 1 %12
+    %14 = div %13 %3
+    %15 = sqrt %14
+    %16 = div %11 %15
+    output 0 %16 grid(0,-,-) : f16
+  }
+  output 0 %3 : f16
+})");
+  INFO(w.text);
+  CHECK(w.in_space);
+}
+
+TEST_CASE("why not: what is not in the space is closed by the gate that it should be") {
+  const Program p = spec("rms_norm_linear");
+  const WhyNot exponential = ask(p, rms("    %9 = exp %8\n    %10 = div %5 %9\n    output 0 %10 grid(1,-,-) : f16\n"));
+  INFO(exponential.text);
+  CHECK_FALSE(exponential.in_space);
+  CHECK(says(exponential, "exp"));
+  const WhyNot product = ask(p, rms("    %9 = div %8 %2\n    %10 = add %9 %3\n    %11 = sqrt %10\n    %12 = mul %5 %11\n    output 0 %12 grid(1,-,-) : f16\n"));
+  INFO(product.text);
+  CHECK_FALSE(product.in_space);
+  CHECK((says(product, "gate expression") || says(product, "no value of the program")));
+  const WhyNot ideas = ask(p, rms(kNorm), true, 0);
+  INFO(ideas.text);
+  CHECK_FALSE(ideas.in_space);
+  CHECK(says(ideas, "gate budget"));
+  const WhyNot twice = ask(p, rms("    %9 = div %8 %2\n    %10 = add %9 %3\n    %11 = sqrt %10\n    %12 = add %9 %3\n    %13 = div %5 %11\n    output 0 %13 grid(1,-,-) : f16\n"));
+  INFO(twice.text);
+  CHECK_FALSE(twice.in_space);
+  CHECK(says(twice, "gate duplicate"));
+  const WhyNot beaten = ask(p, rms(kNorm, "    %4 = matmul %0 %1\n    %5 = accum.sum %4\n    %6 = mul %0 %0\n    %7 = reduce.sum 1 %6\n    %8 = accum.sum %7\n"), false);
+  INFO(beaten.text);
+  CHECK_FALSE(beaten.is_found);
+}
+
+TEST_CASE("checkpoint: steps that an earlier run made are not made again, and nothing else changes") {
+  auto text = [](const Found& f) {
+    std::string out = f.report.stop_reason + " " + std::to_string(f.report.states) + " " + std::to_string(f.report.effort) + " " + std::to_string(f.report.peak_bytes) + "\n";
+    for (const GateCount& g : f.report.gates) out += std::to_string(g.closed) + " " + g.first_example + "\n";
+    for (const Structure& s : f.structures) out += print(s.graph);
+    return out;
+  };
+  for (const char* name : {"layer_norm_linear", "rms_norm_linear"}) {
+    const Program p = spec(name);
+    std::map<std::string, std::string> kept;
+    SearchOptions o;
+    o.max_states = 1'000'000;
+    const std::string plain = text(find(p, o));
+    o.remember = [&](const std::string& k, const std::string& v) { kept[k] = v; };
+    CHECK(text(find(p, o)) == plain);
+    REQUIRE(kept.size() > 2);
+    for (size_t part : {kept.size(), kept.size() / 2}) {   // a run that was killed half way
+      std::map<std::string, std::string> some;
+      for (const auto& [k, v] : kept) if (some.size() < part) some[k] = v;
+      int used = 0;
+      SearchOptions again;
+      again.max_states = o.max_states;
+      again.remembered = [&](const std::string& k) -> std::optional<std::string> {
+        const auto it = some.find(k);
+        used += it != some.end();
+        return it == some.end() ? std::nullopt : std::optional(it->second);
+      };
+      CHECK(text(find(p, again)) == plain);
+      CHECK(used > 0);
+      again.threads = 3;
+      CHECK(text(find(p, again)) == plain);
+    }
+  }
+}
