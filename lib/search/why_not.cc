@@ -178,8 +178,7 @@ class KernelWalk {
     if (concat) return {true, false, text + "  dominance: products of concatenations are handed out without dominance only, a planner has no concatenation inside a block\n"};
     for (int fewer = 0; fewer <= ideas; fewer++) {
       e.meter.begin({kMostEffort, kNoLimit});
-      const bool reached = fewer == ideas || e.universe.close_to(fewer);
-      if (!reached) continue;
+      if (!e.universe.close_to(fewer)) continue;
       const std::vector<BlockCandidate> best = e.search.run(e.universe, fewer, true, false, SIZE_MAX);
       if (std::any_of(best.begin(), best.end(), [&](const BlockCandidate& c) { return c.body == mine.body; })) return {true, true, text + "  found: no other graph beats it\n"};
       for (const BlockCandidate& c : best)
