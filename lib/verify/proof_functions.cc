@@ -222,6 +222,7 @@ PolyId Terms::round(PolyId x, DType t) {
     return masked(round(s.finite, t), s.condition);
   }
   if (auto c = as_number(x); c && c->is_integer() && c->n <= 256 && c->n >= -256) return x;   // integers that every format holds
+  if (auto i = as_index(x); i && idx.range(*i).first >= -256 && idx.range(*i).second <= 256) return x;   // positions of a small dimension
   if (auto c = as_literal(x)) return constant(round_to(*c, t));
   const std::vector<Term>& terms_of = terms(x);
   if (terms_of.size() == 1 && terms_of[0].coef.is(1) && factors(terms_of[0].mono).size() == 1 && factors(terms_of[0].mono)[0].power == Power{1, 1}) {
