@@ -11,7 +11,7 @@ template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<
 }  // namespace
 
 KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
-  return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : is<AttendPlan>(k) ? emit_attend_kernel(k, plan, target) : emit_region_kernel(k, plan, target);
+  return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : is<TilePlan>(k) ? emit_tile_kernel(k, plan, target) : is<AttendPlan>(k) ? emit_attend_kernel(k, plan, target) : emit_region_kernel(k, plan, target);
 }
 
 CudaModule emit_module(const Program& program, const Plan& plan, const Target& target, const ModuleOptions& options) {

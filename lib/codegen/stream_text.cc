@@ -129,11 +129,16 @@ void StreamText::tail_results() {
     const ValueId v = g_.node(n).operands[0];
     const Shape x = shape(v);
     const std::string text = widened(tail_element(v, known), x == Shape::kRows, x == Shape::kScalar, x == Shape::kBoth);
-    const Access& a = s_.results[at(g_.form<Output>(n)->result)];
-    const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
-    line("store_item(({}*)out{} + {} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", cuda_type(a.dtype), g_.form<Output>(n)->result, a.offset, rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
-         has(v, Axis::kCol) ? "kN" : "1", text);
+    store_result(n, text);
   }
+}
+
+void StreamText::store_result(NodeId n, const std::string& text) {
+  const ValueId v = g_.node(n).operands[0];
+  const Access& a = s_.results[at(g_.form<Output>(n)->result)];
+  const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
+  line("store_item(({}*)out{} + {} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", cuda_type(a.dtype), g_.form<Output>(n)->result, a.offset, rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
+       has(v, Axis::kCol) ? "kN" : "1", text);
 }
 
 std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& known) {

@@ -62,6 +62,7 @@ class StreamText {
   void declare_tail_loads();   ///< e{node}: what the tail reads from device memory, a place per item
   std::string tail_loads();    ///< statements that fill them for item t
   void tail_results();         ///< stores of all results
+  virtual void store_result(NodeId output, const std::string& text);   ///< of the item
   virtual std::string sum_item(size_t sum) const = 0;   ///< a finished sum, Pack<4>
   virtual std::string statistic_parts() const = 0;      ///< how many partial results each row's statistic has in `statistics`
   virtual std::string statistic_row() const { return "m"; }   ///< the item's first row in `statistics`, of padded_rows()

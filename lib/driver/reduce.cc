@@ -10,6 +10,7 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 
 namespace mirage {
 
@@ -34,6 +35,7 @@ CallNumbers numbers_of(const Graph& body) {
 /// Iterations after which every slot of the kernel's rings was used twice.
 int64_t iterations_wanted(const KernelPlan& k) {
   if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return int64_t{(*b)->cluster} * (*b)->loop_warps * ((*b)->stages + 3);
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return int64_t{(*t)->cluster} * ((*t)->stages + 2);
   if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return int64_t{(*s)->cluster} * (*s)->warps * ((*s)->stages + 2);
   return 4;
 }
@@ -99,10 +101,12 @@ Reduced reduce_plan(const Program& program, const Plan& full, const Target& targ
       if (params[i].dims[d] > 1) wishes[small[i].dims[d]].extent = params[i].dims[d];
   for (size_t c = 0; c < numbers.size(); c++) {
     const auto* stream = kernels[c] ? std::get_if<std::shared_ptr<const StreamPlan>>(&kernels[c]->body) : nullptr;
+    const auto* tile = kernels[c] ? std::get_if<std::shared_ptr<const TilePlan>>(&kernels[c]->body) : nullptr;
+    const int64_t own = stream ? 64 : tile ? std::max<int64_t>((*tile)->block_columns(), (*tile)->row_blocks > 1 ? (*tile)->block_rows() : 0) : 0;   // strategies with tiles of their own
     for (size_t a = 0; a < 3; a++)
-      if (auto it = wishes.find(classes[c].grid_tile[a]); it != wishes.end()) it->second.grid_tile = std::max(it->second.grid_tile, stream ? int64_t{64} : numbers[c].grid_tile[a]);
+      if (auto it = wishes.find(classes[c].grid_tile[a]); it != wishes.end()) it->second.grid_tile = std::max(it->second.grid_tile, own ? own : numbers[c].grid_tile[a]);
     if (auto it = wishes.find(classes[c].loop_tile); it != wishes.end()) {
-      it->second.loop_tile = std::max(it->second.loop_tile, stream ? int64_t{(*stream)->chunk} : numbers[c].loop_tile);
+      it->second.loop_tile = std::max(it->second.loop_tile, stream ? int64_t{(*stream)->chunk} : tile ? int64_t{(*tile)->chunk} : numbers[c].loop_tile);
       it->second.iterations = std::max(it->second.iterations, kernels[c] ? iterations_wanted(*kernels[c]) : 4);
     }
   }

@@ -96,7 +96,8 @@ struct Api {
   }
   static const void* gather_group(const void* mine, uint64_t bytes, int* member) {
     *member = static_cast<int>(me().where.thread.x) % 128;
-    return collect({-1 - e().current_ / 128, 0}, 128, 128, *member, mine, bytes, "warpgroup operation");
+    return collect({-1 - me().block * 8 - static_cast<int>(me().where.thread.x) / 128, 0}, 128,   // blocks need not be multiples of warpgroups
+                   128, *member, mine, bytes, "warpgroup operation");
   }
 
   static uint64_t base() { return kSharedWindow * static_cast<uint64_t>(me().block); }

@@ -8,6 +8,7 @@
 #include "mirage/plan/attend.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "plan/block_internal.h"
 
 namespace mirage {
@@ -46,6 +47,7 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
       if (auto p = plan_block_as(*s.body, *s.operands, *s.results, target, choice, reason, rule)) out.push_back(with_body<BlockPlan>(k, p));
     }
   for (StreamPlan& p : stream_candidates(*s.body, *s.operands, *s.results, target, rule).plans) out.push_back(with_body(k, std::make_shared<const StreamPlan>(std::move(p))));
+  for (TilePlan& p : tile_candidates(*s.body, *s.operands, *s.results, target, rule).plans) out.push_back(with_body(k, std::make_shared<const TilePlan>(std::move(p))));
   for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
   std::stable_sort(out.begin(), out.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
   // The same division twice is one: a chain that is not there, or the kernel's own.
@@ -71,6 +73,10 @@ std::string division_text(const KernelPlan& k) {
   if (const auto* b = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
     const StreamPlan& p = **b;
     return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm, p.evict_first ? "" : ", weights kept");
+  }
+  if (const auto* b = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
+    const TilePlan& p = **b;
+    return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM", p.row_groups, p.column_groups, p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm);
   }
   if (const auto* b = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
     const AttendPlan& p = **b;

@@ -11,6 +11,7 @@
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "plan/buffers.h"
 #include "plan/region.h"
 
@@ -22,6 +23,7 @@ constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
 
 const char* kind_of(const KernelPlan& k) {
   if (std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body)) return "stream";
+  if (std::holds_alternative<std::shared_ptr<const TilePlan>>(k.body)) return "tile";
   return std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body) ? "attend" : "block";
 }
 
@@ -712,12 +714,14 @@ class Planner {
     const Graph body = separate_sums(*std::get<Call>(node.op).body);
     BlockPlanned block;
     StreamPlanned stream;
+    TilePlanned tile;
     if (!computes) {
       block = plan_block(body, operands, results, target_, contract_rule(program_));
       stream = plan_stream(body, operands, results, target_, contract_rule(program_));
+      tile = plan_tile(body, operands, results, target_, contract_rule(program_));
     }
     AttendPlanned attend = plan_attend(body, operands, results, target_);
-    if (!block.plan && !stream.plan && !attend.plan) return computes ? attend.reason : block.reason;
+    if (!block.plan && !stream.plan && !tile.plan && !attend.plan) return computes ? attend.reason : block.reason;
     bool first = true;
     const auto keep = [&](const auto& planned) {
       if (!planned.plan || (!first && planned.cost.us >= cost.us)) return;
@@ -727,6 +731,7 @@ class Planner {
     };
     keep(block);
     keep(stream);
+    keep(tile);
     keep(attend);
     return "";
   }

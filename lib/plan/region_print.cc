@@ -5,6 +5,7 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "plan/region.h"
 
 namespace mirage {
@@ -87,6 +88,7 @@ std::string print(const Plan& plan) {
     out += "\n";
     if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
     else if (auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) out += fmt::format("stream {}\n", k.name) + print(**s);
+    else if (auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) out += fmt::format("tile {}\n", k.name) + print(**t);
     else if (auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) out += fmt::format("attend {}\n", k.name) + print(**a);
     else out += fmt::format("block {}\n", k.name) + print(*std::get<std::shared_ptr<const BlockPlan>>(k.body));
   }

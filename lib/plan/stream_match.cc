@@ -20,6 +20,7 @@ class StreamMatcher {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
+    p_.rule = rule;
   }
   bool run() { return extents() && name_axes() && check_inputs() && walk() && find_sums() && check_outputs(); }
   StreamShape take() { return std::move(p_); }

@@ -39,6 +39,7 @@ struct KernelText {
 KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc
 KernelText emit_region_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/region.cc
 KernelText emit_stream_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/stream.cc
+KernelText emit_tile_kernel(const KernelPlan&, const Plan&, const Target&);     ///< codegen/tile.cc
 KernelText emit_attend_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/attend.cc
 KernelText emit_kernel(const KernelPlan&, const Plan&, const Target&);          ///< the emitter of the kernel's kind
 

@@ -43,13 +43,16 @@ struct RegionPlan;
 /// A block graph whose weights flow once through tensor cores while everything else rides along (plan/stream.h).
 struct StreamPlan;
 
+/// The same structure with more rows, on warpgroups (plan/tile.h).
+struct TilePlan;
+
 /// A block graph that is attention: two contractions with a softmax between them (plan/attend.h).
 struct AttendPlan;
 
 struct KernelPlan {
   std::string name;                               ///< C identifier, unique in the library
   std::vector<NodeId> nodes;                      ///< kernel-level nodes that it covers
-  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const StreamPlan>, std::shared_ptr<const AttendPlan>> body;
+  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const StreamPlan>, std::shared_ptr<const AttendPlan>, std::shared_ptr<const TilePlan>> body;
   int slots = -1;                                 ///< its buffer of slots
   double predicted_us = 0;
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"

@@ -4,7 +4,7 @@
 
 namespace mirage {
 
-/// Gives `kernel` the numbers of `model` where both are block graphs planned by plan_block and the numbers fit; else leaves it as it is. True if it has them now.
+/// Gives `kernel` the numbers of `model` where both are block graphs planned by plan_block, or model is a tile plan and the kernel has its structure, and the numbers fit; else leaves it as it is. True if it has them now.
 bool replan_like(const KernelPlan& model, KernelPlan& kernel, const Target& target);
 
 }  // namespace mirage

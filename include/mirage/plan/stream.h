@@ -52,6 +52,7 @@ struct StreamSum {
 struct StreamShape {
   Graph body;
   std::vector<Access> operands, results;
+  ContractRule rule;                             ///< how contractions may round
   int64_t rows = 1, cols = 1, depth = 1;
   std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
   std::vector<StreamWeight> weights;

@@ -1,0 +1,64 @@
+// TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to R23). One ring of tensor copies per block carries weights and rows to
+// warpgroups (wgmma); the weight, transposed, is the 64-row operand, so that no row is padded beyond a multiple of 16. Made by plan/tile.cc, read by codegen/tile.cc.
+//
+// A block has 64 or 128 columns and up to 256 rows; the blocks of a cluster divide the reduction. Warpgroups divide rows and columns and hold all matrices, so that what follows the sums never leaves registers.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mirage/plan/stream.h"
+
+namespace mirage {
+
+/// The other operand of contractions: an input that the ring brings as it is, or an expression that the warpgroups compute chunk by chunk into shared memory.
+struct TileRows {
+  ValueId value = -1;
+  NodeId input = -1;                        ///< copied by the ring; -1: computed
+  ContractType type = ContractType::kF16;   ///< as the units take it: kTF32 only where computed
+  int64_t offset = 0;                       ///< in a stage, or in one of the two buffers of computed rows
+  int64_t bytes = 0;                        ///< of one chunk of all rows of a block
+};
+
+struct TilePlan : StreamShape {
+  std::vector<TileRows> small;              ///< distinct values
+  std::vector<int> small_of;                ///< per contraction: index into small
+  int row_groups = 2, column_groups = 1;    ///< warpgroups that divide a block's rows and its columns, 64 each
+  int group_rows = 32;                      ///< rows of one, a multiple of 16 and of 8 times the cluster, at most 128
+  int chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1;
+  int64_t row_blocks = 1;                   ///< of the grid
+  int64_t chunks = 1, chunks_per_block = 1; ///< of the reduction; of one block of the cluster
+  bool evict_first = true;
+  int lanes = 4;                            ///< threads that share a row where rows are read element by element
+  int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights
+  int64_t computed_at = 0, computed_bytes = 0; ///< computed rows: two buffers of computed_bytes each
+  int64_t received_at = 0, ranks_at = 0, statistics_at = 0, barriers_at = 0, smem_bytes = 0;
+  Cost cost;
+  int groups() const { return row_groups * column_groups; }
+  int block_rows() const { return row_groups * group_rows; }
+  int block_columns() const { return column_groups * 64; }
+  int team() const { return 128 * column_groups; }           ///< threads that share rows
+  int tiles() const { return group_rows / 8; }               ///< groups of 8 rows of a warpgroup
+  int rank_pitch() const { return group_rows + 8; }          ///< elements from one rank to the next in shared memory
+  int64_t share_bytes() const { return static_cast<int64_t>(sums.size()) * groups() * (tiles() / cluster) * 128 * 16; }   ///< of sums, from one other block
+  int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }             ///< the same of row statistics
+  bool computes() const { return computed_bytes > 0; }
+  int threads() const { return 128 * groups() + 64; }
+};
+
+struct TilePlanned { std::shared_ptr<const TilePlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
+
+/// Plans `body` on operands and results as they lie in memory, if it is of the structure of plan/stream.h with more than 16 rows and nothing to be reduced before the loop. Keeps the cheapest division by its
+/// cost model. Needs sm_90a. rule: what the program says about contractions.
+TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
+/// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
+struct TileCandidates { std::vector<TilePlan> plans; std::string reason; };
+TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
+/// Whether the tail stores result `r` (of an Output) two neighbouring columns at a time.
+bool stores_lines(const StreamShape&, NodeId output);
+
+std::string print(const TilePlan&);
+
+}  // namespace mirage

@@ -1,0 +1,253 @@
+// Device library, part 68: tiles of 64 columns on warpgroups (sm_90a; strategy "tile" of lib/plan/tile.h): the weight, transposed, is the 64-row operand of wgmma, rows of the other operand are its columns, so D is
+// (columns of the weight) x (rows) and thread t of a warpgroup holds item (row tile j, warp, lane) of 41_stream.cuh at d[4 j ..]. Sources: PTX ISA 9.7.15 (wgmma, matrix descriptors, register fragments).
+#pragma once
+#include "41_stream.cuh"
+#include "60_wgmma.cuh"
+
+namespace mo {
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// ---- D += A B over 16 elements of the reduction (8 for TF32). A: a weight's tile in shared memory, lines across the reduction (TA 1) or along it (TA 0); or fragments of it in registers. B: rows of the
+// other operand in shared memory, lines along the reduction, 2 R of them
+#define MO_L8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define MO_L16 MO_L8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define MO_L24 MO_L16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define MO_L32 MO_L24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define MO_L40 MO_L32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define MO_L48 MO_L40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define MO_L56 MO_L48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define MO_L64 MO_L56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define MO_E8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define MO_E16(i) MO_E8(i), MO_E8(i + 8)
+#define MO_E24(i) MO_E16(i), MO_E8(i + 16)
+#define MO_E32(i) MO_E16(i), MO_E16(i + 16)
+#define MO_E40(i) MO_E32(i), MO_E8(i + 32)
+#define MO_E48(i) MO_E32(i), MO_E16(i + 32)
+#define MO_E56(i) MO_E32(i), MO_E24(i + 32)
+#define MO_E64(i) MO_E32(i), MO_E32(i + 32)
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, 0;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, 0;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, 0;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, 0;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, 0;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, 0;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, 0;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, 0;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, 0;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, 0;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, 0;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, 0;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, 0;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, 0;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA));
+}
+template <class T, int TA> MO_FN void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, 0;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, 0;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 {" MO_L8 "}, {%8, %9, %10, %11}, %12, p, 1, 1;}" : MO_E8(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {" MO_L16 "}, {%16, %17, %18, %19}, %20, p, 1, 1;}" : MO_E16(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[24], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k8.f32.tf32.tf32 {" MO_L24 "}, {%24, %25, %26, %27}, %28, p, 1, 1;}" : MO_E24(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" MO_L32 "}, {%32, %33, %34, %35}, %36, p, 1, 1;}" : MO_E32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[40], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k8.f32.tf32.tf32 {" MO_L40 "}, {%40, %41, %42, %43}, %44, p, 1, 1;}" : MO_E40(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[48], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k8.f32.tf32.tf32 {" MO_L48 "}, {%48, %49, %50, %51}, %52, p, 1, 1;}" : MO_E48(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[56], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k8.f32.tf32.tf32 {" MO_L56 "}, {%56, %57, %58, %59}, %60, p, 1, 1;}" : MO_E56(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+MO_FN void wgmma_weight_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" MO_L64 "}, {%64, %65, %66, %67}, %68, p, 1, 1;}" : MO_E64(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef MO_L8
+#undef MO_E8
+#undef MO_L16
+#undef MO_E16
+#undef MO_L24
+#undef MO_E24
+#undef MO_L32
+#undef MO_E32
+#undef MO_L40
+#undef MO_E40
+#undef MO_L48
+#undef MO_E48
+#undef MO_L56
+#undef MO_E56
+#undef MO_L64
+#undef MO_E64
+
+/// Sums of one weight over a warpgroup's 8 TILES rows.
+template <int TILES> struct TileSum {
+  float d[4 * TILES];
+  MO_FN void clear() {
+#pragma unroll
+    for (int i = 0; i < 4 * TILES; i++) d[i] = 0.0f;
+  }
+  MO_FN void add_scaled(const TileSum& x, float factor) {
+#pragma unroll
+    for (int i = 0; i < 4 * TILES; i++) d[i] = fma(x.d[i], factor, d[i]);
+  }
+  MO_FN Pack<4> item(int j) const { return {{d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]}}; }
+};
+
+/// A stage's chunk of a weight: 64 columns of it, as tensor copies with 128-byte swizzle leave them. DEPTH_MAJOR: boxes of 64 along the reduction, one behind the other.
+template <class T, bool DEPTH_MAJOR> struct TileWeight {
+  using Element = T;
+  static constexpr int kTransposed = DEPTH_MAJOR ? 0 : 1;
+  const unsigned char* base;   // in shared memory, a multiple of 1024
+  MO_FN uint64_t descriptor(int k16) const { return wgmma_tile(shared_address(base), 16) + (DEPTH_MAJOR ? (k16 >> 2) * 512 + 2 * (k16 & 3) : 128 * k16); }
+  /// The warp's 16 columns over 16 of the reduction, as mma.m16n8k16 has its 16-row operand.
+  MO_FN void fragment(uint32_t (&a)[4], int k16) const {
+    const int l = lane_id(), columns = (warp_id() & 3) * 2 + (l >> 3 & 1);
+    if constexpr (DEPTH_MAJOR) load_matrix_x4(a, base + (k16 >> 2) * 8192 + (columns * 8 + (l & 7)) * 128 + (((k16 & 3) * 2 + (l >> 4)) ^ (l & 7)) * 16);
+    else load_matrix_x4_transposed(a, base + (k16 * 16 + (l >> 4) * 8 + (l & 7)) * 128 + (columns ^ (l & 7)) * 16);
+  }
+};
+
+/// += step k16 of a chunk of a weight times rows in its own type. `rows`: the address of the warpgroup's first row; boxes of 64 along the reduction lie `box` bytes apart.
+template <class W, int TILES> MO_FN void tile_add(TileSum<TILES>& x, const W& w, uint32_t rows, int box, int k16) {
+  wgmma_weight<typename W::Element, W::kTransposed>(x.d, w.descriptor(k16), wgmma_tile(rows, 16) + (k16 >> 2) * (box >> 4) + 2 * (k16 & 3));
+}
+/// The same for rows in TF32 (put_piece_tf32), boxes of 32: the weight's fragment a, widened, goes through registers.
+template <class W> MO_FN void tile_widen(uint32_t (&low)[4], uint32_t (&high)[4], const W& w, int k16) {
+  uint32_t a[4];
+  w.fragment(a, k16);
+#pragma unroll
+  for (int e = 0; e < 4; e++) { low[e] = tf32_low(a[e], typename W::Element()); high[e] = tf32_high(a[e], typename W::Element()); }
+}
+template <int TILES> MO_FN void tile_add_tf32(TileSum<TILES>& x, const uint32_t (&low)[4], const uint32_t (&high)[4], uint32_t rows, int box, int k16) {
+  const uint64_t b = wgmma_tile(rows, 16) + (k16 >> 1) * (box >> 4) + 4 * (k16 & 1);
+  wgmma_weight_tf32(x.d, low, b);
+  wgmma_weight_tf32(x.d, high, b + 2);
+}
+
+// ---- rows in shared memory, lines of 128 bytes with 128-byte swizzle. A thread works on pieces of 8 elements of one row; threads that share a row have neighbouring pieces each, so that eight of them read
+// eight different columns of the swizzle
+template <class T> MO_FN Vector<T, 8> tile_piece(const unsigned char* rows, int row, int piece) { return *reinterpret_cast<const Vector<T, 8>*>(rows + row * 128 + ((piece ^ (row & 7)) << 4)); }
+/// Puts eight computed neighbours where wgmma expects them: as T, lines of 64.
+template <class T> MO_FN void put_piece(unsigned char* rows, int row, int piece, const Pack<8>& x) {
+  Vector<T, 8> v;
+#pragma unroll
+  for (int i = 0; i < 8; i++) v.v[i] = store<T>(x.v[i]);
+  *reinterpret_cast<Vector<T, 8>*>(rows + row * 128 + ((piece ^ (row & 7)) << 4)) = v;
+}
+/// As TF32, lines of 32, `box` bytes from one run of 32 to the next. A fragment of 16 elements of a 16-bit weight widens to their even and their odd ones: two steps of 8, so each 16 are stored in that order.
+MO_FN void put_piece_tf32(unsigned char* rows, int box, int row, int piece, const Pack<8>& x) {
+  unsigned char* const line = rows + (piece >> 2) * box + row * 128;
+  const int at = (piece >> 1 & 1) * 4 + (piece & 1);
+  *reinterpret_cast<uint4*>(line + ((at ^ (row & 7)) << 4)) = make_uint4(tf32_bits(x.v[0]), tf32_bits(x.v[2]), tf32_bits(x.v[4]), tf32_bits(x.v[6]));
+  *reinterpret_cast<uint4*>(line + (((at + 2) ^ (row & 7)) << 4)) = make_uint4(tf32_bits(x.v[1]), tf32_bits(x.v[3]), tf32_bits(x.v[5]), tf32_bits(x.v[7]));
+}
+
+// ---- behind the loop
+/// Tile j of those that block `owner` of the cluster finishes.
+template <int CLUSTER, int TILES> MO_FN Pack<4> tile_of_owner(const TileSum<TILES>& x, int owner, int j) {
+  Pack<4> r = x.item(j);
+#pragma unroll
+  for (int o = 1; o < CLUSTER; o++) {
+    const Pack<4> y = x.item(o * (TILES / CLUSTER) + j);
+#pragma unroll
+    for (int e = 0; e < 4; e++) r.v[e] = owner == o ? y.v[e] : r.v[e];
+  }
+  return r;
+}
+/// Sends every other block of the cluster its tiles and keeps the own ones. `received`: this thread's first place of the sum, [other block][tile], `pitch` bytes between tiles.
+template <int CLUSTER, int TILES> MO_FN void tile_exchange(Pack<4> (&own)[TILES / CLUSTER], const TileSum<TILES>& x, int rank, uint32_t received, int pitch, uint32_t met) {
+  constexpr int kShare = TILES / CLUSTER;
+#pragma unroll
+  for (int s = 1; s < CLUSTER; s++) {
+    const int owner = (rank + s) % CLUSTER, from = rank > owner ? rank - 1 : rank;
+    const uint32_t to = remote_address(received + from * kShare * pitch, owner), bar = remote_address(met, owner);
+#pragma unroll
+    for (int j = 0; j < kShare; j++) store_async(to + j * pitch, tile_of_owner<CLUSTER>(x, owner, j), bar);
+  }
+#pragma unroll
+  for (int j = 0; j < kShare; j++) own[j] = tile_of_owner<CLUSTER>(x, rank, j);
+}
+/// The own part plus what the other blocks sent, `pitch` bytes from one's part to the next one's.
+template <int CLUSTER> MO_FN Pack<4> tile_total(Pack<4> own, const unsigned char* received, int pitch) {
+#pragma unroll
+  for (int s = 0; s + 1 < CLUSTER; s++) own = add(own, *reinterpret_cast<const Pack<4>*>(received + s * pitch));
+  return own;
+}
+
+// ---- low ranks: a sum whose "columns" are ranks goes to shared memory as float32 [rank][row] and is multiplied by its second factor with mma, each warp for its own 16 columns
+template <int PITCH, int TILES> MO_FN void put_ranks(float* to, const TileSum<TILES>& x, int ranks) {
+  const int first = (warp_id() & 3) * 16 + lane_id() / 4;
+  if ((warp_id() & 3) * 16 >= ranks) return;
+#pragma unroll
+  for (int j = 0; j < TILES; j++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float* const p = to + (first + 8 * r) * PITCH + 8 * j + lane_id() % 4 * 2;
+      p[0] = x.d[4 * j + 2 * r];
+      p[1] = x.d[4 * j + 2 * r + 1];
+    }
+}
+template <class T> MO_FN uint32_t half_bits(T x) { return (uint32_t)*reinterpret_cast<unsigned short*>(&x); }
+template <class T, int RANK> struct TileFactor {
+  uint32_t word[RANK / 8][2];   // ranks q and q + 4 of columns g and g + 8
+  MO_FN void fetch(const T* p, int64_t rank_stride, int64_t column_stride, int ranks, int columns) {
+    const int c = (warp_id() & 3) * 16 + lane_id() / 4;
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int r = 8 * j + 4 * h + lane_id() % 4;
+        const uint32_t low = c < columns && r < ranks ? half_bits(p[r * rank_stride + c * column_stride]) : 0u, high = c + 8 < columns && r < ranks ? half_bits(p[r * rank_stride + (c + 8) * column_stride]) : 0u;
+        word[j][h] = low | high << 16;
+      }
+  }
+  template <int PITCH, int TILES> MO_FN void multiply(TileSum<TILES>& sum, const float* x, float factor) const {
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++) {
+      const uint32_t a[4] = {tf32_low(word[j][0], T()), tf32_high(word[j][0], T()), tf32_low(word[j][1], T()), tf32_high(word[j][1], T())};
+      const float* const p = x + (8 * j + lane_id() % 4) * PITCH + lane_id() / 4;
+#pragma unroll
+      for (int t = 0; t < TILES; t++) {
+        float d[4] = {sum.d[4 * t], sum.d[4 * t + 1], sum.d[4 * t + 2], sum.d[4 * t + 3]};
+        mma_16x8x8(d, a, tf32_bits(mul(p[8 * t], factor)), tf32_bits(mul(p[4 * PITCH + 8 * t], factor)));
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.d[4 * t + e] = d[e];
+      }
+    }
+  }
+};
+
+/// An item to a 16-bit tensor whose lines lie along columns: two neighbouring columns of one row at once, after an exchange between lanes, so all lanes of a warp come here together. p: where the warp's 8 rows and
+/// 16 columns begin, `rows` and `columns` of them exist. Lines are multiples of two elements.
+template <class T> MO_FN void store_item_lines(T* p, int64_t row_stride, int rows, int columns, const Pack<4>& x) {
+  const int row = lane_id() / 4, column = lane_id() % 4 * 2;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const uint32_t two = transpose_8x8(half_bits(store<T>(x.v[2 * h])) | half_bits(store<T>(x.v[2 * h + 1])) << 16);
+    if (row < rows && 8 * h + column < columns) *reinterpret_cast<uint32_t*>(p + row * row_stride + 8 * h + column) = two;
+  }
+}
+
+#endif
+
+}  // namespace mo

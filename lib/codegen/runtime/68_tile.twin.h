@@ -1,0 +1,99 @@
+// Host twins of 68_tile.cuh's PTX: wgmma with the 64-row operand transposed in shared memory, or in TF32 from registers.
+namespace mo {
+
+/// Reads the shared operands once somebody waits: A by descriptor, turned (line k, 64 elements along it are rows) or not, B lines along the reduction.
+struct EmuTileWgmma {
+  uint64_t a, b;
+  int columns, turned, users;
+  bool is_bf16, is_tf32, decoded;
+  Float A[64][16], B[128][16];
+};
+struct EmuTilePart { EmuTileWgmma* shared; };
+struct EmuTileMine { EmuTileWgmma* shared; float* d; Float before[64]; int member; };
+
+/// An element of four bytes of a swizzled tile.
+EMU_QUIET inline Float emu_swizzled_word(uint64_t descriptor, uint32_t offset) {
+  uint32_t at = (static_cast<uint32_t>(descriptor & 0x3fff) << 4) + offset;
+  at ^= (at >> 7 & 7) << 4;
+  const void* p = emu->shared_pointer(at | emu_thread.cluster_rank << 24, 4, EMU_PC);
+  emu->access(p, 4, 0, EMU_PC);
+  uint32_t bits;
+  __builtin_memcpy(&bits, p, 4);
+  return Float::of_bits(emu_is_field() ? bits : bits & 0xffffe000u);
+}
+EMU_QUIET inline void emu_tile_operands(EmuTileWgmma& w) {
+  const uint32_t group_a = static_cast<uint32_t>(w.a >> 32 & 0x3fff) << 4, group_b = static_cast<uint32_t>(w.b >> 32 & 0x3fff) << 4;
+  if (w.b >> 62 != 1 || (!w.is_tf32 && w.a >> 62 != 1)) emu->fail("wgmma", "a matrix descriptor without 128-byte swizzle", EMU_PC);
+  for (int n = 0; n < w.columns; n++)
+    for (int k = 0; k < (w.is_tf32 ? 8 : 16); k++) {
+      const uint32_t line = static_cast<uint32_t>(n) / 8 * group_b + static_cast<uint32_t>(n) % 8 * 128, along = static_cast<uint32_t>(k);
+      w.B[n][k] = w.is_tf32 ? emu_swizzled_word(w.b, line + along * 4) : emu_swizzled(w.b, line + along * 2, w.is_bf16);
+    }
+  for (int m = 0; m < 64 && !w.is_tf32; m++)
+    for (int k = 0; k < 16; k++) {
+      const uint32_t line = static_cast<uint32_t>(w.turned ? k : m), along = static_cast<uint32_t>(w.turned ? m : k);
+      w.A[m][k] = emu_swizzled(w.a, line / 8 * group_a + line % 8 * 128 + along * 2, w.is_bf16);
+    }
+  w.decoded = true;
+}
+EMU_QUIET inline void emu_tile_run(void* data) {
+  EmuTileMine& mine = *static_cast<EmuTileMine*>(data);
+  EmuTileWgmma& w = *mine.shared;
+  if (!w.decoded) emu_tile_operands(w);
+  const int t = mine.member, depth = w.is_tf32 ? 8 : 16;
+  if (mine.before[0].bits != kEmuPending) for (int i = 0; i < w.columns / 2; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
+  for (int i = 0; i < w.columns / 2; i++) {
+    const Float *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2)], *y = w.B[8 * (i / 4) + 2 * (t % 4) + i % 2];
+    if (emu_is_field()) {
+      for (int k = 0; k < depth; k++) mine.d[i] = mine.d[i] + x[k] * y[k];
+    } else {
+      double sum = emu_value(mine.d[i].bits);
+      for (int k = 0; k < depth; k++) sum += static_cast<double>(emu_value(x[k].bits)) * static_cast<double>(emu_value(y[k].bits));
+      mine.d[i] = Float::of(static_cast<emu_float>(sum));
+    }
+  }
+  if (--w.users == 0) __builtin_free(&w);
+  __builtin_free(&mine);
+}
+template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16) {
+  const int member = static_cast<int>(emu_thread.thread.x & 127);
+  EmuTilePart part = {nullptr};
+  if (member == 0) {
+    part.shared = static_cast<EmuTileWgmma*>(__builtin_malloc(sizeof(EmuTileWgmma)));
+    part.shared->a = a, part.shared->b = b;
+    part.shared->columns = R * 2, part.shared->turned = turned, part.shared->users = 128;
+    part.shared->is_bf16 = is_bf16, part.shared->is_tf32 = registers != nullptr, part.shared->decoded = false;
+  }
+  int self;
+  EmuTileWgmma* shared = static_cast<const EmuTilePart*>(emu->gather_group(&part, sizeof part, &self))->shared;
+  if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
+  if (registers != nullptr)
+    for (int r = 0; r < 2; r++)
+      for (int h = 0; h < 2; h++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = Float::of_bits(emu_is_field() ? registers[r + 2 * h] : registers[r + 2 * h] & 0xffffe000u);
+  EmuTileMine* mine = static_cast<EmuTileMine*>(__builtin_malloc(sizeof(EmuTileMine)));
+  mine->shared = shared, mine->d = d, mine->member = member;
+  for (int i = 0; i < R; i++) {
+    mine->before[i] = d[i];
+    d[i] = Float::of_bits(kEmuPending);
+  }
+  emu->gather_group(&part, sizeof part, &self);   // all fragments are there
+  emu->defer(emu_tile_run, mine, 0);
+}
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[24], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[40], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[48], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[56], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+EMU_QUIET inline void wgmma_weight_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
+
+}  // namespace mo

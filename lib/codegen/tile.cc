@@ -1,0 +1,406 @@
+// Emits a tile kernel from its TilePlan (plan/tile.h): copies, wgmma and the exchange are calls of the device library (runtime/68_tile.cuh), everything elementwise is text from the block graph.
+#include <algorithm>
+#include <set>
+
+#include "codegen/stream_text.h"
+#include "mirage/codegen/module.h"
+#include "mirage/plan/tile.h"
+
+namespace mirage {
+namespace {
+
+class TileEmitter : public StreamText {
+ public:
+  explicit TileEmitter(const TilePlan& p) : StreamText(p), p_(p) {
+    for (const StreamStatistic& s : s_.statistics) (reads_ring(s.of) ? ring_statistics_ : held_statistics_) = true;
+  }
+
+  std::string body() {
+    constants();
+    prologue();
+    weights_warp();
+    rows_warp();
+    early_loads();
+    loop();
+    sums();
+    statistics();
+    tail();
+    return std::move(out_);
+  }
+
+  bool mapped(NodeId n) const override {
+    if (is_weight(n)) return true;
+    // Copied by the ring, and never read otherwise.
+    return in_ring(n) && !held_leaves().count(n) && !tail_leaves().count(n);
+  }
+  std::vector<NodeId> copied() const {
+    std::vector<NodeId> out;
+    for (const TileRows& r : p_.small) if (r.input >= 0) out.push_back(r.input);
+    return out;
+  }
+
+ private:
+  bool in_ring(NodeId n) const { return std::any_of(p_.small.begin(), p_.small.end(), [&](const TileRows& r) { return r.input == n; }); }
+  const TileRows& rows_of(NodeId n) const { return *std::find_if(p_.small.begin(), p_.small.end(), [&](const TileRows& r) { return r.input == n; }); }
+  /// Whether a statistic finds all that it needs along the reduction in the ring.
+  bool reads_ring(ValueId v) const {
+    std::set<NodeId> all;
+    leaves(v, all);
+    return std::all_of(all.begin(), all.end(), [&](NodeId n) { return in_ring(n) || !has(value(n), Axis::kDepth); });
+  }
+  /// Inputs that come through registers: of computed rows, and of statistics that the ring does not serve.
+  std::set<NodeId> held_leaves() const {
+    std::set<NodeId> out;
+    for (const TileRows& r : p_.small) if (r.input < 0) leaves(r.value, out);
+    for (const StreamStatistic& s : s_.statistics) if (!reads_ring(s.of)) leaves(s.of, out);
+    return out;
+  }
+  std::set<NodeId> deep_held() const {
+    std::set<NodeId> out;
+    for (NodeId n : held_leaves()) if (has(value(n), Axis::kDepth)) out.insert(n);
+    return out;
+  }
+  bool prepares() const { return p_.computes() || held_statistics_; }
+  bool reads_rows() const { return prepares() || ring_statistics_; }
+  bool even() const { return p_.chunks_per_block * p_.cluster == p_.chunks; }
+  bool ragged_depth() const { return p_.depth % p_.chunk != 0; }
+  static int64_t ranks(const StreamWeight& w) { return (w.extent + 15) / 16 * 16; }
+
+  void constants() {
+    line("constexpr int kColumnGroups = {}, kWarps = {}, kTiles = {}, kTail = {}, kGroupRows = {}, kBlockRows = {}, kRowBlocks = {}, kCluster = {}, kStages = {}, kChunk = {};   // kTiles: 8 rows each; kTail: of them finished here", p_.column_groups,
+         4 * p_.groups(), p_.tiles(), p_.tiles() / p_.cluster, p_.group_rows, p_.block_rows(), p_.row_blocks, p_.cluster, p_.stages, p_.chunk);
+    line("constexpr int kM = {}, kN = {}, kDepth = {}, kStage = {}, kComputed = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.rows, p_.cols, p_.depth, p_.stage_bytes, p_.computed_at, p_.received_at, p_.statistics_at,
+         p_.barriers_at);
+    line("extern __shared__ __align__(1024) unsigned char tile_smem[];");
+    line("unsigned char* const smem = tile_smem;");
+    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, block = block_id() / kCluster, column0 = block / kRowBlocks * {}, first_row = block % kRowBlocks * kBlockRows;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.block_columns());
+    line("const int first = rank * {0}, chunks = {1};", p_.chunks_per_block, even() ? std::to_string(p_.chunks_per_block) : fmt::format("rank + 1 < kCluster ? {} : {} - first", p_.chunks_per_block, p_.chunks));
+    line("const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;");
+  }
+
+  void prologue() {
+    open("if (warp == kWarps && lane == 0) {{");
+    line("for (int s = 0; s < kStages; s++) {{ mbarrier_init(full + 8 * s, {}); mbarrier_init(empty + 8 * s, kWarps); }}", copied().empty() ? 1 : 2);
+    if (p_.cluster > 1) {
+      line("mbarrier_init(met, 1);");
+      line("mbarrier_expect(met, {});", (p_.cluster - 1) * (p_.statistics_bytes() + p_.share_bytes()));
+    }
+    line("mbarrier_publish();");
+    close();
+    line("warp_barrier();");
+    if (p_.cluster > 1) line("cluster_arrive_relaxed();");
+    line("barrier();");
+  }
+  void ring_loop() {
+    line("const int place = i % kStages, k = (first + i) * kChunk;");
+    line("if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);");
+    line("const uint32_t to = ring + place * kStage, bar = full + 8 * place;");
+  }
+  void end_of_warp() {
+    close();
+    line("warp_barrier();");
+    if (p_.cluster > 1) line("cluster_wait();");
+    line("return;");
+    close();
+  }
+  void weights_warp() {
+    open("if (warp == kWarps) {{   // brings the weights");
+    if (p_.evict_first) line("const uint64_t policy = evict_first_policy();");
+    open("for (int i = 0; lane == 0 && i < chunks; i++) {{");
+    ring_loop();
+    line("mbarrier_expect(bar, {});", p_.weight_bytes);
+    for (size_t w = 0; w < p_.weights.size(); w++) {
+      const StreamWeight& x = p_.weights[w];
+      const bool wide = x.free == Axis::kCol;
+      const char* policy = wide && p_.evict_first ? ", policy" : "";
+      for (int g = 0; g < (wide ? p_.column_groups : 1); g++) {
+        const std::string column = wide ? fmt::format("column0 + {}", 64 * g) : "0";
+        const int64_t to = x.offset + int64_t{g} * 128 * p_.chunk;
+        if (!x.depth_major) line("copy_box(to + {}, map{}, {}, k, bar{});", to, w, column, policy);
+        else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, {}, bar{});", to + j * 8192, w, j * 64, column, policy);
+      }
+    }
+    end_of_warp();
+  }
+  void rows_warp() {
+    open("if (warp == kWarps + 1) {{   // and the rows");
+    if (copied().empty()) {
+      open("{{");
+      end_of_warp();
+      return;
+    }
+    open("for (int i = 0; lane == 0 && i < chunks; i++) {{");
+    ring_loop();
+    int64_t bytes = 0;
+    for (const TileRows& r : p_.small) if (r.input >= 0) bytes += r.bytes;
+    line("mbarrier_expect(bar, {});", bytes);
+    size_t map = p_.weights.size();
+    for (const TileRows& r : p_.small) {
+      if (r.input < 0) continue;
+      for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, first_row, bar);", r.offset + j * p_.block_rows() * 128, map, j * 64);
+      map++;
+    }
+    end_of_warp();
+  }
+
+  // ---- warpgroups: their place, and what does not change in the loop
+  void early_loads() {
+    line("const int group = warp / 4, team = group / kColumnGroups, column = column0 + group % kColumnGroups * 64;   // a team shares rows");
+    if (reads_rows()) line("const int member = thread_id() - team * {1}, row = team * kGroupRows + member / {0}, part = member % {0};   // a row that this thread reads, together with others", p_.lanes, p_.team());
+    if (reads_rows() && some_idle()) line("const bool reads = member / {} < kGroupRows;", p_.lanes);
+    for (size_t i = 0; i < p_.products.size(); i++) {
+      const StreamProduct& q = p_.products[i];
+      const StreamWeight& w = p_.weights[at(p_.contractions[at(q.contraction)].weight)];
+      line("TileFactor<{}, {}> factor{};", cuda_type(access(q.input).dtype), ranks(w), i);
+      line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
+    }
+    for (NodeId n : loop_leaves()) {
+      if (has(value(n), Axis::kDepth)) continue;
+      if (!has(value(n), Axis::kRow)) line("const float l{} = load(*({}));", n, pointer(n));
+      else line("const float l{} = {}first_row + row < kM ? load(({})[(first_row + row) * int64_t({})]) : 0.0f;", n, reads_guard(" && "), pointer(n), stride(n, Axis::kRow));
+    }
+  }
+  bool some_idle() const { return p_.lanes * p_.group_rows != p_.team(); }
+  std::string reads_guard(const char* more) const { return some_idle() ? fmt::format("reads{}", more) : ""; }
+
+  // ---- the loop
+  int pieces() const { return p_.chunk / 8 / p_.lanes; }   // of a chunk, per thread
+  std::string loop_leaf(ValueId v) const override {
+    const NodeId n = g_.value(v).node;
+    if (!has(v, Axis::kDepth)) return fmt::format("l{}", n);
+    if (from_ring_) return fmt::format("to_pack(tile_piece<{}>(stage + {} + u / {} * (kBlockRows * 128), row, at))", cuda_type(access(n).dtype), rows_of(n).offset, 8 / p_.lanes);
+    return fmt::format("to_pack(x{}[u])", n);
+  }
+  void for_pieces() {   // piece `at` of the 64 elements that box u / (8 / lanes) holds
+    line("#pragma unroll");
+    open("for (int u = 0; u < {}; u++) {{", pieces());
+    const int each = 8 / p_.lanes;
+    line("const int at = part * {0} + u % {0}, box = u / {0}, k = (first + i) * kChunk + box * 64 + at * 8;", each);
+    line("(void)k, (void)box;");
+  }
+  void statistic(size_t i) {
+    std::string statements;
+    const std::string e = loop_element(s_.statistics[i].of, statements);
+    const char* type = reduce_type(s_.statistics[i].fn);
+    line("{{ {}{}statistic{} = {}::combine(statistic{}, reduce_pack<{}>({})); }}", statements, ragged_depth() ? "if (k < kDepth) " : "", i, type, i, type, e);
+  }
+  void read_ring() {   // row statistics of the stage that wgmma reads
+    from_ring_ = true;
+    if (some_idle()) open("if (reads) {{");
+    for_pieces();
+    for (size_t i = 0; i < s_.statistics.size(); i++) if (reads_ring(s_.statistics[i].of)) statistic(i);
+    close();
+    if (some_idle()) close();
+    from_ring_ = false;
+  }
+  void declare_held() {
+    for (NodeId n : deep_held()) line("Vector<{}, 8> x{}[{}];", cuda_type(access(n).dtype), n, pieces());
+    open("const auto hold = [&](int i) {{   // asks for what comes through registers");
+    for_pieces();
+    for (NodeId n : deep_held()) {
+      if (!has(value(n), Axis::kRow)) line("x{}[u] = load_eight({} + k, {}k < kDepth);", n, pointer(n), reads_guard(" && "));
+      else line("x{0}[u] = load_eight({1} + (first_row + row) * int64_t({2}) + k, {3}first_row + row < kM && k < kDepth);", n, pointer(n), stride(n, Axis::kRow), reads_guard(" && "));
+    }
+    close();
+    close("};");
+    open("const auto prepare = [&](int i) {{   // rows and statistics from what has come");
+    line("unsigned char* const computed = smem + kComputed + i % 2 * {};", p_.computed_bytes);
+    if (some_idle()) line("if (!reads) return;");
+    for_pieces();
+    for (size_t i = 0; i < s_.statistics.size(); i++) if (!reads_ring(s_.statistics[i].of)) statistic(i);
+    for (const TileRows& r : p_.small) {
+      if (r.input >= 0) continue;
+      std::string statements;
+      const std::string e = loop_element(r.value, statements);
+      const std::string masked = fmt::format("k < kDepth && first_row + row < kM ? {} : Pack<8>{{}}", e);
+      const bool tf32 = r.type == ContractType::kTF32;
+      if (tf32) line("{{ {}put_piece_tf32(computed + {} + box * (2 * kBlockRows * 128), kBlockRows * 128, row, at, {}); }}", statements, r.offset, masked);
+      else line("{{ {}put_piece<{}>(computed + {} + box * (kBlockRows * 128), row, at, {}); }}", statements, r.type == ContractType::kF16 ? "f16" : "bf16", r.offset, masked);
+    }
+    close();
+    close("};");
+  }
+  void publish() {
+    if (!p_.computes()) return;
+    line("fence_async_proxy();");
+    line("named_barrier(1 + team, {});", p_.team());
+  }
+
+  void loop() {
+    for (size_t i = 0; i < p_.contractions.size(); i++) line("TileSum<kTiles> sum{0};\n  sum{0}.clear();", i);
+    for (size_t i = 0; i < s_.statistics.size(); i++) line("float statistic{} = {}::identity();", i, reduce_type(s_.statistics[i].fn));
+    if (prepares()) {
+      declare_held();
+      line("hold(0);");
+      line("prepare(0);");
+      line("if (1 < chunks) hold(1);");
+      publish();
+    }
+    open("for (int i = 0; i < chunks; i++) {{");
+    line("const int place = i % kStages;");
+    line("const unsigned char* const stage = smem + place * kStage;");
+    line("mbarrier_wait(full + 8 * place, i / kStages & 1);");
+    products();
+    if (ring_statistics_) read_ring();
+    if (prepares()) {
+      open("if (i + 1 < chunks) {{");
+      line("prepare(i + 1);");
+      line("if (i + 2 < chunks) hold(i + 2);");
+      close();
+    }
+    line("wgmma_wait<0>();");
+    for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+    line("warp_barrier();");
+    line("if (lane == 0) mbarrier_arrive(empty + 8 * place);");
+    publish();
+    close();
+  }
+  void products() {
+    for (size_t w = 0; w < p_.weights.size(); w++) line("const TileWeight<{}, {}> w{}{{stage + {}{}}};", weight_type(p_.weights[w]), p_.weights[w].depth_major, w, p_.weights[w].offset,
+                                                     p_.column_groups > 1 && p_.weights[w].free == Axis::kCol ? fmt::format(" + group % kColumnGroups * {}", 128 * p_.chunk) : "");
+    std::set<int> widened;
+    for (const StreamContraction& c : p_.contractions) if (c.type == ContractType::kTF32) widened.insert(c.weight);
+    for (int w : widened) {
+      line("uint32_t low{0}[{1}][4], high{0}[{1}][4];", w, p_.chunk / 16);
+      line("#pragma unroll");
+      line("for (int k = 0; k < {1}; k++) tile_widen(low{0}[k], high{0}[k], w{0}, k);", w, p_.chunk / 16);
+    }
+    for (size_t s = 0; s < p_.small.size(); s++) {
+      const TileRows& r = p_.small[s];
+      if (r.input >= 0) line("const uint32_t rows{} = shared_address(stage) + {} + team * (kGroupRows * 128);", s, r.offset);
+      else line("const uint32_t rows{} = ring + kComputed + i % 2 * {} + {} + team * (kGroupRows * 128);", s, p_.computed_bytes, r.offset);
+    }
+    for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+    line("wgmma_fence();");
+    line("#pragma unroll");
+    open("for (int k = 0; k < {}; k++) {{", p_.chunk / 16);
+    for (size_t c = 0; c < p_.contractions.size(); c++) {
+      const StreamContraction& x = p_.contractions[c];
+      if (x.type == ContractType::kTF32) line("tile_add_tf32(sum{}, low{}[k], high{}[k], rows{}, kBlockRows * 128, k);", c, x.weight, x.weight, p_.small_of[c]);
+      else line("tile_add(sum{}, w{}, rows{}, kBlockRows * 128, k);", c, x.weight, p_.small_of[c]);
+    }
+    close();
+    line("wgmma_commit();");
+  }
+
+  // ---- behind the loop
+  void sums() {
+    std::vector<int64_t> at_rank(p_.contractions.size(), -1);
+    int64_t next = p_.ranks_at;
+    for (size_t c = 0; c < p_.contractions.size(); c++) {
+      const StreamWeight& w = p_.weights[at(p_.contractions[c].weight)];
+      if (w.free != Axis::kRank) continue;
+      at_rank[c] = next;
+      next += ranks(w) * p_.rank_pitch() * p_.groups() * 4;
+      line("float* const ranks{} = (float*)(smem + {}) + group * {};", c, at_rank[c], ranks(w) * p_.rank_pitch());
+      line("put_ranks<{}>(ranks{}, sum{}, {});", p_.rank_pitch(), c, c, ranks(w));
+    }
+    if (!p_.products.empty()) line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    for (size_t i = 0; i < p_.sums.size(); i++) {
+      const StreamSum& s = p_.sums[i];
+      const bool alias = s.contractions.size() == 1 && s.contractions[0].second == 1.0 && uses(s.contractions[0].first) == 1;
+      if (alias) line("TileSum<kTiles>& total{} = sum{};", i, s.contractions[0].first);
+      else {
+        line("TileSum<kTiles> total{0};\n  total{0}.clear();", i);
+        for (auto [c, f] : s.contractions) line("total{}.add_scaled(sum{}, {});", i, c, CudaText().constant(f));
+      }
+      for (auto [q, f] : s.products) line("factor{}.template multiply<{}>(total{}, ranks{}, {});", q, p_.rank_pitch(), i, p_.products[at(q)].contraction, CudaText().constant(f));
+    }
+    declare_tail_loads();
+    if (const std::string text = tail_loads(); !text.empty()) line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);
+    if (p_.cluster > 1) line("cluster_wait();   // the other blocks run, and their barriers are set up");
+    const int64_t tile_bytes = 128 * 16, share = p_.tiles() / p_.cluster;
+    for (size_t i = 0; i < p_.sums.size(); i++) {
+      if (p_.cluster == 1) continue;
+      line("const int received{} = kReceived + {} + (group * {} * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]", i, static_cast<int64_t>(i) * p_.groups() * (p_.cluster - 1) * share * tile_bytes, (p_.cluster - 1) * share);
+      line("Pack<4> own{}[kTail];", i);
+      line("tile_exchange<kCluster>(own{0}, total{0}, rank, ring + received{0}, {1}, met);", i, tile_bytes);
+    }
+  }
+  void statistics() {
+    if (!s_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster][row]");
+    for (size_t i = 0; i < s_.statistics.size(); i++) {
+      line("statistic{0} = lanes_reduce<{1}, {2}>(statistic{0});", i, reduce_type(s_.statistics[i].fn), p_.lanes);
+      open("if ({}part == 0) {{", reads_guard(" && "));
+      line("float* const to = statistics + ({} * kCluster + rank) * kBlockRows + row;", i);
+      line("*to = statistic{};", i);
+      if (p_.cluster > 1) line("for (int b = 1; b < kCluster; b++) store_async(remote_address(shared_address(to), (rank + b) % kCluster), statistic{}, remote_address(met, (rank + b) % kCluster));", i);
+      close();
+    }
+    if (!s_.statistics.empty()) line("named_barrier(1 + team, {});", p_.team());
+    if (p_.cluster > 1) line("mbarrier_wait_cluster(met, 0);");
+  }
+
+  // ---- the tail
+  std::string item_place() const { return "const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;"; }
+  std::string sum_item(size_t i) const override {
+    if (p_.cluster == 1) return fmt::format("total{}.item(t)", i);
+    return fmt::format("tile_total<kCluster>(own{0}[t], smem + received{0} + t * {1}, kTail * {1})", i, 128 * 16);
+  }
+  std::string statistic_parts() const override { return "kCluster"; }
+  std::string statistic_row() const override { return "m - first_row"; }
+  std::string padded_rows() const override { return "kBlockRows"; }
+  void store_result(NodeId output, const std::string& text) override {
+    if (!stores_lines(p_, output)) { StreamText::store_result(output, text); return; }
+    const ValueId v = g_.node(output).operands[0];
+    const Access& a = s_.results[at(g_.form<Output>(output)->result)];
+    const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow);
+    line("store_item_lines(({}*)out{} + {} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4, {});", cuda_type(a.dtype), g_.form<Output>(output)->result, a.offset, rs, rs, text);
+  }
+  void tail() {
+    line("#pragma unroll");
+    open("for (int t = 0; t < kTail; t++) {{");
+    line("{}", item_place());
+    tail_results();
+    close();
+  }
+
+  const TilePlan& p_;
+  bool ring_statistics_ = false, held_statistics_ = false, from_ring_ = false;
+};
+
+TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(r.input)->param)];
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(r.input).first_value)];
+  TensorMapText m;
+  m.buffer = a.buffer;
+  m.offset_bytes = a.offset * 2;
+  m.dtype = a.dtype;
+  m.dims = {p.depth, p.rows};
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow) m.strides = {a.strides[static_cast<int>(d)] * 2};
+  m.box = {64, p.block_rows()};
+  m.swizzle = 128;
+  return m;
+}
+
+}  // namespace
+
+KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+  const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
+  TileEmitter emitter(p);
+  KernelText k;
+  k.name = kernel.name;
+  for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, 64, p.chunk));
+  for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(rows_map(p, r));
+  std::string params;
+  const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
+  for (size_t i = 0; i < k.maps.size(); i++) add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
+  for (int i : emitter.pointer_params()) {
+    k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
+    k.written.push_back(false);
+    add(fmt::format("const void* __restrict__ in{}", i));
+  }
+  for (size_t i = 0; i < p.results.size(); i++) {
+    k.args.push_back(p.results[i].buffer);
+    k.written.push_back(true);
+    add(fmt::format("void* __restrict__ out{}", i));
+  }
+  k.grid = {(p.cols + p.block_columns() - 1) / p.block_columns() * p.row_blocks * p.cluster, 1, 1};
+  k.threads = p.threads();
+  k.smem_bytes = p.smem_bytes;
+  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads, p.blocks_per_sm,
+                         kernel.name, params, emitter.body());
+  return k;
+}
+
+}  // namespace mirage

@@ -1,0 +1,200 @@
+// Plans block graphs with weights and more than a few rows on warpgroups (plan/tile.h): the structure that stream_match.cc finds, with the cheapest of some hundred divisions by the cost model (tile_cost.cc).
+#include "mirage/plan/tile.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/stream_internal.h"
+#include "plan/tile_internal.h"
+
+namespace mirage {
+namespace {
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+constexpr int64_t kBoxAlign = 1024;      // the 128-byte swizzle repeats after eight lines
+constexpr int64_t kLeastRows = 17;       // up to 16 rows the stream strategy pads nothing
+constexpr int kMostBlockRows = 256;      // of a box
+
+int64_t stride(const StreamShape& s, NodeId input, StreamAxis a) {
+  const auto& axes = s.axes[static_cast<size_t>(s.body.node(input).first_value)];
+  const Access& x = s.operands[static_cast<size_t>(s.body.form<Input>(input)->param)];
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == a) return x.strides[static_cast<int>(d)];
+  return 0;
+}
+
+bool has(const StreamShape& s, ValueId v, StreamAxis a) {
+  const auto& x = s.axes[static_cast<size_t>(v)];
+  return std::count(x.begin(), x.end(), a) > 0;
+}
+
+/// The input behind v's transposes if the ring can bring it as it is for weights of type t.
+NodeId copied_input(const StreamShape& s, ValueId v, DType t) {
+  while (s.body.def_form<Transpose>(v)) v = s.body.def(v).operands[0];
+  if (!s.body.def_form<Input>(v)) return -1;
+  const NodeId n = s.body.value(v).node;
+  const Access& a = s.operands[static_cast<size_t>(s.body.form<Input>(n)->param)];
+  const int64_t lines = stride(s, n, StreamAxis::kRow);
+  return a.dtype == t && lines > 0 && lines % 8 == 0 && a.offset % 8 == 0 && has(s, v, StreamAxis::kDepth) ? n : -1;
+}
+
+void leaves(const StreamShape& s, ValueId v, std::vector<NodeId>& out) {
+  if (s.body.def_form<Input>(v)) { out.push_back(s.body.value(v).node); return; }
+  for (ValueId o : s.body.def(v).operands) leaves(s, o, out);
+}
+
+/// Words of 32 bits that a thread holds of one chunk of what is read through registers.
+int held_words(const TilePlan& p) {
+  std::vector<NodeId> deep;
+  for (const TileRows& r : p.small) if (r.input < 0) leaves(p, r.value, deep);
+  for (const StreamStatistic& x : p.statistics) {
+    std::vector<NodeId> l;
+    leaves(p, x.of, l);
+    const auto in_ring = [&](NodeId n) { return std::any_of(p.small.begin(), p.small.end(), [&](const TileRows& r) { return r.input == n; }); };
+    if (!std::all_of(l.begin(), l.end(), [&](NodeId n) { return in_ring(n) || !has(p, p.body.node(n).first_value, StreamAxis::kDepth); })) deep.insert(deep.end(), l.begin(), l.end());
+  }
+  std::sort(deep.begin(), deep.end());
+  deep.erase(std::unique(deep.begin(), deep.end()), deep.end());
+  int words = 0;
+  for (NodeId n : deep)
+    if (has(p, p.body.node(n).first_value, StreamAxis::kDepth)) words += p.chunk / 8 / p.lanes * dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)].dtype) * 2;
+  return words;
+}
+
+/// Registers of a thread of a warpgroup: sums, widened fragments, rows on their way, addresses.
+int registers(const TilePlan& p) {
+  int n = 48 + held_words(p), widened = 0;
+  for (size_t c = 0; c < p.contractions.size(); c++) {
+    n += p.group_rows / 2;
+    if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
+  }
+  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4;
+  return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
+}
+
+}  // namespace
+
+std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target, std::string& reason) {
+  const auto refuse = [&](const char* why) { reason = why; return std::nullopt; };
+  if (!target.has_tma || !target.has_cluster || target.sm != 90) return refuse("no warpgroup instructions");
+  if (shape.rows < kLeastRows) return refuse("no more than 16 rows");
+  if (!shape.early.empty()) return refuse("reductions of whole rows before the loop");
+  TilePlan p;
+  static_cast<StreamShape&>(p) = shape;
+  for (StreamContraction& c : p.contractions) {
+    if (!has(p, c.small, StreamAxis::kRow)) return refuse("a product without rows");
+    const DType t = p.operands[static_cast<size_t>(p.body.form<Input>(p.weights[static_cast<size_t>(c.weight)].input)->param)].dtype;
+    TileRows r{c.small, c.type == ContractType::kTF32 ? -1 : copied_input(p, c.small, t), c.type};
+    size_t i = 0;
+    while (i < p.small.size() && (p.small[i].value != r.value || p.small[i].type != r.type)) i++;
+    if (i == p.small.size()) p.small.push_back(r);
+    p.small_of.push_back(static_cast<int>(i));
+  }
+  for (StreamWeight& w : p.weights) w.padded = 64;   // a low rank is a weight of few columns: what a box has beyond them is zero
+  return p;
+}
+
+bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, std::string& reason) {
+  const auto refuse = [&](const char* why) { reason = why; return false; };
+  p.row_groups = choice.row_groups;
+  p.column_groups = choice.column_groups;
+  p.group_rows = choice.group_rows;
+  p.chunk = choice.chunk;
+  p.stages = choice.stages;
+  p.cluster = choice.cluster;
+  p.blocks_per_sm = choice.blocks_per_sm;
+  if (p.group_rows % 16 || p.group_rows % (8 * p.cluster) || p.group_rows > 128 || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
+  p.row_blocks = (p.rows + p.block_rows() - 1) / p.block_rows();
+  p.evict_first = choice.evict_first && p.row_blocks == 1;
+  p.chunks = (p.depth + p.chunk - 1) / p.chunk;
+  p.chunks_per_block = (p.chunks + p.cluster - 1) / p.cluster;
+  if (p.chunks_per_block * (p.cluster - 1) >= p.chunks) return refuse("fewer chunks than blocks");
+  if (p.stages > p.chunks_per_block) return refuse("more stages than chunks");
+  p.lanes = 8;
+  while (p.lanes * p.group_rows > p.team()) p.lanes /= 2;
+  int64_t at = 0;
+  for (StreamWeight& w : p.weights) { w.offset = static_cast<int>(at); at += int64_t{128} * p.chunk * (w.free == StreamAxis::kCol ? p.column_groups : 1); }
+  p.weight_bytes = at;
+  int64_t computed = 0;
+  for (TileRows& r : p.small) {
+    r.bytes = int64_t{p.block_rows()} * p.chunk * (r.type == ContractType::kTF32 ? 4 : 2);
+    int64_t& place = r.input >= 0 ? at : computed;
+    r.offset = place;
+    place += r.bytes;
+  }
+  p.stage_bytes = at;
+  p.computed_at = p.stages * p.stage_bytes;
+  p.computed_bytes = computed;
+  p.received_at = p.computed_at + 2 * computed;
+  p.ranks_at = p.received_at + (p.cluster - 1) * p.share_bytes();
+  int64_t ranks = 0;
+  for (const StreamContraction& c : p.contractions) if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
+  p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.groups() * 4;
+  p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
+  p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
+  if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) return refuse("shared memory");
+  if (registers(p) > std::min<int>(248, 65536 / (static_cast<int>(round_up(p.threads(), 128)) * p.blocks_per_sm) / 8 * 8)) return refuse("registers");
+  return true;
+}
+
+TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+  TileCandidates all;
+  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, all.reason);
+  if (!shape) return all;
+  const std::optional<TilePlan> matched = tile_plan(*shape, target, all.reason);
+  if (!matched) return all;
+  std::string reason;
+  for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}})
+    for (int rows : {16, 32, 48, 64, 80, 96, 112, 128}) {
+      if (rows > 16 && row_groups * (rows - 16) >= matched->rows) continue;   // the next smaller ones hold all rows
+      if (column_groups > 1 && matched->cols <= 64) continue;
+      for (int cluster : {1, 2, 4})
+        for (int chunk : {64, 128})
+          for (int stages : {1, 2, 3, 4, 5, 6, 8})
+            for (int blocks : {1, 2, 3}) {
+              TilePlan p = *matched;
+              if (!divide_tile(p, {row_groups, rows, chunk, stages, cluster, blocks, true, column_groups}, target, reason)) continue;
+              p.cost = estimate(p, target);
+              all.plans.push_back(std::move(p));
+            }
+    }
+  if (all.plans.empty()) { all.reason = reason; return all; }
+  std::stable_sort(all.plans.begin(), all.plans.end(), [](const TilePlan& a, const TilePlan& b) { return a.cost.us < b.cost.us; });
+  return all;
+}
+
+TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+  TileCandidates all = tile_candidates(body, operands, results, target, rule);
+  TilePlanned best;
+  best.reason = std::move(all.reason);
+  if (all.plans.empty()) return best;
+  best.cost = all.plans[0].cost;
+  best.plan = std::make_shared<const TilePlan>(std::move(all.plans[0]));
+  return best;
+}
+
+bool stores_lines(const StreamShape& s, NodeId output) {
+  const ValueId v = s.body.node(output).operands[0];
+  const Access& a = s.results[static_cast<size_t>(s.body.form<Output>(output)->result)];
+  int64_t rows = 0, columns = 0;
+  const auto& axes = s.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++) (axes[d] == StreamAxis::kRow ? rows : axes[d] == StreamAxis::kCol ? columns : rows) = axes[d] == StreamAxis::kOne ? rows : a.strides[static_cast<int>(d)];
+  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 && has(s, v, StreamAxis::kRow);
+}
+
+std::string print(const TilePlan& p) {
+  std::string out = fmt::format("  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.block_rows(),
+                                p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
+  for (const StreamWeight& w : p.weights)
+    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param, w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
+  for (const TileRows& r : p.small) {
+    if (r.input >= 0) out += fmt::format("  rows    %{} copied, at {}\n", r.value, r.offset);
+    else out += fmt::format("  rows    %{} computed as {}, at {}\n", r.value, contract_type_name(r.type), p.computed_at + r.offset);
+  }
+  for (size_t c = 0; c < p.contractions.size(); c++) out += fmt::format("  sum     %{} = sum of %{} x weight {}\n", p.contractions[c].sum, p.contractions[c].small, p.contractions[c].weight);
+  for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
+  for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
+  return out;
+}
+
+}  // namespace mirage

@@ -1,0 +1,88 @@
+// The cost model of tile plans: launch, first latency, the bytes at the rate that the stages in flight sustain or the products at the rate of the tensor cores, and the meeting of the cluster's blocks. Constants are
+// fitted to the variants measured on an H200 (docs/planning.md); test/unit/plan/tile.cc holds their order.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "plan/tile_internal.h"
+
+namespace mirage {
+namespace {
+
+constexpr double kPrologueUs = 0.7;        // barriers, first copy issued until its bytes are there
+constexpr double kTailUs = 0.45;           // the fused tail and its stores
+constexpr double kClockPerUs = 1755;
+constexpr double kSmBytesPerUs = 90e3;     // what one SM takes, weights and rows together
+constexpr double kLatencyUs = 1.5;         // of a copy under load, with the time until its place is free again
+
+double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
+
+double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
+  const double whole = static_cast<double>(t.num_sms) / cluster;
+  return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * 0.92);
+}
+
+/// Clocks of a warpgroup to compute its share of a chunk of rows: asked of L2 one chunk ahead only, so that more than a few words wait for it; functions of many instructions count by themselves.
+double computing(const TilePlan& p, ValueId rows) {
+  double words = 0, heavy = 0;
+  std::vector<ValueId> open{rows};
+  std::vector<bool> seen(static_cast<size_t>(p.body.num_values()), false);
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (seen[static_cast<size_t>(v)]) continue;
+    seen[static_cast<size_t>(v)] = true;
+    const auto& axes = p.axes[static_cast<size_t>(v)];
+    if (const auto* in = p.body.def_form<Input>(v); in && std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0) words += dtype_bytes(p.operands[static_cast<size_t>(in->param)].dtype) * 2;
+    if (const auto* m = p.body.def_form<Map>(v))
+      heavy += m->fn != MapFn::kAdd && m->fn != MapFn::kSub && m->fn != MapFn::kMul && m->fn != MapFn::kNeg && m->fn != MapFn::kMax && m->fn != MapFn::kMin ? 1 : 0.05;
+    for (ValueId o : p.body.def(v).operands) open.push_back(o);
+  }
+  const double pieces = static_cast<double>(p.chunk) / 8 / p.lanes;
+  return 500 + pieces * (55 * words + 700 * heavy);
+}
+
+}  // namespace
+
+Cost estimate(const TilePlan& p, const Target& target) {
+  double dram = 0;   // bytes of all tensors once
+  for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks), blocks = clusters * p.cluster;
+  const double resident = std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target));
+  const double waves = std::ceil(clusters / resident);
+  const double active = std::min<double>(target.num_sms, blocks), at_once = std::min<double>(p.blocks_per_sm, std::ceil(blocks / active));
+  const double chunks = static_cast<double>(p.chunks_per_block);
+  // One block: bytes and products of a chunk.
+  double rows_bytes = 0;   // of computed rows the source is read as stored
+  for (const TileRows& r : p.small) rows_bytes += static_cast<double>(r.bytes);
+  const double chunk_bytes = static_cast<double>(p.weight_bytes) + rows_bytes;
+  double clocks = 0;       // of the tensor cores, per block and chunk
+  for (const StreamContraction& c : p.contractions) clocks += static_cast<double>(p.groups() * p.group_rows) / 8 * 4 * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
+  // A warpgroup waits for its own products before it lets a stage go: few of them leave gaps.
+  double turn = 130.0 + (p.statistics.empty() ? 0.0 : 60.0);
+  for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
+  const double per_block = std::max(clocks, clocks / p.groups() + turn) * chunks / kClockPerUs;
+  const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM
+  const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds;
+  const double in_flight = static_cast<double>(p.stages) * chunk_bytes * at_once;
+  const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
+  const double t_sm = chunk_bytes * chunks * at_once * rounds / sm_rate;
+  const double t_dram = dram / target.dram_bytes_per_us * (p.row_blocks > 1 ? 1.05 : 1.0);
+  const double crowded = std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (64 << 10) - 1) * 0.35 * static_cast<double>(p.rows) / 128;   // beyond 64 KB of weights in flight
+  const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
+  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.8) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
+  const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
+  Cost c;
+  c.us = target.launch_us + kPrologueUs + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
+  if (!p.evict_first && p.row_blocks == 1) c.us += 0.1 + 0.012 * static_cast<double>(std::min<int64_t>(p.rows, 160));
+  c.bytes = static_cast<int64_t>(dram);
+  for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight",
+                      dram / 1e6, static_cast<int64_t>(blocks), p.threads(), p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
+  return c;
+}
+
+}  // namespace mirage
