@@ -1,6 +1,7 @@
 // Emitted kernels against the muGraph on the CPU (lib/emulate): builds the emulation with the host's compiler, draws inputs, runs the kernels and compares with ir's evaluator, in a finite field
 // (bit for bit) or in floats (against fp64 within a bound).
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 #include "driver/toolchain.h"
@@ -38,12 +39,20 @@ const char* mode_name(EmulationMode);
 struct EmulationOutcome {
   bool ok = false;
   bool carried = true;                      ///< kField: false if the program nests exponentials, which no field carries; no verdict on values then
+  bool undefined = false;                   ///< kField: no inputs were found at which no denominator is zero; undefined elements were left out
   std::string reason;                       ///< not ok: the first finding or disagreement
   std::vector<Finding> findings;
-  int64_t elements = 0, compared = 0;       ///< of results; kField skips those with a zero denominator
+  int64_t elements = 0, compared = 0;       ///< of results
   int64_t threads = 0, accesses = 0;
+  EmulationTrace trace;
   double seconds = 0, worst = 0;            ///< worst error in units of the bound
 };
-EmulationOutcome run_emulation(const EmulationCase&, const std::string& library, EmulationMode, uint64_t seed, const EmulateOptions& = {});
+/// What a run in floats began with and left, for who compares it with hardware.
+struct EmulationRecord {
+  std::function<double(size_t input, int64_t element)> draw;    ///< elements of inputs, values of their type, instead of random ones
+  std::vector<EmulatedBuffer> buffers;
+  std::vector<std::vector<unsigned char>> after;
+};
+EmulationOutcome run_emulation(const EmulationCase&, const std::string& library, EmulationMode, uint64_t seed, const EmulateOptions& = {}, EmulationRecord* record = nullptr);
 
 }  // namespace mirage

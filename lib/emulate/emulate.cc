@@ -26,6 +26,7 @@ struct Shared {
   int ran = 0;
   uint32_t happened = 0;
   int64_t threads = 0, accesses = 0;
+  EmulationTrace trace;
   size_t text_bytes = 0;
   char text[size_t{1} << 16];
 };
@@ -99,6 +100,7 @@ void child(const std::string& library, const std::vector<EmulatedKernel>& launch
   result->happened = *static_cast<uint32_t*>(symbol("emu_happened"));
   result->threads = engine.threads();
   result->accesses = engine.accesses();
+  result->trace = engine.trace();
   for (const Finding& f : engine.findings()) put(*result, f.kind), put(*result, f.text);
   size_t at = 0;
   for (size_t i = 0; i < buffers.size(); i++) {
@@ -133,6 +135,7 @@ Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>&
   out.happened = s.happened;
   out.threads = s.threads;
   out.accesses = s.accesses;
+  out.trace = s.trace;
   size_t at = 0;
   if (!out.ran) out.refusal = s.text_bytes ? get(s, at) : "the child process ended early";
   while (out.ran && at < s.text_bytes) {

@@ -31,6 +31,10 @@ struct Gather {
 
 struct LateCopy { unsigned char* to; const unsigned char* from; int bytes, there; };
 
+/// fence.proxy.async (PTX ISA, "Proxy"): a thread's clock, and what it knew then.
+struct FenceNote { uint32_t clock; Known known; };
+inline constexpr size_t kMaxFences = 16;
+
 struct Deferred { void (*work)(void*); void* data; };
 
 struct Fiber {
@@ -46,6 +50,8 @@ struct Fiber {
   std::deque<std::vector<LateCopy>> groups;
   std::vector<Deferred> open_work;
   std::deque<std::vector<Deferred>> work;
+  std::deque<FenceNote> fences;             ///< the youngest ones
+  EmulationTrace trace;
   int cluster_phase = 0;                    ///< cluster barriers it has arrived at
 };
 
@@ -71,6 +77,7 @@ class Engine {
   const std::vector<Finding>& findings() const { return findings_; }
   int64_t threads() const { return threads_; }
   int64_t accesses() const { return accesses_; }
+  EmulationTrace trace() const { return trace_; }
   const unsigned char* buffer(size_t i) const { return buffers_[i].data; }
   static const EmuApi& api();
   static Engine* instance;
@@ -94,9 +101,12 @@ class Engine {
   // ---- memory
   void access(const void* p, uint64_t bytes, bool write, int thread, const void* pc) {
     accesses_++;
+    if (options_.trace) note_access(p, bytes, write, thread);
     if (is_shared(p)) shared_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_), bytes, write, thread, pc);
     else if (is_global(p)) global_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(global_), bytes, write, thread, pc);
   }
+  void note_access(const void* p, uint64_t bytes, bool write, int thread);
+  void note_wait(uint64_t what) { if (options_.trace) me().trace.waits = hash_combine(me().trace.waits, what); }
   void shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
   void global_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
   bool is_shared(const void* p) const { return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_) < kSharedWindow * kMaxCluster; }
@@ -110,6 +120,8 @@ class Engine {
   ShadowByte& shadow(uint64_t at) { return shadow_[static_cast<size_t>(at / kSharedWindow)][static_cast<size_t>(at % kSharedWindow)]; }
   void begin_late(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);
   void end_late(uint64_t at, uint64_t bytes, Epoch writer);
+  void require_fence(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);   ///< what ordinary writes left there may be touched by the asynchronous proxy
+  bool is_fenced(Epoch write, int thread) const;
   void deliver(const Transfer&);
   void copy_box_bytes(const Transfer&);
   void complete(uint32_t bar);
@@ -152,6 +164,7 @@ class Engine {
   Rng random_;
   std::vector<Finding> findings_;
   std::set<std::pair<std::string, const void*>> seen_;
+  EmulationTrace trace_;
   int64_t threads_ = 0, accesses_ = 0;
   uint32_t block_number_ = 0;
 };

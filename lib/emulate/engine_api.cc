@@ -44,6 +44,7 @@ struct Api {
   static void barrier(int id, int threads, int waits) {
     Engine& g = e();
     if (threads == 0) threads = threads_per_block();
+    g.note_wait(static_cast<uint64_t>(1 + id * 4 + waits));
     Barrier& b = g.barriers_[{me().block, id}];
     if (!b.arrived.empty() && b.expected != threads) g.find("divergent barrier", "barrier " + std::to_string(id) + " is met with " + std::to_string(threads) + " threads by some and " + std::to_string(b.expected) + " by others", nullptr, true);
     b.expected = threads;
@@ -53,6 +54,7 @@ struct Api {
     Engine& g = e();
     const int lanes = std::min(32, threads_per_block() - static_cast<int>(me().where.thread.x) / 32 * 32);
     if (lanes < 32) mask &= (1u << lanes) - 1;
+    g.note_wait(hash_combine(2, mask));
     Barrier& b = g.warp_barriers_[{g.current_ / 32, mask}];
     b.expected = __builtin_popcount(mask);
     meet(b, true, "warp barrier", 1000);
@@ -141,12 +143,14 @@ struct Api {
     me().open.push_back({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, there});
   }
   static void copy_commit() {
+    e().note_wait(3);
     me().groups.push_back(std::move(me().open));
     me().open.clear();
   }
   static void copy_wait(int groups) {
     Engine& g = e();
     Fiber& f = me();
+    g.note_wait(static_cast<uint64_t>(1000 + groups));
     while (static_cast<int>(f.groups.size()) > groups) {
       for (const LateCopy& c : f.groups.front()) {
         memset(c.to, 0, static_cast<size_t>(c.bytes));
@@ -160,6 +164,7 @@ struct Api {
   static void cluster_arrive(int releases) {
     Engine& g = e();
     Fiber& f = me();
+    g.note_wait(static_cast<uint64_t>(5 + releases));
     if (f.cluster_phase > g.cluster_generation_) g.find("divergent barrier", "arrives twice at the cluster's barrier without waiting", nullptr, true);
     f.cluster_phase = g.cluster_generation_ + 1;
     g.cluster_arrived_.push_back(g.current_);
@@ -231,6 +236,7 @@ struct Api {
   static void mbarrier_arrive(uint32_t bar, uint32_t expect, int, const void* pc) {
     Engine& g = e();
     g.access(g.shared_at(bar, 8, pc), 8, false, g.current_, pc);   // the init is ordered before
+    g.note_wait(hash_combine(bar, expect));
     MBarrier& b = g.mbarrier(bar, pc);
     b.bytes += expect;
     if (b.pending == 0) g.find("divergent barrier", "one more arrival than the mbarrier at " + g.name_shared(bar) + " counts", pc, true);
@@ -245,6 +251,7 @@ struct Api {
   static int mbarrier_test(uint32_t bar, int parity, int, const void* pc) {
     Engine& g = e();
     g.access(g.shared_at(bar, 8, pc), 8, false, g.current_, pc);
+    g.note_wait(hash_combine(bar, static_cast<uint64_t>(7 + parity)));
     while ((g.mbarrier(bar, pc).phase & 1) == (parity & 1)) {   // phase number `phase` is open; the one before has the other parity
       g.mbarriers_[bar].waiting.push_back(g.current_);
       g.wait("mbarrier " + g.name_shared(bar) + ", parity " + std::to_string(parity));
@@ -259,9 +266,13 @@ struct Api {
     int64_t bytes = m->element_bytes;
     for (int b : m->box) bytes *= b;
     if (box->rank != static_cast<int>(m->dims.size())) g.find("tensor map", "a copy by " + std::to_string(box->rank) + " coordinates of a map of " + std::to_string(m->dims.size()) + " dimensions", pc, true);
-    if (to % 128 != 0) g.find("misaligned access", "a tensor copy to a multiple of 128 bytes only", pc, true);
+    if (to % 128 != 0) g.find("misaligned access", "a tensor copy goes to a multiple of 128 bytes", pc, true);
+    if (box->at[0] * m->element_bytes % 16 != 0) g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
     if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle) g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
     g.shared_at(to, static_cast<uint64_t>(bytes), pc);
+    for (int d = 0; d < box->rank && g.options_.trace; d++) me().trace.device_accesses = hash_combine(me().trace.device_accesses, static_cast<uint64_t>(box->at[d] + 64));
+    g.require_fence(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy writes ", pc);
+    g.require_fence(bar, 8, g.current_, "a tensor copy completes on ", pc);
     g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);
     Transfer t;
     t.to = to;
@@ -272,7 +283,17 @@ struct Api {
     t.issuer = g.current_;
     g.transfers_.push_back(std::move(t));
   }
-  static void fence_async() {}
+  static void fence_async() {
+    e().note_wait(8);
+    auto& fences = me().fences;
+    fences.push_back({me().clock.own, me().clock.known});
+    if (fences.size() > kMaxFences) fences.pop_front();
+  }
+  static void access_async(const void* p, uint64_t bytes, const void* pc) {
+    Engine& g = e();
+    g.access(p, bytes, false, g.current_, pc);
+    if (g.is_shared(p)) g.require_fence(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), bytes, g.current_, "wgmma reads ", pc);
+  }
 
   static void defer(void (*work)(void*), void* data, int) { me().open_work.push_back({work, data}); }
   static void defer_commit() {
@@ -280,6 +301,7 @@ struct Api {
     me().open_work.clear();
   }
   static void defer_wait(int groups) {
+    e().note_wait(static_cast<uint64_t>(2000 + groups));
     while (static_cast<int>(me().work.size()) > groups) {
       for (const Deferred& d : me().work.front()) d.work(d.data);
       me().work.pop_front();
@@ -290,7 +312,7 @@ struct Api {
 const EmuApi& Engine::api() {
   static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
                                Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
-                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::defer, Api::defer_commit, Api::defer_wait};
+                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait};
   return table;
 }
 

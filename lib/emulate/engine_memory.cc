@@ -6,6 +6,15 @@
 
 namespace mirage::emulate_detail {
 
+void Engine::note_access(const void* p, uint64_t bytes, bool write, int thread) {
+  EmulationTrace& t = fibers_[static_cast<size_t>(thread)].trace;
+  const bool shared = is_shared(p);
+  if (!shared && !is_global(p)) return;   // its own stack
+  const uint64_t place = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared ? shared_ : global_), what = hash_combine(place * 64 + bytes * 2 + (write ? 1 : 0), shared ? 1 : 2);
+  t.accesses = hash_combine(t.accesses, what);
+  if (!shared) t.device_accesses = hash_combine(t.device_accesses, what);
+}
+
 void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {
   const size_t rank = static_cast<size_t>(at / kSharedWindow);
   const uint64_t offset = at % kSharedWindow;
@@ -117,6 +126,7 @@ unsigned char* Engine::shared_at(uint32_t address, uint64_t bytes, const void* p
 void Engine::begin_late(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc) {
   const Fiber& f = fibers_[static_cast<size_t>(thread)];
   const Epoch self = make_epoch(thread, f.clock.own);
+  if (options_.trace) note_access(shared_ + at, bytes, true, thread);
   for (uint64_t i = 0; i < bytes; i++) {
     ShadowByte& s = shadow(at + i);
     if (s.pending) find("race", std::string(what) + " to " + name_shared(at + i) + " begins while another one to it, by " + name_thread(thread_of(s.write)) + ", is on its way", pc);
@@ -129,6 +139,27 @@ void Engine::begin_late(uint64_t at, uint64_t bytes, int thread, const char* wha
     s.pending = 1;
     s.initialized = 1;
     shared_[at + i] = 0xff;
+  }
+}
+
+/// Whether a fence is between an ordinary write and what `thread` does now: executed by the writer behind it, or by somebody who knows the write, and known to `thread`.
+bool Engine::is_fenced(Epoch write, int thread) const {
+  const Clock& mine = fibers_[static_cast<size_t>(thread)].clock;
+  for (const Fiber& f : fibers_)
+    for (const FenceNote& n : f.fences) {
+      const bool covers = thread_of(write) == f.index ? n.clock >= clock_of(write) : (*n.known)[static_cast<size_t>(thread_of(write))] >= clock_of(write);
+      if (covers && (f.index == thread || (*mine.known)[static_cast<size_t>(f.index)] >= n.clock)) return true;
+    }
+  return false;
+}
+
+void Engine::require_fence(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc) {
+  Epoch last = 0;   // the verdict of the byte before holds for bytes of one write
+  for (uint64_t i = 0; i < bytes; i++) {
+    const Epoch w = shadow(at + i).write;
+    if (w == 0 || w == last || thread_of(w) >= static_cast<int>(fibers_.size())) continue;
+    if (!is_fenced(w, thread)) return find("missing proxy fence", what + name_shared(at + i) + ", which " + name_thread(thread_of(w)) + " wrote the ordinary way: no fence.proxy.async is between", pc);
+    last = w;
   }
 }
 

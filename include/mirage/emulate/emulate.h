@@ -48,11 +48,18 @@ struct EmulateOptions {
   uint64_t seed = 0;                     ///< of the order in which late bytes arrive and blocks run
   int max_findings = 8;
   double seconds = 60;                   ///< then the run is ended and says so
+  bool trace = false;                    ///< fill Emulation::trace
   int64_t max_blocks = 0;                ///< blocks of a launch that run, spread evenly; 0: all
 };
 
 /// What is wrong with a kernel. `text` names kernel, block, thread and place.
 struct Finding { std::string kind, text; };
+
+/// Sums over what every thread did in its order, so that two runs can be compared: which bytes it touched (places, not values), device memory's among them, and how it waited for others.
+struct EmulationTrace {
+  uint64_t accesses = 0, device_accesses = 0, waits = 0;
+  friend bool operator==(const EmulationTrace&, const EmulationTrace&) = default;
+};
 
 struct Emulation {
   bool ran = false;                      ///< false: `refusal` says why there is no result (the library cannot be loaded)
@@ -61,6 +68,7 @@ struct Emulation {
   uint32_t happened = 0;                 ///< field mode: bits of field.h
   int64_t threads = 0, accesses = 0;     ///< emulated
   double seconds = 0;
+  EmulationTrace trace;                  ///< if it was asked for
   std::vector<std::vector<unsigned char>> buffers;   ///< afterwards, in order; empty for inputs
 };
 /// Runs the launches one after another in a child process of their own, so that nothing that they do harms the caller.

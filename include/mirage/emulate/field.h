@@ -63,8 +63,8 @@ inline uint32_t mul(uint32_t x, uint32_t y) {
     if (is_element(y)) return part_p(y) == 0 ? kNan : x;
     return x == y ? kPlusInf : kMinusInf;
   }
-  const uint32_t q = part_q(x) == kNoQ || part_q(y) == kNoQ ? kNoQ : part_q(x) * part_q(y) % kQ;
-  return make(part_p(x) * part_p(y) % kP, q);
+  const uint32_t qx = part_q(x), qy = part_q(y);   // what is not known times nothing is nothing
+  return make(part_p(x) * part_p(y) % kP, qx == 0 || qy == 0 ? 0 : qx == kNoQ || qy == kNoQ ? kNoQ : qx * qy % kQ);
 }
 inline uint32_t div(uint32_t x, uint32_t y, uint32_t& happened) {
   if (is_nan(y)) return kNan;
@@ -74,9 +74,9 @@ inline uint32_t div(uint32_t x, uint32_t y, uint32_t& happened) {
   const uint32_t q = part_q(y) == kNoQ || part_q(y) == 0 ? kNoQ : t.inverse_q[part_q(y)];
   return mul(x, make(t.inverse_p[part_p(y)], q));
 }
-/// w^q: exp(x + y) = exp(x) exp(y) as long as the q parts are there.
+/// w^q: exp(x + y) = exp(x) exp(y) as long as the q parts are there. exp(-inf) is the exact zero (0, 0), which no sum of exponentials is by chance.
 inline uint32_t exp(uint32_t x, uint32_t& happened) {
-  if (!is_element(x)) return x == kMinusInf ? make(0, kNoQ) : x;
+  if (!is_element(x)) return x == kMinusInf ? 0 : x;
   if (part_q(x) == kNoQ) { happened |= kNestedExponent; return make(scramble(part_p(x) + 0x1234567u) % kP, kNoQ); }
   return make(kTables.exp_p[part_q(x)], kNoQ);
 }
@@ -95,6 +95,8 @@ inline uint32_t sqrt(uint32_t x) {   // zero only at zero: most square roots are
   return part_p(r) == 0 ? make(1, part_q(r)) : r;
 }
 inline uint32_t abs(uint32_t x) { const uint32_t y = neg(x); return keyed(6, x < y ? x : y); }
+/// A sum behind an exponential that is zero by chance: the real one never is. Who asks whether it is zero goes another way than the numbers do.
+inline bool is_chance_zero(uint32_t x) { return x == make(0, kNoQ); }
 /// Equality of what is known of two values.
 inline bool same(uint32_t x, uint32_t y) {
   if (!is_element(x) || !is_element(y)) return x == y && !is_nan(x);

@@ -1,7 +1,7 @@
 // Host twins of 00_base.cuh's PTX (lib/emulate/host): what each function does, in terms of the engine's table. Stands behind the device library in an emulated text.
 namespace mo {
 
-EMU_QUIET inline uint32_t round_tf32(float x) { return emu_is_field() || (x.bits & 0x7f800000u) == 0x7f800000u ? x.bits : (x.bits + 0x1000u) & 0xffffe000u; }   // half a unit up in magnitude: ties away from zero
+EMU_QUIET inline uint32_t round_tf32(float x) { return emu_is_field() ? x.bits : (x.bits & 0x7f800000u) == 0x7f800000u ? x.bits & 0xffffe000u : (x.bits + 0x1000u) & 0xffffe000u; }   // half a unit up in magnitude: ties away from zero
 EMU_QUIET inline uint4 read_now(const uint4* p) { return *p; }
 EMU_QUIET inline int cluster_rank() { return static_cast<int>(emu_thread.cluster_rank); }
 EMU_QUIET inline void cluster_arrive() { emu->cluster_arrive(1); }

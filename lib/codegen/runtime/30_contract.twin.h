@@ -22,30 +22,110 @@ EMU_QUIET inline void load_matrix_x4_transposed(uint32_t (&r)[4], const void* p)
 EMU_QUIET inline void load_matrix_x2(uint32_t (&r)[2], const void* p) { emu_load_matrix<2, false>(r, p, EMU_PC); }
 EMU_QUIET inline void load_matrix_x2_transposed(uint32_t (&r)[2], const void* p) { emu_load_matrix<2, true>(r, p, EMU_PC); }
 
-/// What a lane brings to mma.m16n8k16: rows g and g + 8 of A (four elements of each) and column g of B.
-struct EmuFragments { Float a[2][4]; Float b[4]; };
+/// An operand's element: in the field its value, else a signed significand and its exponent as the format has it (subnormal numbers are not normalised). A zero has significand 0.
+struct EmuTerm { int32_t m; int32_t e; };
+constexpr int32_t kEmuInfinity = 1 << 20, kEmuNan = kEmuInfinity + 1;   // exponents of what is no number
+constexpr int kEmuFraction = 25;   // bits behind the point that tensor cores of sm_90 keep of a term, relative to the largest exponent of a sum
+
+/// `bits` of a format with EXPONENT and MANTISSA bits.
+template <int EXPONENT, int MANTISSA> EMU_QUIET inline EmuTerm emu_decode(uint32_t bits) {
+  constexpr int kBias = (1 << (EXPONENT - 1)) - 1, kTop = (1 << EXPONENT) - 1;
+  const int32_t m = static_cast<int32_t>(bits & ((1u << MANTISSA) - 1)), e = static_cast<int32_t>(bits >> MANTISSA & kTop), sign = bits >> (EXPONENT + MANTISSA) & 1 ? -1 : 1;
+  if (e == kTop) return {sign, m ? kEmuNan : kEmuInfinity};
+  return {sign * (e ? m | 1 << MANTISSA : m), (e ? e : 1) - kBias};
+}
+template <class T> struct EmuFormat { static constexpr int kExponent = 5, kMantissa = 10; };
+template <> struct EmuFormat<bf16> { static constexpr int kExponent = 8, kMantissa = 7; };
+template <> struct EmuFormat<tf32> { static constexpr int kExponent = 8, kMantissa = 10; };
+
+/// m cut off `by` places to the right, towards zero.
+EMU_QUIET inline int64_t emu_cut(int64_t m, int32_t by) { return by > 62 ? 0 : m < 0 ? -(-m >> by) : m >> by; }
+/// c plus COUNT products, as tensor cores of sm_90 add (found on an H200; test/gpu/twins.cc): the products are exact, all terms are aligned to the largest exponent among them (that of a product is the sum of its
+/// operands'), cut off kEmuFraction bits behind the point, added exactly and cut off to float32. pair(k, x, y) gives the k-th product's operands, of MANTISSA bits.
+template <int MANTISSA, int COUNT, class F> EMU_QUIET inline uint32_t emu_accumulate(uint32_t c, F pair) {
+  int64_t product[COUNT];
+  int32_t exponent[COUNT], top = -1 << 20;
+  bool nan = false, up = false, down = false;
+  for (int k = 0; k < COUNT; k++) {
+    EmuTerm x, y;
+    pair(k, x, y);
+    product[k] = static_cast<int64_t>(x.m) * y.m, exponent[k] = x.e + y.e;
+    if (x.e >= kEmuInfinity || y.e >= kEmuInfinity) {
+      nan = nan || x.e == kEmuNan || y.e == kEmuNan || product[k] == 0;
+      (product[k] > 0 ? up : down) = true;
+      product[k] = 0;
+    }
+    if (product[k] != 0 && exponent[k] > top) top = exponent[k];
+  }
+  const EmuTerm own = emu_decode<8, 23>(c);
+  if (own.e >= kEmuInfinity) {
+    nan = nan || own.e == kEmuNan;
+    (own.m > 0 ? up : down) = true;
+  } else if (own.m != 0 && own.e > top) {
+    top = own.e;
+  }
+  if (nan || (up && down)) return 0x7fffffffu;
+  if (up || down) return up ? 0x7f800000u : 0xff800000u;
+  int64_t sum = own.m ? emu_cut(static_cast<int64_t>(own.m) * (1 << (kEmuFraction - 23)), top - own.e) : 0;
+  for (int k = 0; k < COUNT; k++)
+    if (product[k] != 0) sum += emu_cut(product[k] * (1 << (kEmuFraction - 2 * MANTISSA)), top - exponent[k]);
+  if (sum == 0) return 0;
+  const uint32_t sign = sum < 0 ? 0x80000000u : 0;
+  const uint64_t magnitude = static_cast<uint64_t>(sum < 0 ? -sum : sum);
+  const int32_t e = 63 - __builtin_clzll(magnitude) + top - kEmuFraction, unit = e < -126 ? -126 : e, by = unit - top + kEmuFraction - 23;
+  if (e > 127) return sign | 0x7f800000u;
+  const uint64_t m = by >= 64 ? 0 : by >= 0 ? magnitude >> by : magnitude << -by;
+  return sign | (e < -126 ? static_cast<uint32_t>(m) : static_cast<uint32_t>(e + 127) << 23 | (static_cast<uint32_t>(m) & 0x7fffffu));
+}
+
 template <class T> EMU_QUIET inline Float emu_element(uint32_t pair, int high) {
   const uint16_t bits = static_cast<uint16_t>(high ? pair >> 16 : pair);
   T x;
   __builtin_memcpy(&x, &bits, 2);
   return load(x);
 }
+/// One of two neighbours as an operand of tensor cores.
+template <class T> EMU_QUIET inline EmuTerm emu_term(uint32_t pair, int high) {
+  if (emu_is_field()) return {static_cast<int32_t>(emu_element<T>(pair, high).bits), 0};
+  return emu_decode<EmuFormat<T>::kExponent, EmuFormat<T>::kMantissa>(high ? pair >> 16 : pair & 0xffffu);
+}
+/// d plus the products of COUNT pairs. In the field the parts are added up first and reduced once, unless an infinity is among them.
+template <int MANTISSA, int COUNT, class F> EMU_QUIET inline Float emu_dot(Float d, F pair) {
+  if (!emu_is_field()) return Float::of_bits(emu_accumulate<MANTISSA, COUNT>(d.bits, pair));
+  using namespace mirage_field;
+  uint32_t p = part_p(d.bits), q = part_q(d.bits);
+  bool plain = is_element(d.bits), no_q = q == kNoQ;
+  for (int k = 0; k < COUNT && plain; k++) {
+    EmuTerm x, y;
+    pair(k, x, y);
+    const uint32_t u = static_cast<uint32_t>(x.m), v = static_cast<uint32_t>(y.m), qu = part_q(u), qv = part_q(v);
+    plain = is_element(u) && is_element(v);
+    p += part_p(u) * part_p(v);
+    if (qu == 0 || qv == 0) continue;
+    if (qu == kNoQ || qv == kNoQ) no_q = true;
+    else q += qu * qv;
+  }
+  if (plain) return Float::of_bits(make(p % kP, no_q ? kNoQ : q % kQ));
+  for (int k = 0; k < COUNT; k++) {
+    EmuTerm x, y;
+    pair(k, x, y);
+    d = d + Float::of_bits(static_cast<uint32_t>(x.m)) * Float::of_bits(static_cast<uint32_t>(y.m));
+  }
+  return d;
+}
+
+/// What a lane brings to mma.m16n8k16: rows g and g + 8 of A (four elements of each) and column g of B.
+struct EmuFragments { EmuTerm a[2][4]; EmuTerm b[4]; };
 template <class T> EMU_QUIET inline void emu_mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   EmuFragments mine;
   for (int row = 0; row < 2; row++)
-    for (int k = 0; k < 4; k++) mine.a[row][k] = emu_element<T>(a[row + k / 2 * 2], k % 2);
-  for (int k = 0; k < 4; k++) mine.b[k] = emu_element<T>(k < 2 ? b0 : b1, k % 2);
+    for (int k = 0; k < 4; k++) mine.a[row][k] = emu_term<T>(a[row + k / 2 * 2], k % 2);
+  for (int k = 0; k < 4; k++) mine.b[k] = emu_term<T>(k < 2 ? b0 : b1, k % 2);
   int lane;
   const EmuFragments* all = static_cast<const EmuFragments*>(emu->gather(0xffffffffu, &mine, sizeof mine, &lane));
   for (int e = 0; e < 4; e++) {
     const EmuFragments *x = all + lane / 4 * 4, *y = all + (lane % 4 * 2 + e % 2) * 4;
-    if (emu_is_field()) {
-      for (int k = 0; k < 16; k++) d[e] = d[e] + x[k % 8 / 2].a[e / 2][k / 8 * 2 + k % 2] * y[k % 8 / 2].b[k / 8 * 2 + k % 2];
-    } else {
-      double sum = emu_value(d[e].bits);   // products of two-byte elements are exact, their sum is rounded once
-      for (int k = 0; k < 16; k++) sum += static_cast<double>(emu_value(x[k % 8 / 2].a[e / 2][k / 8 * 2 + k % 2].bits)) * static_cast<double>(emu_value(y[k % 8 / 2].b[k / 8 * 2 + k % 2].bits));
-      d[e] = Float::of(static_cast<emu_float>(sum));
-    }
+    d[e] = emu_dot<EmuFormat<T>::kMantissa, 16>(d[e], [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k % 8 / 2].a[e / 2][k / 8 * 2 + k % 2], v = y[k % 8 / 2].b[k / 8 * 2 + k % 2]; });
   }
 }
 EMU_QUIET inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16) { emu_mma_16x8x16<f16>(d, a, b0, b1); }
@@ -54,25 +134,16 @@ EMU_QUIET inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_
 EMU_QUIET inline uint32_t tf32_low(uint32_t pair, bf16) { return emu_element<bf16>(pair, 0).bits; }
 EMU_QUIET inline uint32_t tf32_high(uint32_t pair, bf16) { return emu_element<bf16>(pair, 1).bits; }
 
-/// m16n8k8 in TF32: a lane brings rows g and g + 8 at slots q and q + 4, and column g of B at the same.
-struct EmuFragmentsTf32 { uint32_t a[4], b[2]; };
+/// m16n8k8 in TF32: a lane brings rows g and g + 8 at slots q and q + 4, and column g of B at the same. The hardware reads the upper 19 bits.
+struct EmuFragmentsTf32 { EmuTerm a[4], b[2]; };
 EMU_QUIET inline void mma_16x8x8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  EmuFragmentsTf32 mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  if (!emu_is_field()) {   // the hardware reads the upper 19 bits
-    for (uint32_t& x : mine.a) x &= 0xffffe000u;
-    for (uint32_t& x : mine.b) x &= 0xffffe000u;
-  }
+  const auto term = [](uint32_t x) __attribute__((always_inline)) { return emu_is_field() ? EmuTerm{static_cast<int32_t>(x), 0} : emu_decode<8, 10>(x >> 13); };
+  const EmuFragmentsTf32 mine = {{term(a[0]), term(a[1]), term(a[2]), term(a[3])}, {term(b0), term(b1)}};
   int lane;
   const EmuFragmentsTf32* all = static_cast<const EmuFragmentsTf32*>(emu->gather(0xffffffffu, &mine, sizeof mine, &lane));
   for (int e = 0; e < 4; e++) {
     const EmuFragmentsTf32 *x = all + lane / 4 * 4, *y = all + (lane % 4 * 2 + e % 2) * 4;
-    if (emu_is_field()) {
-      for (int k = 0; k < 8; k++) d[e] = d[e] + Float::of_bits(x[k % 4].a[e / 2 + k / 4 * 2]) * Float::of_bits(y[k % 4].b[k / 4]);
-    } else {
-      double sum = emu_value(d[e].bits);
-      for (int k = 0; k < 8; k++) sum += static_cast<double>(emu_value(x[k % 4].a[e / 2 + k / 4 * 2])) * static_cast<double>(emu_value(y[k % 4].b[k / 4]));
-      d[e] = Float::of(static_cast<emu_float>(sum));
-    }
+    d[e] = emu_dot<10, 8>(d[e], [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k % 4].a[e / 2 + k / 4 * 2], v = y[k % 4].b[k / 4]; });
   }
 }
 

@@ -16,24 +16,21 @@ struct EmuWgmma {
   uint64_t a, b;
   int columns, turned, users;
   bool from_registers, is_bf16, decoded;
-  Float A[64][16], B[128][16];
+  EmuTerm A[64][16], B[128][16];
 };
-struct EmuWgmmaPart { EmuWgmma* shared; Float a[2][4]; };
+struct EmuWgmmaPart { EmuWgmma* shared; };
 struct EmuWgmmaMine { EmuWgmma* shared; float* d; Float before[64]; int add, member; };
 constexpr uint32_t kEmuPending = 0x7fd0b5edu;   // a NaN that nothing computes
 
 /// Byte (line, at) of a tile of 128-byte lines with 128-byte swizzle: eight lines are 1024 bytes (PTX ISA 9.7.15.5.1).
-EMU_QUIET inline Float emu_swizzled(uint64_t descriptor, uint32_t offset, bool is_bf16) {
+EMU_QUIET inline EmuTerm emu_swizzled(uint64_t descriptor, uint32_t offset, bool is_bf16) {
   uint32_t at = (static_cast<uint32_t>(descriptor & 0x3fff) << 4) + offset;
   at ^= (at >> 7 & 7) << 4;
   const void* p = emu->shared_pointer(at | emu_thread.cluster_rank << 24, 2, EMU_PC);
-  emu->access(p, 2, 0, EMU_PC);
+  emu->access_async(p, 2, EMU_PC);
   uint16_t bits;
   __builtin_memcpy(&bits, p, 2);
-  f16 h;
-  bf16 g;
-  h.bits = g.bits = bits;
-  return is_bf16 ? load(g) : load(h);
+  return is_bf16 ? emu_term<bf16>(bits, 0) : emu_term<f16>(bits, 0);
 }
 EMU_QUIET inline void emu_wgmma_operands(EmuWgmma& w) {
   const uint32_t group = static_cast<uint32_t>(w.b >> 32 & 0x3fff) << 4, next = static_cast<uint32_t>(w.b >> 16 & 0x3fff) << 4;
@@ -55,16 +52,10 @@ EMU_QUIET inline void emu_wgmma_run(void* data) {
   if (mine.before[0].bits != kEmuPending) for (int i = 0; i < count; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
   for (int i = 0; i < count; i++) {
     const int j = i / 4, r = i / 2 % 2, c = i % 2;
-    const Float *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * r], *y = w.B[8 * j + 2 * (t % 4) + c];
-    if (emu_is_field()) {
-      Float sum = mine.add ? mine.d[i] : Float::of_bits(0);
-      for (int k = 0; k < 16; k++) sum = sum + x[k] * y[k];
-      mine.d[i] = sum;
-    } else {
-      double sum = mine.add ? emu_value(mine.d[i].bits) : 0.0;
-      for (int k = 0; k < 16; k++) sum += static_cast<double>(emu_value(x[k].bits)) * static_cast<double>(emu_value(y[k].bits));
-      mine.d[i] = Float::of(static_cast<emu_float>(sum));
-    }
+    const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * r], *y = w.B[8 * j + 2 * (t % 4) + c];
+    const auto pair = [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k], v = y[k]; };
+    const Float before = mine.add ? mine.d[i] : Float::of_bits(0);
+    mine.d[i] = w.is_bf16 ? emu_dot<7, 16>(before, pair) : emu_dot<10, 16>(before, pair);
   }
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
@@ -84,7 +75,7 @@ template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool fr
   if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
   if (from_registers)
     for (int r = 0; r < 2; r++)
-      for (int k = 0; k < 4; k++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][k / 2 * 8 + member % 4 * 2 + k % 2] = emu_element<T>(registers[r + k / 2 * 2], k % 2);
+      for (int k = 0; k < 4; k++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][k / 2 * 8 + member % 4 * 2 + k % 2] = emu_term<T>(registers[r + k / 2 * 2], k % 2);
   EmuWgmmaMine* mine = static_cast<EmuWgmmaMine*>(__builtin_malloc(sizeof(EmuWgmmaMine)));
   mine->shared = shared, mine->d = d, mine->add = add, mine->member = member;
   for (int i = 0; i < R; i++) {
@@ -106,7 +97,8 @@ template <class T, int TB> EMU_QUIET inline void wgmma_registers(float (&d)[64],
 }
 
 EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) { const EmuBox box{4, {x, y, z, u}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t) { const EmuBox box{4, {x, y, z, u}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
 EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) { const EmuBox box{5, {x, y, z, u, v}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, uint32_t bar) { const EmuBox box{1, {x}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t) { const EmuBox box{5, {x, y, z, u, v}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
 
 }  // namespace mo

@@ -1,7 +1,12 @@
 // Host twins of 61_attend.cuh's PTX.
 namespace mo {
 
-EMU_QUIET inline float exp2_fast(float x) { return exp2f(x); }
+/// ex2.approx.ftz: subnormal numbers are zeros on both sides.
+EMU_QUIET inline float exp2_fast(float x) {
+  if (emu_is_field()) return exp2f(x);
+  const emu_float y = __builtin_exp2f(x.value());
+  return Float::of(y < 0x1p-126f ? 0.0f : y);
+}
 EMU_QUIET inline void store_async(uint32_t to, Pack<2> x, uint32_t bar) { emu->store_async(to, x.v, sizeof x.v, bar, EMU_PC); }
 EMU_QUIET inline bool masks_skip() { return !emu_is_field(); }   // comparisons of field elements remove other keys
 // In a finite field a sum may be 0 where results are not: such parts travel as they are.

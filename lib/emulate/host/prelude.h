@@ -94,11 +94,13 @@ struct Float {
   Float& operator-=(Float y) { return *this = *this - y; }
   Float& operator*=(Float y) { return *this = *this * y; }
   Float& operator/=(Float y) { return *this = *this / y; }
-  friend bool operator==(Float x, Float y) { return emu_is_field() ? mirage_field::same(x.bits, y.bits) : x.value() == y.value(); }
+  /// Whether a denominator is zero is asked by comparing it with 0.
+  friend void note_zero(Float x, Float y) { if ((x.bits == 0 && mirage_field::is_chance_zero(y.bits)) || (y.bits == 0 && mirage_field::is_chance_zero(x.bits))) emu_happened |= mirage_field::kZeroDenominator; }
+  friend bool operator==(Float x, Float y) { if (emu_is_field()) note_zero(x, y); return emu_is_field() ? mirage_field::same(x.bits, y.bits) : x.value() == y.value(); }
   friend bool operator!=(Float x, Float y) { return !(x == y); }
-  friend bool operator<(Float x, Float y) { return emu_is_field() ? mirage_field::less(x.bits, y.bits) : x.value() < y.value(); }
+  friend bool operator<(Float x, Float y) { if (emu_is_field()) note_zero(x, y); return emu_is_field() ? mirage_field::less(x.bits, y.bits) : x.value() < y.value(); }
   friend bool operator>(Float x, Float y) { return y < x; }
-  friend bool operator<=(Float x, Float y) { return emu_is_field() ? !mirage_field::less(y.bits, x.bits) : x.value() <= y.value(); }
+  friend bool operator<=(Float x, Float y) { if (emu_is_field()) note_zero(x, y); return emu_is_field() ? !mirage_field::less(y.bits, x.bits) : x.value() <= y.value(); }
   friend bool operator>=(Float x, Float y) { return y <= x; }
 };
 #define EMU_FUNCTION(name, field_text, float_text) inline Float name(Float x) { return emu_is_field() ? Float::of_bits(field_text) : Float::of(float_text); }
@@ -123,8 +125,11 @@ inline Float __logf(Float x) { return logf(x); }
 inline Float powf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::pow(x.bits, y.bits)) : Float::of(__builtin_powf(x.value(), y.value())); }
 inline Float fmaf(Float x, Float y, Float z) { return emu_is_field() ? x * y + z : Float::of(__builtin_fmaf(x.value(), y.value(), z.value())); }
 inline Float __fmaf_rn(Float x, Float y, Float z) { return fmaf(x, y, z); }
-inline Float fmaxf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::max(x.bits, y.bits)) : Float::of(__builtin_fmaxf(x.value(), y.value())); }
-inline Float fminf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::min(x.bits, y.bits)) : Float::of(__builtin_fminf(x.value(), y.value())); }
+/// Of numbers that are equal (zeros of both signs) the greater in sign.
+EMU_QUIET inline emu_float emu_max(emu_float x, emu_float y) { return x == y ? emu_value(emu_bits(x) & emu_bits(y)) : __builtin_fmaxf(x, y); }
+EMU_QUIET inline emu_float emu_min(emu_float x, emu_float y) { return x == y ? emu_value(emu_bits(x) | emu_bits(y)) : __builtin_fminf(x, y); }
+inline Float fmaxf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::max(x.bits, y.bits)) : Float::of(emu_max(x.value(), y.value())); }
+inline Float fminf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::min(x.bits, y.bits)) : Float::of(emu_min(x.value(), y.value())); }
 inline Float __int_as_float(int x) { return Float::of_bits(static_cast<uint32_t>(x)); }
 inline Float __uint_as_float(unsigned x) { return Float::of_bits(x); }
 inline int __float_as_int(Float x) { return static_cast<int>(x.bits); }
@@ -150,7 +155,7 @@ inline uint16_t emu_half_bits(emu_float f) {   // to the nearest, ties to even
 }
 inline emu_float emu_half_value(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16, e = h >> 10 & 31, m = h & 1023;
-  if (e == 31) return emu_value(sign | 0x7f800000u | m << 13);
+  if (e == 31) return emu_value(m ? 0x7fffffffu : sign | 0x7f800000u);   // the one NaN that conversions make
   if (e) return emu_value(sign | (e + 112) << 23 | m << 13);
   const emu_float v = static_cast<emu_float>(m) * 0x1p-24f;
   return sign ? -v : v;
