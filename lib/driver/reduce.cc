@@ -1,4 +1,4 @@
-// Reduced shapes: see the header. Which dimensions must stay equal is read off the program's witness, whose extents differ wherever dimensions may.
+// Reduced shapes: see the header. Which dimensions must stay equal, follow one another or multiply to a third is what the search's witnesses know (mirage/search/extents.h).
 #include "driver/reduce.h"
 
 #include <algorithm>
@@ -7,14 +7,18 @@
 #include <numeric>
 
 #include "driver/candidates.h"
+#include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
+#include "mirage/search/extents.h"
 
 namespace mirage {
 
 namespace {
+
+using search::DimClasses;
 
 /// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want.
 struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1; };
@@ -32,15 +36,28 @@ CallNumbers numbers_of(const Graph& body) {
   return n;
 }
 
-/// Iterations after which every slot of the kernel's rings was used twice.
-int64_t iterations_wanted(const KernelPlan& k) {
-  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return int64_t{(*b)->cluster} * (*b)->loop_warps * ((*b)->stages + 3);
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return int64_t{(*t)->cluster} * ((*t)->stages + 2);
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return int64_t{(*s)->cluster} * (*s)->warps * ((*s)->stages + 2);
-  return 4;
+/// What a kernel's strategy divides its extents into, if that is not the tiles of its body.
+struct Own { int64_t grid_tile = 0, loop_tile = 0, iterations = 4; };
+
+/// Iterations: after that many every slot of the kernel's rings was used twice; with `thrift` 1 one slot only was, with 2 every warp has two pieces of work (for programs that are slow to emulate).
+Own own_tiles(const KernelPlan& k, int thrift) {
+  const auto turns = [thrift](int stages, int more) -> int64_t { return thrift == 0 ? stages + more : thrift == 1 ? stages + 1 : 2; };
+  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return {0, 0, int64_t{(*b)->cluster} * (*b)->loop_warps * std::max<int64_t>((*b)->stages, turns((*b)->stages, 3))};
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return {64, (*s)->chunk, int64_t{(*s)->cluster} * (*s)->warps * turns((*s)->stages, 2)};
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
+    const int64_t rows = (*t)->row_blocks > 1 ? (*t)->block_rows() : 0;
+    return {std::max<int64_t>((*t)->block_columns(), rows), (*t)->chunk, int64_t{(*t)->cluster} * turns((*t)->stages, 2)};
+  }
+  if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
+    const AttendPlan& p = **a;
+    if (p.wide) return {0, p.chunk, int64_t{p.cluster} * p.meets * std::min<int64_t>(p.chunks_per_block, turns(p.stages, 1))};
+    const int64_t each = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(p.stages, 2)) : p.producer ? std::max<int64_t>(turns(p.stages, 2), p.stages + p.key_groups) : p.chunks_per_block;
+    return {0, p.chunk, p.cluster * std::min(each, p.chunks_per_block)};
+  }
+  return {};
 }
 
-int64_t reduced_extent(const Wish& w, bool tails) {
+int64_t reduced_extent(const Wish& w, Tails tails) {
   int64_t e = w.extent;
   const auto shrink = [&](int64_t tile, int64_t pieces) {   // that many tiles of the dimension, with its own tail
     if (tile <= 0 || tile >= w.extent) return;
@@ -52,9 +69,56 @@ int64_t reduced_extent(const Wish& w, bool tails) {
   else if (w.extent > 512) e = 256 + w.extent % 64;
   if (w.grid_tile > 0 && w.loop_tile > 0) e = std::max(e, std::min(w.extent, 2 * w.grid_tile));
   const int64_t tile = w.loop_tile > 0 ? w.loop_tile : w.grid_tile;
-  if (tails && tile > 0 && e % tile == 0 && e > tile) e -= tile > 8 ? std::max<int64_t>(8, tile / 16 * 8) : tile > 1 ? 1 : 0;
+  if (tails == Tails::kRaggedEverywhere && tile == 0 && e > 2 && e <= 128) return e % 8 == 0 && e > 32 ? e - 8 : e - 1;
+  if (tails != Tails::kOwn && tile > 0 && e % tile == 0 && e > tile) e -= tile > 8 ? std::max<int64_t>(8, tile / 16 * 8) : tile > 1 ? 1 : 0;
   return e;
 }
+
+/// Extents of atoms at which every class holds what it has to.
+class Atoms {
+ public:
+  Atoms(const DimClasses& classes, const std::vector<Wish>& wishes, Tails tails) : classes_(classes), wishes_(wishes), full_(static_cast<size_t>(classes.atoms)), small_(full_.size()) {
+    find_full();
+    for (size_t a = 0; a < small_.size(); a++) small_[a] = full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
+    for (int c = 0; c < classes.count; c++)
+      if (is_atom(c)) small_[atom(c)] = reduced_extent(wishes[static_cast<size_t>(c)], tails);
+    for (int c = 0; c < classes.count; c++)
+      if (!is_atom(c)) grow(c, reduced_extent(wishes[static_cast<size_t>(c)], Tails::kOwn));
+  }
+  const std::vector<int64_t>& extents() const { return small_; }
+
+ private:
+  const DimClasses::Class& of(int c) const { return classes_.classes[static_cast<size_t>(c)]; }
+  bool is_atom(int c) const { return of(c).factors.empty() && of(c).segments.size() == 1; }
+  size_t atom(int c) const { return static_cast<size_t>(of(c).segments[0]); }
+  void find_full() {
+    for (int c = 0; c < classes_.count; c++) {
+      const int64_t extent = wishes_[static_cast<size_t>(c)].extent;
+      for (size_t i = 0; i < of(c).segments.size(); i++) {
+        const int64_t begin = i == 0 ? 0 : of(c).cuts[i - 1], end = i < of(c).cuts.size() ? of(c).cuts[i] : extent;
+        full_[static_cast<size_t>(of(c).segments[i])] = end - begin;
+      }
+    }
+  }
+  /// Parts in turn, outermost or first ones first, are made larger until class c has `wanted` elements; none beyond its own extent.
+  void grow(int c, int64_t wanted) {
+    for (int a : of(c).segments) {
+      const int64_t missing = wanted - classes_.extent(c, small_);
+      int64_t& e = small_[static_cast<size_t>(a)];
+      if (missing > 0) e = std::min(full_[static_cast<size_t>(a)], e + (missing + 63) / 64 * 64);
+    }
+    for (int f : of(c).factors) {
+      const int64_t now = classes_.extent(c, small_), own = classes_.extent(f, small_);
+      if (now >= wanted) return;
+      const int64_t target = std::min((wanted + now / own - 1) / (now / own), wishes_[static_cast<size_t>(f)].extent);
+      if (is_atom(f)) small_[atom(f)] = std::max(own, target);
+      else grow(f, target);
+    }
+  }
+  const DimClasses& classes_;
+  const std::vector<Wish>& wishes_;
+  std::vector<int64_t> full_, small_;
+};
 
 /// Strides in the order that they have, with the same padding.
 Dims reduced_strides(const Dims& dims, const Dims& strides, const Dims& reduced) {
@@ -73,55 +137,52 @@ Dims reduced_strides(const Dims& dims, const Dims& strides, const Dims& reduced)
   return out;
 }
 
-}  // namespace
-
-Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, bool tails) {
-  Reduced out;
-  const Witnesses witnesses = make_witnesses(program);
-  if (!witnesses.refusal.empty()) { out.refusal = witnesses.refusal; return out; }
-  const std::vector<Type>& small = witnesses.variants[0].params;
-  const std::vector<Type> params = param_types(program);
-  const Structure structure{full.graph, 0, 0};
-  const std::vector<CallNumbers> classes = split_extents(structure, small);
-  std::vector<CallNumbers> numbers;
-  std::vector<const KernelPlan*> kernels;
+/// Calls of a plan in node order, with the tiles that they were made with and their kernels (null: none of their own).
+struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; };
+Calls calls_of(const Plan& full) {
+  Calls out;
   for (NodeId n = 0; n < full.graph.num_nodes(); n++) {
     const auto* call = full.graph.form<Call>(n);
     if (!call) continue;
-    numbers.push_back(numbers_of(*call->body));
+    out.numbers.push_back(numbers_of(*call->body));
     const KernelPlan* of = nullptr;
     for (const KernelPlan& k : full.kernels) if (std::find(k.nodes.begin(), k.nodes.end(), n) != k.nodes.end()) of = &k;
-    kernels.push_back(of);
+    out.kernels.push_back(of);
   }
-  if (classes.size() != numbers.size()) { out.refusal = "the plan's calls do not follow a change of extents"; return out; }
+  return out;
+}
 
-  std::map<int64_t, Wish> wishes;   // by witness extent, which names the class
-  for (size_t i = 0; i < params.size(); i++)
-    for (int d = 0; d < params[i].dims.rank(); d++)
-      if (params[i].dims[d] > 1) wishes[small[i].dims[d]].extent = params[i].dims[d];
-  for (size_t c = 0; c < numbers.size(); c++) {
-    const auto* stream = kernels[c] ? std::get_if<std::shared_ptr<const StreamPlan>>(&kernels[c]->body) : nullptr;
-    const auto* tile = kernels[c] ? std::get_if<std::shared_ptr<const TilePlan>>(&kernels[c]->body) : nullptr;
-    const int64_t own = stream ? 64 : tile ? std::max<int64_t>((*tile)->block_columns(), (*tile)->row_blocks > 1 ? (*tile)->block_rows() : 0) : 0;   // strategies with tiles of their own
+/// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
+std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift) {
+  std::vector<Wish> wishes(static_cast<size_t>(classes.count));
+  std::map<int64_t, int> named;   // by witness extent
+  for (ValueId v = 0; v < program.graph.num_values(); v++)
+    for (int d = 0; d < program.graph.dims(v).rank(); d++)
+      if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) {
+        wishes[static_cast<size_t>(c)].extent = program.graph.dims(v)[d];
+        named.emplace(witness.dims(v)[d], c);
+      }
+  for (size_t i = 0; i < split.size(); i++) {
+    const Own own = calls.kernels[i] ? own_tiles(*calls.kernels[i], thrift) : Own{};
     for (size_t a = 0; a < 3; a++)
-      if (auto it = wishes.find(classes[c].grid_tile[a]); it != wishes.end()) it->second.grid_tile = std::max(it->second.grid_tile, own ? own : numbers[c].grid_tile[a]);
-    if (auto it = wishes.find(classes[c].loop_tile); it != wishes.end()) {
-      it->second.loop_tile = std::max(it->second.loop_tile, stream ? int64_t{(*stream)->chunk} : tile ? int64_t{(*tile)->chunk} : numbers[c].loop_tile);
-      it->second.iterations = std::max(it->second.iterations, kernels[c] ? iterations_wanted(*kernels[c]) : 4);
+      if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
+        Wish& w = wishes[static_cast<size_t>(it->second)];
+        w.grid_tile = std::max(w.grid_tile, own.grid_tile ? own.grid_tile : calls.numbers[i].grid_tile[a]);
+      }
+    if (const auto it = named.find(split[i].loop_tile); it != named.end()) {
+      Wish& w = wishes[static_cast<size_t>(it->second)];
+      const int64_t tile = own.loop_tile ? own.loop_tile : calls.numbers[i].loop_tile;
+      w.iterations = std::max((w.iterations * w.loop_tile + std::max(w.loop_tile, tile) - 1) / std::max<int64_t>(1, std::max(w.loop_tile, tile)), own.iterations * tile / std::max<int64_t>(1, std::max(w.loop_tile, tile)));
+      w.loop_tile = std::max(w.loop_tile, tile);
     }
   }
-  std::map<int64_t, int64_t> extent;
-  for (const auto& [name, w] : wishes) extent[name] = w.extent > 0 ? reduced_extent(w, tails) : 1;
+  return wishes;
+}
 
-  std::vector<Type> types = params;
-  for (size_t i = 0; i < types.size(); i++)
-    for (int d = 0; d < types[i].dims.rank(); d++)
-      if (types[i].dims[d] > 1) types[i].dims[d] = extent.at(small[i].dims[d]);
-  const std::optional<Graph> reference = instantiate(Structure{program.graph, 0, 0}, types, {});
-  const std::optional<Graph> graph = instantiate(structure, types, numbers);
-  if (!reference || !graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
+/// The program over the reference's extents, with storage as it was.
+Program reduced_program(const Program& program, Graph reference, const std::vector<Type>& types) {
   Program p = program;
-  p.graph = *reference;
+  p.graph = std::move(reference);
   for (size_t i = 0; i < p.inputs.size(); i++) {
     p.inputs[i].strides = reduced_strides(p.inputs[i].type.dims, p.inputs[i].strides, types[i].dims);
     p.inputs[i].type = types[i];
@@ -132,12 +193,62 @@ Reduced reduce_plan(const Program& program, const Plan& full, const Target& targ
     t.strides = reduced_strides(t.type.dims, t.strides, dims);
     t.type.dims = dims;
   }
-  Planned planned = make_plan(p, *graph, target);
+  return p;
+}
+
+}  // namespace
+
+namespace {
+
+/// Everything about the full plan that reduced shapes are made from.
+struct Full { const Program& program; const Plan& plan; const Target& target; DimClasses classes; Witness witness; std::vector<Type> params; Worlds worlds; std::vector<CallNumbers> split; Calls calls; };
+
+Reduced reduce_with(const Full& full, Tails tails, int thrift) {
+  Reduced out;
+  const Program& program = full.program;
+  const std::vector<Wish> wishes = wishes_of(program, full.classes, full.witness.graph, full.calls, full.split, thrift);
+  std::optional<Graph> reference = search::with_extents(program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
+  if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
+  std::vector<Type> types = full.params;
+  for (NodeId n : reference->inputs()) types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
+  auto worlds = std::make_shared<Worlds>(full.worlds);
+  worlds->all.emplace_back(types, *reference);
+  const std::optional<Graph> graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, full.calls.numbers);
+  if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
+  Program p = reduced_program(program, std::move(*reference), types);
+  for (NodeId n : graph->outputs())
+    if (!(graph->dims(graph->node(n).operands[0]) == p.outputs[static_cast<size_t>(graph->form<Output>(n)->result)].type.dims)) { out.refusal = "the graph's results do not follow a change of extents"; return out; }
+  Planned planned = replan(program, full.plan, p, *graph, full.target);
+  if (!planned.plan) {
+    out.differs = planned.reason;
+    planned = make_plan(p, *graph, full.target);
+  }
   if (!planned.plan) { out.refusal = "the reduced shape has no plan: " + planned.reason; return out; }
-  if (planned.plan->kernels.size() == full.kernels.size())   // else regions were grouped otherwise: still the same calls
-    for (size_t k = 0; k < full.kernels.size(); k++) replan_like(full.kernels[k], planned.plan->kernels[k], target);
   out.program = std::move(p);
   out.plan = std::move(planned.plan);
+  return out;
+}
+
+constexpr double kMuchWork = 1e8;   ///< floating point operations: several seconds of emulation
+
+}  // namespace
+
+Reduced reduce_plan(const Program& program, const Plan& plan, const Target& target, Tails tails) {
+  Full full{program, plan, target, search::dim_classes(program.graph), make_witness(program, 0), param_types(program), {}, {}, calls_of(plan)};
+  Reduced out;
+  for (const std::string& refusal : {full.classes.refusal, full.witness.refusal})
+    if (!refusal.empty()) { out.refusal = refusal; return out; }
+  full.worlds.all = {{full.params, program.graph}, {full.witness.params, full.witness.graph}};
+  full.split = split_extents({plan.graph, 0, 0, true, std::make_shared<const Worlds>(full.worlds)}, full.witness.params);
+  if (full.split.size() != full.calls.numbers.size()) { out.refusal = "the plan's calls do not follow a change of extents"; return out; }
+  for (int thrift = 0; thrift < 3; thrift++) {
+    Reduced r = reduce_with(full, tails, thrift);
+    if (thrift > 0 && (!r.plan || !r.differs.empty())) break;   // too few pieces for its numbers
+    out = std::move(r);
+    double work = 0;
+    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += k.flops;
+    if (!out.plan || work < kMuchWork) break;
+  }
   return out;
 }
 

@@ -12,10 +12,13 @@ struct Reduced {
   std::optional<Program> program;   ///< none: `refusal` says why
   std::optional<Plan> plan;
   std::string refusal;
+  std::string differs;              ///< not empty: the plan's numbers do not fit this shape (why), it was planned anew
 };
 
-/// `full` is a plan of `program`. Split dimensions keep two blocks or more, loops as many iterations as their rings need to turn over, alignment its class modulo 64 elements. tails: every split
-/// dimension that can gets a ragged tail, else tails are those of the full shape.
-Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, bool tails);
+/// `full` is a plan of `program`. The reduced plan has its kernels with their numbers (plan/replan.h). Split dimensions keep two blocks or more, loops as many iterations as their rings need to turn over, alignment its class modulo 64 elements. kOwn: with the tails
+/// of the full shape; kRagged: every split dimension that can gets a ragged tail; kRaggedEverywhere: those that are not split get one too, small ones (rows) included.
+enum class Tails : uint8_t { kOwn, kRagged, kRaggedEverywhere };
+Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, Tails tails);
+inline Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, bool tails) { return reduce_plan(program, full, target, tails ? Tails::kRagged : Tails::kOwn); }
 
 }  // namespace mirage

@@ -116,20 +116,18 @@ std::string check_regions(const AttendPlan& p) {
 
 }  // namespace
 
-AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
-  const auto no = [](std::string why) { return AttendCandidates{{}, std::move(why)}; };
-  if (target.name != "sm_90a") return no("warpgroup attention is written for sm_90a");
-  AttendPlan base;
+/// What every division shares; or why there is none.
+static std::string prepare_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, AttendPlan& base) {
+  if (target.name != "sm_90a") return "warpgroup attention is written for sm_90a";
   base.body = body;
   base.operands = operands;
   base.results = results;
-  if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return no(why);
+  if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return (why);
   const AttendShape& s = base.shape;
-  const bool wide = s.features > 128 || s.columns > 128;
   base.features = static_cast<int>(up(s.features, 64));
   base.columns = static_cast<int>(up(s.columns, 64));
   find_known(body, base);
-  if (std::string why = check_regions(base); !why.empty()) return no(why);
+  if (std::string why = check_regions(base); !why.empty()) return (why);
   const bool padded_statistics = (base.features != s.features || base.columns != s.columns) && [&] {
     for (const Node& n : body.nodes())
       if (std::holds_alternative<Reduce>(n.op)) {
@@ -138,10 +136,19 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
       }
     return false;
   }();
-  if (padded_statistics) return no("a norm over other than 64 or 128 elements");
+  if (padded_statistics) return "a norm over other than 64 or 128 elements";
   bool exact = true;
   for (const Access& r : results) exact &= r.dtype != DType::kF32;
   base.narrow_parts = s.parts_bounded && exact;
+  return "";
+}
+
+AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  const auto no = [](std::string why) { return AttendCandidates{{}, std::move(why)}; };
+  AttendPlan base;
+  if (std::string why = prepare_attend(body, operands, results, target, base); !why.empty()) return no(why);
+  const AttendShape& s = base.shape;
+  const bool wide = s.features > 128 || s.columns > 128;
   const bool known = !base.key_known.empty() || !base.value_known.empty();
   AttendCandidates all;
   if (wide) add_wide_plans(base, target, all.plans);
@@ -206,6 +213,36 @@ AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands
   if (all.plans.empty()) return {nullptr, {}, all.reason};
   auto best = std::make_shared<const AttendPlan>(std::move(all.plans.front()));
   return {best, best->cost, ""};
+}
+
+AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target) {
+  AttendPlan p;
+  if (std::string why = prepare_attend(body, operands, results, target, p); !why.empty()) return {nullptr, {}, why};
+  if (model.wide) {
+    std::vector<AttendPlan> all;
+    add_wide_plans(p, target, all);
+    for (AttendPlan& w : all)
+      if (w.chunk == model.chunk && w.stages == model.stages && w.cluster == model.cluster && w.meets == model.meets) { const Cost cost = w.cost; return {std::make_shared<const AttendPlan>(std::move(w)), cost, ""}; }
+    return {nullptr, {}, "fewer chunks than blocks, or shared memory"};
+  }
+  p.warp_rings = model.warp_rings;
+  p.query_groups = model.query_groups;
+  p.key_groups = model.key_groups;
+  p.chunk = model.chunk;
+  p.stages = model.stages;
+  p.cluster = model.cluster;
+  p.blocks_per_sm = model.blocks_per_sm;
+  p.helpers = model.helpers;
+  p.producer = model.producer;
+  p.turns = model.turns;
+  const int64_t chunks = up(p.shape.keys, p.chunk) / p.chunk;
+  p.chunks_per_block = up(chunks, p.cluster) / p.cluster;
+  if (p.chunks_per_block < p.key_groups || p.chunks_per_block * (p.cluster - 1) >= chunks) return {nullptr, {}, "fewer chunks than warps"};
+  if (!p.warp_rings && (p.producer ? p.chunks_per_block <= p.stages : p.chunks_per_block > p.stages)) return {nullptr, {}, "the ring turns at one shape only"};
+  if (!place_threads(p) || !place_memory(p, target)) return {nullptr, {}, "registers or shared memory"};
+  p.cost = estimate_attend(p, target);
+  const Cost cost = p.cost;
+  return {std::make_shared<const AttendPlan>(std::move(p)), cost, ""};
 }
 
 std::string print(const AttendPlan& p) {

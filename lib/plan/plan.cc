@@ -10,6 +10,7 @@
 
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block.h"
+#include "mirage/plan/replan.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "plan/buffers.h"
@@ -93,9 +94,10 @@ struct Item {
 
 class Planner {
  public:
-  Planner(const Program& program, Graph graph, const Target& target)
-      : program_(program), g_(std::move(graph)), target_(target), views_(static_cast<size_t>(g_.num_values())), stored_(views_.size()), outs_(views_.size()),
-        context_{g_, program_, target_, buffers_, views_, reduces_} {}
+  /// tape, model: decisions are recorded or taken again, and calls are planned like the model's.
+  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr)
+      : program_(program), g_(std::move(graph)), target_(target), tape_(tape), model_(model), views_(static_cast<size_t>(g_.num_values())), stored_(views_.size()), outs_(views_.size()),
+        context_{g_, program_, target_, buffers_, views_, reduces_, tape} {}
 
   Planned run() {
     place_inputs();
@@ -417,7 +419,12 @@ class Planner {
     item.copies = x.copies;
     item.copies.insert(item.copies.end(), y.copies.begin(), y.copies.end());
     auto planned = plan_item(item, kMaxStatements, a, b);
-    if (!planned || planned->cost.us > x.planned->cost.us + y.planned->cost.us) return false;
+    bool wanted = planned && planned->cost.us <= x.planned->cost.us + y.planned->cost.us;
+    if (tape_) {
+      bool& told = tape_->merges.try_emplace({x.values, y.values}, wanted).first->second;
+      wanted = planned && told;
+    }
+    if (!wanted) return false;
     item.reads = reads_of(item.values, item.copies);
     item.planned = std::move(planned);
     x.alive = false;
@@ -444,6 +451,14 @@ class Planner {
     }
   }
 
+  /// What another planning decided when it asked this as often as this one did.
+  std::optional<bool> told_inline(ValueId v) {
+    if (!tape_ || !tape_->replays) return std::nullopt;
+    const auto it = tape_->inlines.find(v);
+    const size_t at = tape_->asked[v]++;
+    return it != tape_->inlines.end() && at < it->second.size() && it->second[at];
+  }
+
   /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of narrow inputs.
   bool try_inline(ValueId v) {
     const auto i = static_cast<size_t>(v);
@@ -459,12 +474,15 @@ class Planner {
     stored_[i] = false;
     views_[i] = {};
     std::vector<RegionPlanned> planned;
+    const std::optional<bool> told = told_inline(v);
     for (int r : readers) {
       auto p = plan_item(items_[static_cast<size_t>(r)], kMaxStatements);
-      if (!p || (after += p->cost.us) > before) break;
+      if (!p || ((after += p->cost.us) > before && !told)) break;
       planned.push_back(std::move(*p));
     }
-    if (planned.size() != readers.size()) {
+    const bool fits = planned.size() == readers.size() && told.value_or(true);
+    if (tape_ && !tape_->replays) tape_->inlines[v].push_back(fits);
+    if (!fits) {
       stored_[i] = true;
       views_[i] = view;
       return false;
@@ -485,6 +503,7 @@ class Planner {
     for (size_t i = 0; i < count; i++) {
       if (!items_[i].alive || items_[i].call >= 0) continue;
       const RegionPlan& p = items_[i].planned->plan;
+      if (tape_ && tape_->replays) { split_as_told(i); continue; }
       if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise) continue;
       const bool row = p.shape == RegionPlan::Shape::kRow;
       const int64_t along = row ? p.team : p.threads / p.columns, elements = reduced_elements(items_[i]);
@@ -495,8 +514,21 @@ class Planner {
       if (split.chunks < 2) continue;
       split.chunk_length = (elements + split.chunks * 8 - 1) / (split.chunks * 8) * 8;
       split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
-      if (split.chunks > 1) split_item(i, split);
+      if (split.chunks <= 1) continue;
+      if (tape_) tape_->splits[items_[i].values[0]] = split.chunk_length;
+      split_item(i, split);
     }
+  }
+  /// As at the other shape: chunks of the same length, or two shorter ones.
+  void split_as_told(size_t i) {
+    const auto it = items_[i].values.empty() ? tape_->splits.end() : tape_->splits.find(items_[i].values[0]);
+    if (it == tape_->splits.end()) return;
+    const int64_t elements = reduced_elements(items_[i]);
+    RegionSplit split;
+    split.half = RegionSplit::Half::kFirst;
+    split.chunk_length = std::min(it->second, (elements + 15) / 16 * 8);
+    split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
+    if (split.chunks > 1) split_item(i, split);
   }
 
   /// How many elements one result of an item's reductions combines.
@@ -614,11 +646,15 @@ class Planner {
       std::set<ValueId> positions;
       for (ValueId o : g_.node(item.call).operands) if (form<Iota>(o) && stored_[static_cast<size_t>(o)]) positions.insert(o);
       if (positions.empty()) continue;
-      KernelPlan stored, computed;
-      Cost with, without;
-      const std::string no = plan_call(item.call, stored, with);
-      computes_[item.call] = true;
-      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) { computes_[item.call] = false; continue; }
+      if (model_) {
+        if (!(computes_[item.call] = model_computes(item.call))) continue;
+      } else {
+        KernelPlan stored, computed;
+        Cost with, without;
+        const std::string no = plan_call(item.call, stored, with);
+        computes_[item.call] = true;
+        if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) { computes_[item.call] = false; continue; }
+      }
       for (ValueId v : positions) {
         bool other = false;
         for (ValueId o : g_.node(item.call).operands) {   // through a view of it
@@ -636,6 +672,14 @@ class Planner {
       if (!needed) item.alive = false;
     }
     index_items();
+  }
+  /// Whether the model's kernel of a call computes positions.
+  bool model_computes(NodeId call) const {
+    for (const KernelPlan& k : model_->kernels) {
+      const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+      if (attend && k.nodes == std::vector<NodeId>{call}) return std::any_of((*attend)->operands.begin(), (*attend)->operands.end(), [](const Access& a) { return a.position >= 0; });
+    }
+    return false;
   }
   bool is_computed(NodeId call, ValueId operand) const {
     const auto at = computes_.find(call);
@@ -712,6 +756,7 @@ class Planner {
     }
     for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
     const Graph body = separate_sums(*std::get<Call>(node.op).body);
+    if (model_) return plan_call_like(n, body, operands, results, k, cost);
     BlockPlanned block;
     StreamPlanned stream;
     TilePlanned tile;
@@ -736,9 +781,20 @@ class Planner {
     return "";
   }
 
+  /// The call's kernel of the model: itself while decisions are recorded, else its numbers over this graph's extents.
+  std::string plan_call_like(NodeId n, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, KernelPlan& k, Cost& cost) const {
+    const auto of = std::find_if(model_->kernels.begin(), model_->kernels.end(), [n](const KernelPlan& m) { return m.nodes == std::vector<NodeId>{n}; });
+    if (of == model_->kernels.end()) return "the model has no kernel for a call";
+    cost.us = of->predicted_us, cost.why = of->why, cost.bytes = of->bytes, cost.flops = of->flops;
+    k.body = of->body;
+    return tape_->replays ? replan_call(*of, body, operands, results, target_, contract_rule(program_), k, cost) : "";
+  }
+
   const Program& program_;
   Graph g_;
   const Target& target_;
+  Tape* tape_ = nullptr;
+  const Plan* model_ = nullptr;
   std::vector<Buffer> buffers_;
   std::vector<View> views_;
   std::vector<bool> stored_;                    // by a region; inputs and results of calls are stored anyway
@@ -756,6 +812,8 @@ class Planner {
 };
 
 }  // namespace
+
+Planned plan_with_tape(const Program& program, const Graph& graph, const Target& target, Tape& tape, const Plan& model) { return Planner(program, remove_dead(graph), target, &tape, &model).run(); }
 
 Planned make_plan(const Program& program, const Graph& graph, const Target& target) { return Planner(program, lower_matmuls(graph, target, contract_rule(program)), target).run(); }
 

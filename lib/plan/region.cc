@@ -383,11 +383,28 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   return cost;
 }
 
+/// Threads as at another shape.
+void take_threads(RegionPlan& p, const RegionNumbers& n) {
+  p.threads = n.threads;
+  p.team = n.team;
+  p.columns = n.columns;
+  p.held = n.held ? static_cast<int>(ceil_div(p.length, p.team)) : 0;
+  p.blocks = ceil_div(p.rows, p.shape == RegionPlan::Shape::kPointwise ? p.threads : p.shape == RegionPlan::Shape::kRow ? p.threads / p.team : p.columns);
+}
+
 /// The width whose kernel is predicted to be the fastest; wider only if that saves memory instructions.
-std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element) {
+std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element, const RegionNumbers* given) {
   std::pair<RegionPlan, Cost> best;
   double best_score = 0;
   const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
+  if (given && (given->width == 1 || (!loops.empty() && scalar.vars[static_cast<size_t>(loops.back())].extent >= given->width && loops.back() != scalar.chunk))) {
+    double instructions = 0;
+    RegionPlan p = with_width(scalar, given->width, &instructions);
+    choose_threads(p, c.target);
+    take_threads(p, *given);
+    Cost cost = cost_of(c, p, flops_per_element);
+    return {std::move(p), std::move(cost)};
+  }
   for (int width : {1, 2, 4, 8}) {
     if (width > 1 && (loops.empty() || scalar.vars[static_cast<size_t>(loops.back())].extent < width || loops.back() == scalar.chunk)) continue;
     double instructions = 0;
@@ -425,10 +442,22 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   RegionPlan& p = lowered->plan;
   bool has_reduce = false;
   for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
-  order_loops(p, has_reduce);
+  std::vector<int> key{static_cast<int>(group.split.half)};
+  for (const RegionRoot& r : group.roots) key.push_back(r.value * 2 + (r.stores.empty() ? 0 : 1));
+  const RegionNumbers* given = nullptr;
+  if (c.tape && c.tape->replays)
+    if (const auto it = c.tape->regions.find(key); it != c.tape->regions.end() && std::is_permutation(p.outer.begin(), p.outer.end(), it->second.outer.begin(), it->second.outer.end()) &&
+                                                   std::is_permutation(p.inner.begin(), p.inner.end(), it->second.inner.begin(), it->second.inner.end())) given = &it->second;
+  if (given) p.shape = given->shape, p.outer = given->outer, p.inner = given->inner;
+  else order_loops(p, has_reduce);
+  RegionNumbers numbers{p.shape, p.outer, p.inner};
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
   tile_transposes(p);
-  auto [best, cost] = choose_width(c, p, lowered->flops_per_element);
+  auto [best, cost] = choose_width(c, p, lowered->flops_per_element, given);
+  if (c.tape && !c.tape->replays) {
+    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns, numbers.held = best.held > 0;
+    c.tape->regions[key] = std::move(numbers);
+  }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
 }
 

@@ -7,6 +7,7 @@
 #include "mirage/plan/block.h"
 #include "mirage/plan/region.h"
 #include "plan/region_index.h"
+#include "plan/tape.h"
 
 namespace mirage {
 
@@ -26,6 +27,7 @@ struct RegionContext {
   const std::vector<Buffer>& buffers;
   const std::vector<View>& views;                ///< per value; buffer -1: not stored
   const std::map<ValueId, ReduceInfo>& reduces;  ///< by the chain's last value
+  Tape* tape = nullptr;                          ///< may be empty: nobody wants to know or knows better
 };
 
 /// A value that a region computes and where it goes (nowhere: only other values of the region read it).

@@ -1,48 +1,84 @@
-// replan_like: see the header.
+// replan: see the header. Decisions that costs made are recorded while the model is planned once more and taken again at the other extents (tape.h); calls get the model's numbers.
 #include "mirage/plan/replan.h"
 
-#include <algorithm>
-
+#include "mirage/plan/attend.h"
+#include "mirage/plan/stream.h"
+#include "plan/attend_internal.h"
 #include "plan/block_internal.h"
 #include "plan/stream_internal.h"
+#include "plan/tape.h"
 #include "plan/tile_internal.h"
 
 namespace mirage {
-
 namespace {
 
-bool replan_tile(const TilePlan& from, KernelPlan& kernel, const Target& target) {
-  std::optional<StreamShape> shape;
+using Accesses = std::vector<Access>;
+
+std::string like_block(const BlockPlan& from, const Graph& body, const Accesses& operands, const Accesses& results, const Target& target, const ContractRule& rule, KernelPlan& k, Cost& cost) {
+  const int64_t loop = body.launch().loop, each = (loop + from.cluster - 1) / from.cluster;
+  if (from.cluster > loop) return "fewer iterations than blocks of a cluster";
+  const int stages = loop > 1 ? static_cast<int>(std::min<int64_t>(from.stages, std::min<int64_t>(each + 1, 64))) : 1;
   std::string reason;
-  std::visit([&](const auto& p) {
-    if constexpr (requires { p->body; }) shape = match_stream(p->body, p->operands, p->results, from.rule, kAnyRows, reason);
-  }, kernel.body);
+  bool chain = false;
+  for (const Step& s : from.steps) chain = chain || s.kind == Step::Kind::kChain;
+  std::shared_ptr<BlockPlan> plan = plan_block_as(body, operands, results, target, {from.threads, stages, from.cluster, from.loop_warps > 1, chain}, reason, rule);
+  if (!plan) return reason;
+  cost = plan->cost = estimate(*plan, target);
+  k.body = std::shared_ptr<const BlockPlan>(std::move(plan));
+  return "";
+}
+
+std::string like_stream(const StreamPlan& from, const Graph& body, const Accesses& operands, const Accesses& results, const Target& target, const ContractRule& rule, KernelPlan& k, Cost& cost) {
+  std::string reason;
+  std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, reason);
+  if (!shape) return reason;
+  StreamPlan plan = stream_plan(std::move(*shape));
+  if (!divide_stream(plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first}, target, reason)) return reason;
+  cost = plan.cost = estimate(plan, target);
+  k.body = std::make_shared<const StreamPlan>(std::move(plan));
+  return "";
+}
+
+std::string like_tile(const TilePlan& from, const Graph& body, const Accesses& operands, const Accesses& results, const Target& target, const ContractRule& rule, KernelPlan& k, Cost& cost) {
+  std::string reason;
+  std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, reason);
   std::optional<TilePlan> plan = shape ? tile_plan(*shape, target, reason) : std::nullopt;
-  if (!plan) return false;
+  if (!plan) return reason;
   const int64_t chunks = (plan->depth + from.chunk - 1) / from.chunk, each = (chunks + from.cluster - 1) / from.cluster;
-  if (!divide_tile(*plan, {from.row_groups, from.group_rows, from.chunk, static_cast<int>(std::min<int64_t>(from.stages, each)), from.cluster, from.blocks_per_sm, from.evict_first, from.column_groups}, target, reason)) return false;
-  plan->cost = estimate(*plan, target);
-  kernel.body = std::make_shared<const TilePlan>(*std::move(plan));
-  return true;
+  if (!divide_tile(*plan, {from.row_groups, from.group_rows, from.chunk, static_cast<int>(std::min<int64_t>(from.stages, each)), from.cluster, from.blocks_per_sm, from.evict_first, from.column_groups}, target, reason)) return reason;
+  cost = plan->cost = estimate(*plan, target);
+  k.body = std::make_shared<const TilePlan>(*std::move(plan));
+  return "";
 }
 
 }  // namespace
 
-bool replan_like(const KernelPlan& model, KernelPlan& kernel, const Target& target) {
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&model.body)) return replan_tile(**t, kernel, target);
-  const auto* m = std::get_if<std::shared_ptr<const BlockPlan>>(&model.body);
-  auto* k = std::get_if<std::shared_ptr<const BlockPlan>>(&kernel.body);
-  if (!m || !k) return m == nullptr && k == nullptr;
-  const BlockPlan &from = **m, &to = **k;
-  std::string reason;
-  const int64_t each = (to.body.launch().loop + from.cluster - 1) / from.cluster;
-  const int stages = to.body.launch().loop > 1 ? std::min<int>(from.stages, static_cast<int>(std::min<int64_t>(each + 1, 64))) : 1;
-  if (from.cluster > to.body.launch().loop) return false;
-  std::shared_ptr<BlockPlan> plan = plan_block_as(to.body, to.operands, to.results, target, {from.threads, stages, from.cluster, from.loop_warps > 1}, reason, from.rule);
-  if (!plan) return false;
-  plan->cost = estimate(*plan, target);
-  *k = std::move(plan);
-  return true;
+std::string replan_call(const KernelPlan& model, const Graph& body, const Accesses& operands, const Accesses& results, const Target& target, const ContractRule& rule, KernelPlan& k, Cost& cost) {
+  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&model.body)) return like_block(**b, body, operands, results, target, rule, k, cost);
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&model.body)) return like_stream(**s, body, operands, results, target, rule, k, cost);
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&model.body)) return like_tile(**t, body, operands, results, target, rule, k, cost);
+  if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&model.body)) {
+    AttendPlanned like = plan_attend_like(**a, body, operands, results, target);
+    k.body = like.plan;
+    cost = like.cost;
+    return like.plan ? "" : like.reason;
+  }
+  return "a call's kernel is of no kind that can be planned again";
+}
+
+Planned replan(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target) {
+  const auto same_kernels = [&](const Planned& p) {
+    bool same = p.plan && p.plan->kernels.size() == model.kernels.size();
+    for (size_t k = 0; same && k < model.kernels.size(); k++) same = p.plan->kernels[k].nodes == model.kernels[k].nodes;
+    return same;
+  };
+  Tape tape;
+  if (!same_kernels(plan_with_tape(program, model.graph, target, tape, model))) return {std::nullopt, "the model was planned otherwise"};
+  tape.replays = true;
+  Planned out = plan_with_tape(small, small_graph, target, tape, model);
+  if (!out.plan) return out;
+  if (!same_kernels(out)) return {std::nullopt, "kernels do not follow a change of extents"};
+  return out;
 }
 
 }  // namespace mirage

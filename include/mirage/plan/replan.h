@@ -1,10 +1,11 @@
-// Plans one kernel as another one was planned: the same threads, pipeline and division of the loop over other extents. For emulation at reduced shapes (driver/reduce).
+// Plans a graph as another instance of it was planned: the same kernels over other extents. For emulation at reduced shapes (driver/reduce): what is emulated is the kernel that ships.
 #pragma once
 #include "mirage/plan/plan.h"
 
 namespace mirage {
 
-/// Gives `kernel` the numbers of `model` where both are block graphs planned by plan_block, or model is a tile plan and the kernel has its structure, and the numbers fit; else leaves it as it is. True if it has them now.
-bool replan_like(const KernelPlan& model, KernelPlan& kernel, const Target& target);
+/// `model` is a plan of `program`; `small_graph` has the nodes of model.graph over the extents of `small`. The plan has the model's kernels, one for one: regions with the same values, loops, vectors and threads, calls
+/// by the same strategy with the same tiles, warps, stages and clusters. A reason where these numbers do not fit the extents (fewer chunks than warps, ...).
+Planned replan(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target);
 
 }  // namespace mirage

@@ -1,0 +1,28 @@
+// Classes of dimensions that must have equal extents, and a program over other extents (docs/search.md): what witnesses are made with (search/witness.cc), and reduced shapes (driver/reduce).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+#include "mirage/ir/graph.h"
+
+namespace mirage::search {
+
+/// Per value and dimension a class, dense from 0; -1 for extent 1. Extents are terms over atoms (docs/search.md): an atom itself; a sum of atoms, one after another, where slices and
+/// concatenations cut; a product of other classes where a reshape joins dimensions.
+struct DimClasses {
+  struct Class { std::vector<int> segments; std::vector<int64_t> cuts; std::vector<int> factors; };   ///< atoms, and where in the program each but the first begins; or classes, outermost first
+  std::vector<std::vector<int>> of;
+  int count = 0;
+  std::vector<Class> classes;
+  int atoms = 0;
+  std::string refusal;   ///< not empty: an operator ties extents together in a way that has no witness form
+  int64_t extent(int cls, const std::vector<int64_t>& atom_extents) const;
+  bool is_simple(int cls) const { return classes[static_cast<size_t>(cls)].segments.size() == 1; }   ///< one atom
+};
+DimClasses dim_classes(const Graph& reference);
+
+/// The same graph, node by node and value by value, over other extents of the atoms: all that names an extent follows. nullopt where infer refuses.
+std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atom_extents);
+
+}  // namespace mirage::search

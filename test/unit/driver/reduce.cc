@@ -1,0 +1,106 @@
+// driver/reduce: a reduced plan is the full plan over other extents: the same kernels, one for one, with the same numbers and the same arithmetic.
+#include <catch2/catch.hpp>
+
+#include "driver/reduce.h"
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
+#include "mirage/spec/spec.h"
+#include "mirage/support/file.h"
+
+using namespace mirage;
+
+namespace {
+
+Program spec_named(const std::string& name) {
+  const std::string path = std::string(MIRAGE_SOURCE_DIR) + "/specs/" + name + ".json";
+  auto p = parse_spec({path, *read_file(path)});
+  REQUIRE(p);
+  return *p;
+}
+
+void check_alike(const BlockPlan& a, const BlockPlan& b) {
+  CHECK(a.threads == b.threads);
+  CHECK(a.cluster == b.cluster);
+  CHECK(a.loop_warps == b.loop_warps);
+  CHECK(a.stages == b.stages);
+  CHECK(a.rule.narrow == b.rule.narrow);
+  CHECK(a.rule.tf32 == b.rule.tf32);
+  REQUIRE(a.steps.size() == b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); i++) {
+    CHECK(a.steps[i].kind == b.steps[i].kind);
+    CHECK(a.steps[i].type == b.steps[i].type);
+    CHECK(a.steps[i].tensor == b.steps[i].tensor);
+  }
+}
+void check_alike(const StreamPlan& a, const StreamPlan& b) {
+  CHECK(std::array{a.warps, a.stages, a.chunk, a.cluster, a.blocks_per_sm} == std::array{b.warps, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
+  REQUIRE(a.contractions.size() == b.contractions.size());
+  for (size_t i = 0; i < a.contractions.size(); i++) CHECK(a.contractions[i].type == b.contractions[i].type);
+}
+void check_alike(const AttendPlan& a, const AttendPlan& b) {
+  CHECK(std::array{a.query_groups, a.key_groups, a.chunk, a.stages, a.cluster, a.helpers} == std::array{b.query_groups, b.key_groups, b.chunk, b.stages, b.cluster, b.helpers});
+  CHECK(a.producer == b.producer);
+  CHECK(a.features == b.features);
+}
+void check_alike(const RegionPlan& a, const RegionPlan& b) {
+  CHECK(a.shape == b.shape);
+  CHECK(std::array{a.width, a.threads, a.team, a.columns} == std::array{b.width, b.threads, b.team, b.columns});
+  CHECK((a.held > 0) == (b.held > 0));
+  CHECK(a.passes.size() == b.passes.size());
+}
+
+}  // namespace
+
+TEST_CASE("a reduced plan has the full plan's kernels, numbers and arithmetic") {
+  for (const char* target_name : {"sm_90a", "sm_80"})
+    for (const char* name : {"rms_norm_linear", "gated_mlp", "lora", "odd", "layer_norm_linear", "causal_attention", "mla", "llama_layer", "n_trans"}) {
+      const Program p = spec_named(name);
+      const Target target = *find_target(target_name);
+      const Planned full = make_plan(p, p.graph, target);
+      REQUIRE(full.plan);
+      for (Tails tails : {Tails::kOwn, Tails::kRagged}) {
+        const Reduced r = reduce_plan(p, *full.plan, target, tails);
+        INFO(name << " " << target_name << ": " << r.refusal << r.differs);
+        REQUIRE(r.plan);
+        CHECK(r.differs.empty());
+        REQUIRE(r.plan->kernels.size() == full.plan->kernels.size());
+        int64_t before = 0, after = 0;
+        for (const TensorInfo& t : p.inputs) before += t.type.dims.elements();
+        for (const TensorInfo& t : r.program->inputs) after += t.type.dims.elements();
+        CHECK(after <= before);
+        for (size_t k = 0; k < r.plan->kernels.size(); k++) {
+          const KernelPlan &a = full.plan->kernels[k], &b = r.plan->kernels[k];
+          INFO(a.name);
+          CHECK(a.nodes == b.nodes);
+          REQUIRE(a.body.index() == b.body.index());
+          std::visit([&](const auto& x) { if (const auto* y = std::get_if<std::decay_t<decltype(x)>>(&b.body)) check_alike(*x, **y); }, a.body);
+        }
+      }
+    }
+}
+
+TEST_CASE("positions, slices and joined extents follow a reduction") {
+  const Target target = *find_target("sm_90a");
+  {
+    const Program p = spec_named("causal_attention");
+    const Reduced r = reduce_plan(p, *make_plan(p, p.graph, target).plan, target, Tails::kOwn);
+    REQUIRE(r.program);
+    for (NodeId n = 0; n < r.program->graph.num_nodes(); n++)   // positions over the extents of queries and keys
+      if (const auto* i = r.program->graph.form<Iota>(n)) CHECK(std::count_if(i->dims.begin(), i->dims.end(), [&](int64_t e) { return e == 1 || e == r.program->inputs[0].type.dims[1] || e == r.program->inputs[1].type.dims[1]; }) == i->dims.rank());
+  }
+  {
+    const Program p = spec_named("mla");
+    const Reduced r = reduce_plan(p, *make_plan(p, p.graph, target).plan, target, Tails::kRagged);
+    REQUIRE(r.program);
+    CHECK(r.program->outputs[0].type.dims[1] < r.program->inputs[1].type.dims[1]);   // the values are a slice of the latents
+  }
+  {
+    const Program p = spec_named("llama_layer");
+    const Reduced r = reduce_plan(p, *make_plan(p, p.graph, target).plan, target, Tails::kOwn);
+    REQUIRE(r.program);
+    const Dims cache = r.program->inputs[5].type.dims;
+    CHECK(r.program->inputs[2].type.dims[1] % (cache[0] * cache[2]) == 0);            // columns of wq: groups x queries of a group x features
+  }
+}
