@@ -389,6 +389,7 @@ void take_threads(RegionPlan& p, const RegionNumbers& n) {
   p.team = n.team;
   p.columns = n.columns;
   p.held = n.held ? static_cast<int>(ceil_div(p.length, p.team)) : 0;
+  p.unpacked = n.unpacked;
   p.blocks = ceil_div(p.rows, p.shape == RegionPlan::Shape::kPointwise ? p.threads : p.shape == RegionPlan::Shape::kRow ? p.threads / p.team : p.columns);
 }
 
@@ -455,7 +456,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   tile_transposes(p);
   auto [best, cost] = choose_width(c, p, lowered->flops_per_element, given);
   if (c.tape && !c.tape->replays) {
-    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns, numbers.held = best.held > 0;
+    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns, numbers.held = best.held > 0, numbers.unpacked = best.unpacked;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
