@@ -152,6 +152,14 @@ std::string pointer_list(const ModuleFacts& f) {
 }
 
 // cuTensorMapEncodeTiled comes from the driver that is there: nothing of libcuda is linked. Only pointers change between launches, and encoding is arithmetic on the host.
+// Every launch may begin before what is ahead of it on the stream has finished; the kernels wait by themselves.
+constexpr const char* kDependentLaunch = R"~(  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+)~";
+
 constexpr const char* kEncodeMap = R"~(
 struct MapNumbers { uint64_t v[5]; };
 
@@ -273,7 +281,7 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.blockDim = dim3(threads, 1u, 1u);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, kernel, args...);
+@PDL@  return cudaLaunchKernelEx(&config, kernel, args...);
 }
 @COOPERATIVE@@ENCODE@
 inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
@@ -381,6 +389,7 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 std::string emit_host(const ModuleFacts& f) {
   return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
                         {"COOPERATIVE", cooperative_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
+                        {"PDL", f.plan.pdl ? kDependentLaunch : ""},
                         {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
                         {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
 }

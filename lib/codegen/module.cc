@@ -1,6 +1,7 @@
 // emit_module: the figure of code generation. Every kernel of the plan becomes text through the emitter of its kind, then the module is assembled around them.
 #include "mirage/codegen/module.h"
 #include "codegen/module_parts.h"
+#include "mirage/support/assert.h"
 
 namespace mirage {
 
@@ -8,9 +9,22 @@ namespace {
 
 template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
 
+/// The kernel begins with both instructions: it may be started early, and touches nothing before what is ahead of it has finished.
+KernelText waits_first(KernelText k) {
+  const size_t global = k.source.find("__global__ "), open = k.source.find(") {\n", global);
+  MIRAGE_ASSERT(global != std::string::npos && open != std::string::npos) << "no kernel in\n" << k.source;
+  k.source.insert(open + 4, "  mo::release_next();\n  mo::await_previous();\n");
+  return k;
+}
+
 }  // namespace
 
 KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
+  if (plan.pdl && !is<StreamPlan>(k)) {
+    Plan ordinary = plan;
+    ordinary.pdl = false;
+    return waits_first(emit_kernel(k, ordinary, target));
+  }
   return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : is<TilePlan>(k) ? emit_tile_kernel(k, plan, target) : is<AttendPlan>(k) ? emit_attend_kernel(k, plan, target) : emit_region_kernel(k, plan, target);
 }
 

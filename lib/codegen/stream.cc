@@ -5,6 +5,7 @@
 
 #include "codegen/stream_text.h"
 #include "mirage/codegen/module.h"
+#include "mirage/plan/hints.h"
 #include "mirage/plan/stream.h"
 
 namespace mirage {
@@ -12,7 +13,8 @@ namespace {
 
 class StreamEmitter : public StreamText {
  public:
-  explicit StreamEmitter(const StreamPlan& p) : StreamText(p), p_(p) {}
+  /// pdl: programmatic dependent launch; early: weights may be read before what is ahead on the stream has finished.
+  StreamEmitter(const StreamPlan& p, bool pdl, bool early) : StreamText(p), p_(p), pdl_(pdl), early_(early) {}
 
   std::string body() {
     constants();
@@ -47,6 +49,8 @@ class StreamEmitter : public StreamText {
   int64_t tail_rounds() const { return (share() + p_.warps * 32 - 1) / (p_.warps * 32); }
 
   void prologue() {
+    if (pdl_) line("release_next();");
+    if (pdl_ && !early_) line("await_previous();");
     open("if (lane == 0) {{");
     line("for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);");
     if (p_.cluster > 1) line("if (warp == 0) mbarrier_init(met, 1);");
@@ -71,6 +75,7 @@ class StreamEmitter : public StreamText {
     close("};");
     if (p_.hold_early) hold_rows(), small_operands();
     line("for (int s = 0; s < kStages; s++) fetch(s);");
+    if (pdl_ && early_) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
   }
@@ -362,13 +367,14 @@ class StreamEmitter : public StreamText {
   }
 
   const StreamPlan& p_;
+  bool pdl_, early_;
 };
 
 }  // namespace
 
-KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(kernel.body);
-  StreamEmitter emitter(p);
+  StreamEmitter emitter(p, plan.pdl, reads_early(kernel, plan));
   KernelText k;
   k.name = kernel.name;
   std::string params;

@@ -23,6 +23,7 @@
 #include "driver/self_test.h"
 #include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
+#include "mirage/plan/hints.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/worker_pool.h"
@@ -185,6 +186,8 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   return d;
 }
 
+RunHints run_hints(const Options& o) { return {o.cold, o.warm, o.pdl}; }
+
 /// What may be timed, and what came of it.
 struct Measured {
   std::vector<MeasureCase> cases;
@@ -196,12 +199,13 @@ Measured measure(const Decision& d, const Choices& choices, const Plan& straight
   const int64_t most = std::max(o.measure ? o.measure_cases : 0, o.alternatives);
   if (most == 0 || is_interrupted(listener)) return m;
   m.cases = measure_cases(choices, straightforward, d.stitched() ? &d.stitched()->plan : nullptr, program, target, static_cast<size_t>(most));
+  for (MeasureCase& c : m.cases) c.plan = with_hints(std::move(c.plan), run_hints(o));
   const Toolchain tools = o.measure ? find_toolchain() : Toolchain{};
   if (!o.measure || !tools.has_nvcc() || !detect_device().device) return m;   // the build stage says what is missing
   MeasureLimits limits;
   limits.cases = static_cast<size_t>(o.measure_cases);
   if (m.cases.size() > limits.cases) m.cases.resize(limits.cases);
-  const MeasureJob job{program, target, {result_options_line(o), MIRAGE_VERSION}, num_threads(o.jobs), false, listener.interrupted};
+  const MeasureJob job{program, target, {result_options_line(o), MIRAGE_VERSION}, num_threads(o.jobs), o.warm, listener.interrupted};
   m.result = trace.stage("measure", [&] { return measure_cases_on_device(m.cases, job, tools, limits); });
   tell(listener.progress, fmt::format("measure: {} of {} plans in {:.0f} s{}", std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), m.cases.size(), m.result->seconds,
                                       m.result->order.empty() ? "" : fmt::format(", the best: {:.2f} us", m.result->rows[m.result->order[0]].final_us)));
@@ -406,6 +410,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (o.gate == "emulate" && find_host_compiler().empty())
     return failed({{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}}}, result);
   if (o.gate == "device") o.measure = true;
+  if (o.cold && o.warm) return failed({{Severity::kError, DiagCode::kUsage, {}, "--cold and --warm exclude each other", {}}}, result);
+  if (o.pdl && target->sm < 90) return failed({{Severity::kError, DiagCode::kUsage, {}, fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target->name), {}}}, result);
   if (o.prune != "decided" && o.prune != "z3" && o.prune != "off")
     return failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune), {}}}, result);
 
@@ -443,7 +449,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
-  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, plan, *target, o, d, not_done); };
+  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
   else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
@@ -457,6 +463,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
   const Measured measured = measure(decision, choices, *straightforward.plan, program, *target, o, trace, listener);
   decide_by_measurement(decision, measured, choices, found, program, gate, o, not_done);
+  if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);
   if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });

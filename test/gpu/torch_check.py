@@ -309,7 +309,7 @@ def floor_functions(floors, program):
     def read(s, grid, threads, unroll):
         pointers = (ctypes.c_void_p * len(s[0]))(*[x.data_ptr() for x in s[0]])
         out = max(s[1], key=lambda o: o.numel())
-        status = floors.floor_read(pointers, sizes, len(s[0]), out.data_ptr(), out.numel() * out.element_size(), grid, unroll, torch.cuda.current_stream().cuda_stream)
+        status = floors.floor_read(pointers, sizes, len(s[0]), out.data_ptr(), out.numel() * out.element_size(), grid, threads, unroll, torch.cuda.current_stream().cuda_stream)
         if status:
             raise RuntimeError("floor_read: %d" % status)
     functions = {"empty": lambda s: floors.floor_empty(torch.cuda.current_stream().cuda_stream)}

@@ -255,13 +255,16 @@ class Program:
     def draw(self):
         """Inputs as NAME_check draws them: right operands of products scaled by their fan-in, what is below a root positive."""
         fan, positive = {}, set()
-        meta = {t.name: t for t in self.inputs}
+        meta, made = {t.name: t for t in self.inputs}, {n["output"]: n for n in self.nodes}
         for n in self.nodes:
             if n["op"] == "matmul" and n["inputs"][1] in meta:
                 shape = meta[n["inputs"][1]].shape
                 fan[n["inputs"][1]] = shape[-1 if n["attrs"].get("transpose_b") else -2]
             if n["op"] in ("sqrt", "rsqrt", "log"):
-                positive.add(n["inputs"][0])
+                root = n["inputs"][0]
+                while root in made and made[root]["op"] == "add" and not isinstance(made[root]["inputs"][1], str):   # an epsilon
+                    root = made[root]["inputs"][0]
+                positive.add(root)
             if n["op"] == "batch_norm":
                 positive.add(n["inputs"][2])
         out = []

@@ -67,6 +67,7 @@ struct Plan {
   std::vector<KernelPlan> kernels;                ///< in launch order
   int64_t workspace_bytes = 0;
   double predicted_us = 0;
+  bool pdl = false;                               ///< kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
 };
 
 /// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every value a place. Always succeeds for a valid

@@ -10,6 +10,10 @@ struct alignas(64) TensorMap { unsigned long long opaque[16]; };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
+// ---- programmatic dependent launch: the next kernel of the stream may start; what the kernels ahead wrote is there. Both mean nothing where a launch is an ordinary one
+MO_FN void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+MO_FN void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- barriers in shared memory: addresses are 32-bit, of 8-byte words (shared_address)
 MO_FN void mbarrier_init(uint32_t bar, int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory"); }
 MO_FN void mbarrier_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }   // inits before it are seen by copies, and by the cluster after its barrier

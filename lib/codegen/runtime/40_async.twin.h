@@ -1,6 +1,8 @@
 // Host twins of 40_async.cuh's PTX: mbarriers, tensor copies, stores to other blocks that complete on a barrier. Bytes arrive when nothing else can run, in an arbitrary order.
 namespace mo {
 
+EMU_QUIET inline void release_next() {}     // one launch at a time here
+EMU_QUIET inline void await_previous() {}
 EMU_QUIET inline void mbarrier_init(uint32_t bar, int arrivals) { emu->mbarrier_init(bar, arrivals, EMU_PC); }
 EMU_QUIET inline void mbarrier_publish() { emu->fence_async(); }
 EMU_QUIET inline void mbarrier_expect(uint32_t bar, uint32_t bytes) { emu->mbarrier_arrive(bar, bytes, 0, EMU_PC); }

@@ -1,0 +1,93 @@
+// --cold, --warm, --pdl in emitted text: who waits for what is ahead of it, what may be read before, and what the header says of it.
+#include <catch2/catch.hpp>
+
+#include "mirage/codegen/module.h"
+#include "mirage/plan/hints.h"
+#include "mirage/spec/spec.h"
+#include "mirage/spec/text.h"
+
+using namespace mirage;
+
+namespace {
+
+struct Emitted { Plan plan; CudaModule module; };
+
+/// A graph-defined kernel with a loop over the weights, so that it streams; a region behind it.
+constexpr const char* kTwo = R"(
+kernel two {
+  %x = input 0 : f16[8,4096]   %w = input 1 : f16[4096,4096]
+  %y = call grid(64,1,1) loop(64) (%x, %w) {
+    %a = input 0 grid(-,-,-) loop(1) : f16[8,64]   %b = input 1 grid(1,-,-) loop(0) : f16[64,64]
+    output 0 (accum.sum (matmul %a %b)) grid(1,-,-)
+  }
+  output 0 (relu %y) : f16
+})";
+
+Emitted emitted(const RunHints& hints) {
+  const Graph g = *parse_graph(kTwo, "two");
+  const auto spec = read_spec({"two", "kernel two { %x = input 0 : f16[8,4096] %w = input 1 : f16[4096,4096] output 0 (relu (matmul %x %w)) : f16 }"});
+  const Target target = *find_target("sm_90a");
+  Planned planned = make_plan(spec->program, g, target);
+  REQUIRE(planned.plan);
+  Plan plan = with_hints(std::move(*planned.plan), hints);
+  return {plan, emit_module(spec->program, plan, target, {})};
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) n++;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("without hints there is no dependent launch") {
+  const Emitted e = emitted({});
+  for (const KernelText& k : e.module.kernels) CHECK(k.source.find("await_previous") == std::string::npos);
+  CHECK(e.module.files.at("two.cu").find("ProgrammaticStreamSerialization") == std::string::npos);
+  CHECK(e.module.files.at("two.h").find("Dependent launch") == std::string::npos);
+}
+
+TEST_CASE("with pdl every kernel waits once, and only weights are asked for before") {
+  const Emitted e = emitted({false, false, true});
+  CHECK(e.module.files.at("two.cu").find("ProgrammaticStreamSerialization") != std::string::npos);
+  bool streamed = false;
+  for (const KernelText& k : e.module.kernels) {
+    INFO(k.source);
+    CHECK(count(k.source, "await_previous();") == 1);
+    CHECK(count(k.source, "release_next();") == 1);
+    const size_t wait = k.source.find("await_previous();"), body = k.source.find("release_next();");
+    CHECK(body < wait);
+    const std::string before = k.source.substr(body, wait - body);
+    CHECK(before.find("load(") == std::string::npos);
+    CHECK(before.find("out0") == std::string::npos);
+    CHECK(before.find("in0") == std::string::npos);
+    streamed |= before.find("fetch(s)") != std::string::npos;
+  }
+  CHECK(streamed);
+  const std::string header = e.module.files.at("two.h");
+  CHECK(header.find("read before that wait: w.") != std::string::npos);
+  const std::vector<int> early = read_early(e.plan);
+  REQUIRE(early.size() == 1);
+  CHECK(e.plan.buffers[static_cast<size_t>(early[0])].index == 1);
+}
+
+TEST_CASE("weights that another kernel of the library makes are not read early") {
+  Emitted e = emitted({false, false, true});
+  Plan plan = e.plan;
+  plan.buffers[1].kind = Buffer::Kind::kWorkspace;
+  CHECK(read_early(plan).empty());
+  for (const KernelPlan& k : plan.kernels) {
+    const std::string text = emit_kernel(k, plan, *find_target("sm_90a")).source;
+    if (text.find("fetch(s)") != std::string::npos) CHECK(text.find("await_previous();") < text.find("fetch(s)"));
+  }
+}
+
+TEST_CASE("warm weights are not evicted first, cold ones are") {
+  for (const bool warm : {false, true}) {
+    const Emitted e = emitted({!warm, warm, false});
+    bool hinted = false;
+    for (const KernelText& k : e.module.kernels) hinted |= k.source.find("evict_first_policy()") != std::string::npos;
+    CHECK(hinted == !warm);
+  }
+}
