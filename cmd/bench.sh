@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures every spec on a GPU: the best library, the straightforward one, PyTorch. Called by 'cmd/dev bench' and, for a machine that cannot build mirage-opt, by the bundle of 'cmd/dev gpu --bundle'.
-#   bench.sh pack MIRAGE_OPT OUT TARGET SPEC...      sources of the libraries of every spec: OUT/fused/NAME, OUT/plain/NAME and, on sm_90 and later, OUT/pdl/NAME (MIRAGE_BENCH_BUILD=1: also compiles them here);
+#   bench.sh pack MIRAGE_OPT OUT TARGET SPEC...      sources of both libraries of every spec: OUT/fused/NAME, OUT/plain/NAME (MIRAGE_BENCH_BUILD=1: also compiles them here);
 #                                                    with them the rows of test/gpu/shows.txt whose spec is among SPEC, at their extents
 #   bench.sh bundle MIRAGE_OPT DIR TARGET SPEC...    the same into DIR/bench_out, with all that DIR/bench needs to measure them elsewhere: nvcc (or compiled libraries) and make; python3 with PyTorch for the baselines
 #   bench.sh run OUT RESULTS                         builds what is not built, measures, writes RESULTS/results.md and RESULTS/results.json
@@ -44,7 +44,6 @@ pack() {
   "$opt" --target "$target" -o "$out/fused$one" --emit $emit -q "$out/specs"
   # --states 0: no search, which leaves the straightforward kernels.
   "$opt" --target "$target" -o "$out/plain$one" --emit $emit -q --states 0 "$out/specs"
-  "$opt" --target "$target" -o "$out/pdl$one" --emit $emit -q --pdl "$out/specs" 2>/dev/null || rm -rf "$out/pdl"
   { git -C "$here" describe --always --dirty 2>/dev/null || echo unknown; } >"$out/revision"
   [ -z "${MIRAGE_BENCH_BUILD:-}" ] || build_all "$out"
 }

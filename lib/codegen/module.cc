@@ -19,11 +19,18 @@ KernelText waits_first(KernelText k) {
 
 }  // namespace
 
+/// Pointers that may be read early by nobody: what is const and __restrict__ the compiler takes for constant over the whole kernel, and moves its loads in front of the wait.
+KernelText reads_in_order(KernelText k) {
+  for (size_t at; (at = k.source.find("__restrict__ ")) != std::string::npos;) k.source.erase(at, 13);
+  return k;
+}
+
 KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
+  if (plan.pdl && is<StreamPlan>(k)) return reads_in_order(emit_stream_kernel(k, plan, target));
   if (plan.pdl && !is<StreamPlan>(k)) {
     Plan ordinary = plan;
     ordinary.pdl = false;
-    return waits_first(emit_kernel(k, ordinary, target));
+    return reads_in_order(waits_first(emit_kernel(k, ordinary, target)));
   }
   return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : is<TilePlan>(k) ? emit_tile_kernel(k, plan, target) : is<AttendPlan>(k) ? emit_attend_kernel(k, plan, target) : emit_region_kernel(k, plan, target);
 }

@@ -5,6 +5,13 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+// A read through the cache for constants. With dependent launches the compiler would move it in front of the wait for the kernel that writes: then it is an ordinary one.
+#ifdef MO_ORDERED_LOADS
+#define MO_LDG(p) (*(p))
+#else
+#define MO_LDG(p) __ldg(p)
+#endif
+
 namespace mo {
 
 #define MO_FN __device__ __forceinline__

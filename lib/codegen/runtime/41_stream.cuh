@@ -20,7 +20,7 @@ template <class T> MO_FN Vector<T, 8> load_eight(const T* p, bool exists) {
   Vector<T, 8> r;
   uint4* words = reinterpret_cast<uint4*>(&r);
 #pragma unroll
-  for (int i = 0; i < (int)(sizeof(r) / 16); i++) words[i] = exists ? __ldg(reinterpret_cast<const uint4*>(p) + i) : make_uint4(0u, 0u, 0u, 0u);
+  for (int i = 0; i < (int)(sizeof(r) / 16); i++) words[i] = exists ? MO_LDG(reinterpret_cast<const uint4*>(p) + i) : make_uint4(0u, 0u, 0u, 0u);
   return r;
 }
 /// The same, asked for here and not later.
@@ -243,7 +243,7 @@ template <class T, int RANK> struct RankFactor {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           const int c = 16 * i + 8 * h + 2 * q, r = 8 * j + g;
-          pair[i][j][h] = c < columns && r < ranks ? __ldg(reinterpret_cast<const unsigned*>(p + r * rank_stride + c)) : 0u;
+          pair[i][j][h] = c < columns && r < ranks ? MO_LDG(reinterpret_cast<const unsigned*>(p + r * rank_stride + c)) : 0u;
         }
   }
   MO_FN void turn() {   // after fetch_lines
