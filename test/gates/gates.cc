@@ -22,7 +22,8 @@ struct Bench {
     expressions = reference_expressions(ref, problem, pool);
     for (const Split& s : enumerate_splits(program.graph, ref.classes, problem).all)
       if ((s.loop_class >= 0) == loop) { split = s; break; }
-    values = std::make_unique<BlockValues>(ref, problem, split, pool, expressions, true, report);
+    meter.begin({});
+    values = std::make_unique<BlockValues>(ref, problem, split, pool, expressions, true, meter);
   }
   static Program read(const std::string& name) {
     std::ifstream f(std::string(MIRAGE_SOURCE_DIR) + "/specs/" + name + ".json");
@@ -41,9 +42,9 @@ struct Bench {
   /// The gate that closes o on in; kNumGates if none does.
   Gate closed(const Op& o, std::vector<int> in) {
     std::array<int64_t, static_cast<size_t>(Gate::kNumGates)> before{};
-    for (size_t g = 0; g < before.size(); g++) before[g] = report.gates[g].closed;
+    for (size_t g = 0; g < before.size(); g++) before[g] = meter.report.gates[g].closed;
     if (apply(o, std::move(in)) >= 0) return Gate::kNumGates;
-    for (size_t g = 0; g < before.size(); g++) if (report.gates[g].closed > before[g]) return static_cast<Gate>(g);
+    for (size_t g = 0; g < before.size(); g++) if (meter.report.gates[g].closed > before[g]) return static_cast<Gate>(g);
     return Gate::kNumGates;
   }
   Program program;
@@ -52,7 +53,7 @@ struct Bench {
   Split split;
   ExprPool pool;
   std::vector<ExprId> expressions;
-  SearchReport report;
+  Meter meter{nullptr, std::nullopt};
   std::unique_ptr<BlockValues> values;
 };
 

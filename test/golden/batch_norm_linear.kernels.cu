@@ -13,13 +13,13 @@
 //     %3 = input 3 : f16[4096]
 //     %4 = input 4 : f16[4096]
 //     %5 = input 5 : f16[4096,4096]
-//     %6 = call grid(64,1,1) loop(128) (%0, %1, %2, %3, %4, %5) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[16,32]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[32]
-//       %2 = input 2 grid(-,-,-) loop(0) : f16[32]
-//       %3 = input 3 grid(-,-,-) loop(0) : f16[32]
-//       %4 = input 4 grid(-,-,-) loop(0) : f16[32]
-//       %5 = input 5 grid(1,-,-) loop(0) : f16[32,64]
+//     %6 = call grid(256,1,1) loop(64) (%0, %1, %2, %3, %4, %5) {
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[16,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(-,-,-) loop(0) : f16[64]
+//       %3 = input 3 grid(-,-,-) loop(0) : f16[64]
+//       %4 = input 4 grid(-,-,-) loop(0) : f16[64]
+//       %5 = input 5 grid(1,-,-) loop(0) : f16[64,16]
 //       %6 = const 1e-05
 //       %7 = sub %0 %1
 //       %8 = add %2 %6
@@ -41,101 +41,96 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_batch_norm_linear {
 
-// bound by device memory: 33.8 MB, 128 blocks of 256 threads, 1 per SM, 126 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_linear_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, const void* __restrict__ in4, const void* __restrict__ in5, void* __restrict__ out0) {
+// bound by tensor cores: 33.8 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_linear_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 16, 32, false, 32, false>;
-  using T1 = Tile<f16, 1, 1, 32, false, 32, false>;
-  using T2 = Tile<f16, 1, 1, 32, false, 32, false>;
-  using T3 = Tile<f16, 1, 1, 32, false, 32, false>;
-  using T4 = Tile<f16, 1, 1, 32, false, 32, false>;
-  using T5 = Tile<f16, 1, 32, 64, false, 72, false>;
-  using T6 = Tile<tf32, 1, 16, 32, false, 40, false>;
-  const T6 t6{(tf32*)(smem + 180224 + warp_id() * 2560)};
-  using T7 = Parts<Sum, 8, 1, 16, 64, 68>;
-  const T7 p7{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 64, block_y = block_id() / 2 / 64 % 1, block_z = block_id() / 2 / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T5::Transposed, T6::Transposed, 1, 1, 1, true> acc7;
-  acc7.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
+  constexpr int kM = 16, kN = 4096, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 128, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135168;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  Vector<f16, 8> x1[kUnits], next1[kUnits];
+  Vector<f16, 8> x2[kUnits], next2[kUnits];
+  Vector<f16, 8> x3[kUnits], next3[kUnits];
+  Vector<f16, 8> x4[kUnits], next4[kUnits];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      next2[u] = load_eight((const f16*)in2 + 0 + k, k < kDepth);
+      next3[u] = load_eight((const f16*)in3 + 0 + k, k < kDepth);
+      next4[u] = load_eight((const f16*)in4 + 0 + k, k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 4
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
+    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
+    for (int u = 0; u < kUnits; u++) x3[u] = next3[u];
+    for (int u = 0; u < kUnits; u++) x4[u] = next4[u];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v4 = to_pack(x4[u]); const auto v3 = to_pack(x3[u]); const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::sub(v0, v1); const auto v2 = to_pack(x2[u]); const auto v8 = mo::add(v2, mo::constant(9.99999975e-06f)); const auto v9 = mo::sqrt(v8); const auto v10 = mo::mul(v7, mo::rsqrt(v8)); const auto v11 = mo::mul(v3, v10); const auto v12 = mo::add(v4, v11); small0[r] = rotated(small_operand(v12)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 4096);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
   #pragma unroll
-  for (int s = 0; s < 3; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 4096 + s * 1024)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 209408 + warp_id() * 512 + s * 128)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T2{(f16*)(smem + 213504 + warp_id() * 512 + s * 128)}, (const f16*)in2 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T3{(f16*)(smem + 217600 + warp_id() * 512 + s * 128)}, (const f16*)in3 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T4{(f16*)(smem + 221696 + warp_id() * 512 + s * 128)}, (const f16*)in4 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T5{(f16*)(smem + 0 + warp_id() * 18432 + s * 4608)}, (const f16*)in5 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v14 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v14);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
-    warp_barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f16*)(smem + 147456 + warp_id() * 4096 + next * 1024)}, (const f16*)in0 + 0 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 209408 + warp_id() * 512 + next * 128)}, (const f16*)in1 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T2{(f16*)(smem + 213504 + warp_id() * 512 + next * 128)}, (const f16*)in2 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T3{(f16*)(smem + 217600 + warp_id() * 512 + next * 128)}, (const f16*)in3 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T4{(f16*)(smem + 221696 + warp_id() * 512 + next * 128)}, (const f16*)in4 + 0 + (it * int64_t(32)) * 1, 0, 0, 1, 1, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T5{(f16*)(smem + 0 + warp_id() * 18432 + next * 4608)}, (const f16*)in5 + 0 + (it * int64_t(32)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 147456 + warp_id() * 4096 + slot * 1024)};
-    const T1 t1{(f16*)(smem + 209408 + warp_id() * 512 + slot * 128)};
-    const T2 t2{(f16*)(smem + 213504 + warp_id() * 512 + slot * 128)};
-    const T3 t3{(f16*)(smem + 217600 + warp_id() * 512 + slot * 128)};
-    const T4 t4{(f16*)(smem + 221696 + warp_id() * 512 + slot * 128)};
-    const T5 t5{(f16*)(smem + 0 + warp_id() * 18432 + slot * 4608)};
-    fill_tile<32, 8>(t6, 1, 16, 32, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v4 = t4.read(w, 0, 0, c); const auto v3_1 = t3.read(w, 0, 0, c); const auto v0_2 = t0.read(w, 0, r, c); const auto v1_3 = t1.read(w, 0, 0, c); const auto v7_4 = mo::sub(v0_2, v1_3); const auto v2_5 = t2.read(w, 0, 0, c); const auto v8_6 = mo::add(v2_5, mo::constant(9.99999975e-06f)); const auto v9_7 = mo::sqrt(v8_6); const auto v10_8 = mo::mul(v7_4, mo::rsqrt(v8_6)); const auto v11_9 = mo::mul(v3_1, v10_8); const auto v12_10 = mo::add(v4, v11_9); return v12_10; });
-    warp_barrier();
-    acc7.add(t5.transposed(), t6.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc7.finish([&](int part, int b, int i, int j, float v) { p7.put(warp_id(), b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 64, 68> t7{(float*)(smem + 200704)};
-  p7.exchange<kThreads>(t7, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 4, 1, 16, 64, false>((f16*)out0 + 0 + (block_y * int64_t(16)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 16, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v14 = t7.read(w, 0, r, c); return v14; });
 }
 
 }  // namespace mirage_batch_norm_linear
@@ -146,6 +141,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_l
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -160,7 +157,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 6;
 constexpr int kNumTensors = 7;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 225792;
+constexpr int kMaxSharedBytes = 135304;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 131072u, {16, 4096}, {4096, 1}},   // x: f16[16,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // mean: f16[4096]
@@ -220,7 +217,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&batch_norm_linear_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 225792)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&batch_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 135304)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -247,6 +244,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const batch_norm_linear_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -254,7 +276,9 @@ inline int launch(const batch_norm_linear_dims* dims, const void* const* t, void
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(batch_norm_linear_k0_block, dim3(128u, 1u, 1u), 256u, 225792u, stream, t[0], t[1], t[2], t[3], t[4], t[5], const_cast<void*>(t[6]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(batch_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 135304u, stream, map0_0, t[0], t[1], t[2], t[3], t[4], const_cast<void*>(t[6]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -340,7 +364,7 @@ MIRAGE_API int batch_norm_linear_launch_dlpack(const mirage_batch_norm_linear::D
 MIRAGE_API const char* batch_norm_linear_status_string(int status) { return mirage_batch_norm_linear::status_string(status); }
 
 MIRAGE_API const char* batch_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"batch_norm_linear\",\"program\":\"batch_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"24b0d98bb700a9e1\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"mean\",\"c_name\":\"mean\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"var\",\"c_name\":\"var\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"batch_norm_linear_k0_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":225792}]}";
+  return "{\"schema\":1,\"name\":\"batch_norm_linear\",\"program\":\"batch_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"24b0d98bb700a9e1\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072},{\"name\":\"mean\",\"c_name\":\"mean\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"var\",\"c_name\":\"var\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"g\",\"c_name\":\"g\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"batch_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":135304}]}";
 }
 
 MIRAGE_API unsigned batch_norm_linear_abi_version(void) { return 1u; }

@@ -102,11 +102,11 @@
 //       %8 = mul %6 %7
 //       output 0 %8 grid(1,-,-) : real
 //     }
-//     %49 = call grid(256,1,1) loop(224) (%40, %11, %48) {
+//     %49 = call grid(256,1,1) loop(224) (%40, %48, %11) {
 //       %0 = input 0 grid(1,-,-) loop(-) : real[1,16]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
-//       %2 = input 2 grid(-,-,-) loop(1) : real[1,64]
-//       %3 = matmul %2 %1
+//       %1 = input 1 grid(-,-,-) loop(1) : real[1,64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = matmul %1 %2
 //       %4 = accum.sum %3
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,-,-) : f16
@@ -823,7 +823,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_con
 }
 
 // bound by device memory: 117.5 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k9_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k9_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
   constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -854,19 +854,19 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f32*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
-  Vector<f32, 8> x2[kUnits], next2[kUnits];
+  Vector<f32, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next2[u] = load_eight((const f32*)in2 + 0 + k, k < kDepth);
+      next1[u] = load_eight((const f32*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -875,7 +875,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); small0[r] = rotated(small_operand(v2)); }
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u]); small0[r] = rotated(small_operand(v1)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();

@@ -11,11 +11,11 @@
 //     %1 = input 1 : f16[4096,4096]
 //     %2 = input 2 : f16[4096,16]
 //     %3 = input 3 : f16[16,4096]
-//     %4 = call grid(64,1,1) loop(32) (%0, %1, %2, %3) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[64,128]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[128,64]
-//       %2 = input 2 grid(-,-,-) loop(0) : f16[128,16]
-//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,64]
+//     %4 = call grid(128,2,1) loop(64) (%0, %1, %2, %3) {
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[32,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
+//       %2 = input 2 grid(-,-,-) loop(0) : f16[64,16]
+//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,32]
 //       %4 = matmul %0 %1
 //       %5 = matmul %0 %2
 //       %6 = accum.sum %4
@@ -34,97 +34,96 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora_r64 {
 
-// bound by L2: 34.9 MB, 128 blocks of 512 threads, 1 per SM, 108 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) lora_r64_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
+// bound by bytes in flight: 34.9 MB, 128 blocks of 320 threads in clusters of 2, 1 per SM, 144 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(320, 1) lora_r64_k0_tile(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const __grid_constant__ mo::TensorMap map2, const void* __restrict__ in3, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 512;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f16, 1, 64, 128, false, 136, false>;
-  using T1 = Tile<f16, 1, 128, 64, false, 72, false>;
-  using T2 = Tile<f16, 1, 128, 16, false, 24, false>;
-  using T3 = Tile<f16, 1, 16, 64, false, 72, false>;
-  const T3 t3{(f16*)(smem + 212992)};
-  using T4 = Parts<Sum, 4, 1, 64, 64, 68>;
-  const T4 p4{(float*)(smem + 0)};
-  using T5 = Parts<Sum, 8, 1, 64, 16, 20>;
-  const T5 p5{(float*)(smem + 69632)};
-  using T6 = Tile<tf32, 1, 64, 16, false, 24, false>;
-  const T6 t6{(tf32*)(smem + 110592)};
-  using T7 = Parts<Sum, 1, 1, 64, 64, 68>;
-  const T7 t7{(float*)(smem + 69632)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 64, block_y = block_id() / 2 / 64 % 1, block_z = block_id() / 2 / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  load_tile<kThreads, 16>(t3, (const f16*)in3 + 0 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 16, 64);
-  TensorContract<T0, T1, 2, 2, 4> acc4;
-  acc4.clear();
-  TensorContract<T0, T2, 2, 1, 8> acc5;
-  acc5.clear();
-  const int begin = cluster_rank() * 16, end = begin + 16 < 32 ? begin + 16 : 32;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kColumnGroups = 1, kWarps = 8, kTiles = 4, kTail = 2, kGroupRows = 32, kBlockRows = 64, kRowBlocks = 1, kCluster = 2, kStages = 6, kChunk = 64;   // kTiles: 8 rows each; kTail: of them finished here
+  constexpr int kM = 64, kN = 4096, kDepth = 4096, kStage = 24576, kComputed = 147456, kReceived = 147456, kStatistics = 160768, kBarriers = 160768;
+  extern __shared__ __align__(1024) unsigned char tile_smem[];
+  unsigned char* const smem = tile_smem;
+  const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = cluster_rank(), block = block_id() / kCluster, column0 = block / kRowBlocks * 64, first_row = block % kRowBlocks * kBlockRows;
+  const int first = rank * 32, chunks = 32;
+  const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;
+  if (warp == kWarps && lane == 0) {
+    for (int s = 0; s < kStages; s++) { mbarrier_init(full + 8 * s, 2); mbarrier_init(empty + 8 * s, kWarps); }
+    mbarrier_init(met, 1);
+    mbarrier_expect(met, 8192);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  cluster_arrive_relaxed();
+  barrier();
+  if (warp == kWarps) {   // brings the weights
+    const uint64_t policy = evict_first_policy();
+    for (int i = 0; lane == 0 && i < chunks; i++) {
+      const int place = i % kStages, k = (first + i) * kChunk;
+      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+      mbarrier_expect(bar, 16384);
+      copy_box(to + 0, map0, column0 + 0, k, bar, policy);
+      copy_box(to + 8192, map1, 0, k, bar);
+    }
+    warp_barrier();
+    cluster_wait();
+    return;
+  }
+  if (warp == kWarps + 1) {   // and the rows
+    for (int i = 0; lane == 0 && i < chunks; i++) {
+      const int place = i % kStages, k = (first + i) * kChunk;
+      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+      mbarrier_expect(bar, 8192);
+      copy_box(to + 16384, map2, k + 0, first_row, bar);
+    }
+    warp_barrier();
+    cluster_wait();
+    return;
+  }
+  const int group = warp / 4, team = group / kColumnGroups, column = column0 + group % kColumnGroups * 64;   // a team shares rows
+  TileFactor<f16, 16> factor0;
+  factor0.fetch((const f16*)in3 + 0 + column * int64_t(1), 4096, 1, 16, kN - column);
+  TileSum<kTiles> sum0;
+  sum0.clear();
+  TileSum<kTiles> sum1;
+  sum1.clear();
+  for (int i = 0; i < chunks; i++) {
+    const int place = i % kStages;
+    const unsigned char* const stage = smem + place * kStage;
+    mbarrier_wait(full + 8 * place, i / kStages & 1);
+    const TileWeight<f16, false> w0{stage + 0};
+    const TileWeight<f16, false> w1{stage + 8192};
+    const uint32_t rows0 = shared_address(stage) + 16384 + team * (kGroupRows * 128);
+    wgmma_pin(sum0.d);
+    wgmma_pin(sum1.d);
+    wgmma_fence();
+    #pragma unroll
+    for (int k = 0; k < 4; k++) {
+      tile_add(sum0, w0, rows0, kBlockRows * 128, k);
+      tile_add(sum1, w1, rows0, kBlockRows * 128, k);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(sum0.d);
+    wgmma_pin(sum1.d);
+    warp_barrier();
+    if (lane == 0) mbarrier_arrive(empty + 8 * place);
+  }
+  float* const ranks1 = (float*)(smem + 155648) + group * 640;
+  put_ranks<40>(ranks1, sum1, 16);
+  named_barrier(3 + group, 128);
+  TileSum<kTiles>& total0 = sum0;
+  factor0.template multiply<40>(total0, ranks1, mo::constant(1.0f));
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  const int received0 = kReceived + 0 + (group * 2 * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]
+  Pack<4> own0[kTail];
+  tile_exchange<kCluster>(own0, total0, rank, ring + received0, 2048, met);
+  mbarrier_wait_cluster(met, 0);
   #pragma unroll
-  for (int s = 0; s < 3; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 73728 + s * 17408)}, (const f16*)in0 + 0 + (block_y * int64_t(64)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 64, 128);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 18432)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 178176 + s * 6144)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 16, 0, 16, 1, 128, 16);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;
+    const Pack<4> v9 = tile_total<kCluster>(own0[t], smem + received0 + t * 2048, kTail * 2048);
+    store_item_lines((f16*)out0 + 0 + (m - lane % 4 * 2) * int64_t(4096) + (c - lane / 4), 4096, kM - m + lane % 4 * 2, kN - c + lane / 4, v9);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
-    barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 73728 + next * 17408)}, (const f16*)in0 + 0 + (block_y * int64_t(64)) * 4096 + (it * int64_t(128)) * 1, 0, 4096, 1, 64, 128);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 18432)}, (const f16*)in1 + 0 + (it * int64_t(128)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 128, 64);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<kThreads, 16>(T2{(f16*)(smem + 178176 + next * 6144)}, (const f16*)in2 + 0 + (it * int64_t(128)) * 16, 0, 16, 1, 128, 16);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f16*)(smem + 73728 + slot * 17408)};
-    const T1 t1{(f16*)(smem + 0 + slot * 18432)};
-    const T2 t2{(f16*)(smem + 178176 + slot * 6144)};
-    acc4.add(t0, t1);
-    acc5.add(t0, t2);
-  }
-  copy_wait<0>();
-  barrier();
-  acc4.finish([&](int part, int b, int i, int j, float v) { p4.put(part, b, i, j, v); });
-  acc5.finish([&](int part, int b, int i, int j, float v) { p5.put(part, b, i, j, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 64, 64, 68> t4{(float*)(smem + 143360)};
-  p4.exchange<kThreads>(t4, cluster_rank());
-  const Parts<Sum, 2, 1, 64, 16, 20> t5{(float*)(smem + 202752)};
-  p5.exchange<kThreads>(t5, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  fill_tile<kThreads, 8>(t6, 1, 64, 16, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v7 = t5.read(w, 0, r, c); return v7; });
-  barrier();
-  {
-    TensorContract<T6, T3, 4, 4, 1> acc7;
-    acc7.clear();
-    acc7.add(t6, t3);
-    acc7.finish([&](int part, int b, int i, int j, float v) { t7.put(part, b, i, j, v); });
-  }
-  barrier();
-  store_tile<kThreads, 8, 1, 64, 64, false>((f16*)out0 + 0 + (block_y * int64_t(64)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 64, 64, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v6 = t4.read(w, 0, r, c); const auto v8_1 = t7.read(w, 0, r, c); const auto v9_2 = mo::add(v6, v8_1); return v9_2; });
 }
 
 }  // namespace mirage_lora_r64
@@ -135,6 +134,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) lora_r64_k0_
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -149,7 +150,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 4;
 constexpr int kNumTensors = 5;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 215296;
+constexpr int kMaxSharedBytes = 160872;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 524288u, {64, 4096}, {4096, 1}},   // x: f16[64,4096]
     {2, 2, 16, 33554432u, {4096, 4096}, {4096, 1}},   // w: f16[4096,4096]
@@ -207,7 +208,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&lora_r64_k0_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 215296)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&lora_r64_k0_tile), cudaFuncAttributeMaxDynamicSharedMemorySize, 160872)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -234,6 +235,31 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+struct MapNumbers { uint64_t v[5]; };
+
+inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
+  static void* const entry = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
+  }();
+  if (entry == nullptr) return cudaErrorNotSupported;
+  cuuint64_t d[5], s[5];
+  cuuint32_t b[5], step[5];
+  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
+  std::memcpy(&out, &map, sizeof(map));
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 inline int launch(const lora_r64_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -241,7 +267,13 @@ inline int launch(const lora_r64_dims* dims, const void* const* t, void* workspa
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start(lora_r64_k0_block, dim3(128u, 1u, 1u), 512u, 215296u, stream, t[0], t[1], t[2], t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {16, 4096}, {32}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_2;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 64}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(lora_r64_k0_tile, dim3(128u, 1u, 1u), 320u, 160872u, stream, map0_0, map0_1, map0_2, t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -327,7 +359,7 @@ MIRAGE_API int lora_r64_launch_dlpack(const mirage_lora_r64::DlTensor* const* te
 MIRAGE_API const char* lora_r64_status_string(int status) { return mirage_lora_r64::status_string(status); }
 
 MIRAGE_API const char* lora_r64_info_json(void) {
-  return "{\"schema\":1,\"name\":\"lora_r64\",\"program\":\"lora_r64\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"7d2d840ea5b6cf4d\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[64,4096],\"strides\":[4096,1],\"span_bytes\":524288},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[4096,16],\"strides\":[16,1],\"span_bytes\":131072},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[64,4096],\"strides\":[4096,1],\"span_bytes\":524288}],\"kernels\":[{\"name\":\"lora_r64_k0_block\",\"grid\":[128,1,1],\"threads\":512,\"smem_bytes\":215296}]}";
+  return "{\"schema\":1,\"name\":\"lora_r64\",\"program\":\"lora_r64\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"7d2d840ea5b6cf4d\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[64,4096],\"strides\":[4096,1],\"span_bytes\":524288},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[4096,16],\"strides\":[16,1],\"span_bytes\":131072},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[64,4096],\"strides\":[4096,1],\"span_bytes\":524288}],\"kernels\":[{\"name\":\"lora_r64_k0_tile\",\"grid\":[128,1,1],\"threads\":320,\"smem_bytes\":160872}]}";
 }
 
 MIRAGE_API unsigned lora_r64_abi_version(void) { return 1u; }

@@ -6,20 +6,22 @@ struct EmuTileWgmma {
   uint64_t a, b;
   int columns, turned, users;
   bool is_bf16, is_tf32, decoded;
-  Float A[64][16], B[128][16];
+  EmuTerm A[64][16], B[128][16];
 };
 struct EmuTilePart { EmuTileWgmma* shared; };
 struct EmuTileMine { EmuTileWgmma* shared; float* d; Float before[64]; int member; };
 
+/// A word as an operand in TF32: the hardware reads its upper 19 bits.
+EMU_QUIET inline EmuTerm emu_tf32_term(uint32_t bits) { return emu_is_field() ? EmuTerm{static_cast<int32_t>(bits), 0} : emu_decode<8, 10>(bits >> 13); }
 /// An element of four bytes of a swizzled tile.
-EMU_QUIET inline Float emu_swizzled_word(uint64_t descriptor, uint32_t offset) {
+EMU_QUIET inline EmuTerm emu_swizzled_word(uint64_t descriptor, uint32_t offset) {
   uint32_t at = (static_cast<uint32_t>(descriptor & 0x3fff) << 4) + offset;
   at ^= (at >> 7 & 7) << 4;
   const void* p = emu->shared_pointer(at | emu_thread.cluster_rank << 24, 4, EMU_PC);
-  emu->access(p, 4, 0, EMU_PC);
+  emu->access_async(p, 4, EMU_PC);
   uint32_t bits;
   __builtin_memcpy(&bits, p, 4);
-  return Float::of_bits(emu_is_field() ? bits : bits & 0xffffe000u);
+  return emu_tf32_term(bits);
 }
 EMU_QUIET inline void emu_tile_operands(EmuTileWgmma& w) {
   const uint32_t group_a = static_cast<uint32_t>(w.a >> 32 & 0x3fff) << 4, group_b = static_cast<uint32_t>(w.b >> 32 & 0x3fff) << 4;
@@ -40,17 +42,12 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   EmuTileMine& mine = *static_cast<EmuTileMine*>(data);
   EmuTileWgmma& w = *mine.shared;
   if (!w.decoded) emu_tile_operands(w);
-  const int t = mine.member, depth = w.is_tf32 ? 8 : 16;
+  const int t = mine.member;
   if (mine.before[0].bits != kEmuPending) for (int i = 0; i < w.columns / 2; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
   for (int i = 0; i < w.columns / 2; i++) {
-    const Float *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2)], *y = w.B[8 * (i / 4) + 2 * (t % 4) + i % 2];
-    if (emu_is_field()) {
-      for (int k = 0; k < depth; k++) mine.d[i] = mine.d[i] + x[k] * y[k];
-    } else {
-      double sum = emu_value(mine.d[i].bits);
-      for (int k = 0; k < depth; k++) sum += static_cast<double>(emu_value(x[k].bits)) * static_cast<double>(emu_value(y[k].bits));
-      mine.d[i] = Float::of(static_cast<emu_float>(sum));
-    }
+    const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2)], *y = w.B[8 * (i / 4) + 2 * (t % 4) + i % 2];
+    const auto pair = [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k], v = y[k]; };
+    mine.d[i] = w.is_tf32 ? emu_dot<10, 8>(mine.d[i], pair) : w.is_bf16 ? emu_dot<7, 16>(mine.d[i], pair) : emu_dot<10, 16>(mine.d[i], pair);
   }
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
@@ -69,7 +66,7 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
   if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
   if (registers != nullptr)
     for (int r = 0; r < 2; r++)
-      for (int h = 0; h < 2; h++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = Float::of_bits(emu_is_field() ? registers[r + 2 * h] : registers[r + 2 * h] & 0xffffe000u);
+      for (int h = 0; h < 2; h++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = emu_tf32_term(registers[r + 2 * h]);
   EmuTileMine* mine = static_cast<EmuTileMine*>(__builtin_malloc(sizeof(EmuTileMine)));
   mine->shared = shared, mine->d = d, mine->member = member;
   for (int i = 0; i < R; i++) {

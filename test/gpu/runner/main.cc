@@ -242,7 +242,7 @@ void run_groups(const std::string& folder, const std::string& data, std::vector<
   call("cuDevicePrimaryCtxRetain", &context, device);
   call("cuCtxSetCurrent", context);
   std::string loaded;
-  for (size_t g = *next; g < groups.size(); *next = ++g)
+  for (size_t g = *next; g < groups.size(); g++) {
     for (Case& c : cases) {
       if (c.group != groups[g]) continue;
       if (c.module != loaded) {
@@ -251,6 +251,8 @@ void run_groups(const std::string& folder, const std::string& data, std::vector<
       }
       run_case(c, module, data, scores[g]);
     }
+    *next = g + 1;
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 
@@ -38,6 +39,10 @@ void check_alike(const StreamPlan& a, const StreamPlan& b) {
   CHECK(std::array{a.warps, a.stages, a.chunk, a.cluster, a.blocks_per_sm} == std::array{b.warps, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
   REQUIRE(a.contractions.size() == b.contractions.size());
   for (size_t i = 0; i < a.contractions.size(); i++) CHECK(a.contractions[i].type == b.contractions[i].type);
+}
+void check_alike(const TilePlan& a, const TilePlan& b) {
+  CHECK(std::array{a.row_groups, a.group_rows, a.column_groups, a.stages, a.chunk, a.cluster, a.blocks_per_sm} == std::array{b.row_groups, b.group_rows, b.column_groups, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
+  CHECK(a.rule.tf32 == b.rule.tf32);
 }
 void check_alike(const AttendPlan& a, const AttendPlan& b) {
   CHECK(std::array{a.query_groups, a.key_groups, a.chunk, a.stages, a.cluster, a.helpers} == std::array{b.query_groups, b.key_groups, b.chunk, b.stages, b.cluster, b.helpers});

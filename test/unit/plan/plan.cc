@@ -1,10 +1,14 @@
 // make_plan: which values are stored where, in what order kernels run, what calls read.
 #include <catch2/catch.hpp>
 
+#include <optional>
 #include <set>
 
+#include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "unit/plan/programs.h"
 
 using namespace mirage;
@@ -19,15 +23,19 @@ Plan plan_of(const Program& p) {
   return *planned.plan;
 }
 
-const BlockPlan* block(const KernelPlan& k) {
-  auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body);
-  return b ? b->get() : nullptr;
+/// What a call reads and writes, by whatever strategy it is planned; nothing for a region.
+struct CallAccesses { const std::vector<Access>&operands, &results; };
+std::optional<CallAccesses> call(const KernelPlan& k) {
+  return std::visit([](const auto& p) -> std::optional<CallAccesses> {
+    if constexpr (requires { p->operands; }) return CallAccesses{p->operands, p->results};
+    else return std::nullopt;
+  }, k.body);
 }
 
 /// Buffers that a kernel reads and writes.
 std::pair<std::set<int>, std::set<int>> touched(const KernelPlan& k) {
   std::set<int> reads, writes;
-  if (const BlockPlan* b = block(k)) {
+  if (const auto b = call(k)) {
     for (const Access& a : b->operands) reads.insert(a.buffer);
     for (const Access& a : b->results) writes.insert(a.buffer);
   } else {
@@ -77,10 +85,10 @@ TEST_CASE("a matmul reads transposed and sliced inputs in place and writes the o
   s.output(s.b.add(MatMul{}, {x, part}), DType::kF16);
   const Plan plan = plan_of(s.finish());
   REQUIRE(plan.kernels.size() == 1);
-  REQUIRE(block(plan.kernels[0]));
-  CHECK(block(plan.kernels[0])->operands[1].strides == Dims{1, 512});
-  CHECK(block(plan.kernels[0])->operands[1].offset == 256);
-  CHECK(block(plan.kernels[0])->results[0].buffer == 2);
+  REQUIRE(call(plan.kernels[0]));
+  CHECK(call(plan.kernels[0])->operands[1].strides == Dims{1, 512});
+  CHECK(call(plan.kernels[0])->operands[1].offset == 256);
+  CHECK(call(plan.kernels[0])->results[0].buffer == 2);
   CHECK(plan.workspace_bytes == 0);
 }
 
@@ -95,7 +103,7 @@ TEST_CASE("what a matmul reads is made first: maps, constants, index values, con
   const Plan plan = plan_of(p);
   check_laws(plan);
   int blocks = 0;
-  for (const KernelPlan& k : plan.kernels) blocks += block(k) != nullptr;
+  for (const KernelPlan& k : plan.kernels) blocks += call(k).has_value();
   CHECK(blocks == 2);
 }
 
@@ -108,7 +116,7 @@ TEST_CASE("a matmul's result that is rounded for an output stays exact for other
   check_laws(plan);
   bool exact = false;
   for (const KernelPlan& k : plan.kernels)
-    if (const BlockPlan* b = block(k)) exact = plan.buffers[static_cast<size_t>(b->results[0].buffer)].dtype == DType::kF32;
+    if (const auto b = call(k)) exact = plan.buffers[static_cast<size_t>(b->results[0].buffer)].dtype == DType::kF32;
   CHECK(exact);
 }
 

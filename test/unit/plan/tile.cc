@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "mirage/plan/replan.h"
 #include "plan/stream_internal.h"
+#include "plan/tape.h"
 #include "plan/tile_internal.h"
 
 using namespace mirage;
