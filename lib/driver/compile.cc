@@ -186,7 +186,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   return d;
 }
 
-RunHints run_hints(const Options& o) { return {o.cold, o.warm, false}; }   // pdl: chains of dependent launches are not right on the device yet
+RunHints run_hints(const Options& o) { return {o.cold, o.warm, false}; }   // no --pdl: kernels that ask for rows before their weights do not wait for what is ahead of them yet (docs/performance.md)
 
 /// What may be timed, and what came of it.
 struct Measured {

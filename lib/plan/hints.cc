@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <set>
 
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 
 namespace mirage {
 
@@ -12,11 +16,14 @@ Plan with_hints(Plan plan, const RunHints& hints) {
   plan.pdl = hints.pdl;
   if (!hints.cold && !hints.warm) return plan;
   for (KernelPlan& k : plan.kernels)
-    if (auto* body = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body); body && (*body)->evict_first != hints.cold) {
-      auto p = std::make_shared<StreamPlan>(**body);
-      p->evict_first = hints.cold;
-      *body = std::move(p);
-    }
+    std::visit([&]<class P>(std::shared_ptr<const P>& body) {
+      if constexpr (requires(P p) { p.evict_first; })
+        if (body->evict_first != hints.cold) {
+          auto p = std::make_shared<P>(*body);
+          p->evict_first = hints.cold;
+          body = std::move(p);
+        }
+    }, k.body);
   return plan;
 }
 

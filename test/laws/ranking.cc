@@ -56,7 +56,8 @@ TEST_CASE("the model's first three hold a plan within 5 % of the best measured",
     REQUIRE(r.exit == ExitCode::kOk);
     const std::map<std::string, double> times = measured(data["rows"]);
     std::vector<double> ranked;   // of those that were measured, in the order of the model as it is now
-    for (const Json& a : Json::parse(r.files.at(name + ".alternatives.json"))["alternatives"])
+    const Json today = Json::parse(r.files.at(name + ".alternatives.json"));
+    for (const Json& a : today["alternatives"])
       if (const auto at = times.find(division(a["what"])); at != times.end()) ranked.push_back(at->second);
     if (ranked.size() < 4) {
       WARN("SKIPPED: " << name << ": only " << ranked.size() << " of today's plans were measured");
@@ -67,5 +68,5 @@ TEST_CASE("the model's first three hold a plan within 5 % of the best measured",
     CHECK(first <= 1.05 * best);
     compared++;
   }
-  CHECK(compared >= 1);
+  CHECK(compared >= 3);
 }
