@@ -267,7 +267,7 @@ class RegionEmitter {
 
   /// The number of elements of a vector that exist, where the last one is partial.
   void define_valid(const std::string& unit, const std::string& bound) {
-    if (ragged_) line("const int valid = static_cast<int>({} - {} * {} < {} ? {} - {} * {} : {});", bound, unit, number(p_.width), number(p_.width), bound, unit, number(p_.width), p_.width);
+    if (ragged_) line("[[maybe_unused]] const int valid = static_cast<int>({} - {} * {} < {} ? {} - {} * {} : {});", bound, unit, number(p_.width), number(p_.width), bound, unit, number(p_.width), p_.width);
   }
 
   // ---- the three shapes
