@@ -44,6 +44,8 @@ pack() {
   "$opt" --target "$target" -o "$out/fused$one" --emit $emit -q "$out/specs"
   # --states 0: no search, which leaves the straightforward kernels.
   "$opt" --target "$target" -o "$out/plain$one" --emit $emit -q --states 0 "$out/specs"
+  # Dependent launches: a column of its own, and chain_check.py. Targets before sm_90 have none.
+  "$opt" --target "$target" -o "$out/pdl$one" --emit $emit -q --pdl "$out/specs" || rm -rf "$out/pdl"
   { git -C "$here" describe --always --dirty 2>/dev/null || echo unknown; } >"$out/revision"
   [ -z "${MIRAGE_BENCH_BUILD:-}" ] || build_all "$out"
 }

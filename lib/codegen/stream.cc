@@ -73,9 +73,11 @@ class StreamEmitter : public StreamText {
       if (p_.steps > 1) close();
     }
     close("};");
-    if (p_.hold_early) hold_rows(), small_operands();
+    const bool weights_first = pdl_ && early_;   // else rows that are reduced before the loop: behind the weights they would wait for device memory
+    if (p_.hold_early && !weights_first) hold_rows(), small_operands();
     line("for (int s = 0; s < kStages; s++) fetch(s);");
-    if (pdl_ && early_) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
+    if (weights_first) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
+    if (p_.hold_early && weights_first) hold_rows(), small_operands();
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
   }

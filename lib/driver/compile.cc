@@ -186,7 +186,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   return d;
 }
 
-RunHints run_hints(const Options& o) { return {o.cold, o.warm, false}; }   // no --pdl: kernels that ask for rows before their weights do not wait for what is ahead of them yet (docs/performance.md)
+RunHints run_hints(const Options& o) { return {o.cold, o.warm, o.pdl}; }
 
 /// What may be timed, and what came of it.
 struct Measured {
@@ -410,6 +410,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (o.gate == "emulate" && find_host_compiler().empty())
     return failed({{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}}}, result);
   if (o.gate == "device") o.measure = true;
+  if (o.pdl && target->sm < 90) return failed({{Severity::kError, DiagCode::kUsage, {}, fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target->name), {}}}, result);
   if (o.cold && o.warm) return failed({{Severity::kError, DiagCode::kUsage, {}, "--cold and --warm exclude each other", {}}}, result);
   if (o.prune != "decided" && o.prune != "z3" && o.prune != "off")
     return failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune), {}}}, result);

@@ -90,7 +90,7 @@ TEST_CASE("exit codes") {
       {2, {"--explain-error", "E01"}, "no diagnostic"},
       {2, {"--verify", good}, "compares two"},
       {2, {"--measure", "--no-measure", "-o", t.path + "/o", good}, "exclude"},
-      {2, {"--pdl", good}, "unknown flag '--pdl'"},
+      {2, {"--pdl", "--target", "sm_80", "-o", t.path + "/o", good}, "no programmatic dependent launch"},
       {3, {"--check", t.write("bad.json", "{\"inputs\": }")}, "E0100"},
       {3, {"-o", t.path + "/o", t.path + "/bad.json"}, "^"},
       {4, {"--check", t.write("var.json", R"({"axes": {"M": {"type": "var", "min": 1, "max": 8}}, "inputs": {"a": {"shape": ["M"], "dtype": "float32"}}, "outputs": {"b": {"shape": ["M"], "dtype": "float32"}}, "nodes": [{"op": "neg", "inputs": ["a"], "output": "b"}]})")}, "E0200"},

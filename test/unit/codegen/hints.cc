@@ -3,6 +3,7 @@
 
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
+#include "mirage/plan/stream.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 
@@ -70,6 +71,41 @@ TEST_CASE("with pdl every kernel waits once, and only weights are asked for befo
   const std::vector<int> early = read_early(e.plan);
   REQUIRE(early.size() == 1);
   CHECK(e.plan.buffers[static_cast<size_t>(early[0])].index == 1);
+}
+
+TEST_CASE("with pdl rows that are reduced before the loop wait for what is ahead, too") {
+  const auto spec = read_spec({"norm", R"(kernel norm {
+    %x = input 0 : f16[8,4096] %w = input 1 : f16[4096,4096]
+    %m = div (reduce.sum 1 %x) (const 4096)
+    output 0 (matmul (sub %x %m) %w) : f16 })"});
+  if (!spec) INFO(spec.errors()[0].text);
+  REQUIRE(spec);
+  const Graph g = *parse_graph(R"(
+kernel norm {
+  %x = input 0 : f16[8,4096]   %w = input 1 : f16[4096,4096]
+  %y = call grid(64,1,1) loop(64) (%x, %w) {
+    %r = input 0 grid(-,-,-) loop(-) : f16[8,4096]   %a = input 0 grid(-,-,-) loop(1) : f16[8,64]   %b = input 1 grid(1,-,-) loop(0) : f16[64,64]
+    %m = div (reduce.sum 1 %r) (const 4096)
+    output 0 (accum.sum (matmul (sub %a %m) %b)) grid(1,-,-) : f16
+  }
+  output 0 %y : f16
+})", "norm");
+  const Target target = *find_target("sm_90a");
+  Planned planned = make_plan(spec->program, g, target);
+  REQUIRE(planned.plan);
+  const auto* body = std::get_if<std::shared_ptr<const StreamPlan>>(&planned.plan->kernels[0].body);
+  REQUIRE(body);
+  REQUIRE((*body)->hold_early);
+  const std::string ordinary = emit_kernel(planned.plan->kernels[0], *planned.plan, target).source;
+  CHECK(ordinary.find("load_eight_now") < ordinary.find("fetch(s);"));   // rows first: behind the weights they wait for device memory
+  const Plan plan = with_hints(*planned.plan, {false, false, true});
+  const std::string text = emit_kernel(plan.kernels[0], plan, target).source;
+  INFO(text);
+  const size_t wait = text.find("await_previous();");
+  REQUIRE(wait != std::string::npos);
+  CHECK(text.find("fetch(s);") < wait);
+  CHECK(wait < text.find("load_eight"));
+  CHECK(wait < text.find("in0", text.find("using namespace mo")));
 }
 
 TEST_CASE("weights that another kernel of the library makes are not read early") {
