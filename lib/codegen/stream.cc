@@ -97,6 +97,7 @@ class StreamEmitter : public StreamText {
       line("RankFactor<{}, {}> factor{};", cuda_type(a.dtype), w.padded, i);
       if (in_lines(q)) line("factor{}.fetch_lines({} + column, {}, {}, kN - column);", i, pointer(q.input), q.rank_stride, w.extent);
       else line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
+      declare_gain(i, fmt::format("RankGain<{}, 2, 1>", w.padded), w.extent);
     }
     for (NodeId n : loop_leaves()) {
       if (has(value(n), Axis::kDepth)) continue;
@@ -317,7 +318,7 @@ class StreamEmitter : public StreamText {
         line("total{}.clear();", i);
         for (auto [c, f] : s.contractions) line("total{}.add_scaled(sum{}, {});", i, c, CudaText().constant(f));
       }
-      for (auto [q, f] : s.products) line("factor{}.multiply(total{}, sum{}, {});", q, i, p_.products[at(q)].contraction, CudaText().constant(f));
+      for (auto [q, f] : s.products) line("factor{}.multiply(total{}, sum{}, {}, {});", q, i, p_.products[at(q)].contraction, CudaText().constant(f), gain(at(q)));
     }
     line("Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished");
     for (size_t i = 0; i < p_.sums.size(); i++) line("put_items(items + warp * (kRing / 16) + {} * kItems, total{});", i, i);

@@ -13,6 +13,14 @@ std::set<int> StreamText::pointer_params() const {
   return out;
 }
 
+void StreamText::declare_gain(size_t i, const std::string& type, int64_t ranks) {
+  const StreamProduct& q = s_.products[i];
+  if (!q.gained()) return;
+  line("{} gain{};", type, i);
+  line("gain{}.set({});", i, CudaText().constant(q.scale));
+  for (NodeId n : q.gains) line("gain{}.times({}, {}, {});", i, pointer(n), stride(n, Axis::kRank), ranks);
+}
+
 bool StreamText::is_weight(NodeId n) const { return std::any_of(s_.weights.begin(), s_.weights.end(), [&](const StreamWeight& w) { return w.input == n; }); }
 
 bool StreamText::has(ValueId v, Axis a) const {

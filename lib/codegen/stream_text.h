@@ -46,6 +46,10 @@ class StreamText {
   std::set<NodeId> tail_leaves() const;
   int uses(int contraction) const;                       ///< sums that it is part of
 
+  /// What multiplies the ranks of product i, fetched: `type` with one number per rank, of which `ranks` exist. Nothing where there is no such factor.
+  void declare_gain(size_t i, const std::string& type, int64_t ranks);
+  std::string gain(size_t i) const { return s_.products[i].gained() ? fmt::format("gain{}", i) : "NoGain()"; }
+
   /// A map's text, from its operands' by `element`; quotients as quotient_text says.
   std::string map(ValueId v, const std::function<std::string(ValueId)>& element) const;
   bool narrow_results() const;                           ///< all results are stored in 16 bits

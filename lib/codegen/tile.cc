@@ -153,6 +153,7 @@ class TileEmitter : public StreamText {
       const StreamWeight& w = p_.weights[at(p_.contractions[at(q.contraction)].weight)];
       line("TileFactor<{}, {}> factor{};", cuda_type(access(q.input).dtype), ranks(w), i);
       line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
+      declare_gain(i, fmt::format("RankGain<{}, 1, 4>", ranks(w)), w.extent);
     }
     for (NodeId n : loop_leaves()) {
       if (has(value(n), Axis::kDepth)) continue;
@@ -304,7 +305,7 @@ class TileEmitter : public StreamText {
         line("TileSum<kTiles> total{0};\n  total{0}.clear();", i);
         for (auto [c, f] : s.contractions) line("total{}.add_scaled(sum{}, {});", i, c, CudaText().constant(f));
       }
-      for (auto [q, f] : s.products) line("factor{}.template multiply<{}>(total{}, ranks{}, {});", q, p_.rank_pitch(), i, p_.products[at(q)].contraction, CudaText().constant(f));
+      for (auto [q, f] : s.products) line("factor{}.template multiply<{}>(total{}, ranks{}, {}, {});", q, p_.rank_pitch(), i, p_.products[at(q)].contraction, CudaText().constant(f), gain(at(q)));
     }
     declare_tail_loads();
     if (const std::string text = tail_loads(); !text.empty()) line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);

@@ -22,7 +22,10 @@ int registers(const StreamPlan& p) {
     n += w.free == StreamAxis::kCol ? 16 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
   }
-  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
+  for (const StreamProduct& q : p.products) {
+    const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
+    n += padded + (q.gained() ? padded / 4 : 0);
+  }
   for (NodeId i : p.body.inputs()) {
     const auto& axes = p.axes[static_cast<size_t>(p.body.node(i).first_value)];
     const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == i; });
@@ -34,6 +37,13 @@ int registers(const StreamPlan& p) {
 }
 
 }  // namespace
+
+std::string print_product(const StreamShape& p, const StreamProduct& q) {
+  std::string out = fmt::format("  product %{} = sum {}", q.value, q.contraction);
+  if (q.scale != 1) out += fmt::format(" x {}", q.scale);
+  for (NodeId n : q.gains) out += fmt::format(" x operand {}", p.body.form<Input>(n)->param);
+  return out + fmt::format(" x operand {}\n", p.body.form<Input>(q.input)->param);
+}
 
 StreamPlan stream_plan(StreamShape shape) {
   StreamPlan p;
@@ -153,7 +163,7 @@ std::string print(const StreamPlan& p) {
     out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : "");
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
-  for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
+  for (const StreamProduct& q : p.products) out += print_product(p, q);
   for (const StreamSum& s : p.sums) {
     out += fmt::format("  added   %{} =", s.value);
     for (auto [i, f] : s.contractions) out += fmt::format(" {:+} sum {}", f, i);

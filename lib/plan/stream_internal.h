@@ -12,6 +12,9 @@ std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Acc
 /// A stream plan of that structure, not yet divided.
 StreamPlan stream_plan(StreamShape shape);
 
+/// One line of a plan's text.
+std::string print_product(const StreamShape&, const StreamProduct&);
+
 /// warps and blocks of a cluster divide the reduction; stages: ring depth; chunk: elements of the reduction per copy; blocks_per_sm: promised to the compiler.
 struct StreamChoice { int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1; bool evict_first = true; };
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.

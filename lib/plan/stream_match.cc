@@ -1,5 +1,6 @@
 // Matches a block graph against the structure of plan/stream.h: gives every dimension its role, finds the weights, the sums over the reduction, and checks that all else is elementwise.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -220,7 +221,8 @@ class StreamMatcher {
       if (g().form<Map>(n)) {
         if (phase_[at(v)] == Phase::kLoop && !only(v, {Axis::kRow, Axis::kDepth})) return refuse("elementwise work on the weights");
         const bool early = phase_[at(v)] == Phase::kInvariant && only(v, {Axis::kRow, Axis::kWhole});
-        if (phase_[at(v)] != Phase::kLoop && !early && !only(v, {Axis::kRow, Axis::kCol})) return refuse("elementwise work on a low-rank sum");
+        const bool gained = (g().form<Map>(n)->fn == MapFn::kMul || g().form<Map>(n)->fn == MapFn::kNeg) && only(v, {Axis::kRow, Axis::kRank});   // product() says whether it can be
+        if (phase_[at(v)] != Phase::kLoop && !early && !gained && !only(v, {Axis::kRow, Axis::kCol})) return refuse("elementwise work on a low-rank sum");
         continue;
       }
       if (g().form<Accum>(n)) {
@@ -338,20 +340,48 @@ class StreamMatcher {
     return -1;
   }
 
+  /// The low-rank sum behind transposes and factors that do not depend on the row, which go to q; -1: v is something else.
+  int gained_sum(ValueId v, StreamProduct& q) const {
+    for (;;) {
+      if (const int c = contraction_of(v); c >= 0) return c;
+      const auto& o = g().def(v).operands;
+      if (g().def_form<Transpose>(v)) { v = o[0]; continue; }
+      const auto* m = g().def_form<Map>(v);
+      if (!m) return -1;
+      if (m->fn == MapFn::kNeg) { q.scale = -q.scale; v = o[0]; continue; }
+      if (m->fn != MapFn::kMul) return -1;
+      size_t factor = 2;
+      for (size_t i = 0; i < 2 && factor == 2; i++) {
+        if (const auto x = constant(o[i])) {
+          if (std::abs(q.scale) != 1) return -1;   // the product of two would be rounded
+          q.scale *= *x;
+          factor = i;
+        }
+        else if (const NodeId n = stored_input(o[i]); n >= 0 && only(o[i], {Axis::kRank}) && access(n).dtype != DType::kBool && g().form<Input>(n)->part.loop < 0) { q.gains.push_back(n); factor = i; }
+      }
+      if (factor == 2) return -1;
+      v = o[1 - factor];
+    }
+  }
+
   /// A product behind the loop: a low-rank sum times a stored second factor.
   bool product(NodeId n) {
     const Node& node = g().node(n);
     const int rank = g().dims(node.first_value).rank();
     for (int side = 0; side < 2; side++) {
-      ValueId small = node.operands[at(side)];
-      while (g().def_form<Transpose>(small)) small = g().def(small).operands[0];
-      const int c = contraction_of(small);
+      StreamProduct q;
+      const int c = gained_sum(node.operands[at(side)], q);
       const NodeId b = stored_input(node.operands[at(1 - side)]);
       if (c < 0 || b < 0) continue;
       if (p_.weights[at(p_.contractions[at(c)].weight)].free != Axis::kRank) continue;
       if (p_.axes[at(node.first_value)][at(rank - 1 - side)] != Axis::kCol || p_.axes[at(node.operands[at(side)])][at(side == 0 ? rank - 1 : rank - 2)] != Axis::kRank) continue;
       if (!is16(access(b).dtype)) return refuse("a second factor of a low-rank product that is not 16-bit");
-      p_.products.push_back({node.first_value, c, b, stride(b, Axis::kRank), stride(b, Axis::kCol)});
+      q.value = node.first_value;
+      q.contraction = c;
+      q.input = b;
+      q.rank_stride = stride(b, Axis::kRank);
+      q.col_stride = stride(b, Axis::kCol);
+      p_.products.push_back(std::move(q));
       return true;
     }
     return refuse("a product behind the loop that is not of low rank");

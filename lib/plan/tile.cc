@@ -68,7 +68,7 @@ int registers(const TilePlan& p) {
     n += p.group_rows / 2;
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
-  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4;
+  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
   return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
 }
 
@@ -193,7 +193,7 @@ std::string print(const TilePlan& p) {
   }
   for (size_t c = 0; c < p.contractions.size(); c++) out += fmt::format("  sum     %{} = sum of %{} x weight {}\n", p.contractions[c].sum, p.contractions[c].small, p.contractions[c].weight);
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
-  for (const StreamProduct& q : p.products) out += fmt::format("  product %{} = sum {} x operand {}\n", q.value, q.contraction, p.body.form<Input>(q.input)->param);
+  for (const StreamProduct& q : p.products) out += print_product(p, q);
   return out;
 }
 

@@ -39,8 +39,16 @@ struct StreamContraction {
 /// A sum or maximum over the reduction of a function of the small inputs, for every row (the same for all, if the function knows no rows).
 struct StreamStatistic { ValueId result = -1, of = -1; ReduceFn fn = ReduceFn::kSum; };
 
-/// A low-rank sum times its second factor, columns as the 16-row operand. Linear, so each warp multiplies its own partial sum.
-struct StreamProduct { ValueId value = -1; int contraction = -1; NodeId input = -1; int64_t rank_stride = 0, col_stride = 0; };
+/// A low-rank sum, times `scale` and vectors along the rank, times its second factor, columns as the 16-row operand. Linear, so each warp multiplies its own partial sum.
+struct StreamProduct {
+  ValueId value = -1;
+  int contraction = -1;
+  NodeId input = -1;             ///< the second factor
+  int64_t rank_stride = 0, col_stride = 0;
+  double scale = 1;
+  std::vector<NodeId> gains;     ///< inputs with one element per rank
+  bool gained() const { return scale != 1 || !gains.empty(); }
+};
 
 /// What is added up over warps and blocks: a linear combination of contractions and products.
 struct StreamSum {

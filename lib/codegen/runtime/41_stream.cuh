@@ -217,6 +217,30 @@ template <int ROWS, int RANK> struct RankSum {
   }
 };
 
+/// What multiplies a low-rank sum before its second factor, one number per rank, fetched early: ranks 8 j + STEP q and the one SECOND above it, as a lane's fragments of the sum have them.
+template <int RANK, int STEP, int SECOND> struct RankGain {
+  float v[RANK / 8][2];
+  MO_FN void set(float x) {
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) v[j][h] = x;
+  }
+  template <class T> MO_FN void times(const T* p, int64_t stride, int ranks) {
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int r = 8 * j + STEP * (lane_id() & 3) + h * SECOND;
+        v[j][h] = mul(v[j][h], r < ranks ? load(p[r * stride]) : 0.0f);
+      }
+  }
+};
+/// No gain.
+struct NoGain {};
+MO_FN float gained(float x, const NoGain&, int, int) { return x; }
+template <int RANK, int STEP, int SECOND> MO_FN float gained(float x, const RankGain<RANK, STEP, SECOND>& gain, int j, int h) { return mul(x, gain.v[j][h]); }
+
 /// The second factor of a low-rank product, (RANK) x (64 columns), fetched early: pairs of ranks of one column. T: its type; strides in elements.
 template <class T, int RANK> struct RankFactor {
   uint32_t pair[4][RANK / 8][2];   // [16 columns][8 ranks][8 columns]: ranks 2 q, 2 q + 1 of column g
@@ -255,15 +279,15 @@ template <class T, int RANK> struct RankFactor {
         for (int h = 0; h < 2; h++) pair[i][j][h] = transpose_8x8(pair[i][j][h]);
   }
   static MO_FN uint32_t bits(T x) { return (uint32_t)*reinterpret_cast<unsigned short*>(&x); }
-  /// sum += factor * (this)' x', on TF32.
-  template <int ROWS> MO_FN void multiply(StreamSum<ROWS>& sum, const RankSum<ROWS, RANK>& x, float factor) const {
+  /// sum += factor * (this)' (x gain)', on TF32.
+  template <int ROWS, class Gain> MO_FN void multiply(StreamSum<ROWS>& sum, const RankSum<ROWS, RANK>& x, float factor, const Gain& gain) const {
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int j = 0; j < RANK / 8; j++) {
         const uint32_t a[4] = {tf32_low(pair[i][j][0], T()), tf32_low(pair[i][j][1], T()), tf32_high(pair[i][j][0], T()), tf32_high(pair[i][j][1], T())};
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, tf32_bits(mul(x.d[r / 2][j][r % 2 * 2], factor)), tf32_bits(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor)));
+        for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2], factor), gain, j, 0)), tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor), gain, j, 1)));
       }
   }
 };

@@ -221,7 +221,7 @@ template <class T, int RANK> struct TileFactor {
         word[j][h] = low | high << 16;
       }
   }
-  template <int PITCH, int TILES> MO_FN void multiply(TileSum<TILES>& sum, const float* x, float factor) const {
+  template <int PITCH, int TILES, class Gain> MO_FN void multiply(TileSum<TILES>& sum, const float* x, float factor, const Gain& gain) const {
 #pragma unroll
     for (int j = 0; j < RANK / 8; j++) {
       const uint32_t a[4] = {tf32_low(word[j][0], T()), tf32_high(word[j][0], T()), tf32_low(word[j][1], T()), tf32_high(word[j][1], T())};
@@ -229,7 +229,7 @@ template <class T, int RANK> struct TileFactor {
 #pragma unroll
       for (int t = 0; t < TILES; t++) {
         float d[4] = {sum.d[4 * t], sum.d[4 * t + 1], sum.d[4 * t + 2], sum.d[4 * t + 3]};
-        mma_16x8x8(d, a, tf32_bits(mul(p[8 * t], factor)), tf32_bits(mul(p[4 * PITCH + 8 * t], factor)));
+        mma_16x8x8(d, a, tf32_bits(gained(mul(p[8 * t], factor), gain, j, 0)), tf32_bits(gained(mul(p[4 * PITCH + 8 * t], factor), gain, j, 1)));
 #pragma unroll
         for (int e = 0; e < 4; e++) sum.d[4 * t + e] = d[e];
       }

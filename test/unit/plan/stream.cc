@@ -87,6 +87,31 @@ TEST_CASE("weights that stream are recognised with everything that rides along")
   CHECK(q.plan->sums[0].products.size() == 1);
 }
 
+TEST_CASE("a low-rank sum may have gains along its rank, and one constant; nothing that is not linear") {
+  const auto lora = [](auto&& between) {
+    const DType t = kHalf;
+    Builder b(Level::kBlock, {{32, 1, 1}, 32});
+    Case c{Graph(), {row_major({t, {8, 512}}), row_major({t, {512, 1024}}), row_major({t, {512, 24}}), row_major({t, {24, 1024}}), row_major({t, {24}}), row_major({DType::kReal, {1, 24}})}, {row_major({t, {8, 1024}})}};
+    const ValueId x = b.add_input(0, {t, {8, 16}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {t, {16, 32}}, {{1, -1, -1}, 0}), a = b.add_input(2, {t, {16, 24}}, {{-1, -1, -1}, 0});
+    const ValueId f = b.add_input(3, {t, {24, 32}}, {{1, -1, -1}, -1}), g = b.add_input(4, {t, {24}}, {{-1, -1, -1}, -1}), h = b.add_input(5, {DType::kF32, {1, 24}}, {{-1, -1, -1}, -1});
+    const ValueId rank = between(b, b.add(Accum{}, {b.add(MatMul{}, {x, a})}), g, h);
+    b.add_output(0, b.map(MapFn::kAdd, {b.add(Accum{}, {b.add(MatMul{}, {x, w})}), b.add(MatMul{}, {rank, f})}), t, {{1, -1, -1}, -1});
+    c.body = std::move(b).finish();
+    return plan(c);
+  };
+  const auto both = [](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kMul, {h, b.map(MapFn::kMul, {r, g})}); };
+  const StreamPlanned p = lora([&](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kNeg, {b.map(MapFn::kMul, {both(b, r, g, h), b.constant(0.3)})}); });
+  REQUIRE(p.plan);
+  REQUIRE(p.plan->products.size() == 1);
+  CHECK(p.plan->products[0].scale == -0.3);
+  CHECK(p.plan->products[0].gains.size() == 2);
+  const auto refused = [&](auto&& between) { return lora([&](Builder& b, ValueId r, ValueId g, ValueId h) { return between(b, both(b, r, g, h)); }).plan == nullptr; };
+  CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kMul, {b.map(MapFn::kMul, {r, b.constant(0.3)}), b.constant(0.7)}); }));   // their product would be rounded
+  CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kMul, {r, r}); }));
+  CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kSilu, {r}); }));
+  CHECK(lora([](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kMul, {b.map(MapFn::kAdd, {r, g}), h}); }).plan == nullptr);
+}
+
 TEST_CASE("the plan does not depend on the body's tiles") {
   const Case c = linear(8, 1024, 1024);
   Builder b(Level::kBlock, {{8, 2, 1}, 2});   // rows on the grid, too
