@@ -246,6 +246,14 @@ class AttendEmitter {
     }
     return fmt::format("{}[{}]", pointer, index);
   }
+  /// The number that an operand of positions has at an element.
+  std::string position_of(const Access& a, const std::array<Axis, 2>& axes) const {
+    const int rank = a.dims.rank(), of_matrix = a.position - (rank - 2);
+    if (a.dims[a.position] == 1) return "0";
+    if (of_matrix < 0) return batch_index(a.position + s_.batch.rank() + 2 - rank);
+    const Axis x = axes[static_cast<size_t>(of_matrix)];
+    return x == Axis::kQuery ? "query" : x == Axis::kKey ? "key" : "column";
+  }
   std::string value(ValueId v, Where where, Region& r) {
     if (auto it = r.known.find(v); it != r.known.end()) return it->second;
     std::string text;
@@ -270,8 +278,7 @@ class AttendEmitter {
         const int param = g_.def_form<Input>(v)->param;
         const Access& a = p_.operands[static_cast<size_t>(param)];
         if (a.position >= 0) {
-          const Axis x = s_.axes[static_cast<size_t>(v)][a.position == a.dims.rank() - 2 ? 0 : 1];
-          text = x == Axis::kQuery ? "float(query)" : x == Axis::kKey ? "float(key)" : "mo::constant(0.0f)";
+          text = fmt::format("float({})", position_of(a, s_.axes[static_cast<size_t>(v)]));
           break;
         }
         pointers_.insert(param);
