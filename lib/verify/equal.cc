@@ -175,7 +175,8 @@ Verdict decide(const Job& job) {
 Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int trials) {
   if (std::string s = signature_mismatch(a, b); !s.empty()) return different({s, "", "", seed});
   const std::vector<Type> inputs = input_types(a, b);
-  return decide(Job{a, b, inputs, primes, seed, std::max(trials, 1)});
+  const Graph x = say_roundings(a), y = say_roundings(b);
+  return decide(Job{x, y, inputs, primes, seed, std::max(trials, 1)});
 }
 
 }  // namespace

@@ -126,8 +126,9 @@ Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits) {
 
 }  // namespace
 
-Proof prove(const Graph& a, const Graph& b) {
+Proof prove(const Graph& given_a, const Graph& given_b) {
   Proof out;
+  const Graph a = say_roundings(given_a), b = say_roundings(given_b);
   if (std::string s = signature_mismatch(a, b); !s.empty()) { out.reason = s; return out; }
   for (const Graph* g : {&a, &b})
     if (std::string s = loose_running(*g); !s.empty()) { out.reason = s; return out; }

@@ -2,6 +2,7 @@
 #include "verify/signature.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace mirage::verify {
@@ -23,6 +24,32 @@ std::string signature_mismatch(const Graph& a, const Graph& b) {
     if (a.form<Output>(oa[r])->dtype != b.form<Output>(ob[r])->dtype) return "result " + std::to_string(r) + " has different dtypes";
   }
   return "";
+}
+
+Graph say_roundings(const Graph& g) {
+  const auto users = g.users();
+  const auto cast = [&](ValueId v) -> std::optional<MapFn> {
+    const DType t = g.type(v).dtype;
+    if (!g.def_form<Call>(v) || t == DType::kReal || t == DType::kBool) return std::nullopt;
+    const auto& read = users[static_cast<size_t>(v)];
+    if (std::all_of(read.begin(), read.end(), [&](NodeId n) { const auto* o = g.form<Output>(n); return o && o->dtype == t; })) return std::nullopt;
+    return t == DType::kF16 ? MapFn::kCastF16 : t == DType::kBF16 ? MapFn::kCastBF16 : MapFn::kCastF32;
+  };
+  bool any = false;
+  for (ValueId v = 0; v < g.num_values(); v++) any = any || cast(v);
+  if (!any) return g;
+  Builder b(g.level(), g.launch());
+  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
+  for (const Node& node : g.nodes()) {
+    std::vector<ValueId> operands;
+    for (ValueId o : node.operands) operands.push_back(to[static_cast<size_t>(o)]);
+    const auto* in = std::get_if<Input>(&node.op);
+    const ValueId first = in ? b.add_input(in->param, g.type(node.first_value), in->part) : b.add(node.op, operands);
+    for (int i = 0; i < node.num_values; i++) to[static_cast<size_t>(node.first_value + i)] = first + i;
+    for (int i = 0; i < node.num_values; i++)
+      if (const auto fn = cast(node.first_value + i)) to[static_cast<size_t>(node.first_value + i)] = b.map(*fn, {first + i});
+  }
+  return std::move(b).finish();
 }
 
 std::string loose_running(const Graph& g) {

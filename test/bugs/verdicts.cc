@@ -42,6 +42,21 @@ TEST_CASE("a constant that lies about the extents it names is refused, not belie
   CHECK(verify_two(graph("4097 extent 9.0"), graph("4097 extent 0.1"), Options{}).exit == ExitCode::kInvalidSpec);
 }
 
+TEST_CASE("a result between two kernels that is stored in 16 bits is rounded", "[bugs]") {
+  // The verifier took it for exact: a library that rounds there was called equal to a program that does not, and proved.
+  const auto graph = [](const std::string& stored, const std::string& read) {
+    return Source{"g.mg", "kernel g {\n  %x = input 0 : f32[16,64]\n  %y = call grid(2,1,1) (%x) {\n    %a = input 0 grid(0,-,-) : f32[8,64]\n    output 0 (mul %a 1.1) grid(0,-,-)" + stored +
+                              "\n  }\n  output 0 (mul " + read + " 3.3) : f32\n}\n"};
+  };
+  for (const std::string type : {"f16", "bf16", "f32"}) {
+    CHECK(verify_two(graph(" : " + type, "%y"), graph("", "%y"), Options{}).exit == ExitCode::kNotEqual);
+    CHECK(verify_two(graph(" : " + type, "%y"), graph("", "(cast_" + type + " %y)"), Options{}).exit == ExitCode::kOk);
+  }
+  const Source last{"g.mg", "kernel g {\n  %x = input 0 : f32[16,64]\n  %y = call grid(2,1,1) (%x) {\n    %a = input 0 grid(0,-,-) : f32[8,64]\n    output 0 (mul %a 1.1) grid(0,-,-) : f16\n  }\n  output 0 %y : f16\n}\n"};
+  const Source plain{"g.mg", "kernel g {\n  %x = input 0 : f32[16,64]\n  output 0 (mul %x 1.1) : f16\n}\n"};
+  CHECK(verify_two(last, plain, Options{}).exit == ExitCode::kOk);   // rounded once, at the result
+}
+
 TEST_CASE("a number that has a bool's value is an output of its own kind", "[bugs]") {
   Options o;
   o.output.clear();
