@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <mutex>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -293,8 +294,9 @@ void try_pieces(Decision& d, const Program& program, const Target& target, const
 }
 
 /// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
-bool is_foreign(const OutputFolder& folder, const std::string& file, const std::string& name) {
-  if (file.starts_with(name)) return false;
+bool is_foreign(const OutputFolder& folder, const std::string& file) {
+  static const std::set<std::string> shared = {"Makefile", "CMakeLists.txt", "certificate.json", "report.json", "report.html"};   // a program may be called Make, or report
+  if (!shared.contains(file)) return false;
   const auto old = read_file((std::filesystem::path(folder.path()) / file).string());
   return old && old->find("mirage-opt") == std::string::npos;
 }
@@ -306,7 +308,7 @@ void remove_stale(OutputFolder& folder, const std::string& name, const std::stri
   for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map", name + ".pc", name + "_check.cu", name + ".graph", name + ".dot"})
     folder.remove_on_commit(file);
   for (const std::string file : {"certificate.json", "report.json", "report.html"})
-    if (!is_foreign(folder, file, name)) folder.remove_on_commit(file);
+    if (!is_foreign(folder, file)) folder.remove_on_commit(file);
 }
 
 /// --alternatives: the cases as sources that build beside the result's header and version script.
@@ -362,7 +364,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
   Diagnostics errors = built.errors;
   for (const auto& [file, text] : r.files) {
-    if (is_foreign(*folder, file, module.name)) {
+    if (is_foreign(*folder, file)) {
       r.notes.push_back(fmt::format("{} was not written: there is one in {} that mirage-opt did not make", file, o.output));
       continue;
     }
@@ -480,7 +482,10 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   const bool is_whole = !*recalled && !is_interrupted(listener) && found.report.stop_reason != "time" && !(decision.partition && decision.partition->search.stop_reason == "time");
   CompileResult written = write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, measured, module, std::move(not_done), folder, trace, listener);
   if (is_whole)   // what a clock cut short is not kept
-    if (Diagnostics errors = keep(program, o, key, written.certificate); !errors.empty()) return failed(errors, std::move(written));
+    for (const Diagnostic& d : keep(program, o, key, written.certificate)) {
+      if (d.severity == Severity::kError) return failed({d}, std::move(written));
+      written.diagnostics.push_back(d);
+    }
   return written;
 }
 

@@ -98,7 +98,12 @@ Diagnostics keep(const Program& program, const Options& o, const std::string& ke
   if (uses_cache(o)) {
     std::error_code error;
     std::filesystem::create_directories(o.cache, error);
-    add(write_file(cache_path(o, key), certificate));
+    Diagnostics unwritten = write_file(cache_path(o, key), certificate);
+    for (Diagnostic& d : unwritten) {   // the result is there all the same, and the next run only takes longer
+      d.severity = Severity::kWarning;
+      d.text = "the decision was not kept in the cache: " + d.text;
+    }
+    add(unwritten);
   }
   if (!o.lock.empty()) {
     auto lock = read_lock(o.lock);

@@ -26,7 +26,7 @@ std::string decision_key(const Program&, const Options&, const std::string& vers
 /// entry that does not hold is as if it were not there.
 Result<std::optional<Recalled>> recall(const Program&, const Target&, const Options&, const std::string& key, uint64_t seed);
 
-/// Keeps a decision where the options ask. Errors: kFileUnwritable.
+/// Keeps a decision where the options ask. Errors: kFileUnwritable, of a lock. A cache that cannot be written (CI often shares one read-only) is a warning of that code.
 Diagnostics keep(const Program&, const Options&, const std::string& key, const std::string& certificate);
 
 }  // namespace mirage

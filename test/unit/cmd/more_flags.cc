@@ -99,6 +99,10 @@ TEST_CASE("a cache is used, and one that is damaged is not") {
   REQUIRE(opt({a, "-o", t.path + "/third", kTexts, "--cache", cache}).exit == 0);
   CHECK(t.read("third/one.cu") == t.read("first/one.cu"));
   CHECK(read_file(entry.string()).value().size() > 1000);   // written anew
+  const Run unkept = opt({a, "-o", t.path + "/fourth", kTexts, "--cache", a});   // no folder, as one that CI shares read-only: a warning, the result is there
+  CHECK(unkept.exit == 0);
+  CHECK(unkept.err.find("the decision was not kept in the cache") != std::string::npos);
+  CHECK(t.read("fourth/one.cu") == t.read("first/one.cu"));
 }
 
 TEST_CASE("--junit and --baseline") {

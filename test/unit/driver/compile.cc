@@ -165,6 +165,18 @@ TEST_CASE("somebody else's Makefile is left alone, one of ours is replaced") {
   CHECK(read_file(temp.path + "/Makefile").value() == r.files.at("Makefile"));
 }
 
+TEST_CASE("a program that is called like a file of everybody's leaves that file alone, too") {
+  for (const auto& [name, file] : {std::pair{"Make", "Makefile"}, {"report", "report.json"}, {"C", "CMakeLists.txt"}}) {
+    TempFolder temp;
+    std::ofstream(temp.path + "/" + file) << "mine\n";
+    std::string spec = kAdd;
+    spec.replace(spec.find("small_add"), 9, name);
+    CHECK(run(spec, text_only(), temp.path).exit == ExitCode::kOk);
+    CHECK(read_file(temp.path + "/" + file).value() == "mine\n");
+    CHECK(fs::exists(temp.path + "/" + name + ".cu"));
+  }
+}
+
 TEST_CASE("certificates hold, and not for another program, other numbers or another graph") {
   const CompileResult r = run(kNorm, text_only());
   const Source spec{"test.json", kNorm};
