@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -56,9 +57,13 @@ std::string emulation_cache() {
   if (const std::string v = variable("MIRAGE_CACHE"); !v.empty() && usable(v)) return v;
   if (const std::string v = variable("XDG_CACHE_HOME"); !v.empty() && usable(fs::path(v) / "mirage-opt")) return (fs::path(v) / "mirage-opt").string();
   if (const std::string v = variable("HOME"); !v.empty() && usable(fs::path(v) / ".cache" / "mirage-opt")) return (fs::path(v) / ".cache" / "mirage-opt").string();
+  // Everybody may make a folder of this name among temporary files, and what is in it is loaded: only one that is ours alone will do.
   std::error_code error;
-  const fs::path own = fs::temp_directory_path(error) / fmt::format("mirage-opt-{}", getuid());
-  return usable(own) ? own.string() : "";
+  const std::string own = (fs::temp_directory_path(error) / fmt::format("mirage-opt-{}", getuid())).string();
+  struct stat info {};
+  mkdir(own.c_str(), 0700);
+  const bool is_ours = lstat(own.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0;
+  return is_ours && usable(own) ? own : "";
 }
 
 GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
