@@ -32,14 +32,6 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// `plan` with one kernel divided in another way.
-Plan with_kernel(const Plan& plan, size_t kernel, const KernelPlan& other) {
-  Plan out = plan;
-  out.predicted_us += other.predicted_us - plan.kernels[kernel].predicted_us;
-  out.kernels[kernel] = other;
-  return out;
-}
-
 std::string plan_text(const Plan& plan) {
   std::string out;
   for (const KernelPlan& k : plan.kernels) out += (out.empty() ? "" : " | ") + division_text(k);

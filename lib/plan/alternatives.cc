@@ -10,6 +10,7 @@
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "plan/block_internal.h"
+#include "plan/buffers.h"
 
 namespace mirage {
 
@@ -35,12 +36,8 @@ Source source_of(const KernelPlan& k) {
   }, k.body);
 }
 
-}  // namespace
-
-std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most) {
-  const Source s = source_of(k);
-  if (!s.body) return {k};
-  std::vector<KernelPlan> out{k};
+/// What the strategies make of a kernel that read all operands from memory.
+void add_others(std::vector<KernelPlan>& out, const KernelPlan& k, const Source& s, const Target& target, const ContractRule& rule) {
   for (bool chain : {true, false})
     for (const BlockChoice& choice : block_choices(*s.body, target, chain)) {
       std::string reason;
@@ -48,6 +45,17 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
     }
   for (StreamPlan& p : stream_candidates(*s.body, *s.operands, *s.results, target, rule).plans) out.push_back(with_body(k, std::make_shared<const StreamPlan>(std::move(p))));
   for (TilePlan& p : tile_candidates(*s.body, *s.operands, *s.results, target, rule).plans) out.push_back(with_body(k, std::make_shared<const TilePlan>(std::move(p))));
+}
+
+}  // namespace
+
+std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most) {
+  const Source s = source_of(k);
+  if (!s.body) return {k};
+  std::vector<KernelPlan> out{k};
+  // Positions that are not stored are computed by attention kernels only.
+  const bool computes = std::any_of(s.operands->begin(), s.operands->end(), [](const Access& a) { return a.position >= 0; });
+  if (!computes) add_others(out, k, s, target, rule);
   for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
   std::stable_sort(out.begin(), out.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
   // The same division twice is one: a chain that is not there, or the kernel's own.
@@ -61,6 +69,14 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
     kept.push_back(std::move(a));
   }
   return kept;
+}
+
+Plan with_kernel(const Plan& plan, size_t kernel, const KernelPlan& other) {
+  Plan out = plan;
+  out.predicted_us += other.predicted_us - plan.kernels[kernel].predicted_us;
+  out.kernels[kernel] = other;
+  place_slots(out);
+  return out;
 }
 
 std::string division_text(const KernelPlan& k) {
@@ -80,6 +96,7 @@ std::string division_text(const KernelPlan& k) {
   }
   if (const auto* b = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
     const AttendPlan& p = **b;
+    if (p.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", p.chunk, p.stages, p.cluster, p.meets);
     return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm);
   }
   const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mirage/plan/attend.h"
+
 namespace mirage {
 
 int64_t Buffer::bytes() const {
@@ -40,6 +42,27 @@ int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>&
     placed.push_back(i);
   }
   return total;
+}
+
+void place_slots(Plan& plan) {
+  constexpr int64_t kAlign = 256;
+  while (!plan.buffers.empty() && plan.buffers.back().slots) {
+    plan.workspace_bytes = plan.buffers.back().offset_bytes;
+    plan.buffers.pop_back();
+  }
+  for (KernelPlan& k : plan.kernels) {
+    k.slots = -1;
+    const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+    if (!attend || (*attend)->slot_bytes == 0) continue;
+    Buffer slots;
+    slots.dims = {(*attend)->slot_bytes / 4};
+    slots.strides = {1};
+    slots.slots = true;
+    slots.offset_bytes = (plan.workspace_bytes + kAlign - 1) / kAlign * kAlign;
+    plan.workspace_bytes = slots.offset_bytes + (*attend)->slot_bytes;
+    k.slots = static_cast<int>(plan.buffers.size());
+    plan.buffers.push_back(std::move(slots));
+  }
 }
 
 }  // namespace mirage

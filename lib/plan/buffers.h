@@ -12,4 +12,7 @@ struct Lifetime { int first = 0, last = 0; };
 /// outputs). Returns the bytes of the workspace, a multiple of 256. Requires: kernels of one position read and write different buffers, so meeting includes touching.
 int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>& lifetimes);
 
+/// Gives every kernel that wants slots (AttendPlan::slot_bytes) a buffer of its own behind all others of the workspace, in place of those that the plan has so far.
+void place_slots(Plan& plan);
+
 }  // namespace mirage

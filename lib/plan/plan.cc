@@ -708,16 +708,6 @@ class Planner {
         k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kShapes[static_cast<size_t>(item.planned->plan.shape)]);
         k.body = std::make_shared<const RegionPlan>(std::move(item.planned->plan));
       }
-      if (const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body); attend && (*attend)->slot_bytes > 0) {
-        Buffer slots;
-        slots.dims = {(*attend)->slot_bytes / 4};
-        slots.strides = {1};
-        slots.slots = true;
-        slots.offset_bytes = (plan.workspace_bytes + 255) / 256 * 256;
-        plan.workspace_bytes = slots.offset_bytes + (*attend)->slot_bytes;
-        k.slots = static_cast<int>(buffers_.size());
-        buffers_.push_back(std::move(slots));
-      }
       k.predicted_us = cost.us;
       k.why = cost.why;
       k.bytes = cost.bytes;
@@ -732,6 +722,7 @@ class Planner {
     plan.buffers = std::move(buffers_);
     plan.views = std::move(views_);
     plan.graph = g_;
+    place_slots(plan);
     return {std::move(plan), ""};
   }
 

@@ -2,9 +2,13 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include "driver/emulation.h"
 #include "mirage/driver/compile.h"
+#include "mirage/plan/alternatives.h"
+#include "mirage/plan/attend.h"
+#include "mirage/spec/text.h"
 
 using namespace mirage;
 
@@ -49,4 +53,98 @@ TEST_CASE("a position along heads is the head's number", "[bugs]") {
 TEST_CASE("a position along columns of the result is the column's number", "[bugs]") {
   is_one_right_kernel(attention(R"({"op": "mul", "inputs": ["s", 0.125], "output": "m"})",
                                 R"({"op": "iota", "inputs": [], "output": "c", "attrs": {"axis": 2, "shape": [1, 1, 64]}}, {"op": "mul", "inputs": ["r", "c"], "output": "o"})"));
+}
+
+namespace {
+
+/// A kernel graph in text as a program's plan, and the plans with its one kernel divided otherwise, as --measure and --alternatives take them.
+std::vector<Plan> divided(const std::string& text) {
+  const Target target = *find_target("sm_90a");
+  const auto g = parse_graph(text, "bug.mg");
+  REQUIRE(g.ok());
+  Program program;
+  program.name = "attention";
+  program.graph = *g;
+  for (NodeId n : g->inputs()) program.inputs.push_back({"in" + std::to_string(n), g->type(g->node(n).first_value), row_major_strides(g->dims(g->node(n).first_value)), {}});
+  for (NodeId n : g->outputs()) program.outputs.push_back({"out" + std::to_string(n), {g->form<Output>(n)->dtype, g->dims(g->node(n).operands[0])}, row_major_strides(g->dims(g->node(n).operands[0])), {}});
+  const Planned planned = make_plan(program, *g, target);
+  REQUIRE(planned.plan);
+  REQUIRE(planned.plan->kernels.size() == 1);
+  std::vector<Plan> out;
+  for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(program), 1000)) out.push_back(with_kernel(*planned.plan, 0, k));
+  return out;
+}
+
+const AttendPlan* attend_of(const Plan& p) {
+  const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&p.kernels[0].body);
+  return a ? a->get() : nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("a kernel that is divided otherwise has slots of its own size", "[bugs]") {
+  // Other divisions kept the slots of the cost model's choice: with more clusters that meet they wrote beyond the workspace, and without any there was no buffer.
+  const std::vector<Plan> plans = divided(R"(kernel attention {
+  %q = input 0 : f16[16,576]
+  %c = input 1 : f16[4096,576]
+  %v = slice 1 0:512:1 %c
+  %t = transpose (1,0) %c
+  %o = call loop(64) (%q, %t, %v) {
+    %a = input 0 : f16[16,576]
+    %b = input 1 loop(1) : f16[576,64]
+    %w = input 2 loop(0) : f16[64,512]
+    %s = mul (matmul %a %b) 0.07
+    %m = running (reduce.max 1 %s)
+    %p = exp (sub %s %m)
+    %l = accum.sum rescaled 1 (reduce.sum 1 %p) %m
+    %r = accum.sum rescaled 1 (matmul %p %w) %m
+    output 0 (div %r %l) : f16
+  }
+  output 0 %o : f16
+}
+)");
+  std::set<int64_t> sizes;
+  std::set<std::string> texts;
+  for (const Plan& p : plans) {
+    const AttendPlan* a = attend_of(p);
+    const int64_t bytes = a ? a->slot_bytes : 0;
+    if (a) sizes.insert(bytes);
+    CHECK(texts.insert(division_text(p.kernels[0])).second);   // told apart, clusters that meet as well
+    int64_t held = 0;
+    for (const Buffer& b : p.buffers) if (b.slots) held += b.bytes();
+    CHECK(held == bytes);
+    CHECK((p.kernels[0].slots >= 0) == (bytes > 0));
+    if (bytes > 0) CHECK(p.buffers[static_cast<size_t>(p.kernels[0].slots)].offset_bytes + bytes <= p.workspace_bytes);
+  }
+  CHECK(sizes.size() >= 4);
+}
+
+TEST_CASE("positions that nobody stored are read by no other strategy", "[bugs]") {
+  // With --alternatives or --measure a masked attention was also divided as a block kernel, which loaded the mask's positions from a buffer that is not there.
+  const std::vector<Plan> plans = divided(R"(kernel attention {
+  %q = input 0 : f16[2,200,64]
+  %k = input 1 : f16[2,200,64]
+  %v = input 2 : f16[2,200,64]
+  %i = iota 1 [1,200]
+  %j = iota 0 [200,1]
+  %t = transpose (0,2,1) %k
+  %o = call grid(2,1,1) loop(7) (%q, %t, %v, %i, %j) {
+    %a = input 0 grid(0,-,-) : f16[1,200,64]
+    %b = input 1 grid(0,-,-) loop(2) : f16[1,64,32]
+    %w = input 2 grid(0,-,-) loop(1) : f16[1,32,64]
+    %x = input 3 grid(-,-,-) loop(1) : real[1,32]
+    %y = input 4 grid(-,-,-) : real[200,1]
+    %n = const -inf
+    %z = where (greater %x %y) %n (mul (matmul %a %b) 0.125)
+    %m = running (reduce.max 2 %z)
+    %p = exp (sub %z %m)
+    %l = accum.sum rescaled 1 (reduce.sum 2 %p) %m
+    %r = accum.sum rescaled 1 (matmul %p %w) %m
+    output 0 (div %r %l) grid(0,-,-) : f16
+  }
+  output 0 %o : f16
+}
+)");
+  CHECK(plans.size() > 4);
+  for (const Plan& p : plans) CHECK(attend_of(p) != nullptr);
 }

@@ -10,6 +10,9 @@ namespace mirage {
 /// first `most`. A region has no alternatives: the result is the kernel itself. rule: contract_rule of the program. Names, nodes and accesses are the kernel's.
 std::vector<KernelPlan> kernel_alternatives(const KernelPlan&, const Target&, const ContractRule& rule, size_t most);
 
+/// `plan` with one of its kernels divided in another way (of kernel_alternatives): predicted time and workspace follow.
+Plan with_kernel(const Plan& plan, size_t kernel, const KernelPlan& other);
+
 /// One line that tells plans of a kernel apart: "stream: 8 warps x 2 stages x 64, cluster 2, 1 per SM".
 std::string division_text(const KernelPlan&);
 
