@@ -71,12 +71,23 @@ Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std:
   return out;
 }
 
+namespace {
+
+/// The program's name; of a spec that could not be read its file.
+std::string case_name(const CompileResult& r, size_t number) {
+  if (!r.name.empty()) return r.name;
+  for (const Diagnostic& d : r.diagnostics) if (!d.where.file.empty()) return d.where.file;
+  return fmt::format("spec {}", number);
+}
+
+}  // namespace
+
 std::string junit_xml(const std::vector<CompileResult>& results) {
   size_t failures = 0;
   std::string cases;
   for (size_t i = 0; i < results.size(); i++) {
     const CompileResult& r = results[i];
-    cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\"", xml(r.name.empty() ? fmt::format("spec {}", i + 1) : r.name));
+    cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\"", xml(case_name(r, i + 1)));
     if (r.exit == ExitCode::kOk) {
       cases += ">\n    <system-out>" + xml(r.summary) + "</system-out>\n  </testcase>\n";
       continue;

@@ -150,7 +150,10 @@ bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate =
 /// Whether the kernels of a plan may win; what they passed is noted in the decision.
 GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done) {
   GateResult r = wants_emulation(o) ? emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o)) : GateResult{};
-  if (r.kind != GateResult::Kind::kFailed && !r.text.empty()) d.gates.push_back(r.text);
+  if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
+    d.gates.clear();
+    if (!r.text.empty()) d.gates.push_back(r.text);
+  }
   if (r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
   return r;
 }

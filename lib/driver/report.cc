@@ -222,6 +222,8 @@ std::string alternatives_list(const std::string& name, const std::vector<std::pa
 
 std::string failure_report(const std::string& name, ExitCode exit, const Diagnostics& all) {
   Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", name}, {"exit_code", static_cast<int>(exit)}, {"errors", diagnostics_json(all)}};
+  for (size_t i = 0; i < all.size(); i++)   // a spec that cannot be read has no name: only its file says which one of many it is
+    if (!all[i].where.file.empty()) out["errors"][i]["file"] = all[i].where.file;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

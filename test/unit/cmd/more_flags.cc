@@ -112,6 +112,10 @@ TEST_CASE("--junit and --baseline") {
   const std::string xml = t.read("junit.xml");
   CHECK(xml.find("<testsuite name=\"mirage-opt\" tests=\"2\" failures=\"1\"") != std::string::npos);
   CHECK(xml.find("<testcase name=\"one\"") != std::string::npos);
+  const std::string unreadable = t.write("c.json", "{]");   // one without a name is known by its file
+  CHECK(opt({a, unreadable, "-o", t.path + "/out", kTexts, "--junit", t.path + "/unread.xml", "--report", t.path + "/unread.json"}).exit == 3);
+  CHECK(t.read("unread.xml").find("<testcase name=\"" + unreadable + "\"") != std::string::npos);
+  CHECK(Json::parse(t.read("unread.json"))["specs"][1]["errors"][0]["file"] == unreadable);
   CHECK(xml.find("zzz") != std::string::npos);
   CHECK(xml.find("\xff") == std::string::npos);
   // The same again is no regression; a baseline that was faster is one, with both numbers.
