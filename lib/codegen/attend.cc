@@ -397,11 +397,11 @@ class AttendEmitter {
     for (int d = 0; d + 1 < a.dims.rank(); d++) if (a.dims[d] > 1 && a.strides[d] % 2 != 0) return false;
     return true;
   }
-  std::string target(size_t r) const { return element_of(p_.results[r], {Axis::kQuery, is_matrix(r) ? Axis::kColumn : Axis::kOne}, fmt::format("static_cast<{}*>(a.out{})", storage_type(p_.results[r].dtype), r)); }
+  std::string target(size_t r) const { return element_of(p_.results[r], {Axis::kQuery, is_matrix(r) ? Axis::kColumn : Axis::kOne}, fmt::format("static_cast<{}*>(a.out{})", result_type(p_.results[r]), r)); }
   std::string after() {
     size_t main = 0;
     for (size_t r = 0; r < p_.results.size(); r++) if (is_matrix(r)) main = r;
-    std::string out = fmt::format("  using Out = {};\n", storage_type(p_.results[main].dtype));
+    std::string out = fmt::format("  using Out = {};\n", result_type(p_.results[main]));
     Region rows;
     std::string fields, body, row_stores, pair_text;
     for (ValueId v : after_rows_) {
@@ -414,7 +414,7 @@ class AttendEmitter {
       Region region;
       const std::string x = value(output_value(r), Where::kAfter, region);
       if (!is_matrix(r)) {
-        row_stores += fmt::format("      {{ {}{} = mo::store<{}>({}); }}\n", region.statements, target(r), storage_type(p_.results[r].dtype), x);
+        row_stores += fmt::format("      {{ {}{} = mo::store<{}>({}); }}\n", region.statements, target(r), result_type(p_.results[r]), x);
         continue;
       }
       columns += fmt::format("    MO_FN float column{}(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {{\n      query = query < kQueries ? query : kQueries - 1;\n      column = column < kLiveColumns ? column : kLiveColumns - 1;\n      {}return {};\n    }}\n",
@@ -422,8 +422,8 @@ class AttendEmitter {
       if (pair_stores(r))
         pair_text += fmt::format("      if (column < kLiveColumns) mo::store_pack<2>(&{}, mo::Pack<2>{{{{column{}(a, at, x0, query, column), column{}(a, at, x1, query, column + 1)}}}});\n", target(r), r, r);
       else {
-        pair_text += fmt::format("      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x0, query, column));\n", target(r), storage_type(p_.results[r].dtype), r);
-        pair_text += fmt::format("      column++;\n      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x1, query, column));\n      column--;\n", target(r), storage_type(p_.results[r].dtype), r);
+        pair_text += fmt::format("      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x0, query, column));\n", target(r), result_type(p_.results[r]), r);
+        pair_text += fmt::format("      column++;\n      if (column < kLiveColumns) {} = mo::store<{}>(column{}(a, at, x1, query, column));\n      column--;\n", target(r), result_type(p_.results[r]), r);
       }
     }
     out += fmt::format("  struct After {{\n    Row row;\n    float sum, inverse, maximum; {}\n    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {{\n", fields);

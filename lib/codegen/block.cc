@@ -303,7 +303,7 @@ class BlockEmitter {
     const Access& a = p_.results[static_cast<size_t>(o.result)];
     const Dims& dims = g_.dims(s.value);
     const Extent3 e = p_.extent_of[at(s.value)];
-    std::string to = fmt::format("({}*){} + {}", cuda_type(a.dtype), pointer(o.result, true), a.offset);
+    std::string to = fmt::format("({}*){} + {}", cuda_type(a), pointer(o.result, true), a.offset);
     int64_t common = std::gcd<int64_t>(16, a.offset * dtype_bytes(a.dtype));
     const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
     const bool row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, col = !row && dr >= 0 && a.strides[dr] == 1;

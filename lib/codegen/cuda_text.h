@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "mirage/ir/op.h"
+#include "mirage/plan/plan.h"
 
 namespace mirage {
 
@@ -61,7 +62,12 @@ struct DivisorText {
 /// a division by a root is a product with its reciprocal, and many divisions by one number share a reciprocal (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
 std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow);
 
+/// What is written to a result: a buffer whose readers want TF32 is rounded on the way.
+inline const char* result_type(const Access& a) { return a.tf32 ? "mo::tf32" : storage_type(a.dtype); }
+
 /// The C++ spelling of a storage type inside namespace mo.
 inline const char* cuda_type(DType t) { return storage_type(t) + 4; }
+/// The same of what is written to a result: a buffer whose readers want TF32 is rounded on the way.
+inline const char* cuda_type(const Access& a) { return a.tf32 ? "tf32" : cuda_type(a.dtype); }
 
 }  // namespace mirage

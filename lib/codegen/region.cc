@@ -15,6 +15,7 @@ namespace {
 
 using Kind = RegionInstr::Kind;
 enum class VarLevel : uint8_t { kRow, kInner, kLane };
+const char* storage_type(const RegionAccess& a) { return a.tf32 ? "mo::tf32" : mirage::storage_type(a.dtype); }
 
 class RegionEmitter {
  public:
@@ -34,7 +35,7 @@ class RegionEmitter {
       out.args.push_back(a.buffer);
       out.written.push_back(a.written);
       params += fmt::format("{}{}void* __restrict__ a{}", i ? ", " : "", a.written ? "" : "const ", i);
-      const std::string type = fmt::format("{}{}*", a.written ? "" : "const ", storage_type(a.dtype));
+      const std::string type = fmt::format("{}{}*", a.written ? "" : "const ", storage_type(a));
       line("{} __restrict__ p{} = static_cast<{}>(a{});", type, i, type, i);
     }
     switch (p_.shape) {
@@ -237,7 +238,7 @@ class RegionEmitter {
     for (size_t s = 0; s < stores.size(); s++) {
       const RegionStore& store = stores[s];
       if (store.vector) line("y{}[i{}] = v{};", s, p_.lane, store.value);
-      else line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset), storage_type(p_.accesses[static_cast<size_t>(store.access)].dtype), store.value);
+      else line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset), storage_type(p_.accesses[static_cast<size_t>(store.access)]), store.value);
     }
     close();
     for (size_t s = 0; s < stores.size(); s++)
@@ -302,7 +303,7 @@ class RegionEmitter {
     for (size_t h = 0; h < loads.size(); h++) held_[{loads[h].access, loads[h].index}] = static_cast<int>(h);
     if (loads.empty()) return;
     for (size_t h = 0; h < loads.size(); h++) {
-      const char* type = storage_type(p_.accesses[static_cast<size_t>(loads[h].access)].dtype);
+      const char* type = storage_type(p_.accesses[static_cast<size_t>(loads[h].access)]);
       if (loads[h].vector) line("mo::ElementVector<{}, {}> q{}[{}];", p_.width, type, h, p_.held);
       else line("{} q{}[{}];", type, h, p_.held);
     }
@@ -386,7 +387,7 @@ class RegionEmitter {
       open("if (Team::lane() == 0)");
       statements(pass.after);
       for (const RegionStore& s : pass.after_stores)
-        line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)].dtype), s.value);
+        line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)]), s.value);
       close();
     }
     if (slot % 2 && p_.team > 32 && p_.blocks < p_.rows) line("mo::barrier();   // the next row begins with the slot that this one ended with");

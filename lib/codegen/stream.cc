@@ -84,8 +84,8 @@ class StreamEmitter : public StreamText {
   void copy(const StreamWeight& w, size_t i) {
     const bool wide = w.free == Axis::kCol;
     const char* policy = wide && p_.evict_first ? ", policy" : "";
-    if (!w.depth_major) line("copy_box(to + {}, map{}, {}, chunk * kChunk, bar{});", w.offset, i, wide ? "column" : "0", policy);
-    else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0", policy);
+    if (!w.depth_major) line("copy_box(to + {}, map{}, {}, chunk * kChunk{}, bar{});", w.offset, i, wide ? "column" : "0", w.slice ? ", batch_id()" : "", policy);
+    else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}{}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0", w.slice ? ", batch_id()" : "", policy);
   }
 
   // ---- what is needed behind the loop, and what does not change in it
@@ -396,7 +396,7 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const 
     k.written.push_back(true);
     add(fmt::format("void* __restrict__ out{}", i));
   }
-  k.grid = {(p.cols + 63) / 64 * p.cluster, 1, 1};
+  k.grid = {(p.cols + 63) / 64 * p.cluster, p.batch, 1};
   k.threads = p.warps * 32;
   k.smem_bytes = p.smem_bytes;
   k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads,

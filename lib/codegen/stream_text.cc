@@ -115,7 +115,7 @@ void StreamText::declare_tail_loads() {
   for (NodeId n : tail_leaves()) {
     const Shape x = shape(value(n));
     if (x == Shape::kScalar) line("const float e{} = load(*({}));", n, pointer(n));
-    else line("Pack<{}> e{}[kTail];", x == Shape::kBoth ? 4 : 2, n);
+    else if (!loads_late()) line("Pack<{}> e{}[kTail];", x == Shape::kBoth ? 4 : 2, n);
   }
 }
 
@@ -141,11 +141,16 @@ void StreamText::tail_results() {
   }
 }
 
+std::string StreamText::result_pointer(NodeId n) const {
+  const Access& a = s_.results[at(g_.form<Output>(n)->result)];
+  return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, a.offset, slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
+}
+
 void StreamText::store_result(NodeId n, const std::string& text) {
   const ValueId v = g_.node(n).operands[0];
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
   const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
-  line("store_item(({}*)out{} + {} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", cuda_type(a.dtype), g_.form<Output>(n)->result, a.offset, rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
+  line("store_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", result_pointer(n), rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
        has(v, Axis::kCol) ? "kN" : "1", text);
 }
 
@@ -174,7 +179,7 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
   }
   if (g_.def_form<Input>(v)) {
     const NodeId n = g_.value(v).node;
-    return known[v] = shape(v) == Shape::kScalar ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
+    return known[v] = shape(v) == Shape::kScalar || loads_late() ? fmt::format("e{}", n) : fmt::format("e{}[t]", n);
   }
   const Shape to = shape(v);
   int number = 0;
@@ -199,6 +204,11 @@ TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int
   m.strides = {w.line * dtype_bytes(a.dtype)};
   m.box = w.depth_major ? std::vector<int>{64, columns} : std::vector<int>{columns, depth};
   m.swizzle = w.depth_major ? 128 : columns * 2;
+  if (w.slice) {
+    m.dims.push_back(p.batch);
+    m.strides.push_back(w.slice * dtype_bytes(a.dtype));
+    m.box.push_back(1);
+  }
   return m;
 }
 

@@ -36,7 +36,9 @@ class StreamText {
   ValueId value(NodeId n) const { return g_.node(n).first_value; }
   static int64_t stride_of(const Access& a, const std::vector<Axis>& axes, Axis which);
   int64_t stride(NodeId n, Axis a) const { return stride_of(access(n), s_.axes[at(value(n))], a); }
-  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}", cuda_type(access(n).dtype), param(n), access(n).offset); }
+  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), access(n).offset, slice_text(stride(n, Axis::kBatch))); }
+  std::string result_pointer(NodeId output) const;   ///< of this block's product of a batch
+  static std::string slice_text(int64_t stride) { return stride ? fmt::format(" + batch_id() * int64_t({})", stride) : ""; }
   const char* weight_type(const StreamWeight& w) const { return cuda_type(access(w.input).dtype); }
   NodeId stored_input(ValueId v) const;   ///< behind v's transposes; -1: v is computed
 
@@ -71,6 +73,7 @@ class StreamText {
   virtual std::string statistic_parts() const = 0;      ///< how many partial results each row's statistic has in `statistics`
   virtual std::string statistic_row() const { return "m"; }   ///< the item's first row in `statistics`, of padded_rows()
   virtual std::string padded_rows() const { return "(8 * kRows)"; }
+  virtual bool loads_late() const { return false; }           ///< e{node} are read item by item in the tail, and are no arrays
 
   const StreamShape& s_;
   const Graph& g_;

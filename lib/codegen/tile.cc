@@ -18,8 +18,15 @@ class TileEmitter : public StreamText {
   std::string body() {
     constants();
     prologue();
+    if (p_.large) open("if (warp >= kWarps) {{   // warps that copy, and leave their registers to the others");
+    if (p_.grown > 0) line("registers_shrink<{}>();", kCopyingRegisters);
     weights_warp();
     rows_warp();
+    if (p_.large) {
+      line("return;");
+      close();
+      if (p_.grown > 0) line("registers_grow<{}>();", p_.grown);
+    }
     early_loads();
     loop();
     sums();
@@ -60,6 +67,7 @@ class TileEmitter : public StreamText {
     for (NodeId n : held_leaves()) if (has(value(n), Axis::kDepth)) out.insert(n);
     return out;
   }
+  bool overlaps() const { return p_.large && !prepares(); }
   bool prepares() const { return p_.computes() || held_statistics_; }
   bool reads_rows() const { return prepares() || ring_statistics_; }
   bool even() const { return p_.chunks_per_block * p_.cluster == p_.chunks; }
@@ -73,14 +81,24 @@ class TileEmitter : public StreamText {
          p_.barriers_at);
     line("extern __shared__ __align__(1024) unsigned char tile_smem[];");
     line("unsigned char* const smem = tile_smem;");
-    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, block = block_id() / kCluster, column0 = block / kRowBlocks * {}, first_row = block % kRowBlocks * kBlockRows;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.block_columns());
+    if (p_.large) place_of_block();
+    else line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, block = block_id() / kCluster, column0 = block / kRowBlocks * {}, first_row = block % kRowBlocks * kBlockRows;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.block_columns());
     line("const int first = rank * {0}, chunks = {1};", p_.chunks_per_block, even() ? std::to_string(p_.chunks_per_block) : fmt::format("rank + 1 < kCluster ? {} : {} - first", p_.chunks_per_block, p_.chunks));
     line("const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;");
   }
 
+  /// Blocks in panels of neighbouring rows, columns slower, so that those at work at the same time find in L2 what others asked for.
+  void place_of_block() {
+    const int64_t columns = (p_.column_blocks() + p_.sharing - 1) / p_.sharing;
+    line("constexpr int kSharing = {}, kPanel = {}, kColumns = {};   // kColumns: clusters beside each other", p_.sharing, p_.panel, columns);
+    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = 0, share = {}, block = block_id() / kSharing;", p_.sharing > 1 ? "cluster_rank()" : "0");
+    line("const int panel = block / (kPanel * kColumns), in_panel = block - panel * (kPanel * kColumns), height = kRowBlocks - panel * kPanel < kPanel ? kRowBlocks - panel * kPanel : kPanel;");
+    line("const int column0 = (in_panel / height * kSharing + share) * {}, first_row = (panel * kPanel + in_panel % height) * kBlockRows;", p_.block_columns());
+  }
+
   void prologue() {
     open("if (warp == kWarps && lane == 0) {{");
-    line("for (int s = 0; s < kStages; s++) {{ mbarrier_init(full + 8 * s, {}); mbarrier_init(empty + 8 * s, kWarps); }}", copied().empty() ? 1 : 2);
+    line("for (int s = 0; s < kStages; s++) {{ mbarrier_init(full + 8 * s, {}); mbarrier_init(empty + 8 * s, kWarps{}); }}", copied().empty() ? 1 : 2, p_.sharing > 1 ? " * kSharing" : "");
     if (p_.cluster > 1) {
       line("mbarrier_init(met, 1);");
       line("mbarrier_expect(met, {});", (p_.cluster - 1) * (p_.statistics_bytes() + p_.share_bytes()));
@@ -89,7 +107,12 @@ class TileEmitter : public StreamText {
     close();
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
-    line("barrier();");
+    if (p_.sharing > 1) {   // nobody copies to a block whose barriers are not set up
+      line("cluster_arrive();");
+      line("cluster_wait();");
+    } else {
+      line("barrier();");
+    }
   }
   void ring_loop() {
     line("const int place = i % kStages, k = (first + i) * kChunk;");
@@ -112,12 +135,13 @@ class TileEmitter : public StreamText {
     for (size_t w = 0; w < p_.weights.size(); w++) {
       const StreamWeight& x = p_.weights[w];
       const bool wide = x.free == Axis::kCol;
+      const char* slice = x.slice ? ", batch_id()" : "";
       const char* policy = wide && p_.evict_first ? ", policy" : "";
       for (int g = 0; g < (wide ? p_.column_groups : 1); g++) {
         const std::string column = wide ? fmt::format("column0 + {}", 64 * g) : "0";
         const int64_t to = x.offset + int64_t{g} * 128 * p_.chunk;
-        if (!x.depth_major) line("copy_box(to + {}, map{}, {}, k, bar{});", to, w, column, policy);
-        else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, {}, bar{});", to + j * 8192, w, j * 64, column, policy);
+        if (!x.depth_major) line("copy_box(to + {}, map{}, {}, k{}, bar{});", to, w, column, slice, policy);
+        else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, {}{}, bar{});", to + j * 8192, w, j * 64, column, slice, policy);
       }
     }
     end_of_warp();
@@ -137,7 +161,13 @@ class TileEmitter : public StreamText {
     size_t map = p_.weights.size();
     for (const TileRows& r : p_.small) {
       if (r.input < 0) continue;
-      for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, first_row, bar);", r.offset + j * p_.block_rows() * 128, map, j * 64);
+      const int along = r.type == ContractType::kTF32 ? 32 : 64;   // elements of a line
+      for (int j = 0; j < p_.chunk / along; j++) {
+        const char* slice = stride(r.input, Axis::kBatch) ? ", batch_id()" : "";
+        const int64_t to = r.offset + j * p_.block_rows() * 128, part = p_.block_rows() / p_.sharing;
+        if (p_.sharing == 1) line("copy_box(to + {}, map{}, k + {}, first_row{}, bar);", to, map, j * along, slice);
+        else line("copy_box_to(to + {} + share * {}, map{}, k + {}, first_row + share * {}{}, bar, {});", to, part * 128, map, j * along, part, slice, (1 << p_.sharing) - 1);
+      }
       map++;
     }
     end_of_warp();
@@ -237,12 +267,26 @@ class TileEmitter : public StreamText {
       line("if (1 < chunks) hold(1);");
       publish();
     }
+    if (p_.large) {
+      open("const auto let_go = [&](int i) {{   // of the stage of chunk i, unless nobody waits for it: other blocks may have ended by then");
+      if (p_.sharing == 1) line("if (lane == 0 && i + kStages < chunks) mbarrier_arrive(empty + 8 * (i % kStages));");
+      else line("if (lane < kSharing && i + kStages < chunks) mbarrier_arrive_cluster(remote_address(empty + 8 * (i % kStages), lane));");
+      close("};");
+    }
     open("for (int i = 0; i < chunks; i++) {{");
     line("const int place = i % kStages;");
     line("const unsigned char* const stage = smem + place * kStage;");
     line("mbarrier_wait(full + 8 * place, i / kStages & 1);");
     products();
     if (ring_statistics_) read_ring();
+    if (overlaps()) {
+      line("wgmma_wait<1>();   // of the chunk before, whose stage is free now");
+      line("if (i > 0) {{ warp_barrier(); let_go(i - 1); }}");
+      close();
+      line("wgmma_wait<0>();");
+      for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+      return;
+    }
     if (prepares()) {
       open("if (i + 1 < chunks) {{");
       line("prepare(i + 1);");
@@ -252,7 +296,8 @@ class TileEmitter : public StreamText {
     line("wgmma_wait<0>();");
     for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
     line("warp_barrier();");
-    line("if (lane == 0) mbarrier_arrive(empty + 8 * place);");
+    if (p_.large) line("let_go(i);");
+    else line("if (lane == 0) mbarrier_arrive(empty + 8 * place);");
     publish();
     close();
   }
@@ -260,11 +305,16 @@ class TileEmitter : public StreamText {
     for (size_t w = 0; w < p_.weights.size(); w++) line("const TileWeight<{}, {}> w{}{{stage + {}{}}};", weight_type(p_.weights[w]), p_.weights[w].depth_major, w, p_.weights[w].offset,
                                                      p_.column_groups > 1 && p_.weights[w].free == Axis::kCol ? fmt::format(" + group % kColumnGroups * {}", 128 * p_.chunk) : "");
     std::set<int> widened;
-    for (const StreamContraction& c : p_.contractions) if (c.type == ContractType::kTF32) widened.insert(c.weight);
+    std::set<int> in_order;   // beside rows that a copy brought
+    for (size_t c = 0; c < p_.contractions.size(); c++) {
+      if (p_.contractions[c].type != ContractType::kTF32) continue;
+      widened.insert(p_.contractions[c].weight);
+      if (p_.small[at(p_.small_of[c])].input >= 0) in_order.insert(p_.contractions[c].weight);
+    }
     for (int w : widened) {
       line("uint32_t low{0}[{1}][4], high{0}[{1}][4];", w, p_.chunk / 16);
       line("#pragma unroll");
-      line("for (int k = 0; k < {1}; k++) tile_widen(low{0}[k], high{0}[k], w{0}, k);", w, p_.chunk / 16);
+      line("for (int k = 0; k < {1}; k++) tile_widen{2}(low{0}[k], high{0}[k], w{0}, k);", w, p_.chunk / 16, in_order.count(w) ? "_in_order" : "");
     }
     for (size_t s = 0; s < p_.small.size(); s++) {
       const TileRows& r = p_.small[s];
@@ -308,7 +358,7 @@ class TileEmitter : public StreamText {
       for (auto [q, f] : s.products) line("factor{}.template multiply<{}>(total{}, ranks{}, {}, {});", q, p_.rank_pitch(), i, p_.products[at(q)].contraction, CudaText().constant(f), gain(at(q)));
     }
     declare_tail_loads();
-    if (const std::string text = tail_loads(); !text.empty()) line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);
+    if (const std::string text = loads_late() ? "" : tail_loads(); !text.empty()) line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);
     if (p_.cluster > 1) line("cluster_wait();   // the other blocks run, and their barriers are set up");
     const int64_t tile_bytes = 128 * 16, share = p_.tiles() / p_.cluster;
     for (size_t i = 0; i < p_.sums.size(); i++) {
@@ -346,12 +396,24 @@ class TileEmitter : public StreamText {
     const ValueId v = g_.node(output).operands[0];
     const Access& a = s_.results[at(g_.form<Output>(output)->result)];
     const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow);
-    line("store_item_lines(({}*)out{} + {} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4, {});", cuda_type(a.dtype), g_.form<Output>(output)->result, a.offset, rs, rs, text);
+    line("store_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4, {});", result_pointer(output), rs, rs, text);
+  }
+  bool loads_late() const override { return p_.large; }
+  void late_loads() {
+    for (NodeId n : tail_leaves()) {
+      const Shape x = shape(value(n));
+      const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
+      if (x == Shape::kBoth && reads_lines(p_, n)) line("const Pack<4> e{} = load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4);", n, pointer(n), rs, rs);
+      else if (x == Shape::kBoth) line("const Pack<4> e{} = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c);", n, pointer(n), rs, cs, rs, cs);
+      else if (x == Shape::kRows) line("const Pack<2> e{} = load_two({} + m * int64_t({}), {}, 1, kM - m);", n, pointer(n), rs, rs);
+      else if (x == Shape::kCols) line("const Pack<2> e{} = load_two({} + c * int64_t({}), {}, 8, kN - c);", n, pointer(n), cs, cs);
+    }
   }
   void tail() {
     line("#pragma unroll");
     open("for (int t = 0; t < kTail; t++) {{");
     line("{}", item_place());
+    if (loads_late()) late_loads();
     tail_results();
     close();
   }
@@ -365,12 +427,19 @@ TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
   const auto& axes = p.axes[static_cast<size_t>(p.body.node(r.input).first_value)];
   TensorMapText m;
   m.buffer = a.buffer;
-  m.offset_bytes = a.offset * 2;
+  const int size = dtype_bytes(a.dtype);
+  m.offset_bytes = a.offset * size;
   m.dtype = a.dtype;
   m.dims = {p.depth, p.rows};
-  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow) m.strides = {a.strides[static_cast<int>(d)] * 2};
-  m.box = {64, p.block_rows()};
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow) m.strides = {a.strides[static_cast<int>(d)] * size};
+  m.box = {128 / size, p.block_rows() / p.sharing};
   m.swizzle = 128;
+  for (size_t d = 0; d < axes.size(); d++) {
+    if (axes[d] != StreamAxis::kBatch) continue;
+    m.dims.push_back(p.batch);
+    m.strides.push_back(a.strides[static_cast<int>(d)] * size);
+    m.box.push_back(1);
+  }
   return m;
 }
 
@@ -396,10 +465,10 @@ KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan&, const Target&
     k.written.push_back(true);
     add(fmt::format("void* __restrict__ out{}", i));
   }
-  k.grid = {(p.cols + p.block_columns() - 1) / p.block_columns() * p.row_blocks * p.cluster, 1, 1};
+  k.grid = {p.blocks(), p.batch, 1};
   k.threads = p.threads();
   k.smem_bytes = p.smem_bytes;
-  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads, p.blocks_per_sm,
+  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.blocks_together() > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.blocks_together()) : "", k.threads, p.blocks_per_sm,
                          kernel.name, params, emitter.body());
   return k;
 }

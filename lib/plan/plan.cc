@@ -15,6 +15,7 @@
 #include "mirage/plan/tile.h"
 #include "plan/buffers.h"
 #include "plan/region.h"
+#include "plan/storage.h"
 
 namespace mirage {
 namespace {
@@ -276,10 +277,14 @@ class Planner {
   }
 
   void give_buffers() {
+    const auto users = g_.users();
+    const ContractRule rule = contract_rule(program_);
     for (ValueId v = 0; v < g_.num_values(); v++) {
       View& view = views_[static_cast<size_t>(v)];
       if (view.buffer >= 0 || (!stored_[static_cast<size_t>(v)] && !form<Call>(v))) continue;
-      view = {add_workspace(storage(g_.type(v).dtype), g_.dims(v)), 0, row_major_strides(g_.dims(v))};
+      const StoredType stored = stored_type(g_, users, v, rule);
+      view = {add_workspace(stored.dtype, g_.dims(v)), 0, row_major_strides(g_.dims(v))};
+      buffers_.back().tf32 = stored.tf32;
     }
   }
 
@@ -369,7 +374,7 @@ class Planner {
       bool outside = false;
       for (int r : readers_[static_cast<size_t>(v)]) outside = outside || (r != a && r != b);
       if (outside && buffers_[static_cast<size_t>(view.buffer)].kind == Buffer::Kind::kWorkspace)
-        root.stores.push_back({view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype});
+        root.stores.push_back({view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32});
       group.roots.push_back(std::move(root));
     }
     for (const RegionRoot& r : item.copies) group.roots.push_back(r);
@@ -731,7 +736,7 @@ class Planner {
     const Node& node = g_.node(n);
     const auto access = [&](ValueId v) {
       const View view = *view_with(v, false);
-      return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype};
+      return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32};
     };
     std::vector<Access> operands, results;
     bool computes = false;

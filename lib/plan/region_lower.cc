@@ -282,7 +282,7 @@ class Lowering {
         if (plan_.accesses[i].written != written) failed_ = true;   // a kernel never reads what it writes
         return static_cast<int>(i);
       }
-    plan_.accesses.push_back({buffer, c_.buffers[static_cast<size_t>(buffer)].dtype, written});
+    plan_.accesses.push_back({buffer, c_.buffers[static_cast<size_t>(buffer)].dtype, written, c_.buffers[static_cast<size_t>(buffer)].tf32});
     return static_cast<int>(plan_.accesses.size()) - 1;
   }
 

@@ -153,8 +153,9 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
 }
 
 std::string print(const StreamPlan& p) {
-  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole"};
-  std::string out = fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
+  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch"};
+  std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
+  out += fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
                                 p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,

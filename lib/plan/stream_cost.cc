@@ -69,7 +69,7 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   double dram = 0, shared = 0, streamed = 0;   // bytes: of all tensors once; of what all blocks read alike; of what one block streams
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double tiles = std::ceil(static_cast<double>(p.cols) / 64), blocks = tiles * p.cluster;
+  const double tiles = std::ceil(static_cast<double>(p.cols) / 64) * static_cast<double>(p.batch), blocks = tiles * p.cluster;
   const double waves = std::ceil(tiles / std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target)));
   for (const StreamWeight& w : p.weights) {
     const double bytes = static_cast<double>(w.padded) * static_cast<double>(p.depth) * 2 / p.cluster;
@@ -103,10 +103,10 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
                        : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   Cost c;
-  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * 4.0 + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
-  for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
+  for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
   c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > std::max(t_dram, t_sm) ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
                       static_cast<int64_t>(blocks), p.warps * 32, p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;

@@ -11,13 +11,14 @@ namespace mirage {
 namespace {
 
 constexpr int64_t kMaxRank = 64;
+constexpr int64_t kMostBatch = 65535;
 
 bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
 /// One attempt. Any refusal sets `reason` and ends it.
 class StreamMatcher {
  public:
-  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows) : rule_(rule), max_rows_(max_rows) {
+  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, bool narrow) : rule_(rule), max_rows_(max_rows), narrow_(narrow) {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
@@ -77,7 +78,9 @@ class StreamMatcher {
     if (g().form<MatMul>(n)) {
       const ValueId x = node.operands[0], y = node.operands[1];
       for (ValueId o : {x, y})
-        for (int d = 0; d + 2 < rank; d++) if (full(o, d) > 1) return refuse("a batched product");
+        for (int d = 0; d + 2 < rank; d++) set_full(v, d, std::max(full(v, d), full(o, d)));
+      for (ValueId o : {x, y})
+        for (int d = 0; d + 2 < rank; d++) if (full(o, d) > 1 && !join(v, d, o, d)) return refuse("a batch of different extents");
       return same(x, rank - 2, rank - 2) && same(y, rank - 1, rank - 1) && (join(x, rank - 1, y, rank - 2) || refuse("a product of different extents"));
     }
     if (const auto* r = g().form<Reduce>(n)) {
@@ -115,6 +118,26 @@ class StreamMatcher {
   }
   static bool contracts_loop(const Graph& g, NodeId n, const std::vector<Phase>& phase) { return g.form<MatMul>(n) && phase[at(g.node(n).first_value)] == Phase::kLoop; }
 
+  /// At most one dimension of products stands beside their two.
+  bool name_batch() {
+    int batch = -1;
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      if (!g().form<MatMul>(n)) continue;
+      const ValueId v = g().node(n).first_value;
+      for (int d = 0; d + 2 < g().dims(v).rank(); d++) {
+        if (full(v, d) == 1) continue;
+        const int c = find(id(v, d));
+        if (batch >= 0 && c != batch) return refuse("products of several batch dimensions");
+        batch = c;
+      }
+    }
+    if (batch < 0) return true;
+    if (axis_.count(batch)) return refuse("a batch that is reduced");
+    set_axis(batch, Axis::kBatch);
+    p_.batch = full_[at(batch)];
+    return p_.batch <= kMostBatch || refuse("a batch beyond a grid's second axis");
+  }
+
   bool name_axes() {
     phase_ = phases(g());
     users_ = g().users();
@@ -129,7 +152,8 @@ class StreamMatcher {
     }
     if (depth < 8 || depth % 8) return refuse("no reduction over a multiple of 8");
     p_.depth = depth;
-    // Columns: the widest free dimension of a stored operand of a product in the loop.
+    if (!name_batch()) return false;
+    // Columns: the widest free dimension of a stored operand of a product in the loop; or the narrowest.
     int cols = -1, rows = -1;
     for (NodeId n = 0; n < g().num_nodes(); n++) {
       if (!contracts_loop(g(), n, phase_)) continue;
@@ -138,7 +162,7 @@ class StreamMatcher {
       for (int side = 0; side < 2; side++) {
         if (!is_weight(g().node(n).operands[at(side)])) continue;
         const int free = find(id(v, r - 2 + side)), other = find(id(v, r - 1 - side));
-        if (cols < 0 || full_[at(free)] > full_[at(cols)] || (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) { cols = free; rows = other; }
+        if (cols < 0 || (narrow_ ? full_[at(free)] < full_[at(cols)] : full_[at(free)] > full_[at(cols)]) || (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) { cols = free; rows = other; }
       }
     }
     if (cols < 0) return refuse("no product of a stored 16-bit tensor in the loop");
@@ -189,7 +213,7 @@ class StreamMatcher {
 
   bool has(ValueId v, Axis a) const { return std::count(p_.axes[at(v)].begin(), p_.axes[at(v)].end(), a) > 0; }
   bool only(ValueId v, std::initializer_list<Axis> allowed) const {
-    for (Axis a : p_.axes[at(v)]) if (a != Axis::kOne && std::find(allowed.begin(), allowed.end(), a) == allowed.end()) return false;
+    for (Axis a : p_.axes[at(v)]) if (a != Axis::kOne && a != Axis::kBatch && std::find(allowed.begin(), allowed.end(), a) == allowed.end()) return false;
     return true;
   }
 
@@ -205,7 +229,7 @@ class StreamMatcher {
         if (a != Axis::kOne && ++seen[a] > 1) return refuse("a tensor with two dimensions of one role");
         bool grid = false;
         for (int8_t x : in.part.grid) grid |= x == d;
-        if (grid && a != Axis::kRow && a != Axis::kCol && full(v, d) > 1) return refuse("a grid over the reduction");
+        if (grid && a != Axis::kRow && a != Axis::kCol && a != Axis::kBatch && full(v, d) > 1) return refuse("a grid over the reduction");
         if ((in.part.loop == d) != (a == Axis::kDepth)) return refuse("a loop over part of the reductions");
       }
     }
@@ -278,7 +302,7 @@ class StreamMatcher {
       const Access& a = p_.operands[at(in->param)];
       if (a.dtype == DType::kBool) return refuse("bools in the loop");
       const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
-      if (has(v, along) && (stride(n, along) != 1 || a.offset % 8 || stride(n, Axis::kRow) % 8)) return refuse("a small operand without aligned lines along the reduction");
+      if (has(v, along) && (stride(n, along) != 1 || a.offset % 8 || stride(n, Axis::kRow) % 8 || stride(n, Axis::kBatch) % 8)) return refuse("a small operand without aligned lines along the reduction");
       return true;
     }
     for (ValueId o : g().def(v).operands) if (!small_leaves(o)) return false;
@@ -326,7 +350,8 @@ class StreamMatcher {
     w.depth_major = stride(n, free) != 1;
     w.line = stride(n, w.depth_major ? free : Axis::kDepth);
     if (w.depth_major && stride(n, Axis::kDepth) != 1) { refuse("a weight without contiguous lines"); return -1; }
-    if (w.line % 8 || a.offset % 8 || w.line <= 0) { refuse("a weight whose lines are no multiples of 16 bytes"); return -1; }
+    w.slice = stride(n, Axis::kBatch);
+    if (w.line % 8 || a.offset % 8 || w.line <= 0 || w.slice % 8) { refuse("a weight whose lines are no multiples of 16 bytes"); return -1; }
     if (free == Axis::kRank) {
       if (w.extent > kMaxRank) { refuse("a rank over " + std::to_string(kMaxRank)); return -1; }
       w.padded = w.extent <= 16 ? 16 : w.extent <= 32 ? 32 : 64;
@@ -468,6 +493,7 @@ class StreamMatcher {
 
   const ContractRule& rule_;
   const int64_t max_rows_;
+  const bool narrow_;
   StreamShape p_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
@@ -479,9 +505,11 @@ class StreamMatcher {
 }  // namespace
 
 std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason) {
-  StreamMatcher m(body, operands, results, rule, max_rows);
-  if (!m.run()) { reason = m.reason.empty() ? "extents that do not line up" : m.reason; return std::nullopt; }
-  return m.take();
+  StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
+  if (wide.run()) return wide.take();
+  if (narrow.run()) return narrow.take();   // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may
+  reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
+  return std::nullopt;
 }
 
 }  // namespace mirage

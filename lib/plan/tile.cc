@@ -15,6 +15,7 @@ int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 constexpr int64_t kBoxAlign = 1024;      // the 128-byte swizzle repeats after eight lines
 constexpr int64_t kLeastRows = 17;       // up to 16 rows the stream strategy pads nothing
 constexpr int kMostBlockRows = 256;      // of a box
+constexpr int64_t kPanel = 8;            // row blocks beside each other
 
 int64_t stride(const StreamShape& s, NodeId input, StreamAxis a) {
   const auto& axes = s.axes[static_cast<size_t>(s.body.node(input).first_value)];
@@ -28,14 +29,16 @@ bool has(const StreamShape& s, ValueId v, StreamAxis a) {
   return std::count(x.begin(), x.end(), a) > 0;
 }
 
-/// The input behind v's transposes if the ring can bring it as it is for weights of type t.
-NodeId copied_input(const StreamShape& s, ValueId v, DType t) {
+/// The input behind v's transposes if the ring can bring it as it is for a contraction of that type with weights of type t. TF32 comes from intermediates that were rounded to it.
+NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, DType t) {
   while (s.body.def_form<Transpose>(v)) v = s.body.def(v).operands[0];
   if (!s.body.def_form<Input>(v)) return -1;
   const NodeId n = s.body.value(v).node;
   const Access& a = s.operands[static_cast<size_t>(s.body.form<Input>(n)->param)];
   const int64_t lines = stride(s, n, StreamAxis::kRow);
-  return a.dtype == t && lines > 0 && lines % 8 == 0 && a.offset % 8 == 0 && has(s, v, StreamAxis::kDepth) ? n : -1;
+  const bool tf32 = contraction == ContractType::kTF32;
+  const int64_t unit = tf32 ? 4 : 8;   // elements of 16 bytes
+  return (tf32 ? a.tf32 : a.dtype == t) && lines > 0 && lines % unit == 0 && a.offset % unit == 0 && stride(s, n, StreamAxis::kBatch) % unit == 0 && has(s, v, StreamAxis::kDepth) ? n : -1;
 }
 
 void leaves(const StreamShape& s, ValueId v, std::vector<NodeId>& out) {
@@ -69,7 +72,19 @@ int registers(const TilePlan& p) {
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
   for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
+  if (p.large) n -= 16;   // a thread that only multiplies
   return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
+}
+
+/// Whether a large plan's warpgroups have the registers that they need, taking those of the copying warps where they must.
+bool give_registers(TilePlan& p) {
+  const auto launched = [&] { return std::min(248, 65536 / (p.threads() * p.blocks_per_sm) / 8 * 8); };
+  const int needed = registers(p);
+  p.grown = 0;
+  if (needed <= launched()) return true;
+  p.grown = 8;   // for threads()
+  p.grown = std::min(240, (launched() * p.threads() - kCopyingRegisters * 128) / (128 * p.groups()) / 8 * 8);
+  return needed <= p.grown && needed <= launched() + 16;   // ptxas refuses wgmma whose accumulators are more than the launch's registers (C7602)
 }
 
 }  // namespace
@@ -84,12 +99,17 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
   for (StreamContraction& c : p.contractions) {
     if (!has(p, c.small, StreamAxis::kRow)) return refuse("a product without rows");
     const DType t = p.operands[static_cast<size_t>(p.body.form<Input>(p.weights[static_cast<size_t>(c.weight)].input)->param)].dtype;
-    TileRows r{c.small, c.type == ContractType::kTF32 ? -1 : copied_input(p, c.small, t), c.type};
+    TileRows r{c.small, copied_input(p, c.small, c.type, t), c.type};
     size_t i = 0;
     while (i < p.small.size() && (p.small[i].value != r.value || p.small[i].type != r.type)) i++;
     if (i == p.small.size()) p.small.push_back(r);
     p.small_of.push_back(static_cast<int>(i));
   }
+  // Fragments of a weight in TF32 have the reduction in its own order only where lines lie across it; other rows are computed, in the order that fragments have.
+  for (size_t c = 0; c < p.contractions.size(); c++)
+    if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major) p.small[static_cast<size_t>(p.small_of[c])].input = -1;
+  const bool all_come = std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
+  for (TileRows& r : p.small) if (r.type == ContractType::kTF32 && !all_come) r.input = -1;   // a weight's fragments have one order
   for (StreamWeight& w : p.weights) w.padded = 64;   // a low rank is a weight of few columns: what a box has beyond them is zero
   return p;
 }
@@ -103,15 +123,24 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.stages = choice.stages;
   p.cluster = choice.cluster;
   p.blocks_per_sm = choice.blocks_per_sm;
-  if (p.group_rows % 16 || p.group_rows % (8 * p.cluster) || p.group_rows > 128 || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
+  p.large = choice.large;
+  p.sharing = choice.sharing;
+  if (!p.large && p.sharing > 1) return refuse("rows are shared by large plans");
+  if (p.large && (p.cluster > 1 || !p.products.empty())) return refuse("a reduction divided over blocks, or a low rank, of a large plan");
+  if (p.large && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; })) return refuse("TF32 in a large plan");
+  if (p.block_rows() % (8 * p.sharing)) return refuse("rows that do not divide among the blocks that share them");
+  if (p.large && p.group_rows > 128 ? p.group_rows % 32 || p.group_rows > kMostBlockRows : p.group_rows > 128) return refuse("rows of a warpgroup");
+  if (p.group_rows % 16 || p.group_rows % (8 * p.cluster) || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
   p.row_blocks = (p.rows + p.block_rows() - 1) / p.block_rows();
+  p.panel = std::min<int64_t>(p.row_blocks, kPanel);
   p.evict_first = choice.evict_first && p.row_blocks == 1;
   p.chunks = (p.depth + p.chunk - 1) / p.chunk;
   p.chunks_per_block = (p.chunks + p.cluster - 1) / p.cluster;
   if (p.chunks_per_block * (p.cluster - 1) >= p.chunks) return refuse("fewer chunks than blocks");
   if (p.stages > p.chunks_per_block) return refuse("more stages than chunks");
   p.lanes = 8;
-  while (p.lanes * p.group_rows > p.team()) p.lanes /= 2;
+  while (p.lanes > 1 && p.lanes * p.group_rows > p.team()) p.lanes /= 2;
+  if (p.lanes * p.group_rows > p.team() && (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))) return refuse("more rows than threads that read them");
   int64_t at = 0;
   for (StreamWeight& w : p.weights) { w.offset = static_cast<int>(at); at += int64_t{128} * p.chunk * (w.free == StreamAxis::kCol ? p.column_groups : 1); }
   p.weight_bytes = at;
@@ -133,9 +162,32 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
   p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) return refuse("shared memory");
+  if (p.large) return give_registers(p) || refuse("registers");
   if (registers(p) > std::min<int>(248, 65536 / (static_cast<int>(round_up(p.threads(), 128)) * p.blocks_per_sm) / 8 * 8)) return refuse("registers");
   return true;
 }
+
+namespace {
+
+/// Divisions for the tensor cores' rate: 64 columns per warpgroup, as many rows as registers hold.
+void large_candidates(const TilePlan& matched, const Target& target, std::vector<TilePlan>& out, std::string& reason) {
+  for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {1, 4}})
+    for (int rows : {64, 80, 96, 112, 128, 160, 192, 224, 256}) {
+      if (rows > 64 && row_groups * (rows - (rows > 128 ? 32 : 16)) >= matched.rows) continue;
+      if (column_groups > 1 && matched.cols <= 64 * (column_groups - 1)) continue;
+      for (int sharing : {1, 2})
+        for (int chunk : {64, 128})
+          for (int stages : {3, 4, 6, 8})
+            for (int blocks : {1, 2}) {
+              TilePlan p = matched;
+              if (!divide_tile(p, {row_groups, rows, chunk, stages, 1, blocks, true, column_groups, true, sharing}, target, reason)) continue;
+              p.cost = estimate(p, target);
+              out.push_back(std::move(p));
+            }
+    }
+}
+
+}  // namespace
 
 TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   TileCandidates all;
@@ -158,6 +210,7 @@ TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& ope
               all.plans.push_back(std::move(p));
             }
     }
+  large_candidates(*matched, target, all.plans, reason);
   if (all.plans.empty()) { all.reason = reason; return all; }
   std::stable_sort(all.plans.begin(), all.plans.end(), [](const TilePlan& a, const TilePlan& b) { return a.cost.us < b.cost.us; });
   return all;
@@ -173,18 +226,35 @@ TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, co
   return best;
 }
 
-bool stores_lines(const StreamShape& s, NodeId output) {
-  const ValueId v = s.body.node(output).operands[0];
-  const Access& a = s.results[static_cast<size_t>(s.body.form<Output>(output)->result)];
-  int64_t rows = 0, columns = 0;
+namespace {
+
+/// Lines of 16-bit pairs along columns, for v of these strides.
+bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
+  int64_t rows = 0, columns = 0, slice = 0;
   const auto& axes = s.axes[static_cast<size_t>(v)];
-  for (size_t d = 0; d < axes.size(); d++) (axes[d] == StreamAxis::kRow ? rows : axes[d] == StreamAxis::kCol ? columns : rows) = axes[d] == StreamAxis::kOne ? rows : a.strides[static_cast<int>(d)];
-  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 && has(s, v, StreamAxis::kRow);
+  for (size_t d = 0; d < axes.size(); d++) {
+    if (axes[d] == StreamAxis::kBatch) slice = a.strides[static_cast<int>(d)];
+    if (axes[d] == StreamAxis::kRow) rows = a.strides[static_cast<int>(d)];
+    if (axes[d] == StreamAxis::kCol) columns = a.strides[static_cast<int>(d)];
+  }
+  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && slice % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 && has(s, v, StreamAxis::kRow);
+}
+
+}  // namespace
+
+bool stores_lines(const StreamShape& s, NodeId output) {
+  return pairs_along_columns(s, s.body.node(output).operands[0], s.results[static_cast<size_t>(s.body.form<Output>(output)->result)]);
+}
+
+bool reads_lines(const StreamShape& s, NodeId input) {
+  return pairs_along_columns(s, s.body.node(input).first_value, s.operands[static_cast<size_t>(s.body.form<Input>(input)->param)]);
 }
 
 std::string print(const TilePlan& p) {
-  std::string out = fmt::format("  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.block_rows(),
-                                p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
+  std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
+  out += fmt::format("  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}{}\n", p.rows, p.cols, p.depth, p.block_rows(),
+                                p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "",
+                                p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other", p.sharing, p.panel) : "");
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param, w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
   for (const TileRows& r : p.small) {

@@ -44,13 +44,62 @@ double computing(const TilePlan& p, ValueId rows) {
   return 500 + pieces * (55 * words + 700 * heavy);
 }
 
+/// Bytes of all tensors once.
+double all_bytes(const TilePlan& p) {
+  double n = 0;
+  for (const Access& a : p.operands) n += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.results) n += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  return n;
+}
+double all_flops(const TilePlan& p) {
+  double n = 0;
+  for (const StreamContraction& x : p.contractions) n += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
+  return n;
+}
+
+// Large plans. The clock is what is left of it under such a load, for minutes (power); few rows at once ask more of shared memory per product than it gives.
+constexpr double kLoadedClockPerUs = 1450;
+constexpr double kStartUs = 1.5;           // barriers, tensor maps, the first bytes
+constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
+constexpr double kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.2;   // with other products in flight while a stage is let go
+constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: 16 bytes of a line at a time
+
+Cost estimate_large(const TilePlan& p, const Target& target) {
+  double clocks = 0, weight_columns = 0;
+  const double few_rows = 1 + 0.0013 * std::max(0, 192 - p.group_rows);
+  for (const StreamContraction& c : p.contractions) clocks += p.group_rows / 2.0 * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0) * few_rows;
+  for (const StreamWeight& w : p.weights) weight_columns += w.free == StreamAxis::kCol ? p.block_columns() : 64;
+  double turn = kIssueClocks + (p.statistics.empty() ? 0.0 : 60.0);
+  double rows_bytes = 0, computed = 0;
+  for (const TileRows& r : p.small) {
+    rows_bytes += static_cast<double>(r.bytes);
+    if (r.input < 0) computed += computing(p, r.value);
+  }
+  const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms), at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
+  const double chunks = static_cast<double>(p.chunks);
+  // Of the blocks at work together on one SM, per chunk of each: the tensor cores; one warpgroup's own turn.
+  const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / kLoadedClockPerUs;
+  const double bytes = weight_columns * p.chunk * 2 + rows_bytes, in_flight = static_cast<double>(p.stages * p.stage_bytes) * at_once;
+  const double t_sm = bytes * at_once / std::min(kLargeSmBytesPerUs, in_flight / kLargeLatencyUs);
+  const double together = p.sharing > 1 ? 1.15 : 1.0;   // blocks that wait for each other once per stage: more than the bytes that are not asked for twice
+  const double tail = 0.15 + kStoreUs * p.tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0);
+  const double dram = all_bytes(p), t_dram = dram / target.dram_bytes_per_us * 1.05;
+  const double work = rounds * (chunks * soft_max(turn_us, t_sm) * together + tail);
+  Cost c;
+  c.us = target.launch_us + 0.4 + kStartUs + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
+  c.bytes = static_cast<int64_t>(dram);
+  c.flops = all_flops(p);
+  c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
+                      static_cast<int64_t>(blocks), p.threads(), p.blocks_per_sm, static_cast<int>(rounds));
+  return c;
+}
+
 }  // namespace
 
 Cost estimate(const TilePlan& p, const Target& target) {
-  double dram = 0;   // bytes of all tensors once
-  for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks), blocks = clusters * p.cluster;
+  if (p.large) return estimate_large(p, target);
+  const double dram = all_bytes(p);
+  const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks * p.batch), blocks = clusters * p.cluster;
   const double resident = std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target));
   const double waves = std::ceil(clusters / resident);
   const double active = std::min<double>(target.num_sms, blocks), at_once = std::min<double>(p.blocks_per_sm, std::ceil(blocks / active));
@@ -66,20 +115,20 @@ Cost estimate(const TilePlan& p, const Target& target) {
   for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
   const double per_block = std::max(clocks, clocks / p.groups() + turn) * chunks / kClockPerUs;
   const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM
-  const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds;
+  const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds * (p.row_blocks > 1 ? 1.17 : 1.0);   // many products: the clock sinks
   const double in_flight = static_cast<double>(p.stages) * chunk_bytes * at_once;
   const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
   const double t_sm = chunk_bytes * chunks * at_once * rounds / sm_rate;
   const double t_dram = dram / target.dram_bytes_per_us * (p.row_blocks > 1 ? 1.05 : 1.0);
   const double crowded = std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (64 << 10) - 1) * 0.35 * static_cast<double>(p.rows) / 128;   // beyond 64 KB of weights in flight
   const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
-  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.8) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
+  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.8 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
   const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
   Cost c;
   c.us = target.launch_us + kPrologueUs + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first && p.row_blocks == 1) c.us += 0.1 + 0.012 * static_cast<double>(std::min<int64_t>(p.rows, 160));
   c.bytes = static_cast<int64_t>(dram);
-  for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
+  c.flops = all_flops(p);
   c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight",
                       dram / 1e6, static_cast<int64_t>(blocks), p.threads(), p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;

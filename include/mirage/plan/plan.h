@@ -22,6 +22,7 @@ struct Buffer {
   Dims strides;                ///< elements
   int64_t offset_bytes = 0;    ///< in the workspace, multiple of 256
   bool slots = false;          ///< workspace that carries slots from block to block: all ones before the first launch (NAME_workspace_init) and again after every launch; shares its place with nobody
+  bool tf32 = false;           ///< kF32 that contractions alone read, as TF32: kernels round to that as they store, so that tensor cores can take it as it lies
   int64_t bytes() const;       ///< span: from the first to the last element
 };
 
@@ -31,6 +32,7 @@ struct View { int buffer = -1; int64_t offset = 0; Dims strides; };
 /// One operand or result of a kernel.
 struct Access {
   int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32;
+  bool tf32 = false;                              ///< as its buffer's
   int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
 };
 

@@ -55,7 +55,7 @@ struct RegionPass {
   std::vector<RegionStore> after_stores;  ///< once per row
 };
 
-struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; };
+struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; };
 
 struct RegionPlan {
   enum class Shape : uint8_t {

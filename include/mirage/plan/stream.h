@@ -12,8 +12,8 @@
 namespace mirage {
 
 /// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank between two products, what is reduced before the
-/// loop. kOne: extent 1.
-enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole };
+/// loop; products that stand beside each other. kOne: extent 1.
+enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole, kBatch };
 
 /// An input that flows through the ring: one box per chunk.
 struct StreamWeight {
@@ -23,6 +23,7 @@ struct StreamWeight {
   int64_t extent = 0;                   ///< columns or rank
   int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
+  int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
 };
@@ -62,6 +63,7 @@ struct StreamShape {
   std::vector<Access> operands, results;
   ContractRule rule;                             ///< how contractions may round
   int64_t rows = 1, cols = 1, depth = 1;
+  int64_t batch = 1;                             ///< the same over other slices of the tensors, along the second axis of the kernel's grid
   std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
   std::vector<StreamWeight> weights;
   std::vector<StreamContraction> contractions;

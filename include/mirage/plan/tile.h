@@ -1,7 +1,8 @@
 // TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to R23). One ring of tensor copies per block carries weights and rows to
 // warpgroups (wgmma); the weight, transposed, is the 64-row operand, so that no row is padded beyond a multiple of 16. Made by plan/tile.cc, read by codegen/tile.cc.
 //
-// A block has 64 or 128 columns and up to 256 rows; the blocks of a cluster divide the reduction. Warpgroups divide rows and columns and hold all matrices, so that what follows the sums never leaves registers.
+// A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction; or, where the tensor cores are the limit, they have neighbouring columns and bring each other's rows. Warpgroups
+// divide rows and columns and hold all matrices, so that what follows the sums never leaves registers.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,14 +21,20 @@ struct TileRows {
   int64_t bytes = 0;                        ///< of one chunk of all rows of a block
 };
 
+constexpr int kCopyingRegisters = 40;       ///< that copying warps of a large plan keep
+
 struct TilePlan : StreamShape {
   std::vector<TileRows> small;              ///< distinct values
   std::vector<int> small_of;                ///< per contraction: index into small
   int row_groups = 2, column_groups = 1;    ///< warpgroups that divide a block's rows and its columns, 64 each
-  int group_rows = 32;                      ///< rows of one, a multiple of 16 and of 8 times the cluster, at most 128
+  int group_rows = 32;                      ///< rows of one, a multiple of 16 and of 8 times the cluster, at most 128; up to 256 in a large plan
   int chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1;
   int64_t row_blocks = 1;                   ///< of the grid
   int64_t chunks = 1, chunks_per_block = 1; ///< of the reduction; of one block of the cluster
+  bool large = false;                       ///< for the tensor cores' rate: products of one chunk run on while the next ones are issued, copying warps give their registers to the others, what the tail reads is read there
+  int grown = 0;                            ///< large: registers of a warpgroup's thread once the copying warps, four of them then, have given theirs; 0: all keep what they are launched with
+  int sharing = 1;                          ///< large: blocks of a cluster that have neighbouring columns of the same rows, each of which copies its part of the rows to all
+  int64_t panel = 1;                        ///< row blocks that are walked through before the next columns: what blocks at work at the same time read is found in L2
   bool evict_first = true;
   int lanes = 4;                            ///< threads that share a row where rows are read element by element
   int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights
@@ -43,7 +50,10 @@ struct TilePlan : StreamShape {
   int64_t share_bytes() const { return static_cast<int64_t>(sums.size()) * groups() * (tiles() / cluster) * 128 * 16; }   ///< of sums, from one other block
   int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }             ///< the same of row statistics
   bool computes() const { return computed_bytes > 0; }
-  int threads() const { return 128 * groups() + 64; }
+  int threads() const { return 128 * groups() + (grown > 0 ? 128 : 64); }
+  int blocks_together() const { return cluster * sharing; }                           ///< of a cluster
+  int64_t column_blocks() const { return (cols + block_columns() - 1) / block_columns(); }
+  int64_t blocks() const { return (column_blocks() + sharing - 1) / sharing * sharing * row_blocks * cluster; }
 };
 
 struct TilePlanned { std::shared_ptr<const TilePlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
@@ -55,6 +65,9 @@ TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, co
 /// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
 struct TileCandidates { std::vector<TilePlan> plans; std::string reason; };
 TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
+/// Whether an operand with rows and columns can be read two neighbouring columns at a time by the tail of a large plan.
+bool reads_lines(const StreamShape&, NodeId input);
 
 /// Whether the tail stores result `r` (of an Output) two neighbouring columns at a time.
 bool stores_lines(const StreamShape&, NodeId output);

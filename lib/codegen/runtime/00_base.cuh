@@ -139,6 +139,7 @@ MO_FN int warp_id() { return threadIdx.x >> 5; }
 /// A thread's number among THREADS that work together: a warp (32) or the whole block.
 template <int THREADS> MO_FN int member() { return THREADS == 32 ? lane_id() : thread_id(); }
 MO_FN int block_id() { return blockIdx.x; }
+MO_FN int batch_id() { return blockIdx.y; }   // of kernels whose products stand beside each other
 MO_FN void barrier() { __syncthreads(); }
 MO_FN void warp_barrier() { __syncwarp(); }
 MO_FN float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }

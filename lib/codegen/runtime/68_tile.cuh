@@ -3,6 +3,7 @@
 #pragma once
 #include "41_stream.cuh"
 #include "60_wgmma.cuh"
+#include "67_wgmma_wide.cuh"
 
 namespace mo {
 
@@ -125,6 +126,11 @@ template <class T, bool DEPTH_MAJOR> struct TileWeight {
     if constexpr (DEPTH_MAJOR) load_matrix_x4(a, base + (k16 >> 2) * 8192 + (columns * 8 + (l & 7)) * 128 + (((k16 & 3) * 2 + (l >> 4)) ^ (l & 7)) * 16);
     else load_matrix_x4_transposed(a, base + (k16 * 16 + (l >> 4) * 8 + (l & 7)) * 128 + (columns ^ (l & 7)) * 16);
   }
+  /// The same 16 elements, elements q and q + 4 of each eight in a word of lane q: two 16-row operands of 8 in TF32, once widened. Not DEPTH_MAJOR.
+  MO_FN void fragment_in_order(uint32_t (&a)[4], int k16) const {
+    const int l = lane_id(), columns = (warp_id() & 3) * 2 + (l >> 3 & 1), k = (l & 7) / 2 + (l & 1) * 4;
+    load_matrix_x4_transposed(a, base + (k16 * 16 + (l >> 4) * 8 + k) * 128 + (columns ^ k) * 16);
+  }
 };
 
 /// += step k16 of a chunk of a weight times rows in its own type. `rows`: the address of the warpgroup's first row; boxes of 64 along the reduction lie `box` bytes apart.
@@ -137,6 +143,19 @@ template <class W> MO_FN void tile_widen(uint32_t (&low)[4], uint32_t (&high)[4]
   w.fragment(a, k16);
 #pragma unroll
   for (int e = 0; e < 4; e++) { low[e] = tf32_low(a[e], typename W::Element()); high[e] = tf32_high(a[e], typename W::Element()); }
+}
+/// The same with the reduction in its own order, for rows that a tensor copy brought. Lines of the weight lie across the reduction.
+template <class W> MO_FN void tile_widen_in_order(uint32_t (&low)[4], uint32_t (&high)[4], const W& w, int k16) {
+  uint32_t a[4];
+  w.fragment_in_order(a, k16);
+  using T = typename W::Element;
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    low[e] = tf32_low(a[e], T());
+    low[e + 2] = tf32_high(a[e], T());
+    high[e] = tf32_low(a[e + 2], T());
+    high[e + 2] = tf32_high(a[e + 2], T());
+  }
 }
 template <int TILES> MO_FN void tile_add_tf32(TileSum<TILES>& x, const uint32_t (&low)[4], const uint32_t (&high)[4], uint32_t rows, int box, int k16) {
   const uint64_t b = wgmma_tile(rows, 16) + (k16 >> 1) * (box >> 4) + 4 * (k16 & 1);
@@ -246,6 +265,20 @@ template <class T> MO_FN void store_item_lines(T* p, int64_t row_stride, int row
     const uint32_t two = transpose_8x8(half_bits(store<T>(x.v[2 * h])) | half_bits(store<T>(x.v[2 * h + 1])) << 16);
     if (row < rows && 8 * h + column < columns) *reinterpret_cast<uint32_t*>(p + row * row_stride + 8 * h + column) = two;
   }
+}
+/// An item of such a tensor: two neighbouring columns of one row at once, turned between lanes, so all lanes of a warp come here together; what does not exist is zero.
+template <class T> MO_FN Pack<4> load_item_lines(const T* p, int64_t row_stride, int rows, int columns) {
+  const int row = lane_id() / 4, column = lane_id() % 4 * 2;
+  Pack<4> r;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const uint32_t word = row < rows && 8 * h + column < columns ? MO_LDG(reinterpret_cast<const unsigned*>(p + row * row_stride + 8 * h + column)) : 0u;
+    Vector<T, 2> two;
+    *reinterpret_cast<uint32_t*>(&two) = transpose_8x8(word);
+    r.v[2 * h] = load(two.v[0]);
+    r.v[2 * h + 1] = load(two.v[1]);
+  }
+  return r;
 }
 
 #endif

@@ -6,10 +6,14 @@ struct EmuTileWgmma {
   uint64_t a, b;
   int columns, turned, users;
   bool is_bf16, is_tf32, decoded;
-  EmuTerm A[64][16], B[128][16];
+  EmuTerm A[64][16], B[256][16];
 };
 struct EmuTilePart { EmuTileWgmma* shared; };
-struct EmuTileMine { EmuTileWgmma* shared; float* d; Float before[64]; int member; };
+/// A thread's part. What the accumulators held before comes from them, or from the one before it on the same ones (`next` of which this is) when that has run; registers of products on their way hold poison.
+struct EmuTileMine { EmuTileWgmma* shared; float* d; Float before[128]; int member; EmuTileMine *next, *link; };
+/// The youngest on its way of each accumulators, by their place; lists from the youngest.
+inline EmuTileMine* emu_tile_open[1024];
+EMU_QUIET inline EmuTileMine** emu_tile_bucket(const float* d) { return &emu_tile_open[reinterpret_cast<uint64_t>(d) / 64 % 1024]; }
 
 /// A word as an operand in TF32: the hardware reads its upper 19 bits.
 EMU_QUIET inline EmuTerm emu_tf32_term(uint32_t bits) { return emu_is_field() ? EmuTerm{static_cast<int32_t>(bits), 0} : emu_decode<8, 10>(bits >> 13); }
@@ -43,12 +47,16 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   EmuTileWgmma& w = *mine.shared;
   if (!w.decoded) emu_tile_operands(w);
   const int t = mine.member;
-  if (mine.before[0].bits != kEmuPending) for (int i = 0; i < w.columns / 2; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
+  Float* const d = mine.before;
   for (int i = 0; i < w.columns / 2; i++) {
     const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2)], *y = w.B[8 * (i / 4) + 2 * (t % 4) + i % 2];
     const auto pair = [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k], v = y[k]; };
-    mine.d[i] = w.is_tf32 ? emu_dot<10, 8>(mine.d[i], pair) : w.is_bf16 ? emu_dot<7, 16>(mine.d[i], pair) : emu_dot<10, 16>(mine.d[i], pair);
+    d[i] = w.is_tf32 ? emu_dot<10, 8>(d[i], pair) : w.is_bf16 ? emu_dot<7, 16>(d[i], pair) : emu_dot<10, 16>(d[i], pair);
   }
+  for (int i = 0; i < w.columns / 2; i++) (mine.next ? mine.next->before[i] : mine.d[i]) = d[i];
+  EmuTileMine** at = emu_tile_bucket(mine.d);
+  while (*at != &mine) at = &(*at)->link;
+  *at = mine.link;
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
 }
@@ -68,7 +76,13 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
     for (int r = 0; r < 2; r++)
       for (int h = 0; h < 2; h++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = emu_tf32_term(registers[r + 2 * h]);
   EmuTileMine* mine = static_cast<EmuTileMine*>(__builtin_malloc(sizeof(EmuTileMine)));
-  mine->shared = shared, mine->d = d, mine->member = member;
+  mine->shared = shared, mine->d = d, mine->member = member, mine->next = nullptr;
+  EmuTileMine** const bucket = emu_tile_bucket(d);
+  EmuTileMine* before = *bucket;
+  while (before && before->d != d) before = before->link;
+  if (before) before->next = mine;
+  mine->link = *bucket;
+  *bucket = mine;
   for (int i = 0; i < R; i++) {
     mine->before[i] = d[i];
     d[i] = Float::of_bits(kEmuPending);
@@ -84,6 +98,10 @@ template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[40], ui
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[80], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[96], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[112], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[128], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[24], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }

@@ -124,6 +124,45 @@ TEST_CASE("a smaller shape is planned as the model plan was") {
   CHECK(b.rows == 48);
 }
 
+namespace {
+
+/// x w over a batch; w the same for all if `one_weight`.
+Case batched(int64_t batch, int64_t m, int64_t k, int64_t n, bool one_weight = false) {
+  Builder b(Level::kBlock, {{n / 32, 1, batch}, k / 16});
+  Case c{Graph(), {row_major({kHalf, {batch, m, k}}), row_major({kHalf, {one_weight ? 1 : batch, k, n}})}, {row_major({kHalf, {batch, m, n}})}};
+  const ValueId x = b.add_input(0, {kHalf, {1, m, 16}}, {{-1, -1, 0}, 2}), w = b.add_input(1, {kHalf, {1, 16, 32}}, {{2, -1, static_cast<int8_t>(one_weight ? -1 : 0)}, 1});
+  b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {x, w})}), kHalf, {{2, -1, 0}, -1});
+  c.body = std::move(b).finish();
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("products beside each other lie along the second axis of the grid") {
+  const TilePlanned p = plan(batched(6, 64, 512, 256)), q = plan(batched(6, 64, 512, 256, true));
+  REQUIRE(p.plan);
+  CHECK(p.plan->batch == 6);
+  CHECK(p.plan->rows == 64);
+  CHECK(p.plan->weights[0].slice == 512 * 256);
+  REQUIRE(q.plan);
+  CHECK(q.plan->weights[0].slice == 0);
+}
+
+TEST_CASE("blocks that share rows come in whole clusters, and only in large plans") {
+  std::string reason;
+  const Case c = linear(1024, 512, 64 * 5);
+  const auto shape = match_stream(c.body, c.operands, c.results, {kHalf, false}, kAnyRows, reason);
+  REQUIRE(shape);
+  TilePlan p = *tile_plan(*shape, target(), reason), q = p, r = p;
+  REQUIRE(divide_tile(p, {1, 256, 64, 3, 1, 1, true, 2, true, 2}, target(), reason));
+  CHECK(p.column_blocks() == 3);
+  CHECK(p.blocks() == 4 * 4);
+  CHECK(!p.evict_first);
+  CHECK(!divide_tile(q, {1, 128, 64, 3, 1, 1, true, 2, false, 2}, target(), reason));
+  CHECK(reason == "rows are shared by large plans");
+  CHECK(!divide_tile(r, {1, 112, 64, 3, 1, 1, true, 2, true, 4}, target(), reason));   // 28 rows each: a swizzled tile repeats after eight
+}
+
 // docs/planning.md, "Tiles on warpgroups": emitted kernels, one H200, cold.
 TEST_CASE("gated MLP of 64 and 128 rows: measured order of variants") {
   check_order(linear(64, 4096, 4096, 2), {{{2, 32, 64, 4, 2, 1}, 19.04}, {{2, 32, 64, 5, 2, 1}, 19.04}, {{2, 32, 64, 3, 2, 1}, 20.20}, {{2, 32, 64, 6, 2, 1}, 19.22}, {{1, 64, 64, 4, 2, 1}, 19.37}});

@@ -1,0 +1,40 @@
+// Types of intermediates in the workspace: short where every reader rounds to that anyway, float32 otherwise.
+#include <catch2/catch.hpp>
+
+#include "programs.h"
+#include "mirage/plan/plan.h"
+
+using namespace mirage;
+using test::Sketch;
+
+namespace {
+
+/// The types of the workspace buffers of silu(x w) v, or of that with another reader of silu(x w).
+std::vector<DType> workspace(DType t, bool another_reader) {
+  Sketch s;
+  const ValueId x = s.input(t, {32, 64}), w = s.input(t, {64, 64}), v = s.input(t, {64, 64});
+  const ValueId h = s.b.map(MapFn::kSilu, {s.b.add(MatMul{}, {x, w})});
+  s.output(s.b.add(MatMul{}, {h, v}), t);
+  if (another_reader) s.output(s.b.add(Reduce{ReduceFn::kSum, 1, 0}, {h}), t);
+  const Program p = s.finish();
+  const Planned planned = make_plan(p, p.graph, *find_target("sm_90a"));
+  REQUIRE(planned.plan);
+  std::vector<DType> out;
+  for (const Buffer& b : planned.plan->buffers) if (b.kind == Buffer::Kind::kWorkspace) out.push_back(b.dtype);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an operand that bfloat16 contractions alone read is stored in bfloat16") {
+  const std::vector<DType> types = workspace(DType::kBF16, false);   // x w, and its silu
+  CHECK(std::count(types.begin(), types.end(), DType::kBF16) == 1);
+}
+
+TEST_CASE("what float16 contractions read keeps the range of float32") {
+  for (DType t : workspace(DType::kF16, false)) CHECK(t == DType::kF32);
+}
+
+TEST_CASE("a second reader that does not round keeps an intermediate in float32") {
+  for (DType t : workspace(DType::kBF16, true)) CHECK(t == DType::kF32);
+}
