@@ -653,11 +653,8 @@ void improve_layouts(BlockPlanned& best, const Target& target) {
   if (!a.optimal) return;
   std::vector<LayoutOption> chosen;
   for (size_t t = 0; t < options.size(); t++) chosen.push_back(options[t][a.option[t]]);
-  BlockPlanner planner(p.body, p.operands, p.results, target, {p.threads, p.stages, p.cluster, p.loop_warps > 1}, p.rule);
-  planner.set_layouts(chosen);
-  if (!planner.run()) return;
-  auto plan = std::make_shared<BlockPlan>(planner.take());
-  plan->cost = estimate(*plan, target);
+  const std::shared_ptr<BlockPlan> plan = plan_block_as(p.body, p.operands, p.results, target, choice_of(p), chosen, p.rule);
+  if (!plan) return;
   plan->layout_note = fmt::format("layouts: {} cycles of conflicts and swizzling per block, optimal", a.cost);
   if (plan->cost.us <= best.cost.us) { best.cost = plan->cost; best.plan = plan; }
 }
@@ -676,6 +673,21 @@ std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Ac
   BlockPlanner planner(body, operands, results, target, choice, rule);
   if (!planner.run()) { reason = planner.reason; return nullptr; }
   auto plan = std::make_shared<BlockPlan>(planner.take());
+  plan->cost = estimate(*plan, target);
+  return plan;
+}
+
+BlockChoice choice_of(const BlockPlan& p) {
+  const bool chain = std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; });
+  return {p.threads, p.stages, p.cluster, p.loop_warps > 1, chain};
+}
+
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const std::vector<LayoutOption>& layouts, const ContractRule& rule) {
+  BlockPlanner planner(body, operands, results, target, choice, rule);
+  planner.set_layouts(layouts);
+  if (!planner.run()) return nullptr;
+  auto plan = std::make_shared<BlockPlan>(planner.take());
+  if (plan->tiles.size() != layouts.size()) return nullptr;
   plan->cost = estimate(*plan, target);
   return plan;
 }

@@ -1,6 +1,7 @@
 // What the files of the block planner share.
 #pragma once
 #include "mirage/plan/block_plan.h"
+#include "plan/layout.h"
 
 namespace mirage {
 
@@ -11,6 +12,10 @@ struct BlockChoice { int threads = 128, stages = 1, cluster = 1; bool divide_war
 std::vector<BlockChoice> block_choices(const Graph& body, const Target& target, bool chain);
 /// One plan with given numbers; null with the reason where it does not fit.
 std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule = {});
+/// The same with a layout per tile; null where these tiles and layouts do not go together.
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const std::vector<LayoutOption>& layouts, const ContractRule& rule);
+/// The choice that a plan was made with.
+BlockChoice choice_of(const BlockPlan& plan);
 
 /// The cost model (plan/cost.cc): predicted microseconds of one launch and why. Fills plan.blocks_per_sm.
 Cost estimate(BlockPlan& plan, const Target& target);

@@ -14,15 +14,38 @@ namespace {
 
 using Accesses = std::vector<Access>;
 
+/// Tile by tile the kind of layout that the model's tile has, where this one can have it.
+std::vector<LayoutOption> like_layouts(const BlockPlan& from, const BlockPlan& plan) {
+  std::vector<LayoutOption> out;
+  const std::vector<std::vector<LayoutOption>> options = layout_options(plan);
+  for (size_t t = 0; t < options.size(); t++) {
+    LayoutOption chosen = options[t].front();
+    for (const LayoutOption& o : options[t]) {
+      if (t >= from.tiles.size()) break;
+      const SmemTile& m = from.tiles[t];
+      const int64_t per = 16 / dtype_bytes(m.dtype), length = ((m.col ? m.extent[1] : m.extent[2]) + per - 1) / per * per;
+      const LayoutKind kind = m.swizzle ? LayoutKind::kSwizzled : m.ld > length ? LayoutKind::kPadded : LayoutKind::kPlain;
+      if (o.kind == kind) chosen = o;
+    }
+    out.push_back(chosen);
+  }
+  return out;
+}
+
 std::string like_block(const BlockPlan& from, const Graph& body, const Accesses& operands, const Accesses& results, const Target& target, const ContractRule& rule, KernelPlan& k, Cost& cost) {
   const int64_t loop = body.launch().loop, each = (loop + from.cluster - 1) / from.cluster;
   if (from.cluster > loop) return "fewer iterations than blocks of a cluster";
   const int stages = loop > 1 ? static_cast<int>(std::min<int64_t>(from.stages, std::min<int64_t>(each + 1, 64))) : 1;
   std::string reason;
-  bool chain = false;
-  for (const Step& s : from.steps) chain = chain || s.kind == Step::Kind::kChain;
-  std::shared_ptr<BlockPlan> plan = plan_block_as(body, operands, results, target, {from.threads, stages, from.cluster, from.loop_warps > 1, chain}, reason, rule);
+  BlockChoice choice = choice_of(from);
+  choice.stages = stages;
+  std::shared_ptr<BlockPlan> plan = plan_block_as(body, operands, results, target, choice, reason, rule);
   if (!plan) return reason;
+  if (!from.layout_note.empty())
+    if (auto laid_out = plan_block_as(body, operands, results, target, choice, like_layouts(from, *plan), rule)) {
+      laid_out->layout_note = from.layout_note;
+      plan = std::move(laid_out);
+    }
   cost = plan->cost = estimate(*plan, target);
   k.body = std::shared_ptr<const BlockPlan>(std::move(plan));
   return "";

@@ -5,6 +5,8 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/spec/text.h"
 #include "plan/block_internal.h"
+#include "plan/chain.h"
+#include "plan/tape.h"
 
 using namespace mirage;
 
@@ -196,4 +198,83 @@ TEST_CASE("one dimension split by grid and loop, ragged", "[bugs]") {
 }
 )", {128, 2, 1, false});
   CHECK_FALSE(unseen.plan);
+}
+
+TEST_CASE("a running softmax that is no chain in registers has its layouts solved, too", "[bugs]") {
+  // The plan was made again as if it had a chain, which does not fit: its tiles kept the layouts that they began with.
+  const auto graph = parse_graph(R"(kernel k {
+  %q = input 0 : f16[16,64]
+  %c = input 1 : f16[4096,64]
+  %t = transpose (1,0) %c
+  %o = call loop(128) (%q, %t, %c) {
+    %a = input 0 : f16[16,64]
+    %b = input 1 loop(1) : f16[64,32]
+    %w = input 2 loop(0) : f16[32,64]
+    %s = mul (matmul %a %b) 0.07
+    %m = running (reduce.max 1 %s)
+    %p = exp (sub %s %m)
+    %l = accum.sum rescaled 1 (reduce.sum 1 %p) %m
+    %r = accum.sum rescaled 1 (matmul %p %w) %m
+    output 0 (div %r %l) : f32
+  }
+  output 0 %o : f32
+}
+)", "bug.mg");
+  REQUIRE(graph.ok());
+  const Node* call = nullptr;
+  for (const Node& n : graph->nodes()) if (std::holds_alternative<Call>(n.op)) call = &n;
+  REQUIRE(call);
+  const Graph& body = *std::get<Call>(call->op).body;
+  REQUIRE(find_chain(body));
+  const Access q{0, 0, {16, 64}, {64, 1}, DType::kF16}, t{1, 0, {64, 4096}, {1, 64}, DType::kF16}, c{1, 0, {4096, 64}, {64, 1}, DType::kF16}, o{2, 0, {16, 64}, {64, 1}, DType::kF32};
+  const BlockPlanned planned = plan_block(body, {q, t, c}, {o}, *find_target("sm_90a"));
+  REQUIRE(planned.plan);
+  REQUIRE_FALSE(choice_of(*planned.plan).chain);   // 32 keys are too few for four warps
+  CHECK(planned.plan->layout_note.starts_with("layouts: "));
+}
+
+TEST_CASE("what is emulated has the layouts of what ships", "[bugs]") {
+  // A plan at a reduced shape kept the padding that tiles begin with where the plan that ships had solved layouts: the emulation gate ran other addresses.
+  const auto source = [](int k) {
+    const std::string s = std::to_string(k);
+    return "kernel k {\n  %x = input 0 : f16[64," + s + "]\n  %w = input 1 : f16[" + s + ",128]\n  %y = call grid(2,1,1) loop(" + std::to_string(k / 64) + ") (%x, %w) {\n    %a = input 0 grid(-,-,-) loop(1) : f16[64,64]\n" +
+           "    %b = input 1 grid(1,-,-) loop(0) : f16[64,64]\n    output 0 (accum.sum (matmul %a %b)) grid(1,-,-)\n  }\n  output 0 %y : f32\n}\n";
+  };
+  const auto body_of = [](const std::string& text) {
+    const auto graph = parse_graph(text, "bug.mg");
+    REQUIRE(graph.ok());
+    for (const Node& n : graph->nodes()) if (const auto* c = std::get_if<Call>(&n.op)) return *c->body;
+    return Graph();
+  };
+  const auto operands = [](int64_t k) { return std::vector<Access>{{0, 0, {64, k}, {k, 1}, DType::kF16}, {1, 0, {k, 128}, {128, 1}, DType::kF16}}; };
+  const std::vector<Access> results{{2, 0, {64, 128}, {128, 1}, DType::kF32}};
+  const Target target = *find_target("sm_80");
+  std::string reason;
+  const Graph full = body_of(source(4096)), small = body_of(source(512));
+  const BlockChoice choice{128, 3, 1, false, false};
+  const auto padded = plan_block_as(full, operands(4096), results, target, choice, reason);
+  REQUIRE(padded);
+  for (const LayoutKind kind : {LayoutKind::kSwizzled, LayoutKind::kPlain}) {
+    std::vector<LayoutOption> layouts;
+    for (const auto& options : layout_options(*padded)) {
+      layouts.push_back(options.front());
+      for (const LayoutOption& o : options) if (o.kind == kind) layouts.back() = o;
+    }
+    const auto shipped = plan_block_as(full, operands(4096), results, target, choice, layouts, {});
+    REQUIRE(shipped);
+    shipped->layout_note = "layouts: solved";
+    KernelPlan model, k;
+    model.body = std::shared_ptr<const BlockPlan>(shipped);
+    Cost cost;
+    REQUIRE(replan_call(model, small, operands(512), results, target, {}, k, cost) == "");
+    const BlockPlan& emulated = **std::get_if<std::shared_ptr<const BlockPlan>>(&k.body);
+    REQUIRE(emulated.tiles.size() == shipped->tiles.size());
+    int swizzled = 0;
+    for (size_t t = 0; t < emulated.tiles.size(); t++) {
+      swizzled += emulated.tiles[t].swizzle;
+      CHECK(emulated.tiles[t].swizzle == shipped->tiles[t].swizzle);
+      CHECK(emulated.tiles[t].ld == shipped->tiles[t].ld);
+    }
+    CHECK(swizzled == (kind == LayoutKind::kSwizzled ? 2 : 0));
+  }
 }
