@@ -14,6 +14,7 @@
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "plan/buffers.h"
+#include "plan/hoist.h"
 #include "plan/region.h"
 #include "plan/storage.h"
 
@@ -811,6 +812,14 @@ class Planner {
 
 Planned plan_with_tape(const Program& program, const Graph& graph, const Target& target, Tape& tape, const Plan& model) { return Planner(program, remove_dead(graph), target, &tape, &model).run(); }
 
-Planned make_plan(const Program& program, const Graph& graph, const Target& target) { return Planner(program, lower_matmuls(graph, target, contract_rule(program)), target).run(); }
+Planned make_plan(const Program& program, const Graph& graph, const Target& target) {
+  const Graph calls = lower_matmuls(graph, target, contract_rule(program));
+  Planned planned = Planner(program, calls, target).run();
+  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
+  const std::optional<Graph> hoisted = hoist_operands(calls);
+  if (!hoisted) return planned;
+  Planned other = Planner(program, *hoisted, target).run();
+  return other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) ? other : planned;
+}
 
 }  // namespace mirage

@@ -1,0 +1,71 @@
+// Computed operands as kernels of their own: the same function, only where a call computes them from its inputs alone.
+#include <catch2/catch.hpp>
+
+#include "mirage/ir/eval.h"
+#include "mirage/plan/plan.h"
+#include "plan/hoist.h"
+
+using namespace mirage;
+
+namespace {
+
+const DType kHalf = DType::kF16;
+
+/// silu(x g w) in one kernel, divided by the norm of x if `norm`; x: [m, k].
+Graph linear(int64_t m, int64_t k, int64_t n, bool gain, bool norm) {
+  Builder b(Level::kBlock, {{n / 32, m / 16, 1}, k / 16});
+  const ValueId x = b.add_input(0, {kHalf, {16, 16}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {kHalf, {16, 32}}, {{1, -1, -1}, 0});
+  const ValueId taken = gain ? b.map(MapFn::kMul, {x, b.add_input(2, {kHalf, {16}}, {{-1, -1, -1}, 0})}) : x;
+  ValueId y = b.add(Accum{}, {b.add(MatMul{}, {taken, w})});
+  if (norm) y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
+  b.add_output(0, b.map(MapFn::kSilu, {y}), kHalf, {{1, 0, -1}, -1});
+  Builder top(Level::kKernel);
+  const ValueId xs = top.add_input(0, {kHalf, {m, k}}), ws = top.add_input(1, {kHalf, {k, n}});
+  std::vector<ValueId> operands{xs, ws};
+  if (gain) operands.push_back(top.add_input(2, {kHalf, {k}}));
+  top.add_output(0, top.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, operands), kHalf);
+  return std::move(top).finish();
+}
+
+int calls(const Graph& g) {
+  int n = 0;
+  for (const Node& x : g.nodes()) n += std::holds_alternative<Call>(x.op);
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("an operand that every block computes becomes a value of the kernel level") {
+  for (bool norm : {false, true}) {
+    const Graph g = linear(64, 64, 64, true, norm);
+    const auto h = hoist_operands(g);
+    REQUIRE(h);
+    CHECK(!check_laws(*h));
+    CHECK(calls(*h) == 1);
+    CHECK(h->num_nodes() == g.num_nodes() + 1);   // x times g
+    for (NodeId n = 0; n < h->num_nodes(); n++)
+      if (const auto* call = h->form<Call>(n)) {
+        CHECK(h->node(n).operands.size() == (norm ? 3u : 2u));   // w, what was computed, and x for the norm
+        for (ValueId v = 0; v < call->body->num_values(); v++)
+          if (const auto* m = call->body->def_form<Map>(v)) CHECK(m->fn != MapFn::kMul);
+      }
+  }
+}
+
+TEST_CASE("the same numbers come out") {
+  const Graph g = linear(32, 48, 64, true, true), h = *hoist_operands(g);
+  DoubleAlgebra reals;
+  std::vector<Tensor<double>> inputs;
+  uint64_t seed = 1;
+  for (const Dims& d : {Dims{32, 48}, Dims{48, 64}, Dims{48}}) {
+    Tensor<double> t(d, 0.0);
+    for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24 + 0.1;
+    inputs.push_back(std::move(t));
+  }
+  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals), y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
+  REQUIRE(x.size() == 1);
+  REQUIRE(x[0].data.size() == y[0].data.size());
+  for (size_t i = 0; i < x[0].data.size(); i++) CHECK(x[0].data[i] == Approx(y[0].data[i]));
+}
+
+TEST_CASE("stored operands stay where they are") { CHECK(!hoist_operands(linear(64, 64, 64, false, true))); }
