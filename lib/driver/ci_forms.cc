@@ -34,7 +34,13 @@ std::string xml(const std::string& s) {
 void collect(const Json& j, std::map<std::string, Json>& out) {
   if (j.contains("specs") && j["specs"].is_array())
     for (const Json& one : j["specs"]) collect(one, out);
-  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result")) out[j["name"].get<std::string>()] = j;
+  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object()) out[j["name"].get<std::string>()] = j;
+}
+
+/// The text under a key; "" where there is none, or something else: a baseline is a file that anybody may have written.
+std::string text(const Json& j, const char* key) {
+  const auto at = j.find(key);
+  return at != j.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
 /// The number at a path of keys.
@@ -58,14 +64,14 @@ Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std:
   for (const auto& [name, report] : now) {
     const auto old = before.find(name);
     if (old == before.end()) continue;   // new in this run
-    const bool same = report.value("target", "") == old->second.value("target", "");
+    const bool same = text(report, "target") == text(old->second, "target");
     if (!same) continue;   // another GPU is no comparison
     static const std::vector<std::pair<std::string, std::vector<std::string>>> kNumbers = {{"predicted", {"result", "predicted_us"}}, {"measured", {"measured", "cold_us"}}};
     for (const auto& [what, path] : kNumbers) {
       const auto was = number(old->second, path), is = number(report, path);
       if (!was || !is || *is <= *was * kTolerance) continue;
       out.push_back({Severity::kError, DiagCode::kSlower, {}, fmt::format("{}: {:.3f} us {}, {:.3f} us in {} ({:+.1f} %)", name, *is, what, *was, baseline.name, 100 * (*is / *was - 1)),
-                     {{{}, "now: " + report["result"].value("why", "")}, {{}, "then: " + old->second["result"].value("why", "")}}});
+                     {{{}, "now: " + text(report["result"], "why")}, {{}, "then: " + text(old->second["result"], "why")}}});
     }
   }
   return out;

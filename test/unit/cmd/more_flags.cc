@@ -118,6 +118,10 @@ TEST_CASE("--junit and --baseline") {
   CHECK(Json::parse(t.read("unread.json"))["specs"][1]["errors"][0]["file"] == unreadable);
   CHECK(xml.find("zzz") != std::string::npos);
   CHECK(xml.find("\xff") == std::string::npos);
+  // What is no report, or one that somebody changed, is no bug of ours.
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001, "why": 3}, "target": "sm_90a"})")}).exit == 9);
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001}, "target": 5})")}).exit == 0);
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": 7, "target": "sm_90a"})")}).exit == 2);
   // The same again is no regression; a baseline that was faster is one, with both numbers.
   CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.path + "/report.json"}).exit == 0);
   Json base = Json::parse(t.read("out/one/report.json"));
