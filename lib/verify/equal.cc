@@ -151,6 +151,10 @@ Verdict decide(const Job& job) {
     // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
     if (last.used)
       if (auto c = real_difference(job.a, job.b, job.inputs, real_seed)) return different(*c);
+    // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees that something is lost (that both graphs have is the program's own affair).
+    constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) | 1u << static_cast<int>(Uninterpreted::kPow);
+    if (last.used & kPartial && prove(job.a, job.b).may_be_undefined && !prove(job.a, job.a).may_be_undefined)
+      return unknown("a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
     for (const Graph* g : {&job.a, &job.b})
       if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
     Verdict v;

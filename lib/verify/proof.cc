@@ -71,6 +71,7 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, C
     else out.reason = "output " + std::to_string(r) + " has in one graph " + difference(t, u, v);
     return out;
   }
+  out.may_be_undefined = t.lost_root() || t.lost_domain();
   if (t.lost_root()) { out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be"; return out; }
   if (t.lost_domain()) { out.reason = "a logarithm, root or quotient that is undefined for many inputs cancels, or stands in a branch that is not always taken"; return out; }
   out.proved = true;
@@ -135,7 +136,12 @@ Proof prove(const Graph& given_a, const Graph& given_b) {
   for (const Graph* g : {&a, &b})
     if (auto broken = check_laws(*g)) { out.reason = *broken; return out; }
   // First with little multiplied out, then layer by layer, then with more.
-  auto keep = [&](Proof p) { if (p.proved || out.reason.empty() || (out.gave_up && !p.gave_up)) out = std::move(p); return out.proved; };
+  auto keep = [&](Proof p) {
+    const bool may = out.may_be_undefined || p.may_be_undefined;
+    if (p.proved || out.reason.empty() || (out.gave_up && !p.gave_up)) out = std::move(p);
+    out.may_be_undefined = may && !out.proved;
+    return out.proved;
+  };
   static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24};
   if (keep(attempt(a, b, kShallow, false))) return out;
   if (keep(attempt_in_layers(a, b, kMiddle))) return out;

@@ -2,6 +2,11 @@
 #include "verify/proof_lower.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "mirage/ir/eval.h"
 
 namespace mirage::verify {
 namespace {
@@ -116,8 +121,20 @@ class Lowering {
     }
     for (int f : full) if (f == 3) return poisoned("a clipped tile meets one that is not", dims);
     TermAlgebra a{t_};
-    out.element = apply_map(fn, a, x[0], x[1], x[2]);
+    if (const auto limit = at_minus_infinity(fn); in.size() == 1 && limit && t_.holds_mask(x[0]))
+      out.element = t_.select(t_.finite_where(x[0]), apply_map(fn, a, t_.finite_part(x[0]), x[1], x[2]), t_.constant(*limit));
+    else
+      out.element = apply_map(fn, a, x[0], x[1], x[2]);
     return out;
+  }
+
+  /// What a function of one operand makes of minus infinity, by its own formula, where that is a whole number: f(where(c, x, -inf)) is where(c, f(x), f(-inf)), though a step of the formula (e^-x of a
+  /// sigmoid) is not finite. relu has a rule of its own, that of maxima.
+  static std::optional<double> at_minus_infinity(MapFn fn) {
+    if (map_info(fn).arity != 1 || fn == MapFn::kRelu) return std::nullopt;
+    DoubleAlgebra d;
+    const double y = apply_map(fn, d, -std::numeric_limits<double>::infinity(), 0.0, 0.0);
+    return std::isfinite(y) && y == std::floor(y) ? std::optional(y) : std::nullopt;
   }
 
   Lowered matmul(const Lowered& a, const Lowered& b, const Dims& dims) {

@@ -120,6 +120,8 @@ class Terms {
   bool is_nonnegative(AtomId a) const { return atoms_[static_cast<size_t>(a)].nonnegative; }
   bool is_bool(AtomId a) const;
   bool holds_mask(PolyId p) const { return is_masked(p); }
+  PolyId finite_part(PolyId p) { return split(p).finite; }           ///< of a value that may be minus infinity: what it is elsewhere
+  PolyId finite_where(PolyId p) { return split(p).condition; }       ///< and where that is
   PolyId of_factors(const Factors& f) { return product(Rational::of(1), f); }
   PolyId of_factor(AtomId a, Power p) { return product(Rational::of(1), {{a, p}}); }
   PolyId clear_denominators(PolyId x);             ///< a multiple of x without denominators, if it can be expanded; x if not

@@ -45,6 +45,15 @@ std::vector<Pair> pairs() {
   // Found by mutants of causal attention: the shift of a softmax cancels, whatever it is, but it must be a number.
   auto softmax = [](Net& g, ValueId x, ValueId shift) { auto e = g.exp(g.sub(x, shift)); return g.div(e, g.sum(e, 1)); };
   out.push_back({"a shift that is a root and cancels", net([&](Net& g, ValueId x, ValueId y) { return softmax(g, x, g.rmax(y, 1)); }), net([&](Net& g, ValueId x, ValueId y) { return softmax(g, x, g.sqrt(g.rmax(y, 1))); })});
+  // Found by mutants of seed attention: the largest of many is hardly ever negative in a test with real numbers.
+  auto wide = [&](auto&& of) {
+    Net g;
+    const ValueId x = g.in(0, {1, 24});
+    g.out(softmax(g, x, of(g, g.rmax(x, 1))));
+    return g.done();
+  };
+  for (MapFn fn : {MapFn::kLog, MapFn::kSqrt, MapFn::kRsqrt})
+    out.push_back({"a shift by a function of the largest of many, which cancels", wide([](Net&, ValueId m) { return m; }), wide([&](Net& g, ValueId m) { return g.map(fn, {m}); })});
   return out;
 }
 

@@ -15,6 +15,7 @@ struct Proof {
   std::string method;                    ///< "normal forms", or "normal forms and Z3"
   std::string reason;                    ///< not proved: the first place where the normal forms differ, or why there are none
   bool gave_up = false;                  ///< not proved: there is no normal form, so nothing was compared
+  bool may_be_undefined = false;         ///< not proved: the forms are equal, but one graph takes a root, a logarithm or a quotient where the other need not, so it may be undefined where the other is not
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 std::string to_string(const Proof&);     ///< one line

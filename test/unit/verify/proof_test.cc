@@ -326,16 +326,26 @@ TEST_CASE("proof: sums that slices cut are put together, functions and casts of 
     c.out(c.div(c.add(c.mm(c.slice(x, 1, 0, 2), c.slice(w, 0, 0, 2)), c.mm(c.slice(x, 1, 1, 6), c.slice(w, 0, 1, 6))), c.sum(c.square(x), 1)));   // one index twice
   }
   CHECK_FALSE(prove(whole, c.done()).proved);
-  for (MapFn fn : {MapFn::kTanh, MapFn::kCastF16}) {
-    Net m, n;
-    auto masked = [](Net& g, MapFn f, bool inside) {
+  for (auto [fn, limit] : {std::pair{MapFn::kTanh, -1.0}, std::pair{MapFn::kCastF16, -kInf}, std::pair{MapFn::kSigmoid, 0.0}}) {   // functions of minus infinity
+    auto masked = [fn = fn](bool inside, double otherwise) {
+      Net g;
       auto x = g.in(0, {4, 4}), cond = g.less(g.iota(0, {4, 4}), g.iota(1, {4, 4}));
-      g.out(g.exp(inside ? g.map(f, {g.where(cond, g.c(-INFINITY), g.mul(x, x))}) : g.where(cond, g.c(f == MapFn::kTanh ? -1.0 : -INFINITY), g.map(f, {g.mul(x, x)}))));
+      g.out(g.exp(inside ? g.map(fn, {g.where(cond, g.c(-INFINITY), g.mul(x, x))}) : g.where(cond, g.c(otherwise), g.map(fn, {g.mul(x, x)}))));
+      return g.done();
     };
-    masked(m, fn, true);
-    masked(n, fn, false);
-    const Proof q = prove(m.done(), n.done());
+    const Proof q = prove(masked(true, 0), masked(false, limit));
     INFO(to_string(q));
     CHECK(q.proved);
+    CHECK_FALSE(prove(masked(true, 0), masked(false, 0.5)).proved);
+  }
+  for (MapFn fn : {MapFn::kSilu, MapFn::kGelu}) {   // minus infinity times 0 is no number
+    Net g;
+    auto x = g.in(0, {4, 4}), cond = g.less(g.iota(0, {4, 4}), g.iota(1, {4, 4}));
+    g.out(g.map(fn, {g.where(cond, g.c(-INFINITY), x)}));
+    const Graph undefined = g.done();
+    Net h;
+    auto y = h.in(0, {4, 4}), c = h.less(h.iota(0, {4, 4}), h.iota(1, {4, 4}));
+    h.out(h.where(c, h.c(0), h.map(fn, {y})));
+    CHECK_FALSE(prove(undefined, h.done()).proved);
   }
 }
