@@ -7,8 +7,6 @@ namespace mirage {
 namespace search {
 namespace {
 
-constexpr int64_t kMaxCandidates = 1'000;       // handed out: verifying more would take longer than finding them
-
 /// Adds g's nodes but inputs and outputs; its params stand for `operands`. The values of its results, by number; nullopt if one does not fit.
 std::optional<std::vector<ValueId>> append(Builder& b, const Graph& g, const std::vector<ValueId>& operands) {
   std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1), out(static_cast<size_t>(g.num_results()), -1);
@@ -60,7 +58,7 @@ bool Enumerator::stopped() {
   if (!report_.stop_reason.empty()) return true;
   if (report_.effort >= std::min(effort_limit_, problem_limit_)) { cut_short_ = true; return true; }
   if (options_.stop && options_.stop->load()) report_.stop_reason = "interrupted";
-  else if (report_.candidates >= kMaxCandidates) report_.stop_reason = "candidates";
+  else if (report_.candidates >= options_.max_candidates) report_.stop_reason = "candidates";
   else if (deadline_ && std::chrono::steady_clock::now() > *deadline_) report_.stop_reason = "time";
   if (!report_.stop_reason.empty()) report_.complete = false;
   return !report_.stop_reason.empty();

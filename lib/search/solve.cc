@@ -116,10 +116,14 @@ void Enumerator::search_splits(const Problem& problem, const SplitOptions& which
     count(Gate::kMemory, "tiles of at least " + std::to_string(least_bytes(ref_.graph(), s)) + " bytes" + (s.loop_class < 0 ? " without a loop" : ""));
   report_.max_block_ops_used = std::max(report_.max_block_ops_used, opened.max_block_ops);
   const auto& searches = opened.searches;
+  std::map<uint64_t, std::vector<size_t>> by_body;   // by its hash, solutions with such a body: the first of each, a structure may have several second kernels
+  for (size_t i = 0; i < all.size(); i++) by_body[all[i].block.body.hash()].push_back(i);
   auto hand_out = [&](const SplitSearch& s, std::vector<BlockCandidate> more) {
     for (BlockCandidate& c : more) {
       const auto same = [&](const Solution& o) { return o.block.body == c.body && o.block.tail.has_value() == c.tail.has_value() && (!c.tail || o.block.tail->program.canonical == c.tail->program.canonical); };
-      if (std::any_of(all.begin(), all.end(), same)) continue;   // under both kinds of indices, or with fewer ideas
+      std::vector<size_t>& alike = by_body[c.body.hash()];
+      if (std::any_of(alike.begin(), alike.end(), [&](size_t i) { return same(all[i]); })) continue;   // under both kinds of indices, or with fewer ideas
+      alike.push_back(all.size());
       std::vector<Graph> seconds;
       if (c.tail) seconds = solve_tail(*c.tail);
       if (!c.tail) { all.push_back({s.split, std::move(c), {}}); sink(Solution(all.back())); }

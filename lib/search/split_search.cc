@@ -5,9 +5,7 @@
 namespace mirage::search {
 namespace {
 
-constexpr int64_t kMaxValues = 4'000;          // of one split; more is not closed further, and said so
 constexpr size_t kSecondChances = 4;           // graphs of one split that are tried when none of the best was verified
-constexpr size_t kMostCandidates = 1'001;      // of one step: as many as are handed out at most, and one to show that there were more
 
 ExprPool make_pool(const SearchOptions& options) {
   ExprPool pool;
@@ -23,7 +21,7 @@ SplitSearch::SplitSearch(const Reference& ref, const Problem& problem, const Spl
 SplitSearch::Parts::Parts(const SplitSearch& s)
     : meter(s.options_.stop, s.deadline_, &s.cancelled), pool(make_pool(s.options_)),
       expressions(s.options_.expression_gate ? reference_expressions(s.ref_, s.problem_, pool) : std::vector<ExprId>(static_cast<size_t>(s.ref_.graph().num_values()), -1)),
-      values(s.ref_, s.problem_, s.split, pool, expressions, s.options_.expression_gate, meter), universe(values, s.problem_.targets.size(), kMaxValues, meter),
+      values(s.ref_, s.problem_, s.split, pool, expressions, s.options_.expression_gate, meter), universe(values, s.problem_.targets.size(), s.options_.max_values, meter),
       search(s.ref_, s.problem_, s.split, values, s.options_, s.dtypes_, s.max_block_ops_, meter) {}
 
 void SplitSearch::rewind() { parts_.reset(); }
@@ -41,14 +39,15 @@ Outcome SplitSearch::step(int ideas, StepKind kind, const Limits& limits) {
   out.fits = p.values.fits();
   if (out.fits) {
     out.reached = is_first ? p.universe.close_to(++p.closed) : true;
+    const auto most = static_cast<size_t>(options_.max_candidates) + 1;   // as many as are handed out at most, and one to show that there were more
     auto grow = [&](bool dominance, bool concat, size_t limit) {
       std::vector<BlockCandidate> more = p.search.run(p.universe, ideas, dominance, concat, limit);
       std::stable_sort(more.begin(), more.end(), [](const BlockCandidate& a, const BlockCandidate& b) { return a.work < b.work; });
       std::move(more.begin(), more.end(), std::back_inserter(out.candidates));
     };
     if (out.reached && kind == StepKind::kSecondChances) grow(false, false, kSecondChances);
-    else if (out.reached) grow(options_.dominance, false, options_.dominance ? SIZE_MAX : kMostCandidates);
-    if (out.reached && kind == StepKind::kIdeas && !options_.dominance) grow(false, true, kMostCandidates);   // the planner has no concatenations inside blocks: beaten by what it can plan
+    else if (out.reached) grow(options_.dominance, false, options_.dominance ? SIZE_MAX : most);
+    if (out.reached && kind == StepKind::kIdeas && !options_.dominance) grow(false, true, most);   // the planner has no concatenations inside blocks: beaten by what it can plan
   }
   out.capped = p.universe.is_capped();
   out.report = p.meter.report;

@@ -33,6 +33,8 @@ struct SearchOptions {
   int max_ideas = 3;               ///< values of one block graph that the program itself does not have (a product before its division, say); graphs with fewer are searched first
   int64_t max_states = 20'000'000;  ///< deterministic budget, compared with SearchReport::effort
   int64_t max_bytes = 0;           ///< counted memory of the search, 0: no limit. A part that is refused memory is given up, and the run says so
+  int64_t max_candidates = 1'000;  ///< handed to the sink at most: verifying more would take longer than finding them
+  int64_t max_values = 4'000;      ///< of one split: with more it is not closed further, and the run is not `complete`
   double max_seconds = 0;          ///< outer stop, 0: none. A run that it cut short says so
   uint64_t seed = 0;
   int threads = 1;                 ///< nothing but the seconds depends on it
