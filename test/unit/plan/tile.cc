@@ -171,3 +171,9 @@ TEST_CASE("gated MLP of 64 and 128 rows: measured order of variants") {
 TEST_CASE("norm and linear of 32 rows: measured order of variants") {
   check_order(linear(32, 4096, 6144, 1, true), {{{1, 32, 128, 3, 2, 2}, 14.95}, {{1, 32, 64, 4, 2, 2}, 14.82}, {{1, 32, 64, 6, 2, 2}, 15.49}, {{1, 32, 128, 2, 2, 2}, 15.47}, {{2, 16, 128, 3, 2, 2}, 14.96}});
 }
+TEST_CASE("products for the tensor cores' rate: measured order of variants") {
+  check_order(linear(4096, 4096, 4096), {{{1, 256, 64, 4, 1, 1, true, 2, true}, 198.84}, {{2, 128, 64, 4, 1, 1, true, 2, true}, 203.10}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 222.66}, {{1, 128, 64, 4, 1, 1, true, 4, true}, 202.05}});
+  check_order(linear(2048, 2048, 2048), {{{1, 256, 64, 4, 1, 1, true, 2, true}, 30.22}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 30.99}});
+  check_order(linear(384, 4096, 4096), {{{1, 192, 64, 6, 1, 1, true, 1, true}, 23.93}, {{2, 96, 64, 4, 2, 1, true, 2, false}, 25.09}});
+  check_order(linear(1024, 4096, 4096, 2), {{{1, 128, 64, 4, 1, 1, true, 2, true}, 118.46}, {{2, 64, 64, 4, 1, 1, true, 2, true}, 129.10}});
+}
