@@ -28,11 +28,18 @@ std::string signature_mismatch(const Graph& a, const Graph& b) {
 
 Graph say_roundings(const Graph& g) {
   const auto users = g.users();
+  // Whether all that reads v, perhaps through views, are outputs of that very type.
+  const auto is_stored_so = [&](const auto& self, ValueId v, DType t) -> bool {
+    const auto& read = users[static_cast<size_t>(v)];
+    return std::all_of(read.begin(), read.end(), [&](NodeId n) {
+      if (const auto* o = g.form<Output>(n)) return o->dtype == t;
+      return is_view(g.node(n).op) && self(self, g.node(n).first_value, t);
+    });
+  };
   const auto cast = [&](ValueId v) -> std::optional<MapFn> {
     const DType t = g.type(v).dtype;
     if (!g.def_form<Call>(v) || t == DType::kReal || t == DType::kBool) return std::nullopt;
-    const auto& read = users[static_cast<size_t>(v)];
-    if (std::all_of(read.begin(), read.end(), [&](NodeId n) { const auto* o = g.form<Output>(n); return o && o->dtype == t; })) return std::nullopt;
+    if (is_stored_so(is_stored_so, v, t)) return std::nullopt;
     return t == DType::kF16 ? MapFn::kCastF16 : t == DType::kBF16 ? MapFn::kCastBF16 : MapFn::kCastF32;
   };
   bool any = false;

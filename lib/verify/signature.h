@@ -13,7 +13,7 @@ std::string signature_mismatch(const Graph& a, const Graph& b);
 /// whose distance to it is used. The reason why that is not so, or "".
 std::string loose_running(const Graph& g);
 
-/// g with a cast behind every result of a call that is stored in a machine type (Output::dtype of its body) and read by more than outputs of that very type: evaluation and the prover know no other rounding.
+/// g with a cast behind every result of a call that is stored in a machine type (Output::dtype of its body) and read by more than outputs of that very type (through views, too): evaluation and the prover know no other rounding.
 Graph say_roundings(const Graph& g);
 
 }  // namespace mirage::verify
