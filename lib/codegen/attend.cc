@@ -83,13 +83,14 @@ class AttendEmitter {
     };
     ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kSums", 1}});
     ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kGroupRows", p_.group_rows()}, {"kGroupThreads", p_.group_threads()}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}, {"kEvenChunks", even_chunks()}});
-    ints({{"kHelpers", p_.helpers}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
+    ints({{"kHelpers", p_.helpers}, {"kProducers", p_.producers()}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
     flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", pair_factors()},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
+    ints({{"kMeets", p_.meets}, {"kTiles", p_.tiles()}});
     if (p_.wide) {
-      ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kMeets", p_.meets}, {"kTiles", p_.tiles()}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
+      ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
             {"kStatisticsAt", p_.statistics_at}, {"kReceivedAt", p_.receive_at}});
       flags({{"kRefills", p_.chunks_per_block > p_.stages}});
     }
@@ -99,16 +100,27 @@ class AttendEmitter {
   int64_t even_chunks() const {
     if (limited()) return 0;
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
-    return chunks % (int64_t{p_.cluster} * p_.key_groups) == 0 ? chunks / (p_.cluster * p_.key_groups) : 0;
+    const int64_t parts = int64_t{p_.cluster} * p_.meets * p_.key_groups;
+    return chunks % parts == 0 ? chunks / parts : 0;
   }
   /// Float16 weights that are only multiplied by a factor per key: two at a time.
   bool pair_factors() const { return s_.dtype == DType::kF16 && s_.share == s_.weights && p_.value_known.size() == 1 && p_.value_known[0] < 0; }
   /// Whether masks remove chunks, which are not looked at then.
   bool limited() const { return !p_.wide && (s_.last || s_.first); }
+  /// How many batches' keys and values may be in L2 together: a good third of it, of sm_90's 50 MB.
+  int64_t together() const {
+    const int64_t bytes = s_.keys * (s_.features + s_.columns) * 2;
+    return std::clamp<int64_t>((int64_t{20} << 20) / bytes, 1, s_.batch.elements());
+  }
   std::string place_limited() const {
     const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk, rows = p_.group_rows() * p_.query_groups;
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
-    text += fmt::format("    at.rank = id % {0};\n    at.group = 0;\n    at.tile = {3}id / {0} % {1};\n    at.batch = id / {2};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), s_.last ? fmt::format("{} - ", p_.tiles() - 1) : "");
+    // The tiles with the most chunks of all batches start first, so that the last to end are short; but only as many batches side by side as L2 holds the keys and values of.
+    const int64_t batches = s_.batch.elements(), side = together(), whole = batches / side * side, last = batches - whole;
+    const std::string reversed = s_.last ? fmt::format("{} - ", p_.tiles() - 1) : "";
+    text += fmt::format("    at.rank = id % {0};\n    at.group = 0;\n    const int item = id / {0}", p_.cluster);
+    if (last == 0) text += fmt::format(", in_section = item % {0};\n    at.tile = {1}in_section / {2};\n    at.batch = item / {0} * {2} + in_section % {2};\n", side * p_.tiles(), reversed, side);
+    else text += fmt::format(", in_section = item % {0}, first = item / {0} * {2}, side = first < {3} ? {2} : {4};\n    at.tile = {1}in_section / side;\n    at.batch = first + in_section % side;\n", side * p_.tiles(), reversed, side, whole, last);
     text += fmt::format("    const int first_query = at.tile * {}, last_query = first_query + {} < {} ? first_query + {} : {};\n    int begin = 0, end = {};\n", rows, rows - 1, s_.queries, rows - 1, s_.queries - 1, chunks);
     text += "    if (mo::masks_skip()) {\n";
     if (s_.first) text += fmt::format("      begin = first_query + ({0}) > 0 ? (first_query + ({0})) / {1} : 0;\n", *s_.first, p_.chunk);

@@ -52,7 +52,7 @@ Own own_tiles(const KernelPlan& k, int thrift) {
     const AttendPlan& p = **a;
     if (p.wide) return {0, p.chunk, int64_t{p.cluster} * p.meets * std::min<int64_t>(p.chunks_per_block, turns(p.stages, 1))};
     const int64_t each = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(p.stages, 2)) : p.producer ? std::max<int64_t>(turns(p.stages, 2), p.stages + p.key_groups) : p.chunks_per_block;
-    return {0, p.chunk, p.cluster * std::min(each, p.chunks_per_block)};
+    return {0, p.chunk, int64_t{p.cluster} * p.meets * std::min(each, p.chunks_per_block)};
   }
   return {};
 }

@@ -56,7 +56,10 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
   // Positions that are not stored are computed by attention kernels only.
   const bool computes = std::any_of(s.operands->begin(), s.operands->end(), [](const Access& a) { return a.position >= 0; });
   if (!computes) add_others(out, k, s, target, rule);
-  for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
+  // The program's plan has set workspace aside for its own kernel's slots: a division that wants more would write behind them.
+  const auto* own = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+  for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans)
+    if (p.slot_bytes <= (own ? (*own)->slot_bytes : 0)) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
   std::stable_sort(out.begin(), out.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
   // The same division twice is one: a chain that is not there, or the kernel's own.
   std::vector<KernelPlan> kept;
@@ -97,7 +100,7 @@ std::string division_text(const KernelPlan& k) {
   if (const auto* b = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
     const AttendPlan& p = **b;
     if (p.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", p.chunk, p.stages, p.cluster, p.meets);
-    return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm);
+    return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) + (p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "");
   }
   const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
   return fmt::format("region: {} threads, team {}, width {}, held {}", p.threads, p.team, p.width, p.held);

@@ -57,7 +57,7 @@ int registers(const AttendPlan& p) {
 
 /// Threads and registers: at most 168 registers for up to 384 threads, fewer for more; beyond that the producer's warpgroup hands its own to the consumers.
 bool place_threads(AttendPlan& p) {
-  const int groups = p.query_groups * p.key_groups, others = p.producer + p.helpers;
+  const int groups = p.query_groups * p.key_groups, others = p.producers() + p.helpers;
   p.threads = p.group_threads() * groups + 32 * others;
   const auto limit = [&p](int threads) { return std::min<int>(65536 / (static_cast<int>(up(threads, 128)) * p.blocks_per_sm) / 8 * 8, 248); };
   if (registers(p) <= limit(p.threads)) return true;
@@ -80,8 +80,23 @@ bool place_memory(AttendPlan& p, const Target& t) {
   p.record_bytes = p.columns * (p.narrow_parts ? 2 : 4) + 8;
   p.record_pitch = static_cast<int>(up(p.record_bytes, 16));
   p.barriers_at = p.receive_at + (p.cluster > 1 ? up(int64_t{p.cluster} * p.rows * p.record_pitch, 8) : 0);
+  p.slot_bytes = p.shape.batch.elements() * p.tiles() * (p.meets - 1) * p.cluster * p.rows * (p.columns / 2) * 16;
   p.smem_bytes = p.barriers_at + 8 * ((p.warp_rings ? 2 * groups : 6) * p.stages + 2);
   return p.blocks_per_sm == 1 ? p.smem_bytes <= t.smem_per_block : p.blocks_per_sm * (p.smem_bytes + 1024) <= t.smem_per_sm;
+}
+
+/// Blocks of a cluster that divide the keys, and clusters that meet. The latter for few queries of few batches over many keys.
+constexpr std::pair<int, int> kParts[] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {2, 2}, {4, 2}, {8, 2}, {4, 4}, {8, 4}, {8, 8}};
+
+/// Divides the chunks among the blocks of the clusters: every group of every block has work. Clusters that meet must all be resident, and start where chunks are.
+bool divide_keys(AttendPlan& p, int64_t chunks, int meets, const Target& target) {
+  const int64_t parts = int64_t{p.cluster} * meets;
+  p.meets = meets;
+  p.chunks_per_block = up(chunks, parts) / parts;
+  if (p.chunks_per_block < p.key_groups || p.chunks_per_block * (parts - 1) >= chunks) return false;
+  if (meets == 1) return true;
+  if (p.shape.batch.elements() * up(p.shape.queries, p.group_rows()) / p.group_rows() * 8 >= 64) return false;   // clusters alone make blocks enough
+  return !p.shape.last && !p.shape.first && p.blocks_per_sm == 1 && p.blocks() / p.cluster <= clusters_that_fit(p.cluster, target);
 }
 
 /// Whether the emitter has a place for everything that `v` is made of.
@@ -149,15 +164,16 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
   if (std::string why = prepare_attend(body, operands, results, target, base); !why.empty()) return no(why);
   const AttendShape& s = base.shape;
   const bool wide = s.features > 128 || s.columns > 128;
+  const bool few_groups = s.features > 256 || s.columns > 256 || (wide && s.queries <= 16);   // a warpgroup's results are columns / 2 registers of each of its threads
   const bool known = !base.key_known.empty() || !base.value_known.empty();
   AttendCandidates all;
   if (wide) add_wide_plans(base, target, all.plans);
   for (int query_groups : {1, 2})
     for (int key_groups : {1, 2, 4})
       for (int chunk : {64, 128})
-        for (int cluster : {1, 2, 4, 8})
+        for (const auto& [cluster, meets] : kParts)
           for (int stages : {8, 6, 4, 3, 2}) for (int per_sm : {1, 2}) {
-            if (wide || (per_sm == 2 && query_groups * key_groups > 2) || query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
+            if (few_groups || (wide && chunk > 64) || (per_sm == 2 && query_groups * key_groups > 2) || query_groups * key_groups > 4 || (query_groups == 2 && s.queries <= 64)) continue;
             AttendPlan p = base;
             p.query_groups = query_groups;
             p.key_groups = key_groups;
@@ -165,15 +181,14 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.cluster = cluster;
             p.blocks_per_sm = per_sm;
             const int64_t chunks = up(s.keys, chunk) / chunk;
-            p.chunks_per_block = up(chunks, cluster) / cluster;
-            if (p.chunks_per_block < key_groups || p.chunks_per_block * (cluster - 1) >= chunks) continue;   // every warpgroup of every block has work
+            if (!divide_keys(p, chunks, meets, target)) continue;
             if (stages < std::min<int64_t>(p.chunks_per_block, key_groups + 1) || (stages > p.chunks_per_block && stages > 2)) continue;
             p.stages = static_cast<int>(std::min<int64_t>(stages, p.chunks_per_block));
             p.producer = p.chunks_per_block > p.stages;
             // A stage that is refilled must stay with one warpgroup: who has not seen a barrier's last phase cannot tell the one it waits for from the one before the last.
             if (p.producer && p.stages % key_groups != 0) continue;
             p.helpers = known ? (p.producer ? 3 : 4) : 0;
-            p.turns = query_groups * key_groups == 2 && !s.last && !s.first && chunks % (int64_t{cluster} * key_groups) == 0 && p.chunks_per_block >= 16;
+            p.turns = query_groups * key_groups == 2 && !s.last && !s.first && chunks % (int64_t{cluster} * meets * key_groups) == 0 && p.chunks_per_block >= 16;
             if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;   // a second wave of clusters costs more than it brings
             if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
             if (!place_threads(p) || !place_memory(p, target)) continue;
@@ -184,7 +199,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
   if (!wide && s.queries <= 16 && !s.k.lines_along_rows && !s.v.lines_along_rows)
     for (int warps : {4, 8})
       for (int chunk : {32, 64})
-        for (int cluster : {1, 2, 4, 8})
+        for (const auto& [cluster, meets] : kParts)
           for (int stages : {1, 2, 3}) for (int per_sm : {1, 2}) {
             AttendPlan p = base;
             p.warp_rings = true;
@@ -195,8 +210,8 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.stages = stages;
             p.producer = false;
             const int64_t chunks = up(s.keys, chunk) / chunk;
-            p.chunks_per_block = up(chunks, cluster) / cluster;
-            if (p.chunks_per_block < warps || p.chunks_per_block * (cluster - 1) >= chunks || (stages > 1 && p.chunks_per_block < warps * stages)) continue;
+            if (!divide_keys(p, chunks, meets, target)) continue;
+            if ((stages > 1 && p.chunks_per_block < warps * stages)) continue;
             if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
             if (cluster > 1 && p.blocks() / cluster > per_sm * clusters_that_fit(cluster, target)) continue;
             if (!place_threads(p) || !place_memory(p, target)) continue;
@@ -236,8 +251,7 @@ AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const
   p.producer = model.producer;
   p.turns = model.turns;
   const int64_t chunks = up(p.shape.keys, p.chunk) / p.chunk;
-  p.chunks_per_block = up(chunks, p.cluster) / p.cluster;
-  if (p.chunks_per_block < p.key_groups || p.chunks_per_block * (p.cluster - 1) >= chunks) return {nullptr, {}, "fewer chunks than warps"};
+  if (!divide_keys(p, chunks, model.meets, target)) return {nullptr, {}, "fewer chunks than warps"};
   if (!p.warp_rings && (p.producer ? p.chunks_per_block <= p.stages : p.chunks_per_block > p.stages)) return {nullptr, {}, "the ring turns at one shape only"};
   if (!place_threads(p) || !place_memory(p, target)) return {nullptr, {}, "registers or shared memory"};
   p.cost = estimate_attend(p, target);
@@ -247,8 +261,9 @@ AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const
 
 std::string print(const AttendPlan& p) {
   const AttendShape& s = p.shape;
-  std::string out = fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}\n", s.queries, s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster);
-  out += fmt::format("  {} x {} {} (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups, p.key_groups, p.warp_rings ? "warps with rings of their own" : "warpgroups", p.chunk, p.chunks_per_block, p.stages, p.blocks_per_sm, p.producer ? ", a producer warp" : "",
+  std::string out = fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}{}\n", s.queries, s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster,
+                                p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "");
+  out += fmt::format("  {} x {} {} (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups, p.key_groups, p.warp_rings ? "warps with rings of their own" : "warpgroups", p.chunk, p.chunks_per_block, p.stages, p.blocks_per_sm, p.producer ? fmt::format(", {} producer warps", p.producers()) : "",
                      p.helpers ? fmt::format(", {} helper warps", p.helpers) : "", p.turns ? ", in turns" : "");
   if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
   out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);

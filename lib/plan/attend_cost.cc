@@ -35,7 +35,7 @@ constexpr double kMeetSourceUs = 0.05;        // of one more cluster
 /// How many cycles more than the best division of its kind one takes per chunk: too few warps leave gaps, warps in step want the same unit at once.
 double gaps(const AttendPlan& p, double together) {
   const int groups = p.query_groups * p.key_groups;
-  if (p.chunk == 64) return groups >= 4 ? 1.0 : groups == 1 && together < 2 ? 1.3 : 1.2;
+  if (p.chunk == 64) return groups >= 4 ? (p.query_groups == 1 ? 0.96 : 1.0) : groups == 1 && together < 2 ? 1.3 : 1.2;
   if (p.query_groups == 2) return 1.14;
   return groups == 1 ? (together < 2 ? 1.25 : 1.0) : p.turns ? 1.0 : 1.03;
 }
@@ -84,6 +84,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
     issue = 0.025 * p.chunk * width + statistics / 4;   // four schedulers
   } else {
     issue = gaps(p, together) * std::max(p.chunk * (3.5 + 0.0367 * width), chunk_bytes / p.query_groups / std::min(kSmBytesPerCycle, kL2BytesPerCycle / sms)) + statistics / p.query_groups + elements;
+    if (p.helpers && p.producer && p.key_groups == 1) issue *= p.stages < 3 ? 1.05 : p.stages < 4 ? 1.01 : 1.0;   // values of keys are there the later, the later a stage is filled again
     own = 0;
   }
   // A stage that is worked on is not in flight, except that its keys are free before its values.
@@ -93,7 +94,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
   Cost c;
-  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + kMergeUs * waves * std::log2(p.key_groups) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * std::log2(p.key_groups) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";

@@ -59,9 +59,11 @@ struct AttendPlan {
   bool warp_rings = false;                ///< up to 16 queries: a group is one warp with a ring of its own (mma.sync), else a warpgroup (wgmma)
   int query_groups = 1, key_groups = 1;   ///< groups along queries (64 each, or 16) and along keys
   int chunk = 64, stages = 2, cluster = 1;
+  int meets = 1;                          ///< clusters with the same queries; above 1 all but the last post their sums to slots in device memory, so all blocks must be resident (cooperative launch)
+  int64_t slot_bytes = 0;                 ///< scratch in device memory, all ones before and after every launch
   int blocks_per_sm = 1;
   int helpers = 0;                        ///< warps that prepare per-key values
-  bool producer = true;                   ///< a warp of its own refills the ring (else all chunks have a stage)
+  bool producer = true;                   ///< warps of their own refill the ring (else all chunks have a stage)
   bool turns = false;                     ///< warpgroups take turns on the tensor cores
   int threads = 0, grow = 0, shrink = 0;  ///< grow: registers per consumer thread by setmaxnreg; 0: as launched
   int64_t chunks_per_block = 1;
@@ -72,11 +74,11 @@ struct AttendPlan {
   std::vector<ValueId> key_known, value_known;   ///< per-key values for the logits and for the shares (-1 comes first and is the product of K's or V's factors, if there are any)
   // Many features or columns, up to 16 queries (attend_wide.cc): one group of 256 threads, all features of `stages` chunks in shared memory, columns dealt to the warps and to the blocks of the cluster.
   bool wide = false;
-  int meets = 1;                          ///< clusters with the same queries; above 1 all but the last post their sums to slots in device memory, so all blocks must be resident (cooperative launch)
   int value_boxes = 0, value_box = 0;     ///< V's boxes of 64 columns in the ring; 0: V's columns are columns of K's own rows, from box value_box on
   int64_t scores_at = 0, weights_at = 0, statistics_at = 0;
-  int64_t slot_bytes = 0;                 ///< scratch in device memory, all ones before and after every launch
   Cost cost;
+  /// Two warps, for keys and for values, where four groups wait for chunks of their own; elsewhere one was as good or better, and helpers fill the warpgroup that it leaves.
+  int producers() const { return !producer ? 0 : helpers == 0 && query_groups * key_groups == 4 ? 2 : 1; }
   int group_rows() const { return warp_rings || wide ? 16 : 64; }
   int group_threads() const { return wide ? 256 : warp_rings ? 32 : 128; }
   int64_t tiles() const { return (shape.queries + group_rows() * query_groups - 1) / (group_rows() * query_groups); }

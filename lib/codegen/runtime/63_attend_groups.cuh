@@ -45,14 +45,14 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
   warp_barrier();
 }
 
-template <class P> MO_FN void attend_produce(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem) {
+/// One warp refills the ring, or two, one with keys and one with values: keys are free a chunk earlier, and need not wait until values are.
+template <class P> MO_FN void attend_produce(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int producer) {
+  const bool keys = P::kProducers == 1 || producer == 0, values = P::kProducers == 1 || producer == 1;
   if (lane_id() == 0)
     for (int c = P::kStages; c < at.chunks; c++) {
       const int s = c % P::kStages, turn = c / P::kStages;
-      mbarrier_wait(mem.k_empty(s), (turn - 1) & 1);
-      attend_copy_k<P>(a, at, mem, c, c);
-      mbarrier_wait(mem.v_empty(s), (turn - 1) & 1);
-      attend_copy_v<P>(a, at, mem, c, c);
+      if (keys) { mbarrier_wait(mem.k_empty(s), (turn - 1) & 1); attend_copy_k<P>(a, at, mem, c, c); }
+      if (values) { mbarrier_wait(mem.v_empty(s), (turn - 1) & 1); attend_copy_v<P>(a, at, mem, c, c); }
     }
   warp_barrier();
 }
@@ -92,12 +92,20 @@ template <class P> MO_FN void attend_issue_scores(AttendState<P>& t, uint32_t q,
     wgmma_shared<typename P::T, kAcross>(t.S, dq + (((i >> 2) * 8192 + (i & 3) * 32) >> 4), dk + ((kAcross ? i * 2048 : (i >> 2) * P::kChunk * 128 + (i & 3) * 32) >> 4), i > 0);
   wgmma_commit();
 }
+/// N accumulators from the FIRST on.
+template <int FIRST, int N, int R> MO_FN float (&attend_part(float (&d)[R]))[N] { return *reinterpret_cast<float (*)[N]>(&d[FIRST]); }
 template <class P> MO_FN void attend_issue_results(AttendState<P>& t, uint32_t v) {
   constexpr bool kAcross = !P::kValueLinesAlongKeys;
-  const uint64_t dv = wgmma_tile(v, kAcross ? P::kChunk * 128 : 16);
+  constexpr int kWhole = P::kColumns <= 128 ? 0 : P::kColumns / 128, kRest = P::kColumns - 128 * kWhole, kBox = P::kChunk * 128;   // an instruction has up to 128 columns here
+  const uint64_t dv = wgmma_tile(v, kAcross ? kBox : 16);
 #pragma unroll
-  for (int i = 0; i < P::kChunk / 16; i++)
-    wgmma_registers<typename P::T, kAcross>(t.O, t.W[4 * i], t.W[4 * i + 1], t.W[4 * i + 2], t.W[4 * i + 3], dv + ((kAcross ? i * 2048 : (i >> 2) * P::kColumns * 128 + (i & 3) * 32) >> 4), 1);
+  for (int i = 0; i < P::kChunk / 16; i++) {
+    const uint32_t* const w = t.W + 4 * i;
+    const uint64_t at = dv + ((kAcross ? i * 2048 : (i >> 2) * P::kColumns * 128 + (i & 3) * 32) >> 4);
+    if constexpr (kWhole > 0) wgmma_registers<typename P::T, kAcross>(attend_part<0, 64>(t.O), w[0], w[1], w[2], w[3], at, 1);
+    if constexpr (kWhole > 1) wgmma_registers<typename P::T, kAcross>(attend_part<64, 64>(t.O), w[0], w[1], w[2], w[3], at + ((kAcross ? 2 * kBox : 128 * 128) >> 4), 1);
+    if constexpr (kRest > 0) wgmma_registers<typename P::T, kAcross>(attend_part<64 * kWhole, kRest / 2>(t.O), w[0], w[1], w[2], w[3], at + (kWhole * (kAcross ? 2 * kBox : 128 * 128) >> 4), 1);
+  }
   wgmma_commit();
 }
 

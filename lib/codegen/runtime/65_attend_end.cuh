@@ -87,6 +87,57 @@ template <class P, int N> MO_FN void attend_finish(const typename P::Args& a, co
   }
 }
 
+// ---- slots: 16 bytes in device memory, from a block to one that waits for it. Empty while a word is all ones, which no conversion or arithmetic yields; whoever takes a slot empties it for the next launch
+MO_FN uint4 slot_peek(const uint4* p) { uint4 v; asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory"); return v; }
+MO_FN void slot_post(uint4* p, uint4 v) { asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory"); }
+MO_FN bool slot_empty(const uint4& v) { return v.x == 0xffffffffu || v.y == 0xffffffffu || v.z == 0xffffffffu || v.w == 0xffffffffu; }
+/// A word of a slot: a NaN of all ones, which inputs may bring along, becomes another one.
+MO_FN uint32_t slot_word(uint32_t x) { return x == 0xffffffffu ? 0x7fffffffu : x; }
+/// N slots, `step` apart. Every round asks for all that are missing: one after another they would cost a round trip each.
+template <int N> MO_FN void slots_take(uint4 (&v)[N], uint4* p, int step) {
+  bool wait;
+#pragma unroll
+  for (int i = 0; i < N; i++) v[i].x = 0xffffffffu;
+  do {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (slot_empty(v[i])) v[i] = slot_peek(p + i * step);
+    wait = false;
+#pragma unroll
+    for (int i = 0; i < N; i++) wait |= slot_empty(v[i]);
+  } while (wait);
+#pragma unroll
+  for (int i = 0; i < N; i++) slot_post(p + i * step, make_uint4(0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu));
+}
+
+/// Clusters with the same queries meet: all but the last post two columns, maximum and sum, the last adds them to its own. False: this one has posted. item: of the block's.
+template <class P> MO_FN bool attend_meet(const typename P::Args& a, const AttendPlace& at, int item, Pack<2>& x, float& m, float& sum) {
+  constexpr int kItems = P::kRows * (P::kColumns / 2), kStep = P::kCluster * kItems;
+  uint4* const slots = reinterpret_cast<uint4*>(a.slots) + (int64_t(at.batch * P::kTiles + at.tile) * (P::kMeets - 1)) * kStep + at.rank * kItems + item;
+  const auto word = [](float f) { return slot_word(__float_as_uint(f)); };
+  if (at.group < P::kMeets - 1) {
+    slot_post(slots + at.group * kStep, make_uint4(word(x.v[0]), word(x.v[1]), word(m), word(sum)));
+    return false;
+  }
+  uint4 v[P::kMeets - 1];
+  slots_take(v, slots, kStep);
+  float most = m;
+#pragma unroll
+  for (int g = 0; g < P::kMeets - 1; g++) most = ::fmaxf(most, __uint_as_float(v[g].z));
+  const float own = exp2_fast(m - most);
+  x = {{x.v[0] * own, x.v[1] * own}};
+  sum *= own;
+  m = most;
+#pragma unroll
+  for (int g = 0; g < P::kMeets - 1; g++) {
+    const float w = exp2_fast(__uint_as_float(v[g].z) - most);
+    x.v[0] += w * __uint_as_float(v[g].x);
+    x.v[1] += w * __uint_as_float(v[g].y);
+    sum += w * __uint_as_float(v[g].w);
+  }
+  return true;
+}
+
 /// A cluster: rows are dealt to its blocks, every block sends its part of a row to the owner, which adds the parts up, goes on as the block graph says, and stores.
 template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, float (&H)[N], int group_q, int group_k, int warp) {
   const int lane = lane_id(), quad = lane & 3, first = group_k * (N / 4);
@@ -149,6 +200,9 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
       else { const float2 f = *reinterpret_cast<const float2*>(part + 8 * pair); y = {{f.x, f.y}}; }
       x.v[0] += w * y.v[0];
       x.v[1] += w * y.v[1];
+    }
+    if constexpr (P::kMeets > 1) {
+      if (!attend_meet<P>(a, at, item, x, m, sums[0][0])) continue;
     }
     const int in_block = at.rank * P::kRows + row, query = at.tile * (P::kGroupRows * P::kQueryGroups) + in_block;
     if (query < P::kQueries) {

@@ -17,8 +17,8 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   if (!P::kWarpRings && warp >= 4 * P::kGroups) {
     if constexpr (P::kGrow > 0) registers_shrink<P::kShrink>();
     const int other = warp - 4 * P::kGroups;
-    if (P::kProducer && other == 0) attend_produce<P>(a, at, mem);
-    else if (P::kHelpers > 0 && other - P::kProducer < P::kHelpers) attend_help<P>(a, at, mem, other - P::kProducer);
+    if (other < P::kProducers) attend_produce<P>(a, at, mem, other);
+    else if (P::kHelpers > 0 && other - P::kProducers < P::kHelpers) attend_help<P>(a, at, mem, other - P::kProducers);
     if constexpr (P::kCluster > 1) cluster_wait();
     return;
   }

@@ -6,33 +6,11 @@
 #pragma once
 #include "61_attend.cuh"
 #include "64_attend_warps.cuh"
+#include "65_attend_end.cuh"
 
 namespace mo {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// ---- slots: 16 bytes in device memory, from a block to one that waits for it. Empty while a word is all ones, which no conversion or arithmetic yields; whoever takes a slot empties it for the next launch
-MO_FN uint4 slot_peek(const uint4* p) { uint4 v; asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory"); return v; }
-MO_FN void slot_post(uint4* p, uint4 v) { asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory"); }
-MO_FN bool slot_empty(const uint4& v) { return v.x == 0xffffffffu || v.y == 0xffffffffu || v.z == 0xffffffffu || v.w == 0xffffffffu; }
-/// A word of a slot: a NaN of all ones, which inputs may bring along, becomes another one.
-MO_FN uint32_t slot_word(uint32_t x) { return x == 0xffffffffu ? 0x7fffffffu : x; }
-/// N slots, `step` apart. Every round asks for all that are missing: one after another they would cost a round trip each.
-template <int N> MO_FN void slots_take(uint4 (&v)[N], uint4* p, int step) {
-  bool wait;
-#pragma unroll
-  for (int i = 0; i < N; i++) v[i].x = 0xffffffffu;
-  do {
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      if (slot_empty(v[i])) v[i] = slot_peek(p + i * step);
-    wait = false;
-#pragma unroll
-    for (int i = 0; i < N; i++) wait |= slot_empty(v[i]);
-  } while (wait);
-#pragma unroll
-  for (int i = 0; i < N; i++) slot_post(p + i * step, make_uint4(0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu));
-}
 
 /// Places in shared memory.
 template <class P> struct WideMemory {

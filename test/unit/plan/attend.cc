@@ -50,7 +50,7 @@ TEST_CASE("attention is found, whatever stands around it") {
 TEST_CASE("what is not attention, or too large, is refused with a reason") {
   const auto reason = [](const Case& c, const std::string& target = "sm_90a") { const AttendCandidates a = plan(c, target); CHECK(a.plans.empty()); return a.reason; };
   CHECK(reason({}, "sm_80") == "warpgroup attention is written for sm_90a");
-  CHECK(reason({.features = 256, .k = "(div %b 2)", .scores = "mul %x (reduce.max 1 %b)"}) != "");   // per-key values of many features
+  CHECK(reason({.features = 512, .k = "(div %b 2)", .scores = "mul %x (reduce.max 1 %b)"}) != "");   // per-key values of many features
   CHECK(reason({.features = 2048}) == "more than 128 features or columns, and no division that fits");
   CHECK(reason({.dtype = "f32"}) == "operands that are not 16-bit");
   CHECK(reason({.degree = "2"}) == "an accumulator that is not rescaled once");
@@ -110,8 +110,8 @@ TEST_CASE("every plan fits, covers all keys and leaves nobody without work") {
     for (const AttendPlan& p : all.plans) {
       const int64_t chunks = (c.keys + p.chunk - 1) / p.chunk;
       CHECK(p.smem_bytes <= t.smem_per_block);
-      CHECK(p.chunks_per_block * p.cluster >= chunks);
-      CHECK(p.chunks_per_block * (p.cluster - 1) < chunks);
+      CHECK(p.chunks_per_block * p.cluster * p.meets >= chunks);
+      CHECK(p.chunks_per_block * (p.cluster * p.meets - 1) < chunks);
       CHECK(p.chunks_per_block >= p.key_groups);
       CHECK((p.warp_rings || p.producer || p.stages >= p.chunks_per_block));
       CHECK((!p.producer || p.stages % p.key_groups == 0));   // a stage stays with one warpgroup, else a phase could be missed
