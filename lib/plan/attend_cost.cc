@@ -94,7 +94,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
   Cost c;
-  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * std::log2(p.key_groups) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";
