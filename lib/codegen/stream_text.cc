@@ -124,9 +124,9 @@ std::string StreamText::tail_loads() {
   for (NodeId n : tail_leaves()) {
     const Shape x = shape(value(n));
     const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-    if (x == Shape::kBoth) text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, pointer(n), rs, cs, rs, cs);
+    if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), rs, cs, rs, cs);
     else if (x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
-    else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 8, kN - c); ", n, pointer(n), cs, cs);
+    else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, {}, kN - c); ", n, pointer(n), cs, cs, column_step());
   }
   return text;
 }
@@ -150,7 +150,11 @@ void StreamText::store_result(NodeId n, const std::string& text) {
   const ValueId v = g_.node(n).operands[0];
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
   const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
-  line("store_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", result_pointer(n), rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
+  if (column_step() == 1 && cs == 1 && rs % 2 == 0 && a.offset % 2 == 0 && s_.cols % 2 == 0 && has(v, Axis::kRow) && s_.batch == 1) {
+    line("store_item_pairs({} + m * int64_t({}) + c, {}, kM - m, kN - c, {});", result_pointer(n), rs, rs, text);
+    return;
+  }
+  line("{}({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
        has(v, Axis::kCol) ? "kN" : "1", text);
 }
 

@@ -74,6 +74,8 @@ class StreamText {
   virtual std::string statistic_row() const { return "m"; }   ///< the item's first row in `statistics`, of padded_rows()
   virtual std::string padded_rows() const { return "(8 * kRows)"; }
   virtual bool loads_late() const { return false; }           ///< e{node} are read item by item in the tail, and are no arrays
+  virtual int column_step() const { return 8; }         ///< from an item's first column to its second
+  std::string stepped(const char* function) const { return column_step() == 8 ? function : fmt::format("{}<{}>", function, column_step()); }
 
   const StreamShape& s_;
   const Graph& g_;

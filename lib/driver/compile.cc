@@ -454,7 +454,13 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
-  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done); };
+  std::map<std::string, GateResult> gated;   // what measuring finds fastest is often the model's own plan
+  const auto gate = [&](const Plan& plan, Decision& d) {
+    const Plan hinted = run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan;
+    const auto [it, fresh] = gated.try_emplace(print(hinted));
+    if (fresh) it->second = run_gate(program, hinted, *target, o, d, not_done);
+    return it->second;
+  };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
   else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });

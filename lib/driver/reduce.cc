@@ -43,7 +43,7 @@ struct Own { int64_t grid_tile = 0, loop_tile = 0, iterations = 4; };
 Own own_tiles(const KernelPlan& k, int thrift) {
   const auto turns = [thrift](int stages, int more) -> int64_t { return thrift == 0 ? stages + more : thrift == 1 ? stages + 1 : 2; };
   if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return {0, 0, int64_t{(*b)->cluster} * (*b)->loop_warps * std::max<int64_t>((*b)->stages, turns((*b)->stages, 3))};
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return {64, (*s)->chunk, int64_t{(*s)->cluster} * (*s)->warps * turns((*s)->stages, 2)};
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return {(*s)->columns, (*s)->chunk, int64_t{(*s)->cluster} * (*s)->warps * turns((*s)->stages, 2)};
   if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
     const int64_t rows = (*t)->row_blocks > 1 ? (*t)->block_rows() : 0;
     return {std::max<int64_t>((*t)->block_columns(), rows), (*t)->chunk, int64_t{(*t)->cluster} * turns((*t)->stages, 2)};

@@ -36,6 +36,21 @@ Source source_of(const KernelPlan& k) {
   }, k.body);
 }
 
+/// The cheapest first. The same division twice is one: a chain that is not there, or the kernel's own.
+std::vector<KernelPlan> distinct(std::vector<KernelPlan> all, size_t most) {
+  std::stable_sort(all.begin(), all.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
+  std::vector<KernelPlan> kept;
+  std::vector<std::string> texts;
+  for (KernelPlan& a : all) {
+    if (kept.size() >= most) break;
+    const std::string text = division_text(a);
+    if (std::find(texts.begin(), texts.end(), text) != texts.end()) continue;
+    texts.push_back(text);
+    kept.push_back(std::move(a));
+  }
+  return kept;
+}
+
 /// What the strategies make of a kernel that read all operands from memory.
 void add_others(std::vector<KernelPlan>& out, const KernelPlan& k, const Source& s, const Target& target, const ContractRule& rule) {
   for (bool chain : {true, false})
@@ -51,8 +66,17 @@ void add_others(std::vector<KernelPlan>& out, const KernelPlan& k, const Source&
 
 std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most) {
   const Source s = source_of(k);
-  if (!s.body) return {k};
   std::vector<KernelPlan> out{k};
+  if (!s.body) {
+    const RegionPlan& region = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
+    for (auto& [p, cost] : region_alternatives(region, target, k.bytes, k.flops)) {
+      out.push_back(k);
+      out.back().predicted_us = cost.us;
+      out.back().why = cost.why;
+      out.back().body = std::make_shared<const RegionPlan>(std::move(p));
+    }
+    return distinct(std::move(out), most);
+  }
   // Positions that are not stored are computed by attention kernels only.
   const bool computes = std::any_of(s.operands->begin(), s.operands->end(), [](const Access& a) { return a.position >= 0; });
   if (!computes) add_others(out, k, s, target, rule);
@@ -60,18 +84,7 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
   const auto* own = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
   for (AttendPlan& p : attend_candidates(*s.body, *s.operands, *s.results, target).plans)
     if (p.slot_bytes <= (own ? (*own)->slot_bytes : 0)) out.push_back(with_body(k, std::make_shared<const AttendPlan>(std::move(p))));
-  std::stable_sort(out.begin(), out.end(), [](const KernelPlan& a, const KernelPlan& b) { return a.predicted_us < b.predicted_us; });
-  // The same division twice is one: a chain that is not there, or the kernel's own.
-  std::vector<KernelPlan> kept;
-  std::vector<std::string> texts;
-  for (KernelPlan& a : out) {
-    if (kept.size() >= most) break;
-    const std::string text = division_text(a);
-    if (std::find(texts.begin(), texts.end(), text) != texts.end()) continue;
-    texts.push_back(text);
-    kept.push_back(std::move(a));
-  }
-  return kept;
+  return distinct(std::move(out), most);
 }
 
 Plan with_kernel(const Plan& plan, size_t kernel, const KernelPlan& other) {
@@ -91,6 +104,7 @@ std::string division_text(const KernelPlan& k) {
   }
   if (const auto* b = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
     const StreamPlan& p = **b;
+    if (p.registers) return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", p.warps, p.chunk, p.columns, p.blocks_per_sm);
     return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm, p.evict_first ? "" : ", weights kept");
   }
   if (const auto* b = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
@@ -103,7 +117,7 @@ std::string division_text(const KernelPlan& k) {
     return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) + (p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "");
   }
   const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
-  return fmt::format("region: {} threads, team {}, width {}, held {}", p.threads, p.team, p.width, p.held);
+  return fmt::format("region: {} threads, team {}, width {}, held {}{}", p.threads, p.team, p.width, p.held, p.shape == RegionPlan::Shape::kColumn ? fmt::format(", {} columns", p.columns) : "");
 }
 
 }  // namespace mirage

@@ -359,11 +359,10 @@ int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
 
 constexpr double kSmBytesPerUs = 75e3;   // what one multiprocessor takes
 
-Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
-  const Target& t = c.target;
+Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) {
   Cost cost;
-  cost.bytes = bytes_of(c, p);
-  cost.flops = flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+  cost.bytes = bytes;
+  cost.flops = flops;
   const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 8;
   double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   double memory, again = 0;
@@ -381,6 +380,10 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   if (memory + again >= math) cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
   return cost;
+}
+
+Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
+  return cost_of(c.target, p, bytes_of(c, p), flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width);
 }
 
 /// Threads as at another shape.
@@ -421,6 +424,32 @@ std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPla
 }
 
 }  // namespace
+
+std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan& plan, const Target& target, int64_t bytes, double flops) {
+  std::vector<std::pair<RegionPlan, Cost>> out;
+  const auto add = [&](int threads, int team, int columns, bool held) {
+    const int64_t share = plan.shape == RegionPlan::Shape::kPointwise ? threads : plan.shape == RegionPlan::Shape::kRow ? threads / team : columns, blocks = ceil_div(plan.rows, share);
+    if (blocks >= (int64_t{1} << 31) || (!plan.wide && blocks * threads >= (int64_t{1} << 30))) return;
+    RegionPlan p = plan;
+    int64_t unit_bytes = 0, unit_elements = 0;
+    for (const RegionInstr& i : held_loads(p)) unit_elements += p.width, unit_bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
+    const int64_t units = ceil_div(p.length, team);
+    if (held && (unit_bytes == 0 || p.chunk >= 0 || units * ceil_div(unit_bytes, 4) > held_registers(team))) return;
+    take_threads(p, {p.shape, {}, {}, p.width, threads, team, columns, held, held && units * unit_elements <= (team > 512 ? 16 : team > 256 ? 48 : 64)});
+    Cost cost = cost_of(target, p, bytes, flops);
+    out.emplace_back(std::move(p), std::move(cost));
+  };
+  if (plan.shape == RegionPlan::Shape::kPointwise)
+    for (int threads : {64, 128, 256, 512}) add(threads, plan.team, plan.columns, false);
+  else if (plan.shape == RegionPlan::Shape::kColumn)
+    for (int columns : {8, 16, 32}) for (int threads : {64, 128, 256}) add(threads, plan.team, columns, false);
+  else
+    for (int team : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024})
+      for (int threads : team > 32 ? std::vector<int>{team} : std::vector<int>{64, 128, 256})
+        for (bool held : {true, false})
+          if (team <= power_of_two_at_least(plan.length) && (team > 1 || plan.team == 1 || plan.length <= 64)) add(threads, team, plan.columns, held);
+  return out;
+}
 
 std::vector<RegionInstr> held_loads(const RegionPlan& p) {
   std::vector<bool> along(p.vars.size());   // differs along the row

@@ -56,7 +56,7 @@ std::string like_stream(const StreamPlan& from, const Graph& body, const Accesse
   std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, reason);
   if (!shape) return reason;
   StreamPlan plan = stream_plan(std::move(*shape));
-  if (!divide_stream(plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first}, target, reason)) return reason;
+  if (!divide_stream(plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns}, target, reason)) return reason;
   cost = plan.cost = estimate(plan, target);
   k.body = std::make_shared<const StreamPlan>(std::move(plan));
   return "";

@@ -17,9 +17,11 @@ constexpr int64_t kBoxAlign = 1024;   // the 128-byte swizzle repeats after eigh
 /// Registers of a thread: sums, the small operand of this chunk and the next, fragments and addresses.
 int registers(const StreamPlan& p) {
   int n = 56;
+  if (p.registers)
+    for (const StreamWeight& w : p.weights) n += w.free == StreamAxis::kCol ? p.chunk / 32 * p.columns / 2 : p.chunk / 32 * w.padded / 2;
   for (const StreamContraction& c : p.contractions) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
-    n += w.free == StreamAxis::kCol ? 16 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
+    n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
   }
   for (const StreamProduct& q : p.products) {
@@ -76,9 +78,28 @@ bool holds_early(const StreamPlan& p) {
   return words > 0 && words <= (65536 / (p.warps * 32 * p.blocks_per_sm) >= 200 ? 96 : 48);
 }
 
+/// Whether weights can go straight to registers: one part of the reduction per warp, vectors of a block's columns that exist or do not.
+bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
+  if (chunks != p.warps || p.cluster != 1 || p.stages != 1) { reason = "more of the weights than registers hold"; return false; }
+  if (!p.early.empty()) { reason = "rows that are reduced before the loop"; return false; }
+  if (p.batch > 1) { reason = "a batch"; return false; }
+  int words = 0;
+  for (const StreamWeight& w : p.weights) {
+    if (w.free == StreamAxis::kCol) {
+      words += p.chunk / 32 * p.columns / 2;
+      if (w.depth_major != p.weights[0].depth_major || p.weights[0].free != StreamAxis::kCol) { reason = "weights with different lines"; return false; }
+      if (!w.depth_major && w.extent % (p.columns / 8)) { reason = "columns that are no whole vectors"; return false; }
+    } else if (!w.depth_major && w.extent % 2) { reason = "an odd rank"; return false; }
+  }
+  if (words > 64) { reason = "more of the weights than registers hold"; return false; }
+  return true;
+}
+
 }  // namespace
 
 bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
+  p.registers = choice.registers;
+  p.columns = choice.columns;
   p.warps = choice.warps;
   p.stages = choice.stages;
   p.chunk = choice.chunk;
@@ -100,15 +121,16 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
       at += round_up(static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
     }
   p.stage_bytes = *std::max_element(used.begin(), used.end());
-  const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * 4 * 32 * 16;
-  p.ring_bytes = round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
+  const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * int64_t{p.columns} * 32;
+  p.ring_bytes = p.registers ? sums * item_bytes : round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
   p.received_at = p.warps * p.ring_bytes;
   p.statistics_at = p.received_at + (p.cluster > 1 ? sums * item_bytes : 0);
   p.early_at = p.statistics_at + static_cast<int64_t>(p.statistics.size()) * p.warps * p.cluster * p.row_tiles * 8 * 4;
   p.barriers_at = round_up(p.early_at + static_cast<int64_t>(p.early.size()) * p.row_tiles * 8 * 4, 8);
-  p.smem_bytes = p.barriers_at + 8 * (p.warps * p.stages + 1);
+  p.smem_bytes = p.barriers_at + (p.registers ? 0 : 8 * (p.warps * p.stages + 1));
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
+  if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
   p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
@@ -140,6 +162,15 @@ StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>&
             p.cost = estimate(p, target);
             all.plans.push_back(std::move(p));
           }
+  for (int columns : {32, 64})
+    for (int chunk : {32, 64, 128})
+      for (int blocks : {1, 2, 3, 4}) {
+        StreamPlan p = matched;
+        const int64_t warps = (p.depth + chunk - 1) / chunk;
+        if (warps > 16 || !divide_stream(p, {static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns}, target, reason)) continue;
+        p.cost = estimate(p, target);
+        all.plans.push_back(std::move(p));
+      }
   all.reason.clear();
   std::stable_sort(all.plans.begin(), all.plans.end(), [](const StreamPlan& a, const StreamPlan& b) { return a.cost.us < b.cost.us; });
   return all;
@@ -156,7 +187,7 @@ std::string print(const StreamPlan& p) {
   static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch"};
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
   out += fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
-                                p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "");
+                                p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.registers ? fmt::format(", weights straight to registers, {} columns per block", p.columns) : p.evict_first ? ", weights evicted first" : "");
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);

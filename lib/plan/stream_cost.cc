@@ -19,6 +19,10 @@ constexpr double kLatencyUs = 1.6;           // of a copy under load, with the t
 constexpr double kSmallBoxUs = 0.006;        // one copy of less than kBox bytes: issue, barrier, turn of the loop
 constexpr double kBox = 8192;
 constexpr double kClockPerUs = 1750;
+constexpr double kOneShotUs = 0.35;          // of copies that are all under way at once, over the bytes at the rate of device memory
+constexpr double kOneShotRankUs = 0.6;       // a low rank there: its copy, its second factor and its products have nothing to hide behind
+constexpr double kRegisterTailUs = 0.7;     // weights straight to registers: their one wave of loads over the bytes' time, sums to shared memory, the fused tail
+constexpr double kRegisterBytesPerUs = 60e3; // what one SM takes through loads to registers
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
@@ -63,9 +67,42 @@ double loop_instructions(const StreamPlan& p) {
 /// Like the larger of two, a little above where they are near each other.
 double soft_max(double a, double b) { return std::pow(std::pow(a, 8) + std::pow(b, 8), 1.0 / 8); }
 
+double flops_of(const StreamPlan& p) {
+  double n = 0;
+  for (const StreamContraction& x : p.contractions) n += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
+  return n;
+}
+
+/// Weights straight to registers: everything is asked for in the first moment, arrives once, and is added up once.
+Cost estimate_registers(const StreamPlan& p, const Target& target) {
+  double dram = 0, shared = 0, slice = 0, products = 0;
+  for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  const double blocks = std::ceil(static_cast<double>(p.cols) / p.columns), resident = static_cast<double>(p.blocks_per_sm * target.num_sms), waves = std::ceil(blocks / resident);
+  for (const StreamWeight& w : p.weights) {
+    const double bytes = static_cast<double>(w.free == StreamAxis::kCol ? p.columns : w.padded) * static_cast<double>(p.depth) * 2;
+    slice += bytes;
+    if (w.free == StreamAxis::kRank) shared += bytes * blocks;
+  }
+  shared += static_cast<double>(p.rows * p.depth) * 2 * blocks;
+  for (const StreamContraction& x : p.contractions)
+    products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? p.columns / 64.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
+  const double per_sm = std::ceil(blocks / target.num_sms);
+  const double t_dram = dram / target.dram_bytes_per_us, t_sm = (slice + static_cast<double>(p.rows * p.depth) * 2) * per_sm / kRegisterBytesPerUs;
+  const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 * per_sm / 4;
+  const double t_shared = shared / target.l2_bytes_per_us * 0.25;
+  Cost c;
+  c.us = target.launch_us + kPrologueUs + kRegisterTailUs + 0.035 * p.warps + 0.1 * std::max(0, p.chunk / 32 - 2) + 0.03 * static_cast<double>(p.sums.size()) * p.row_tiles + soft_max(t_dram, t_sm) + t_mma + t_shared + (p.weights[0].depth_major ? -0.2 : 0.0) + (waves - 1) * 1.0 + 0.02 * (p.blocks_per_sm - std::min<double>(p.blocks_per_sm, per_sm));
+  c.bytes = static_cast<int64_t>(dram);
+  c.flops = flops_of(p);
+  c.why = fmt::format("bound by latency: {:.1f} MB, {} blocks of {} threads, weights straight to registers, {:.0f} KB in flight per SM, {} wave(s)", dram / 1e6, static_cast<int64_t>(blocks), p.warps * 32, slice * std::min<double>(per_sm, p.blocks_per_sm) / 1024, static_cast<int>(waves));
+  return c;
+}
+
 }  // namespace
 
 Cost estimate(const StreamPlan& p, const Target& target) {
+  if (p.registers) return estimate_registers(p, target);
   double dram = 0, shared = 0, streamed = 0;   // bytes: of all tensors once; of what all blocks read alike; of what one block streams
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
@@ -82,7 +119,14 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
   const double box = static_cast<double>(p.stage_bytes), copies = streamed * per_sm / box;   // of one SM
   const double t_dram = dram / target.dram_bytes_per_us * (1 + 0.06 * std::max(0.0, in_flight / (128 << 10) - 1));
-  const double t_sm = streamed * per_sm / sm_rate;
+  const double rounds = std::ceil(static_cast<double>(p.depth) / (p.chunk * p.warps * p.cluster)) * p.steps;
+  const bool one_shot = rounds <= p.stages && waves == 1 && per_sm <= p.blocks_per_sm;   // nothing waits for a place in a ring
+  double t_copies = soft_max(t_dram, streamed * per_sm / sm_rate);
+  if (one_shot) {
+    const bool ranked = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.free == StreamAxis::kRank; });
+    const bool deep = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; });
+    t_copies = std::min(t_copies, soft_max(t_dram + kOneShotUs, streamed * per_sm / kSmBytesPerUs)) + (ranked ? kOneShotRankUs : 0.0) + (deep ? 0.4 : 0.0);
+  }
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions) products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
@@ -92,7 +136,6 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double t_boxes = box < kBox ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
   // Little to overlap with: one place per warp stands still while it is read; few warps leave tensor cores waiting for shared memory.
   const double few = 0.3 * std::max(0.0, 4 - warps);
-  const double rounds = std::ceil(static_cast<double>(p.depth) / (p.chunk * p.warps * p.cluster)) * p.steps;
   const double alone = rounds > p.stages ? (p.stages == 1 ? 0.5 : 0.0) + (warps < 8 && p.chunk < 128 ? 0.05 * (8 - warps) : 0.0) + (p.cluster == 1 && p.depth > 512 ? 0.25 : 0.0) + few : 0.0;
   // The last chunk of each warp is computed when everything has arrived; then warps and blocks add up.
   const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
@@ -103,11 +146,11 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
                        : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   Cost c;
-  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(soft_max(t_dram, t_sm), t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
-  for (const StreamContraction& x : p.contractions) c.flops += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > std::max(t_dram, t_sm) ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= t_sm ? "device memory" : "bytes in flight", dram / 1e6,
+  c.flops = flops_of(p);
+  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > t_copies ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= streamed * per_sm / sm_rate ? "device memory" : "bytes in flight", dram / 1e6,
                       static_cast<int64_t>(blocks), p.warps * 32, p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;
 }

@@ -15,8 +15,9 @@ StreamPlan stream_plan(StreamShape shape);
 /// One line of a plan's text.
 std::string print_product(const StreamShape&, const StreamProduct&);
 
+/// registers: weights straight to registers, `columns` of them per block; warps x chunk cover the reduction.
 /// warps and blocks of a cluster divide the reduction; stages: ring depth; chunk: elements of the reduction per copy; blocks_per_sm: promised to the compiler.
-struct StreamChoice { int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1; bool evict_first = true; };
+struct StreamChoice { int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1; bool evict_first = true; bool registers = false; int columns = 64; };
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& target, std::string& reason);
 

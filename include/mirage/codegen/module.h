@@ -34,6 +34,7 @@ struct KernelText {
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;          ///< dynamic shared memory
+  bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
   bool cooperative = false;        ///< blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
 };
 KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 #include "mirage/ir/op.h"
+#include "mirage/plan/block.h"
 #include "mirage/plan/plan.h"
 
 namespace mirage {
@@ -85,6 +86,9 @@ struct RegionPlan {
 
 /// The loads that a held row keeps in registers: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
 std::vector<RegionInstr> held_loads(const RegionPlan&);
+
+/// The same loops and statements with other threads: teams of a row, held in registers where they fit or not. With their predicted times; bytes, flops: what the kernel moves and computes, whatever its threads.
+std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan&, const Target&, int64_t bytes, double flops);
 
 std::string print(const RegionPlan&, const std::string& name);   ///< loops, threads, statements
 

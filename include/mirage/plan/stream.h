@@ -76,6 +76,8 @@ struct StreamShape {
 struct StreamPlan : StreamShape {
   int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
   bool evict_first = true;
+  bool registers = false;                        ///< weights go straight to registers, without ring, copies or barriers: a warp's whole part fits there (warps x chunk cover the reduction, no cluster)
+  int columns = 64;                              ///< of a block: 64, or 32 where weights go to registers
   bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
   bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows

@@ -131,6 +131,8 @@ template <int W, class T, class A> MO_FN void store_pack(T* p, A x) {
 
 /// Reads now: neither the compiler nor the assembler moves it behind a later barrier, where it would wait for device memory a second time.
 MO_FN uint4 read_now(const uint4* p) { uint4 r; asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
+MO_FN unsigned read_now(const unsigned* p) { unsigned r; asm volatile("ld.global.u32 %0, [%1];" : "=r"(r) : "l"(p) : "memory"); return r; }
+MO_FN uint2 read_now(const uint2* p) { uint2 r; asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "l"(p) : "memory"); return r; }
 
 // ---- a thread's place
 MO_FN int thread_id() { return threadIdx.x; }

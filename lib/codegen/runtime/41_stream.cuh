@@ -112,33 +112,33 @@ template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
   }
 };
 
-// ---- sums in registers. StreamSum: (64 columns) x (8 ROWS rows), d[row tile][column tile][fragment]
-template <int ROWS> struct StreamSum {
-  float d[ROWS][4][4];
+// ---- sums in registers. StreamSum: (16 TILES columns) x (8 ROWS rows), d[row tile][column tile][fragment]
+template <int ROWS, int TILES = 4> struct StreamSum {
+  float d[ROWS][TILES][4];
   MO_FN void clear() {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < TILES; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) d[r][i][e] = 0.0f;
   }
   /// += unit u of w times the small operand's rows.
   template <class W, class T> MO_FN void add(const W& w, int u, const Small<T> (&x)[ROWS]) {
-    uint32_t a[4][2][4];   // all reads first: they overlap
+    uint32_t a[TILES][2][4];   // all reads first: they overlap
 #pragma unroll
-    for (int i = 0; i < 4; i++) w.as_rows(a[i], i, u);
+    for (int i = 0; i < TILES; i++) w.as_rows(a[i], i, u);
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < TILES; i++)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) mma_16x8x16(d[r][i], a[i][s], x[r].pair[2 * s], x[r].pair[2 * s + 1], T());
   }
   template <class W> MO_FN void add(const W& w, int u, const SmallTf32 (&x)[ROWS]) {
     using T = typename W::Element;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TILES; i++) {
       uint32_t a[2][4];
       w.as_rows(a, i, u);
 #pragma unroll
@@ -159,7 +159,7 @@ template <int ROWS> struct StreamSum {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < TILES; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) d[r][i][e] = fma(x.d[r][i][e], factor, d[r][i][e]);
   }
@@ -241,6 +241,19 @@ struct NoGain {};
 MO_FN float gained(float x, const NoGain&, int, int) { return x; }
 template <int RANK, int STEP, int SECOND> MO_FN float gained(float x, const RankGain<RANK, STEP, SECOND>& gain, int j, int h) { return mul(x, gain.v[j][h]); }
 
+/// sum += factor * pairs' (x gain)', on TF32. pairs: [16 columns][8 ranks][8 columns] of the second factor, ranks 2 q, 2 q + 1 of a column each.
+template <class T, int TILES, int EIGHTS, int ROWS, class Gain>
+MO_FN void add_product(StreamSum<ROWS, TILES>& sum, const uint32_t (&pair)[TILES][EIGHTS][2], const RankSum<ROWS, 8 * EIGHTS>& x, float factor, const Gain& gain) {
+#pragma unroll
+  for (int i = 0; i < TILES; i++)
+#pragma unroll
+    for (int j = 0; j < EIGHTS; j++) {
+      const uint32_t a[4] = {tf32_low(pair[i][j][0], T()), tf32_low(pair[i][j][1], T()), tf32_high(pair[i][j][0], T()), tf32_high(pair[i][j][1], T())};
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2], factor), gain, j, 0)), tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor), gain, j, 1)));
+    }
+}
+
 /// The second factor of a low-rank product, (RANK) x (64 columns), fetched early: pairs of ranks of one column. T: its type; strides in elements.
 template <class T, int RANK> struct RankFactor {
   uint32_t pair[4][RANK / 8][2];   // [16 columns][8 ranks][8 columns]: ranks 2 q, 2 q + 1 of column g
@@ -279,28 +292,18 @@ template <class T, int RANK> struct RankFactor {
         for (int h = 0; h < 2; h++) pair[i][j][h] = transpose_8x8(pair[i][j][h]);
   }
   static MO_FN uint32_t bits(T x) { return (uint32_t)*reinterpret_cast<unsigned short*>(&x); }
-  /// sum += factor * (this)' (x gain)', on TF32.
-  template <int ROWS, class Gain> MO_FN void multiply(StreamSum<ROWS>& sum, const RankSum<ROWS, RANK>& x, float factor, const Gain& gain) const {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-      for (int j = 0; j < RANK / 8; j++) {
-        const uint32_t a[4] = {tf32_low(pair[i][j][0], T()), tf32_low(pair[i][j][1], T()), tf32_high(pair[i][j][0], T()), tf32_high(pair[i][j][1], T())};
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) mma_16x8x8(sum.d[r][i], a, tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2], factor), gain, j, 0)), tf32_bits(gained(mul(x.d[r / 2][j][r % 2 * 2 + 1], factor), gain, j, 1)));
-      }
-  }
+  template <int ROWS, class Gain> MO_FN void multiply(StreamSum<ROWS>& sum, const RankSum<ROWS, RANK>& x, float factor, const Gain& gain) const { add_product<T>(sum, pair, x, factor, gain); }
 };
 
-// ---- items: what is left of a sum after the loop. Item (row tile, column tile, lane) is four elements: (column c, row m), (c, m + 1), (c + 8, m), (c + 8, m + 1)
-MO_FN int item_column(int item) { return item / 32 % 4 * 16 + (item & 31) / 4; }
-MO_FN int item_row(int item) { return item / 128 * 8 + (item & 3) * 2; }
+// ---- items: what is left of a sum after the loop. Item (row tile, column tile, lane) is four elements: (column c, row m), (c, m + 1), (c + STEP, m), (c + STEP, m + 1)
+template <int TILES = 4, int STEP = 8> MO_FN int item_column(int item) { return STEP == 8 ? item / 32 % TILES * 16 + (item & 31) / 4 : (item & 31) / 4 * (2 * TILES) + item / 32 % TILES * 2; }
+template <int TILES = 4> MO_FN int item_row(int item) { return item / (32 * TILES) * 8 + (item & 3) * 2; }
 /// Puts a warp's sum at `to`, in fragment order.
-template <int ROWS> MO_FN void put_items(Pack<4>* to, const StreamSum<ROWS>& x) {
+template <int ROWS, int TILES> MO_FN void put_items(Pack<4>* to, const StreamSum<ROWS, TILES>& x) {
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[(r * 4 + i) * 32 + lane_id()] = {{x.d[r][i][0], x.d[r][i][1], x.d[r][i][2], x.d[r][i][3]}};
+    for (int i = 0; i < TILES; i++) to[(r * TILES + i) * 32 + lane_id()] = {{x.d[r][i][0], x.d[r][i][1], x.d[r][i][2], x.d[r][i][3]}};
 }
 /// Adds up item `item` over COUNT places that lie `stride` items apart.
 template <int COUNT> MO_FN Pack<4> add_items(const Pack<4>* from, int stride) {
@@ -316,16 +319,22 @@ MO_FN Pack<4> along_rows(float x) { return {{x, x, x, x}}; }
 MO_FN Pack<4> along_columns(float x) { return {{x, x, x, x}}; }
 /// Two neighbours, `stride` apart, from a tensor that ends at `left`; what does not exist is zero.
 template <class T> MO_FN Pack<2> load_two(const T* p, int64_t stride, int step, int left) { return {{left > 0 ? load(p[0]) : 0.0f, left > step ? load(p[step * stride]) : 0.0f}}; }
-template <class T> MO_FN Pack<4> load_item(const T* p, int64_t row_stride, int64_t column_stride, int rows, int columns) {
+template <int STEP = 8, class T> MO_FN Pack<4> load_item(const T* p, int64_t row_stride, int64_t column_stride, int rows, int columns) {
   Pack<4> r;
 #pragma unroll
-  for (int e = 0; e < 4; e++) r.v[e] = e % 2 < rows && e / 2 * 8 < columns ? load(p[e % 2 * row_stride + e / 2 * 8 * column_stride]) : 0.0f;
+  for (int e = 0; e < 4; e++) r.v[e] = e % 2 < rows && e / 2 * STEP < columns ? load(p[e % 2 * row_stride + e / 2 * STEP * column_stride]) : 0.0f;
   return r;
 }
-template <class T, class A> MO_FN void store_item(T* p, int64_t row_stride, int64_t column_stride, int rows, int columns, A x) {
+template <int STEP = 8, class T, class A> MO_FN void store_item(T* p, int64_t row_stride, int64_t column_stride, int rows, int columns, A x) {
 #pragma unroll
   for (int e = 0; e < 4; e++)
-    if (e % 2 < rows && e / 2 * 8 < columns) p[e % 2 * row_stride + e / 2 * 8 * column_stride] = store<T>(element(x, e));
+    if (e % 2 < rows && e / 2 * STEP < columns) p[e % 2 * row_stride + e / 2 * STEP * column_stride] = store<T>(element(x, e));
+}
+/// The same for neighbouring columns of a result with even lines: each row's two at once.
+template <class T, class A> MO_FN void store_item_pairs(T* p, int64_t row_stride, int rows, int columns, A x) {
+#pragma unroll
+  for (int e = 0; e < 2; e++)
+    if (e < rows && columns > 0) store_pack<2>(p + e * row_stride, Pack<2>{{element(x, e), element(x, e + 2)}});
 }
 
 #endif

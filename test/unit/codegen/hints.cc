@@ -64,6 +64,7 @@ TEST_CASE("with pdl every kernel waits once, and only weights are asked for befo
     CHECK(before.find("out0") == std::string::npos);
     CHECK(before.find("in0") == std::string::npos);
     streamed |= before.find("fetch(s)") != std::string::npos;
+    CHECK(k.dependent);
   }
   CHECK(streamed);
   const std::string header = e.module.files.at("two.h");
@@ -103,7 +104,8 @@ kernel norm {
   INFO(text);
   const size_t wait = text.find("await_previous();");
   REQUIRE(wait != std::string::npos);
-  CHECK(text.find("fetch(s);") < wait);
+  CHECK(text.find("fetch(0);") < wait);
+  CHECK(wait < text.find("fetch(s);"));
   CHECK(wait < text.find("load_eight"));
   CHECK(wait < text.find("in0", text.find("using namespace mo")));
 }
