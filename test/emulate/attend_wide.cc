@@ -1,4 +1,5 @@
-// Attention with many features (runtime/67_attend_wide.cuh) on the CPU, in every division of the keys: over chunks, blocks of a cluster, clusters that meet; values that are columns of the keys, and values of their own.
+// Attention with many features (runtime/67_attend_wide.cuh) on the CPU, in every division of the keys: over chunks, blocks of a cluster, clusters that meet; values that are columns of the keys, and values of their own. And what the
+// other attention kernels have of it: clusters that meet, 256 columns.
 #include <variant>
 
 #include <fmt/format.h>
@@ -12,6 +13,8 @@ using namespace mirage;
 using namespace mirage::test;
 
 namespace {
+
+enum class Kind { kWide, kGroups, kRings };
 
 /// `p`'s graph as one attention kernel of the given numbers.
 EmulationCase with_plan(const Program& p, Plan plan, const AttendPlan& a, const Target& target, const std::string& prefix) {
@@ -63,7 +66,7 @@ TEST_CASE("attention with many features is right on the CPU") {
   const Target target = *find_target("sm_90a");
   std::vector<EmulationCase> cases;
   std::vector<std::string> names;
-  const auto add = [&](int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch, int chunk, int cluster, int meets, int stages, const char* what) {
+  const auto add = [&](int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch, int chunk, int cluster, int meets, int stages, const char* what, Kind kind = Kind::kWide) {
     const Program p = program_of(spec(heads, keys, features, from, columns, dtype, shared, batch), what);
     const auto g = parse_graph(kernel(heads, keys, features, from, columns, dtype, shared, batch));
     INFO(what << (g ? "" : g.errors()[0].text));
@@ -77,17 +80,21 @@ TEST_CASE("attention with many features is right on the CPU") {
     INFO(all.reason);
     CHECK(!all.plans.empty());
     for (const AttendPlan& a : all.plans)
-      if (a.wide && a.chunk == chunk && a.cluster == cluster && a.meets == meets && a.stages == stages) {
-        CHECK((a.value_boxes == 0) == shared);
+      if (kind == (a.wide ? Kind::kWide : a.warp_rings ? Kind::kRings : Kind::kGroups) && a.chunk == chunk && a.cluster == cluster && a.meets == meets && a.stages == stages) {
+        if (a.wide) CHECK((a.value_boxes == 0) == shared);
         cases.push_back(with_plan(p, *planned.plan, a, target, fmt::format("c{}_", cases.size())));
         names.push_back(what);
+        break;
       }
   };
   add(16, 256, 192, 0, 128, "float16", true, 1, 32, 4, 2, 1, "values are the first columns of the keys, two clusters meet");
   add(16, 500, 192, 64, 128, "bfloat16", true, 2, 64, 2, 2, 2, "a slice behind the first box, ragged keys, batches");
   add(5, 256, 320, 0, 256, "float16", true, 1, 32, 2, 1, 3, "few queries, refilled stages, one cluster");
   add(20, 160, 136, 0, 136, "bfloat16", false, 1, 32, 1, 1, 2, "values of their own, two tiles of queries, no cluster");
-  CHECK(cases.size() == 4);
+  add(40, 500, 64, 0, 64, "float16", false, 1, 64, 2, 2, 2, "warpgroups, two clusters meet, ragged keys", Kind::kGroups);
+  add(4, 1000, 128, 0, 128, "bfloat16", false, 1, 32, 2, 2, 1, "warps with rings, two clusters meet", Kind::kRings);
+  add(40, 300, 200, 0, 256, "bfloat16", false, 1, 64, 1, 1, 2, "warpgroups with 256 columns, refilled stages", Kind::kGroups);
+  CHECK(cases.size() == 7);
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
   const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
