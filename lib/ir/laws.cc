@@ -140,9 +140,9 @@ Broken check_tails(const Graph& g, std::span<const Type> operands) {
       for (int d = 0; d < rank; d++) if (d != r->dim) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)];
     } else if (const auto* t = g.form<Transpose>(n)) {
       for (int d = 0; d < rank; d++) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(t->perm[static_cast<size_t>(d)])];
-    } else if (g.form<Accum>(n)) {   // over a dimension that the loop cuts the first iteration is whole
+    } else if (g.form<Accum>(n)) {   // over a dimension that the loop cuts the first iteration is whole, unless the last block has fewer elements than a tile
       for (int d = 0; d < rank; d++)
-        if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0 && c.axis < 4) out[static_cast<size_t>(d)] = c;
+        if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0) out[static_cast<size_t>(d)] = c.axis < 4 ? c : c.axis == 4 ? Cut{} : Cut{c.axis + 8, c.whole};
     }
   }
   return std::nullopt;
