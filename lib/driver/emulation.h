@@ -20,11 +20,12 @@ struct EmulationCase {
   Program program;
   Plan plan;
   std::vector<EmulatedKernel> kernels;
+  std::string runtime;   ///< the device library that they call; empty: codegen's
 };
 /// Names of kernels begin with `prefix`, so that several cases can share one library.
 EmulationCase make_emulation_case(const Program&, const Plan&, const std::vector<KernelText>&, const std::string& prefix = "");
 
-/// Compiles the cases into one library `folder`/`name`.so. A library of the same text that is there already is taken as it is.
+/// Compiles the cases, which share a device library, into one library `folder`/`name`.so. A library of the same text that is there already is taken as it is.
 struct EmulationLibrary { std::string path, error; double compile_seconds = 0; };
 EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder, const ProcessLimits& = {});
 
@@ -46,6 +47,8 @@ struct EmulationOutcome {
   int64_t threads = 0, accesses = 0;
   EmulationTrace trace;
   double seconds = 0, worst = 0;            ///< worst error in units of the bound
+  struct Distance { double units = 0, norm_units = 0, spreads = 0, norm_spreads = 0, flips = 0; };   ///< of floats from fp64, in what the bounds are made of (emulation_floats.cc)
+  Distance distance;
 };
 /// What a run in floats began with and left, for who compares it with hardware.
 struct EmulationRecord {

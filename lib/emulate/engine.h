@@ -32,7 +32,7 @@ struct Gather {
 struct LateCopy { unsigned char* to; const unsigned char* from; int bytes, there; };
 
 /// fence.proxy.async (PTX ISA, "Proxy"): a thread's clock, and what it knew then.
-struct FenceNote { uint32_t clock; Known known; };
+struct FenceNote { uint32_t clock; Known known; bool publishes; };   ///< publishes: fence.mbarrier_init.release.cluster
 inline constexpr size_t kMaxFences = 16;
 
 struct Deferred { void (*work)(void*); void* data; };
@@ -51,7 +51,10 @@ struct Fiber {
   std::vector<Deferred> open_work;
   std::deque<std::vector<Deferred>> work;
   std::deque<FenceNote> fences;             ///< the youngest ones
+  std::map<const void*, uint64_t> accumulators;   ///< what wgmma left in registers, as a hash; the arrays' places
+  bool registers_fenced = false;            ///< wgmma.fence since the last wgmma was waited for
   EmulationTrace trace;
+  uint64_t last_access = 0;                 ///< of the trace
   int cluster_phase = 0;                    ///< cluster barriers it has arrived at
 };
 
@@ -99,9 +102,9 @@ class Engine {
   void order(const std::vector<int>& all, const std::vector<int>& acquire);   ///< all release; those of `acquire` know it
 
   // ---- memory
-  void access(const void* p, uint64_t bytes, bool write, int thread, const void* pc) {
+  void access(const void* p, uint64_t bytes, bool write, int thread, const void* pc, bool by_hardware = false) {
     accesses_++;
-    if (options_.trace) note_access(p, bytes, write, thread);
+    if (options_.trace && !by_hardware) note_access(p, bytes, write, thread);
     if (is_shared(p)) shared_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_), bytes, write, thread, pc);
     else if (is_global(p)) global_access(reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(global_), bytes, write, thread, pc);
   }

@@ -174,6 +174,14 @@ struct Api {
       j.add(g.current_, f.clock);
       g.cluster_known_ = j.finish();
       f.clock.own++;
+    } else {   // a relaxed arrival carries what a fence.mbarrier_init.release before it has published
+      for (const FenceNote& n : f.fences)
+        if (n.publishes) {
+          Join j(g.fibers_.size() + 1);
+          j.add(g.cluster_known_);
+          j.add(g.current_, {n.known, n.clock});
+          g.cluster_known_ = j.finish();
+        }
     }
     if (g.cluster_arrived_.size() < g.fibers_.size()) return;
     g.cluster_arrived_.clear();
@@ -211,6 +219,7 @@ struct Api {
   static void store_async(uint32_t to, const void* value, uint64_t bytes, uint32_t bar, const void* pc) {
     Engine& g = e();
     g.shared_at(to, bytes, pc);
+    g.access(g.shared_at(bar, 8, pc), 8, false, g.current_, pc);   // the init, by a thread of the other block, is ordered before
     g.mbarrier(bar, pc);
     if (to % bytes != 0) g.find("misaligned access", "st.async of " + std::to_string(bytes) + " bytes", pc);
     if (to >> 24 != bar >> 24) g.find("out of bounds", "st.async to one block completes on a barrier of another", pc);
@@ -270,7 +279,7 @@ struct Api {
     if (box->at[0] * m->element_bytes % 16 != 0) g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
     if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle) g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
     g.shared_at(to, static_cast<uint64_t>(bytes), pc);
-    for (int d = 0; d < box->rank && g.options_.trace; d++) me().trace.device_accesses = hash_combine(me().trace.device_accesses, static_cast<uint64_t>(box->at[d] + 64));
+    for (int d = 0; d < box->rank && g.options_.trace; d++) me().trace.device_accesses += hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4));
     g.require_fence(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy writes ", pc);
     g.require_fence(bar, 8, g.current_, "a tensor copy completes on ", pc);
     g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);
@@ -283,16 +292,27 @@ struct Api {
     t.issuer = g.current_;
     g.transfers_.push_back(std::move(t));
   }
-  static void fence_async() {
+  static void fence_async(int publishes) {
     e().note_wait(8);
     auto& fences = me().fences;
-    fences.push_back({me().clock.own, me().clock.known});
+    fences.push_back({me().clock.own, me().clock.known, publishes != 0});
+    me().clock.own++;   // what comes behind it is not fenced
     if (fences.size() > kMaxFences) fences.pop_front();
   }
   static void access_async(const void* p, uint64_t bytes, const void* pc) {
     Engine& g = e();
-    g.access(p, bytes, false, g.current_, pc);
+    g.access(p, bytes, false, g.current_, pc, true);   // which thread of a warpgroup it runs in says nothing
+    if (g.options_.trace) g.trace_.accesses += hash_combine(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), g.block_number_);
     if (g.is_shared(p)) g.require_fence(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), bytes, g.current_, "wgmma reads ", pc);
+  }
+
+  /// wgmma.fence (PTX ISA 9.7.15.7.1): before a wgmma that uses registers which others than wgmmas of this kind have written.
+  static void fence_registers() { me().registers_fenced = true; }
+  static void leave_registers(const void* d, uint64_t hash) { me().accumulators[d] = hash; }
+  static void take_registers(const void* d, uint64_t hash, int others, const void* pc) {
+    const auto it = me().accumulators.find(d);
+    const bool untouched = it != me().accumulators.end() && it->second == hash && !others;
+    if (!untouched && !me().registers_fenced) e().find("missing wgmma.fence", "a wgmma uses registers that this thread has written since", pc);
   }
 
   static void defer(void (*work)(void*), void* data, int) { me().open_work.push_back({work, data}); }
@@ -302,6 +322,7 @@ struct Api {
   }
   static void defer_wait(int groups) {
     e().note_wait(static_cast<uint64_t>(2000 + groups));
+    me().registers_fenced = false;
     while (static_cast<int>(me().work.size()) > groups) {
       for (const Deferred& d : me().work.front()) d.work(d.data);
       me().work.pop_front();
@@ -312,7 +333,8 @@ struct Api {
 const EmuApi& Engine::api() {
   static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
                                Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
-                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait};
+                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait,
+                               Api::fence_registers, Api::leave_registers, Api::take_registers};
   return table;
 }
 

@@ -6,13 +6,16 @@
 
 namespace mirage::emulate_detail {
 
+/// Polls count once. Device memory: which bytes, in any order and by accesses of any width.
 void Engine::note_access(const void* p, uint64_t bytes, bool write, int thread) {
-  EmulationTrace& t = fibers_[static_cast<size_t>(thread)].trace;
+  Fiber& f = fibers_[static_cast<size_t>(thread)];
   const bool shared = is_shared(p);
   if (!shared && !is_global(p)) return;   // its own stack
   const uint64_t place = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared ? shared_ : global_), what = hash_combine(place * 64 + bytes * 2 + (write ? 1 : 0), shared ? 1 : 2);
-  t.accesses = hash_combine(t.accesses, what);
-  if (!shared) t.device_accesses = hash_combine(t.device_accesses, what);
+  if (what == f.last_access) return;
+  f.last_access = what;
+  trace_.accesses += hash_combine(what, block_number_);   // of a block: which lane of a warp makes an access of all of them depends on the schedule
+  for (uint64_t i = 0; i < bytes && !shared; i++) f.trace.device_accesses += hash_combine((place + i) * 2 + (write ? 1 : 0), 3);
 }
 
 void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {

@@ -154,7 +154,7 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
     MIRAGE_ASSERT(false) << "no embedded file " << name;
     return files.front().second;
   };
-  text = "// An emulation: host text of emitted CUDA kernels (lib/emulate).\n#define MIRAGE_EMULATE 1\n#define __CUDACC_RTC__ 1\n#include <stdint.h>\n#include <stddef.h>\n";
+  text = "#line 1 \"emulation.cc\"\n// An emulation: host text of emitted CUDA kernels (lib/emulate).\n#define MIRAGE_EMULATE 1\n#define __CUDACC_RTC__ 1\n#include <stdint.h>\n#include <stddef.h>\n";
   for (const char* name : {"api.h", "field.h", "prelude.h"}) text += without_includes(file(name));
   text += with_shared(without_ptx(prepared(without_includes(runtime))));
   for (const EmulatedKernel& k : kernels) text += "namespace emu_in_" + k.name + " {\n" + with_shared(prepared(k.source)) + "\n}\n";

@@ -350,6 +350,13 @@ std::optional<Graph> stabilize(const Graph& g) {
   return out;
 }
 
+/// x of the difference x - m, in the difference's shape: m may have more dimensions, of extent 1.
+static ValueId unshifted(const Graph& g, Copier& copy, ValueId difference) {
+  const ValueId x = g.def(difference).operands[0];
+  const Dims &from = g.dims(x), &to = g.dims(difference);
+  return from == to ? copy.now(x) : copy.b.add(Reshape{to}, {copy.now(x)});
+}
+
 Graph unshift(const Graph& g) {
   std::map<ValueId, std::vector<NodeId>> by_maximum;
   for (NodeId n : exponentials(g))
@@ -362,10 +369,11 @@ Graph unshift(const Graph& g) {
     if (!c) continue;
     const std::vector<Degree> degree = shift::degrees(g, *c);
     const bool cancels = std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) { return !std::holds_alternative<Output>(n.op) || (degree[static_cast<size_t>(n.operands[0])].known && degree[static_cast<size_t>(n.operands[0])].degree == 0); });
-    if (!cancels) continue;
+    const bool has_all = std::all_of(exps.begin(), exps.end(), [&](NodeId n) { const ValueId d = g.node(n).operands[0]; return g.dims(g.def(d).operands[0]).elements() == g.dims(d).elements(); });
+    if (!cancels || !has_all) continue;
     Copier copy(g);
     for (NodeId n = 0; n < g.num_nodes(); n++) {
-      if (c->exps.contains(n)) copy.add(n, Map{MapFn::kExp}, {copy.now(g.def(g.node(n).operands[0]).operands[0])});
+      if (c->exps.contains(n)) copy.add(n, Map{MapFn::kExp}, {unshifted(g, copy, g.node(n).operands[0])});
       else copy.copy(n);
     }
     return unshift(remove_dead(copy.b.graph()));   // ids have changed

@@ -50,3 +50,9 @@ TEST_CASE("a cast value between two kernels keeps its type", "[bugs]") {
  "nodes": [{"op": "softmax", "inputs": ["x0"], "output": "v0"}, {"op": "cast", "inputs": ["v0"], "output": "v1", "attrs": {"dtype": "float32"}},
            {"op": "matmul", "inputs": ["v1", "v1"], "output": "v2", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["v2", 0.125], "output": "v3"}, {"op": "greater", "inputs": ["x0", "x0"], "output": "v4"}]})");
 }
+
+TEST_CASE("a softmax over a maximum of more dimensions keeps its shape without the shift", "[bugs]") {
+  // x has two dimensions and its maximum three: exp(x) lost one, and the sum over the third met nothing (an assertion).
+  compiles(R"({"version": "1.0", "name": "rank_of_maximum", "inputs": {"x0": {"shape": [100, 13], "dtype": "float32", "strides": [21, 1]}}, "outputs": {"v1": {"dtype": "float32"}},
+ "nodes": [{"op": "reshape", "inputs": ["x0"], "output": "v0", "attrs": {"shape": [1, 100, 13]}}, {"op": "softmax", "inputs": ["v0"], "output": "v1", "attrs": {"axis": -1}}]})");
+}

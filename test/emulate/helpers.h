@@ -1,8 +1,13 @@
 // What the emulation tests share: programs to plans, plans to emulations.
 #pragma once
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "driver/candidates.h"
 #include "driver/emulation.h"
@@ -62,6 +67,24 @@ inline EmulationCase case_of(const Program& p, const Plan& plan, const Target& t
   std::vector<KernelText> kernels;
   for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_kernel(k, plan, target));
   return make_emulation_case(p, plan, kernels, prefix);
+}
+
+/// The specs of specs/, or the one that MIRAGE_SPEC names.
+inline std::vector<std::string> spec_files() {
+  const char* only = std::getenv("MIRAGE_SPEC");
+  std::vector<std::string> out;
+  for (const auto& e : std::filesystem::directory_iterator(std::string(MIRAGE_SOURCE_DIR) + "/specs"))
+    if (e.path().extension() == ".json" && (!only || e.path().stem() == only)) out.push_back(e.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The spec over small axes, for programs that have no witness to reduce by: extents over 64 become 64 and a rest.
+inline std::string small_axes(const std::string& text, int64_t rest) {
+  auto spec = nlohmann::ordered_json::parse(text);
+  for (auto& [name, axis] : spec["axes"].items())
+    if (axis["value"].get<int64_t>() > 64) axis["value"] = 64 + rest;
+  return spec.dump();
 }
 
 inline std::string emulation_folder() { return std::string(MIRAGE_BINARY_DIR) + "/emulation_test"; }

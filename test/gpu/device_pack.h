@@ -26,11 +26,14 @@ class DevicePack {
   explicit DevicePack(std::string folder) : folder_(std::move(folder)) { std::filesystem::create_directories(folder_); }
 
   /// Kernels as they are emulated: each in a namespace of its own name behind the device library. False (with a message) if nvcc refuses.
-  bool add_module(const std::string& name, const std::vector<EmulatedKernel>& kernels, const Target& target, const Toolchain& tools) {
+  /// contracts: products and sums may become one fused operation, as in emitted libraries (nvcc's default); else every operation rounds by itself, as on the emulator.
+  bool add_module(const std::string& name, const std::vector<EmulatedKernel>& kernels, const Target& target, const Toolchain& tools, bool contracts = true) {
     std::string text = runtime_text();
     for (const EmulatedKernel& k : kernels) text += "namespace emu_in_" + k.name + " {\n" + k.source + "\n}\n";
     const bool ptx = target.sm < 90;   // older targets run from PTX on newer devices
+    if (!contracts) setenv("NVCC_APPEND_FLAGS", "-fmad=false", 1);
     auto compiled = compile_with_nvcc(tools, text, target, ptx ? DeviceCode::kPtx : DeviceCode::kCubin);
+    if (!contracts) unsetenv("NVCC_APPEND_FLAGS");
     if (!compiled) {
       for (const Diagnostic& d : compiled.errors()) UNSCOPED_INFO(render(d, ""));
       return false;

@@ -109,6 +109,7 @@ Judged judge(const Prepared& p, const std::string& library, double seconds) {
   if (!out.wrong.empty() || out.slow) return out;
   const EmulationOutcome floats = run_emulation(p.with, library, EmulationMode::kFloat, 2, options);
   out.slow = slow(floats);
+  out.distance = floats.distance;
   if (!floats.ok && !out.slow) out.wrong = "float: " + floats.reason;
   return out;
 }

@@ -21,7 +21,7 @@ PreparedSpec prepare(const RandomSpec&, const std::string& prefix, int64_t state
 std::array<int, 4> kernel_kinds(const Plan&);
 
 /// What is wrong with a prepared plan; "": nothing. carried: whether the field could say something about it. slow: a run did not end in time, which says nothing.
-struct Judged { std::string wrong; bool carried = true, slow = false; };
+struct Judged { std::string wrong; bool carried = true, slow = false; EmulationOutcome::Distance distance; };
 Judged judge(const Prepared&, const std::string& library, double seconds = 20);
 
 /// Whether the spec fails on its own, and how; "": it does not (or is no spec).

@@ -111,6 +111,7 @@ class Worker {
     const EmulationLibrary lib = build_emulation(cases, compiler_, folder_, limits);
     std::map<uint64_t, std::string> wrong;
     std::map<uint64_t, bool> carried;
+    std::map<uint64_t, EmulationOutcome::Distance> far;
     for (size_t i = 0; i < all.size(); i++) {
       if (Clock::now() > end_) { for (size_t k = i; k < all.size(); k++) plans.erase(of[k]); break; }   // programs of which not every plan was judged do not count
       at(of[i], 4);
@@ -124,6 +125,9 @@ class Worker {
       board_.slow += j.slow;
       if (!j.wrong.empty()) wrong.emplace(of[i], j.wrong + " (" + all[i].name + ")");
       carried[of[i]] = carried[of[i]] || j.carried;
+      EmulationOutcome::Distance& d = far[of[i]];
+      d.units = std::max(d.units, j.distance.units), d.norm_units = std::max(d.norm_units, j.distance.norm_units), d.flips = std::max(d.flips, j.distance.flips);
+      d.spreads = std::max(d.spreads, j.distance.spreads), d.norm_spreads = std::max(d.norm_spreads, j.distance.norm_spreads);
       board_.plans++;
       board_.searched += all[i].name.find("straightforward") == std::string::npos;
       for (size_t k = 0; k < 4; k++) board_.kinds[k] += kernel_kinds(all[i].with.plan)[k];
@@ -132,7 +136,7 @@ class Worker {
       board_.programs++;
       board_.field_carried += carried[s];
       const auto w = wrong.find(s);
-      log(s, w == wrong.end() ? fmt::format("{} plans ok", n) : "WRONG " + w->second.substr(0, w->second.find('\n')));
+      log(s, w == wrong.end() ? fmt::format("{} plans ok; units {:.2f} {:.2f} spreads {:.2f} {:.2f} flips {:.2f}", n, far[s].units, far[s].norm_units, far[s].spreads, far[s].norm_spreads, far[s].flips) : "WRONG " + w->second.substr(0, w->second.find('\n')));
     }
     std::error_code error;
     std::filesystem::remove_all(folder_, error);
@@ -235,7 +239,7 @@ int judge_one(uint64_t seed) {
   int bad = 0;
   for (const Prepared& x : p.plans) {
     const EmulationLibrary lib = build_emulation({&x.with}, compiler, folder);
-    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error};
+    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, {}};
     const auto kinds = kernel_kinds(x.with.plan);
     fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3], j.wrong.empty() ? "ok" : j.wrong, j.carried ? "" : " (not carried by the field)");
     bad += !j.wrong.empty();

@@ -4,7 +4,7 @@ namespace mo {
 EMU_QUIET inline void release_next() {}     // one launch at a time here
 EMU_QUIET inline void await_previous() {}
 EMU_QUIET inline void mbarrier_init(uint32_t bar, int arrivals) { emu->mbarrier_init(bar, arrivals, EMU_PC); }
-EMU_QUIET inline void mbarrier_publish() { emu->fence_async(); }
+EMU_QUIET inline void mbarrier_publish() { emu->fence_async(1); }
 EMU_QUIET inline void mbarrier_expect(uint32_t bar, uint32_t bytes) { emu->mbarrier_arrive(bar, bytes, 0, EMU_PC); }
 EMU_QUIET inline void mbarrier_arrive(uint32_t bar) { emu->mbarrier_arrive(bar, 0, 0, EMU_PC); }
 EMU_QUIET inline bool mbarrier_test(uint32_t bar, int parity) { return emu->mbarrier_test(bar, parity, 0, EMU_PC); }

@@ -1,11 +1,11 @@
 // Host twins of 60_wgmma.cuh's PTX. A wgmma reads its shared operands when it is waited for, not before, and until then its accumulators hold poison.
 namespace mo {
 
-EMU_QUIET inline void wgmma_fence() {}
+EMU_QUIET inline void wgmma_fence() { emu->fence_registers(); }
 EMU_QUIET inline void wgmma_commit() { emu->defer_commit(); }
 template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); emu->warp_barrier(0xffffffffu); }   // .sync.aligned: the lanes of a warp wait together, so one of them may say that operands are free
 template <int R> EMU_QUIET inline void wgmma_pin(float (&)[R]) {}
-EMU_QUIET inline void fence_async_proxy() { emu->fence_async(); }
+EMU_QUIET inline void fence_async_proxy() { emu->fence_async(0); }
 template <int N> EMU_QUIET inline void registers_grow() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }
 template <int N> EMU_QUIET inline void registers_shrink() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }
 EMU_QUIET inline void named_barrier(int id, int threads) { emu->barrier(id, threads, 1); }
@@ -20,6 +20,12 @@ struct EmuWgmma {
 };
 struct EmuWgmmaPart { EmuWgmma* shared; };
 struct EmuWgmmaMine { EmuWgmma* shared; float* d; Float before[64]; int add, member; };
+/// What an accumulator holds, for the rule of wgmma.fence.
+EMU_QUIET inline uint64_t emu_registers_hash(const float* d, int n) {
+  uint64_t h = 1469598103934665603ull;
+  for (int i = 0; i < n; i++) h = (h ^ d[i].bits) * 1099511628211ull;
+  return h;
+}
 constexpr uint32_t kEmuPending = 0x7fd0b5edu;   // a NaN that nothing computes
 
 /// Byte (line, at) of a tile of 128-byte lines with 128-byte swizzle: eight lines are 1024 bytes (PTX ISA 9.7.15.5.1).
@@ -57,11 +63,13 @@ EMU_QUIET inline void emu_wgmma_run(void* data) {
     const Float before = mine.add ? mine.d[i] : Float::of_bits(0);
     mine.d[i] = w.is_bf16 ? emu_dot<7, 16>(before, pair) : emu_dot<10, 16>(before, pair);
   }
+  emu->leave_registers(mine.d, emu_registers_hash(mine.d, count));
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
 }
 template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool from_registers, uint64_t a, const uint32_t* registers, uint64_t b, int add, int turned) {
   const int member = static_cast<int>(emu_thread.thread.x & 127);
+  emu->take_registers(d, emu_registers_hash(d, R), from_registers, EMU_PC);
   EmuWgmmaPart part;
   part.shared = nullptr;
   if (member == 0) {
@@ -82,6 +90,7 @@ template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool fr
     mine->before[i] = d[i];
     d[i] = Float::of_bits(kEmuPending);
   }
+  emu->leave_registers(d, emu_registers_hash(d, R));
   emu->gather_group(&part, sizeof part, &self);   // all fragments are there
   emu->defer(emu_wgmma_run, mine, 0);
 }

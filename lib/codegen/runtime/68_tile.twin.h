@@ -57,11 +57,13 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   EmuTileMine** at = emu_tile_bucket(mine.d);
   while (*at != &mine) at = &(*at)->link;
   *at = mine.link;
+  if (!mine.next) emu->leave_registers(mine.d, emu_registers_hash(mine.d, w.columns / 2));
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
 }
 template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16) {
   const int member = static_cast<int>(emu_thread.thread.x & 127);
+  emu->take_registers(d, emu_registers_hash(d, R), registers != nullptr, EMU_PC);
   EmuTilePart part = {nullptr};
   if (member == 0) {
     part.shared = static_cast<EmuTileWgmma*>(__builtin_malloc(sizeof(EmuTileWgmma)));
@@ -87,6 +89,7 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
     mine->before[i] = d[i];
     d[i] = Float::of_bits(kEmuPending);
   }
+  emu->leave_registers(d, emu_registers_hash(d, R));
   emu->gather_group(&part, sizeof part, &self);   // all fragments are there
   emu->defer(emu_tile_run, mine, 0);
 }

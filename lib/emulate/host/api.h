@@ -34,9 +34,12 @@ struct EmuApi {
   void (*mbarrier_arrive)(uint32_t bar, uint32_t expect, int cluster, const void* pc);
   int (*mbarrier_test)(uint32_t bar, int parity, int cluster, const void* pc);           // lets others run when it is not complete
   void (*copy_box)(uint32_t to, const void* map, const EmuBox* box, uint32_t bar, const void* pc);
-  void (*fence_async)();                                                                 // what this thread wrote, or knows to be written, may be touched by copies and wgmma of threads that are ordered behind it
+  void (*fence_async)(int publishes);                                                              // what this thread wrote, or knows to be written, may be touched by copies and wgmma of threads that are ordered behind it
   void (*access_async)(const void* p, uint64_t bytes, const void* pc);                   // a read by the asynchronous proxy: as access, and such a fence must be between
   void (*defer)(void (*work)(void*), void* data, int group);                             // wgmma: runs when its group is waited for
   void (*defer_commit)();
   void (*defer_wait)(int groups);
+  void (*fence_registers)();                                                             // wgmma.fence
+  void (*leave_registers)(const void* d, uint64_t hash);                                 // a wgmma (or its twin, until it is waited for) has left this in an accumulator
+  void (*take_registers)(const void* d, uint64_t hash, int others, const void* pc);      // a wgmma uses it (others: registers besides): if it was changed, a fence must be between
 };

@@ -128,8 +128,11 @@ inline Float __fmaf_rn(Float x, Float y, Float z) { return fmaf(x, y, z); }
 /// Of numbers that are equal (zeros of both signs) the greater in sign.
 EMU_QUIET inline emu_float emu_max(emu_float x, emu_float y) { return x == y ? emu_value(emu_bits(x) & emu_bits(y)) : __builtin_fmaxf(x, y); }
 EMU_QUIET inline emu_float emu_min(emu_float x, emu_float y) { return x == y ? emu_value(emu_bits(x) | emu_bits(y)) : __builtin_fminf(x, y); }
-inline Float fmaxf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::max(x.bits, y.bits)) : Float::of(emu_max(x.value(), y.value())); }
-inline Float fminf(Float x, Float y) { return emu_is_field() ? Float::of_bits(mirage_field::min(x.bits, y.bits)) : Float::of(emu_min(x.value(), y.value())); }
+/// Variables without a value hold this (-ftrivial-auto-var-init=pattern); a maximum would drop it as the least number there is.
+constexpr uint32_t kEmuUnset = 0xfefefefeu;
+inline bool emu_unset(Float x, Float y) { return x.bits == kEmuUnset || y.bits == kEmuUnset; }
+inline Float fmaxf(Float x, Float y) { if (emu_unset(x, y)) return Float::of_bits(kEmuUnset); return emu_is_field() ? Float::of_bits(mirage_field::max(x.bits, y.bits)) : Float::of(emu_max(x.value(), y.value())); }
+inline Float fminf(Float x, Float y) { if (emu_unset(x, y)) return Float::of_bits(kEmuUnset); return emu_is_field() ? Float::of_bits(mirage_field::min(x.bits, y.bits)) : Float::of(emu_min(x.value(), y.value())); }
 inline Float __int_as_float(int x) { return Float::of_bits(static_cast<uint32_t>(x)); }
 inline Float __uint_as_float(unsigned x) { return Float::of_bits(x); }
 inline int __float_as_int(Float x) { return static_cast<int>(x.bits); }

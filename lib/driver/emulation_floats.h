@@ -1,0 +1,12 @@
+// Results of kernels that were emulated in floats against fp64 (docs/emulation.md, "Floats"). Part of emulation.cc's work.
+#pragma once
+#include <vector>
+#include "driver/emulation.h"
+#include "mirage/ir/eval.h"
+
+namespace mirage {
+
+/// `want`: the spec's own graph in fp64 at `inputs`. A result is right if it is within a few unit roundoffs, or else if rounding explains it (rounding.h).
+EmulationOutcome compare_floats(const EmulationCase&, const Emulation& run, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed, EmulationOutcome out);
+
+}  // namespace mirage

@@ -1,0 +1,84 @@
+// Monte Carlo arithmetic over the spec's graph: see the header.
+#include "driver/rounding.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mirage/support/hash.h"
+
+namespace mirage {
+
+namespace {
+
+constexpr int kDraws = 8;
+
+/// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the last place, docs/emulation.md).
+struct RoundedAlgebra : DoubleAlgebra {
+  explicit RoundedAlgebra(uint64_t seed) : rng(seed) {}
+  Rng rng;
+  static constexpr double kOperation = 0x1p-24, kFunction = 0x1p-22;
+  double moved(double x, double by) { return x * (1 + by * (2 * rng.uniform() - 1)); }
+  double add(double x, double y) { return moved(x + y, kOperation); }
+  double sub(double x, double y) { return moved(x - y, kOperation); }
+  double mul(double x, double y) { return moved(x * y, kOperation); }
+  double div(double x, double y) { return moved(x / y, kFunction); }
+  double exp(double x) { return moved(DoubleAlgebra::exp(x), kFunction); }
+  double log(double x) { return moved(DoubleAlgebra::log(x), kFunction); }
+  double sqrt(double x) { return moved(DoubleAlgebra::sqrt(x), kFunction); }
+  double tanh(double x) { return moved(DoubleAlgebra::tanh(x), kFunction); }
+  double erf(double x) { return moved(DoubleAlgebra::erf(x), kFunction); }
+  double pow(double x, double y) { return moved(DoubleAlgebra::pow(x, y), kFunction); }
+};
+
+/// The program's results when every value that a kernel may store is off by `u`.
+std::vector<Tensor<double>> rounded_results(const Graph& g, const std::vector<Tensor<double>>& inputs, double u, uint64_t seed, size_t results) {
+  RoundedAlgebra a(seed);
+  std::vector<Tensor<double>> values(static_cast<size_t>(g.num_values())), out(results);
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = inputs[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* o = g.form<Output>(n)) {
+      Tensor<double> t = values[static_cast<size_t>(node.operands[0])];
+      if (o->dtype != DType::kReal && o->dtype != DType::kBool) for (double& x : t.data) x = a.moved(x, unit_roundoff(o->dtype));
+      out[static_cast<size_t>(o->result)] = std::move(t);
+      continue;
+    }
+    std::vector<const Tensor<double>*> args;
+    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    Tensor<double> t = evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a);
+    const bool exact = is_view(node.op) || g.type(node.first_value).dtype == DType::kBool || std::holds_alternative<Const>(node.op) || std::holds_alternative<Iota>(node.op);
+    if (!exact) for (double& x : t.data) x = a.moved(x, u);
+    values[static_cast<size_t>(node.first_value)] = std::move(t);
+  }
+  return out;
+}
+
+}  // namespace
+
+double unit_roundoff(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : t == DType::kBool ? 0 : 0x1p-24; }
+
+double coarsest_roundoff(const Program& p) {
+  double u = unit_roundoff(DType::kF32);
+  for (const std::vector<TensorInfo>* list : {&p.inputs, &p.outputs})
+    for (const TensorInfo& t : *list) u = std::max(u, unit_roundoff(t.type.dtype));
+  return u;
+}
+
+std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed) {
+  std::vector<RoundingSpread> out(want.size());
+  for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
+  for (int draw = 0; draw < kDraws; draw++) {
+    const auto got = rounded_results(p.graph, inputs, coarsest_roundoff(p), hash_combine(seed, static_cast<uint64_t>(draw)), want.size());
+    for (size_t r = 0; r < want.size(); r++)
+      for (size_t i = 0; i < want[r].data.size(); i++)
+        if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kDraws;
+  }
+  for (RoundingSpread& s : out) {
+    double sum = 0;
+    for (double& x : s.each) sum += x, x = std::sqrt(x);
+    s.mean = s.each.empty() ? 0 : std::sqrt(sum / static_cast<double>(s.each.size()));
+  }
+  return out;
+}
+
+}  // namespace mirage

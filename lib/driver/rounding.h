@@ -1,0 +1,19 @@
+// What rounding may do to a program's results: the bound that emulated kernels are judged by where the field does not judge them (docs/emulation.md, "Floats"). By Monte Carlo arithmetic (Parker, Pierce, Eggert 2000):
+// the graph is evaluated in fp64 a few times with every operation's result moved at random by at most the rounding of what computes it; how far results move is what rounding alone explains.
+#pragma once
+#include <vector>
+#include "mirage/ir/eval.h"
+#include "mirage/ir/program.h"
+
+namespace mirage {
+
+/// Half the distance of neighbouring values of the type, relative: 2^-11 for float16 (and TF32), 2^-8 for bfloat16, 2^-24 for float32.
+double unit_roundoff(DType);
+/// Of the coarsest floating type among the tensors of a program: what its kernels may hold any value in.
+double coarsest_roundoff(const Program&);
+
+/// Standard deviations, per result and element. A bool's is the share of draws in which it was another one.
+struct RoundingSpread { std::vector<double> each; double mean = 0; };   ///< mean: the root mean square of all
+std::vector<RoundingSpread> rounding_spread(const Program&, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed);
+
+}  // namespace mirage
