@@ -123,9 +123,9 @@ void Enumerator::search_splits(const Problem& problem, const SplitOptions& which
       const auto same = [&](const Solution& o) { return o.block.body == c.body && o.block.tail.has_value() == c.tail.has_value() && (!c.tail || o.block.tail->program.canonical == c.tail->program.canonical); };
       std::vector<size_t>& alike = by_body[c.body.hash()];
       if (std::any_of(alike.begin(), alike.end(), [&](size_t i) { return same(all[i]); })) continue;   // under both kinds of indices, or with fewer ideas
-      alike.push_back(all.size());
       std::vector<Graph> seconds;
       if (c.tail) seconds = solve_tail(*c.tail);
+      if (!c.tail || !seconds.empty()) alike.push_back(all.size());
       if (!c.tail) { all.push_back({s.split, std::move(c), {}}); sink(Solution(all.back())); }
       for (Graph& g : seconds) { all.push_back({s.split, c, std::move(g)}); sink(Solution(all.back())); }
     }

@@ -66,11 +66,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_l
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   Vector<f16, 8> x1[kUnits], next1[kUnits];
   Vector<f16, 8> x2[kUnits], next2[kUnits];
@@ -88,6 +83,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_l
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);

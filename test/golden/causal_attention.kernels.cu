@@ -51,17 +51,19 @@ struct causal_attention_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 512, kKeys = 512, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 1, kCluster = 4, kRows = 16, kEvenChunks = 0;
-  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kMeets = 1, kTiles = 8;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 4;
     at.group = 0;
-    at.tile = 7 - id / 4 % 8;
-    at.batch = id / 32;
+    const int item = id / 4, in_section = item % 32;
+    at.tile = 7 - in_section / 4;
+    at.batch = item / 32 * 4 + in_section % 4;
     const int first_query = at.tile * 64, last_query = first_query + 63 < 512 ? first_query + 63 : 511;
     int begin = 0, end = 4;
     if (mo::masks_skip()) {

@@ -51,17 +51,19 @@ struct causal_attention_2k_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 2048, kKeys = 2048, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 0;
-  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
+  static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kMeets = 1, kTiles = 32;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
     mo::AttendPlace at;
     at.rank = id % 1;
     at.group = 0;
-    at.tile = 31 - id / 1 % 32;
-    at.batch = id / 32;
+    const int item = id / 1, in_section = item % 512;
+    at.tile = 31 - in_section / 16;
+    at.batch = item / 512 * 16 + in_section % 16;
     const int first_query = at.tile * 64, last_query = first_query + 63 < 2048 ? first_query + 63 : 2047;
     int begin = 0, end = 16;
     if (mo::masks_skip()) {

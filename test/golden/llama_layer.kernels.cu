@@ -50,12 +50,12 @@
 //     %25 = transpose (1,0,2,3) %24
 //     %26 = reshape [8,4,128] %25
 //     %27 = transpose (0,2,1) %5
-//     %28 = call grid(64,1,8) loop(2) (%26, %27) {
-//       %0 = input 0 grid(-,1,0) loop(2) : real[1,4,64]
-//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,64,64]
+//     %28 = call grid(64,1,8) loop(4) (%26, %27) {
+//       %0 = input 0 grid(-,-,0) loop(2) : real[1,4,32]
+//       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
+//       output 0 %3 grid(2,-,0) : real
 //     }
 //     %29 = const 0.088388347648318447
 //     %30 = mul %28 %29
@@ -102,11 +102,11 @@
 //       %8 = mul %6 %7
 //       output 0 %8 grid(1,-,-) : real
 //     }
-//     %49 = call grid(256,1,1) loop(224) (%40, %48, %11) {
+//     %49 = call grid(256,1,1) loop(224) (%40, %11, %48) {
 //       %0 = input 0 grid(1,-,-) loop(-) : real[1,16]
-//       %1 = input 1 grid(-,-,-) loop(1) : real[1,64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = matmul %1 %2
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(-,-,-) loop(1) : real[1,64]
+//       %3 = matmul %2 %1
 //       %4 = accum.sum %3
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,-,-) : f16
@@ -126,7 +126,7 @@ namespace mirage_llama_layer {
 __global__ void __launch_bounds__(512, 1) llama_layer_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -216,11 +216,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x0[kUnits], next0[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -230,6 +225,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -268,7 +268,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     if (share >= kShare) break;
     const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const Pack<2> c3 = {{v3.v[0], v3.v[2]}};
-    store_item((f32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(c3));
+    store_item((tf32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(c3));
   }
 }
 
@@ -303,13 +303,6 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
   Vector<f32, 8> x0[kUnits], next0[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -319,6 +312,13 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -379,64 +379,77 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
   }
 }
 
-// bound by device memory: 8.9 MB, 512 blocks of 128 threads, 4 per SM, 70 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) llama_layer_k3_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 8.9 MB, 512 blocks of 64 threads in clusters of 1, 4 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(64, 4) llama_layer_k3_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 8, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 64, true, 72, false>;
-  using T2 = Parts<Sum, 4, 1, 8, 64, 68>;
-  const T2 t2{(float*)(smem + 0)};
-  const int block_x = block_id() % 64, block_y = block_id() / 64 % 1, block_z = block_id() / 64;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 4> acc2;
-  acc2.clear();
-  const int begin = 0, end = 2;
-  const int first = 0, iterations = (end - begin - first + 0) / 1;
-  const int turn = int(int64_t(block_x) * (end - begin) / 64);
-  const auto rotate = [&](int i) { const int at = first + i * 1 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 64, kWarps = 2, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 2, kSteps = 1, kChunks = 2, kRounds = 1;
+  constexpr int kM = 4, kN = 4096, kDepth = 128, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 2;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 8192, kReceived = 16384, kStatistics = 16384, kBarriers = 16384;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, chunk * kChunk + 0, column, batch_id(), bar, policy);
+  };
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + batch_id() * int64_t(512) + (r * 8 + row) * int64_t(128) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  #pragma unroll 1
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, true> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = (small_operand(v0)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  barrier();
   #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 27648 + s * 2304)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 512 + (block_y * int64_t(4)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 4, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + s * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const Pack<4> v3 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    store_item((f32*)out0 + 0 + batch_id() * int64_t(16384) + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 3 ? slot + 1 : 0) {
-    copy_wait<1>();
-    barrier();
-    if (iteration + 2 < iterations) {
-      const int next = slot + 2 < 3 ? slot + 2 : slot + 2 - 3;
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T0{(f32*)(smem + 27648 + next * 2304)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 512 + (block_y * int64_t(4)) * 128 + (it * int64_t(64)) * 1, 0, 128, 1, 4, 64);
-      }
-      { const int it = rotate(iteration + 2); (void)it;
-        load_tile<kThreads, 16>(T1{(f16*)(smem + 0 + next * 9216)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 1 + (block_x * int64_t(64)) * 128, 0, 128, 1, 64, 64);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 27648 + slot * 2304)};
-    const T1 t1{(f16*)(smem + 0 + slot * 9216)};
-    acc2.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { t2.put(part, b, j, i, v); });
-  barrier();
-  store_tile<kThreads, 2, 1, 4, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 16384 + (block_y * int64_t(4)) * 4096 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 4, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
 __global__ void __launch_bounds__(512, 1) llama_layer_k4_row(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -513,65 +526,84 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k4_row(const void* __restr
   }
 }
 
-// bound by device memory: 8.9 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k5_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 8.9 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 8, 64, false, 72, false>;
-  using T1 = Tile<f16, 1, 64, 16, false, 24, false>;
-  using T2 = Parts<Sum, 8, 1, 8, 16, 20>;
-  const T2 p2{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 8, block_y = block_id() / 2 / 8 % 1, block_z = block_id() / 2 / 8;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = cluster_rank() * 32, end = begin + 32 < 64 ? begin + 32 : 64;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 8);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
+  constexpr int kM = 4, kN = 128, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 67584;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 8192);
+    copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
+  };
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + batch_id() * int64_t(16384) + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
   #pragma unroll
-  for (int s = 0; s < 4; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 122880 + warp_id() * 11520 + s * 2304)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 16384 + (it * int64_t(64)) * 1, 0, 4096, 1, 4, 64);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 15360 + s * 3072)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 128 + (block_x * int64_t(16)) * 1, 0, 128, 1, 64, 16);
-      }
-    }
-    copy_commit();
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((tf32*)out0 + 0 + batch_id() * int64_t(512) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v3);
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 5 ? slot + 1 : 0) {
-    copy_wait<3>();
-    warp_barrier();
-    if (iteration + 4 < iterations) {
-      const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 122880 + warp_id() * 11520 + next * 2304)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 16384 + (it * int64_t(64)) * 1, 0, 4096, 1, 4, 64);
-      }
-      { const int it = rotate(iteration + 4); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 0 + warp_id() * 15360 + next * 3072)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(64)) * 128 + (block_x * int64_t(16)) * 1, 0, 128, 1, 64, 16);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 122880 + warp_id() * 11520 + slot * 2304)};
-    const T1 t1{(f16*)(smem + 0 + warp_id() * 15360 + slot * 3072)};
-    acc2.add(t1.transposed(), t0.transposed());
-  }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 8, 16, 20> t2{(float*)(smem + 215040)};
-  p2.exchange<kThreads>(t2, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 1, 1, 4, 16, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 512 + (block_x * int64_t(16)) * 1, 0, 128, 1, 4, 16, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
 // bound by device memory: 33.6 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
@@ -599,13 +631,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<2> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f16*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -615,6 +640,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e0[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f16*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -661,7 +693,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
 __global__ void __launch_bounds__(512, 1) llama_layer_k7_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -756,12 +788,6 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_con
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
   Vector<f32, 8> x0[kUnits], next0[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -771,6 +797,12 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_con
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -818,12 +850,12 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_con
     const Pack<2> c5 = {{v5.v[0], v5.v[2]}};
     const auto v7 = mo::silu(c5);
     const auto v8 = mo::mul(c6, v7);
-    store_item((f32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v8));
+    store_item((tf32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v8));
   }
 }
 
 // bound by device memory: 117.5 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k9_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k9_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
   constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -847,6 +879,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  Vector<f32, 8> x2[kUnits], next2[kUnits];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      next2[u] = load_eight((const f32*)in2 + 0 + k, k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
@@ -854,19 +895,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f32*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
-  Vector<f32, 8> x1[kUnits], next1[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next1[u] = load_eight((const f32*)in1 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
+    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -875,7 +907,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u]); small0[r] = rotated(small_operand(v1)); }
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); small0[r] = rotated(small_operand(v2)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -930,7 +962,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 1081344u;
-constexpr int kMaxSharedBytes = 216320;
+constexpr int kMaxSharedBytes = 133256;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {1, 4096}, {4096, 1}},   // x: f16[1,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1000,7 +1032,7 @@ inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k5_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 216320)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 67656)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
@@ -1071,9 +1103,13 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   mo::TensorMap map2_1;
   if ((error = encode_map(map2_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_k2_stream, dim3(128u, 1u, 1u), 256u, 102600u, stream, map2_0, map2_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k3_block, dim3(512u, 1u, 1u), 128u, 34560u, stream, static_cast<const void*>(w + 16384), t[5], static_cast<void*>(w + 32768))) != cudaSuccess) return error;
+  mo::TensorMap map3_0;
+  if ((error = encode_map(map3_0, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k3_stream, dim3(64u, 8u, 1u), 64u, 16408u, stream, map3_0, static_cast<const void*>(w + 16384), static_cast<void*>(w + 32768))) != cudaSuccess) return error;
   if ((error = start(llama_layer_k4_row, dim3(32u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 32768), static_cast<void*>(w + 557056))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k5_block, dim3(128u, 1u, 1u), 256u, 216320u, stream, static_cast<const void*>(w + 557056), t[6], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map5_0;
+  if ((error = encode_map(map5_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k5_stream, dim3(16u, 8u, 1u), 128u, 67656u, stream, map5_0, static_cast<const void*>(w + 557056), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
   if ((error = encode_map(map6_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_k6_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map6_0, t[0], static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
@@ -1171,7 +1207,7 @@ MIRAGE_API int llama_layer_launch_dlpack(const mirage_llama_layer::DlTensor* con
 MIRAGE_API const char* llama_layer_status_string(int status) { return mirage_llama_layer::status_string(status); }
 
 MIRAGE_API const char* llama_layer_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"af040c0fe7925e40\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1081344,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_row\",\"grid\":[1,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":34560},{\"name\":\"llama_layer_k4_row\",\"grid\":[32,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k5_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":216320},{\"name\":\"llama_layer_k6_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k7_row\",\"grid\":[1,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k8_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k9_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"af040c0fe7925e40\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1081344,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_row\",\"grid\":[1,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_k3_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":16408},{\"name\":\"llama_layer_k4_row\",\"grid\":[32,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k5_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":67656},{\"name\":\"llama_layer_k6_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k7_row\",\"grid\":[1,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k8_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k9_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
 }
 
 MIRAGE_API unsigned llama_layer_abi_version(void) { return 1u; }

@@ -126,7 +126,7 @@ namespace mirage_llama_layer_8 {
 __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -217,11 +217,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -231,6 +226,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -268,7 +268,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
     const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
+    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
   }
 }
 
@@ -303,13 +303,6 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -319,6 +312,13 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -378,8 +378,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 2) llama_layer_
 }
 
 __global__ void __launch_bounds__(64, 1) llama_layer_8_k3_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  const mo::tf32* __restrict__ p0 = static_cast<const mo::tf32*>(a0);
+  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row / 2048u;
     const mo::index32 i1 = row / 64u % 32u;
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(128, 4) llama_layer_8_k4_block(const void* __r
 
 __global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -532,70 +532,94 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __res
   }
 }
 
-// bound by L2: 12.7 MB, 128 blocks of 256 threads, 1 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k6_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by tensor cores: 12.7 MB, 64 blocks of 192 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(192, 1) llama_layer_8_k6_tile(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256;
-  extern __shared__ __align__(128) unsigned char smem[];
-  using T0 = Tile<f32, 1, 16, 32, false, 40, false>;
-  using T1 = Tile<f16, 1, 32, 32, false, 40, false>;
-  using T2 = Parts<Sum, 8, 1, 16, 32, 36>;
-  const T2 p2{(float*)(smem + 0)};
-  cluster_arrive();
-  const int block_x = block_id() / 2 % 4, block_y = block_id() / 2 / 4 % 2, block_z = block_id() / 2 / 8;
-  (void)block_x, (void)block_y, (void)block_z;
-  TensorContract<T1::Transposed, T0::Transposed, 1, 1, 1, true> acc2;
-  acc2.clear();
-  const int begin = cluster_rank() * 64, end = begin + 64 < 128 ? begin + 64 : 128;
-  const int first = warp_id(), iterations = (end - begin - first + 7) / 8;
-  const int turn = int(int64_t(block_x) * (end - begin) / 4);
-  const auto rotate = [&](int i) { const int at = first + i * 8 + turn; return begin + (at < end - begin ? at : at - (end - begin)); };
-  #pragma unroll
-  for (int s = 0; s < 3; s++) {
-    if (s < iterations) {
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + s * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(s); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + s * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
-      }
-    }
-    copy_commit();
+  constexpr int kColumnGroups = 1, kWarps = 4, kTiles = 4, kTail = 1, kGroupRows = 32, kBlockRows = 32, kRowBlocks = 1, kCluster = 4, kStages = 4, kChunk = 128;   // kTiles: 8 rows each; kTail: of them finished here
+  constexpr int kM = 32, kN = 128, kDepth = 4096, kStage = 32768, kComputed = 131072, kReceived = 131072, kStatistics = 137216, kBarriers = 137216;
+  extern __shared__ __align__(1024) unsigned char tile_smem[];
+  unsigned char* const smem = tile_smem;
+  const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = cluster_rank(), block = block_id() / kCluster, column0 = block / kRowBlocks * 64, first_row = block % kRowBlocks * kBlockRows;
+  const int first = rank * 8, chunks = 8;
+  const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;
+  if (warp == kWarps && lane == 0) {
+    for (int s = 0; s < kStages; s++) { mbarrier_init(full + 8 * s, 2); mbarrier_init(empty + 8 * s, kWarps); }
+    mbarrier_init(met, 1);
+    mbarrier_expect(met, 6144);
+    mbarrier_publish();
   }
-  for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < 4 ? slot + 1 : 0) {
-    copy_wait<2>();
+  warp_barrier();
+  cluster_arrive_relaxed();
+  barrier();
+  if (warp == kWarps) {   // brings the weights
+    const uint64_t policy = evict_first_policy();
+    for (int i = 0; lane == 0 && i < chunks; i++) {
+      const int place = i % kStages, k = (first + i) * kChunk;
+      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+      mbarrier_expect(bar, 16384);
+      copy_box(to + 0, map0, column0 + 0, k, batch_id(), bar, policy);
+    }
     warp_barrier();
-    if (iteration + 3 < iterations) {
-      const int next = slot + 3 < 4 ? slot + 3 : slot + 3 - 4;
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T0{(f32*)(smem + 0 + warp_id() * 10240 + next * 2560)}, (const f32*)in0 + 0 + (block_z * int64_t(1)) * 131072 + (block_y * int64_t(16)) * 4096 + (it * int64_t(32)) * 1, 0, 4096, 1, 16, 32);
-      }
-      { const int it = rotate(iteration + 3); (void)it;
-        load_tile<32, 16>(T1{(f16*)(smem + 81920 + warp_id() * 10240 + next * 2560)}, (const f16*)in1 + 0 + (block_z * int64_t(1)) * 524288 + (it * int64_t(32)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 32, 32);
-      }
-    }
-    copy_commit();
-    const int it = rotate(iteration);
-    (void)it;
-    const T0 t0{(f32*)(smem + 0 + warp_id() * 10240 + slot * 2560)};
-    const T1 t1{(f16*)(smem + 81920 + warp_id() * 10240 + slot * 2560)};
-    acc2.add(t1.transposed(), t0.transposed());
+    cluster_wait();
+    return;
   }
-  copy_wait<0>();
-  barrier();
-  acc2.finish([&](int part, int b, int i, int j, float v) { p2.put(warp_id(), b, j, i, v); });
-  barrier();
-  cluster_wait();   // every block of the cluster has started
-  const Parts<Sum, 2, 1, 16, 32, 36> t2{(float*)(smem + 163840)};
-  p2.exchange<kThreads>(t2, cluster_rank());
-  cluster_arrive();
-  cluster_wait();
-  store_tile<kThreads, 2, 1, 16, 32, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 4096 + (block_y * int64_t(16)) * 128 + (block_x * int64_t(32)) * 1, 0, 128, 1, 16, 32, cluster_rank(), 2, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
+  if (warp == kWarps + 1) {   // and the rows
+    for (int i = 0; lane == 0 && i < chunks; i++) {
+      const int place = i % kStages, k = (first + i) * kChunk;
+      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+      mbarrier_expect(bar, 16384);
+      copy_box(to + 16384, map1, k + 0, first_row, batch_id(), bar);
+      copy_box(to + 20480, map1, k + 32, first_row, batch_id(), bar);
+      copy_box(to + 24576, map1, k + 64, first_row, batch_id(), bar);
+      copy_box(to + 28672, map1, k + 96, first_row, batch_id(), bar);
+    }
+    warp_barrier();
+    cluster_wait();
+    return;
+  }
+  const int group = warp / 4, team = group / kColumnGroups, column = column0 + group % kColumnGroups * 64;   // a team shares rows
+  TileSum<kTiles> sum0;
+  sum0.clear();
+  for (int i = 0; i < chunks; i++) {
+    const int place = i % kStages;
+    const unsigned char* const stage = smem + place * kStage;
+    mbarrier_wait(full + 8 * place, i / kStages & 1);
+    const TileWeight<f16, false> w0{stage + 0};
+    uint32_t low0[8][4], high0[8][4];
+    #pragma unroll
+    for (int k = 0; k < 8; k++) tile_widen_in_order(low0[k], high0[k], w0, k);
+    const uint32_t rows0 = shared_address(stage) + 16384 + team * (kGroupRows * 128);
+    wgmma_pin(sum0.d);
+    wgmma_fence();
+    #pragma unroll
+    for (int k = 0; k < 8; k++) {
+      tile_add_tf32(sum0, low0[k], high0[k], rows0, kBlockRows * 128, k);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(sum0.d);
+    warp_barrier();
+    if (lane == 0) mbarrier_arrive(empty + 8 * place);
+  }
+  TileSum<kTiles>& total0 = sum0;
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  const int received0 = kReceived + 0 + (group * 3 * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]
+  Pack<4> own0[kTail];
+  tile_exchange<kCluster>(own0, total0, rank, ring + received0, 2048, met);
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;
+    const Pack<4> v3 = tile_total<kCluster>(own0[t], smem + received0 + t * 2048, kTail * 2048);
+    store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v3);
+  }
 }
 
 __global__ void __launch_bounds__(64, 1) llama_layer_8_k7_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::f32* __restrict__ p1 = static_cast<mo::f32*>(a1);
+  const mo::tf32* __restrict__ p0 = static_cast<const mo::tf32*>(a0);
+  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row / 2048u;
     const mo::index32 i1 = row % 2048u;
@@ -638,13 +662,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -654,6 +671,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<4> e0[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -699,7 +723,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
 __global__ void __launch_bounds__(512, 1) llama_layer_8_k9_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -795,12 +819,6 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -810,6 +828,12 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -855,7 +879,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
     const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const auto v7 = mo::silu(v5);
     const auto v8 = mo::mul(v6, v7);
-    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
   }
 }
 
@@ -884,13 +908,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -900,6 +917,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<4> e0[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
@@ -966,7 +990,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 8519680u;
-constexpr int kMaxSharedBytes = 168448;
+constexpr int kMaxSharedBytes = 137288;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1036,7 +1060,7 @@ inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_block), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_tile), cudaFuncAttributeMaxDynamicSharedMemorySize, 137288)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
@@ -1110,7 +1134,11 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   if ((error = start(llama_layer_8_k3_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k4_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 0), t[5], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k5_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 4325376))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_block, dim3(128u, 1u, 1u), 256u, 168448u, stream, static_cast<const void*>(w + 4325376), t[6], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map6_0;
+  if ((error = encode_map(map6_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map6_1;
+  if ((error = encode_map(map6_1, static_cast<const char*>(static_cast<const void*>(w + 4325376)) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3u, {4096, 32, 8}, {16384, 524288}, {32, 32, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_tile, dim3(8u, 8u, 1u), 192u, 137288u, stream, map6_0, map6_1, static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k7_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map8_0;
   if ((error = encode_map(map8_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
@@ -1209,7 +1237,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_block\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":168448},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_tile\",\"grid\":[8,8,1],\"threads\":192,\"smem_bytes\":137288},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

@@ -34,82 +34,55 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora {
 
-// bound by bytes in flight: 2.4 MB, 64 blocks of 128 threads in clusters of 1, 1 per SM, 40 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 1) lora_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in3, void* __restrict__ out0) {
+// bound by latency: 2.4 MB, 128 blocks of 128 threads, weights straight to registers, 24 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 1) lora_k0_stream(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 4, kRounds = 1;
-  constexpr int kM = 16, kN = 4096, kDepth = 256, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 2;   // kRows: groups of 8
-  constexpr int kStage = 10240, kRing = 10240, kReceived = 40960, kStatistics = 40960, kBarriers = 40960;
+  constexpr int kM = 16, kN = 4096, kDepth = 256, kRows = 2, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 10240, kRing = 2048, kReceived = 8192, kStatistics = 8192, kBarriers = 8192;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 10240);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-    copy_box(to + 8192, map1, 0, chunk * kChunk, bar);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  RankFactor<f16, 16> factor0;
-  factor0.fetch_lines((const f16*)in3 + 0 + column, 4096, 16, kN - column);
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  RankSum<kRows, 16> sum1;
-  sum1.clear();
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 32, worker = rank * kWarps + warp;
+  const int chunk = worker;
+  RegisterTile<f16, 32, kUnits, false> w0;
+  w0.fetch<true>((const f16*)in1 + 0 + column + chunk * kChunk * int64_t(4096), 4096, kDepth - chunk * kChunk, kN - column);
+  RegisterRank<f16, 16, kUnits, false> w1;
+  w1.fetch<true>((const f16*)in2 + 0 + chunk * kChunk * int64_t(16), 16, kDepth - chunk * kChunk, 16);
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(256) + k, r * 8 + row < kM && k < kDepth);
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight_now((const f16*)in0 + 0 + (r * 8 + row) * int64_t(256) + k, r * 8 + row < kM);
     }
   };
-  fetch_small(chunk_of(0));
-  #pragma unroll 1
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      const StreamTile<f16, 16, kChunk, false> w1{smem + warp * kRing + place * kStage + 8192};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
-        sum0.add(w0, u, small0);
-        Small<f16> small1[kRows];
-        for (int r = 0; r < kRows; r++) small1[r] = rotated(small_operand<f16>(x0[u][r]));
-        sum1.add(w1, u, small1);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
+  fetch_small(chunk);
+  RegisterFactor<f16, 16, 2, 1> factor0;
+  factor0.fetch_lines<true>((const f16*)in3 + 0 + column, 4096, 16, kN - column);
+  StreamSum<kRows, 2> sum0;
+  sum0.clear();
+  RankSum<kRows, 16> sum1;
+  sum1.clear();
+  for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+  #pragma unroll
+  for (int u = 0; u < kUnits; u++) {
+    Small<f16> small0[kRows];
+    for (int r = 0; r < kRows; r++) small0[r] = (small_operand<f16>(x0[u][r]));
+    sum0.add(w0, u, small0);
+    Small<f16> small1[kRows];
+    for (int r = 0; r < kRows; r++) small1[r] = (small_operand<f16>(x0[u][r]));
+    sum1.add(w1, u, small1);
   }
-  factor0.turn();
-  StreamSum<kRows>& total0 = sum0;
-  factor0.multiply(total0, sum1, mo::constant(1.0f));
+  StreamSum<kRows, 2>& total0 = sum0;
+  factor0.multiply(total0, sum1, mo::constant(1.0f), NoGain());
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row<2>(item), c = column + item_column<2, 1>(item);
     const Pack<4> v9 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v9);
+    store_item_pairs((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, kM - m, kN - c, v9);
   }
 }
 
@@ -121,8 +94,6 @@ __global__ void __launch_bounds__(128, 1) lora_k0_stream(const __grid_constant__
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <cuda.h>
 #include <cuda_runtime.h>
 
 extern "C" {
@@ -137,7 +108,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 4;
 constexpr int kNumTensors = 5;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 41000;
+constexpr int kMaxSharedBytes = 8192;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {16, 256}, {256, 1}},   // x: f16[16,256]
     {2, 2, 16, 2097152u, {256, 4096}, {4096, 1}},   // w: f16[256,4096]
@@ -221,31 +192,6 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-struct MapNumbers { uint64_t v[5]; };
-
-inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapDataType type, uint32_t rank, MapNumbers dims, MapNumbers strides, MapNumbers box, CUtensorMapSwizzle swizzle) {
-  static void* const entry = [] {
-    void* p = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
-#else
-    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
-#endif
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? p : nullptr;
-  }();
-  if (entry == nullptr) return cudaErrorNotSupported;
-  cuuint64_t d[5], s[5];
-  cuuint32_t b[5], step[5];
-  for (int i = 0; i < 5; i++) { d[i] = dims.v[i]; s[i] = strides.v[i]; b[i] = static_cast<cuuint32_t>(box.v[i]); step[i] = 1; }
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(&map, type, rank, const_cast<void*>(base), d, s, b, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                                                                     CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  static_assert(sizeof(out) == sizeof(map), "a tensor map is 128 bytes");
-  std::memcpy(&out, &map, sizeof(map));
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
-
 inline int launch(const lora_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
@@ -253,11 +199,7 @@ inline int launch(const lora_dims* dims, const void* const* t, void* workspace, 
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 256}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map0_1;
-  if ((error = encode_map(map0_1, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {16, 256}, {32}, {16, 64}, CU_TENSOR_MAP_SWIZZLE_32B)) != cudaSuccess) return error;
-  if ((error = start(lora_k0_stream, dim3(64u, 1u, 1u), 128u, 41000u, stream, map0_0, map0_1, t[0], t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
+  if ((error = start(lora_k0_stream, dim3(128u, 1u, 1u), 128u, 8192u, stream, t[0], t[1], t[2], t[3], const_cast<void*>(t[4]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -343,7 +285,7 @@ MIRAGE_API int lora_launch_dlpack(const mirage_lora::DlTensor* const* tensors, i
 MIRAGE_API const char* lora_status_string(int status) { return mirage_lora::status_string(status); }
 
 MIRAGE_API const char* lora_info_json(void) {
-  return "{\"schema\":1,\"name\":\"lora\",\"program\":\"lora\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0aee6bd276308571\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,256],\"strides\":[256,1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[256,4096],\"strides\":[4096,1],\"span_bytes\":2097152},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[256,16],\"strides\":[16,1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"lora_k0_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":41000}]}";
+  return "{\"schema\":1,\"name\":\"lora\",\"program\":\"lora\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"0aee6bd276308571\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,256],\"strides\":[256,1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[256,4096],\"strides\":[4096,1],\"span_bytes\":2097152},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[256,16],\"strides\":[16,1],\"span_bytes\":8192},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,4096],\"strides\":[4096,1],\"span_bytes\":131072}],\"kernels\":[{\"name\":\"lora_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":8192}]}";
 }
 
 MIRAGE_API unsigned lora_abi_version(void) { return 1u; }

@@ -103,7 +103,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) lora_r1_k0_s
   }
   factor0.turn();
   StreamSum<kRows>& total0 = sum0;
-  factor0.multiply(total0, sum1, mo::constant(1.0f));
+  factor0.multiply(total0, sum1, mo::constant(1.0f), NoGain());
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   cluster_wait();   // the other blocks run, and their barriers are set up

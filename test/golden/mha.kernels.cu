@@ -41,9 +41,10 @@ struct mha_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 4, kRows = 4, kEvenChunks = 4;
-  static constexpr int kHelpers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
+  static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 69888, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
     const Pack<4> v4 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const auto v5 = mo::add(v5_0, v4);
     const auto v6 = mo::mul(mo::mul(mo::constant(0.5f), v5), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v5, mo::mul(mo::constant(0.0447149985f), mo::mul(v5, mo::mul(v5, v5))))))));
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v6);
+    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v6);
   }
 }
 
@@ -139,13 +139,6 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<2> e1[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e1[t] = load_two((const f16*)in1 + 0 + c * int64_t(1), 1, 8, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -155,6 +148,13 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e1[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e1[t] = load_two((const f16*)in1 + 0 + c * int64_t(1), 1, 8, kN - c); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);

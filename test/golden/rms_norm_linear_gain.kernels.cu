@@ -63,13 +63,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_lin
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   Vector<bf16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   Vector<bf16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
@@ -81,6 +74,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_lin
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  float statistic0[kRows];
+  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);

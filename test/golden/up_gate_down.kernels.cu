@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
     const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const auto v7 = mo::silu(v5);
     const auto v8 = mo::mul(v6, v7);
-    store_item((f32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
   }
 }
 
@@ -159,11 +159,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) up_gate_down
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -173,6 +168,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) up_gate_down
     }
   };
   fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  cluster_arrive_relaxed();
+  StreamSum<kRows> sum0;
+  sum0.clear();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
