@@ -33,6 +33,18 @@ uint64_t from_hex(const Json& j) {
   return x;
 }
 
+/// An integer as a T. Throws where j is something else or larger: nlohmann/json casts floats and wraps integers.
+template <class T> T integer(const Json& j) {
+  const bool fits = j.is_number_unsigned() ? std::in_range<T>(j.get<uint64_t>()) : j.is_number_integer() && std::in_range<T>(j.get<int64_t>());
+  if (!fits) throw std::runtime_error("an integer was expected, not " + j.dump());
+  return j.is_number_unsigned() ? static_cast<T>(j.get<uint64_t>()) : static_cast<T>(j.get<int64_t>());
+}
+template <class T> std::vector<T> integers(const Json& j) {
+  std::vector<T> out;
+  for (const Json& x : j) out.push_back(integer<T>(x));
+  return out;
+}
+
 Json numbers_json(const std::vector<CallNumbers>& numbers) {
   Json out = Json::array();
   for (const CallNumbers& n : numbers) out.push_back({{"grid_tile", n.grid_tile}, {"loop_tile", n.loop_tile}});
@@ -42,8 +54,9 @@ Json numbers_json(const std::vector<CallNumbers>& numbers) {
 std::vector<CallNumbers> read_numbers(const Json& j) {
   std::vector<CallNumbers> out;
   for (const Json& n : j) {
-    if (n.at("grid_tile").size() != 3) throw std::runtime_error("a grid has three axes");
-    out.push_back({n.at("grid_tile").get<std::array<int64_t, 3>>(), n.at("loop_tile").get<int64_t>()});
+    const std::vector<int64_t> grid = integers<int64_t>(n.at("grid_tile"));
+    if (grid.size() != 3) throw std::runtime_error("a grid has three axes");
+    out.push_back({{grid[0], grid[1], grid[2]}, integer<int64_t>(n.at("loop_tile"))});
   }
   return out;
 }
@@ -55,7 +68,7 @@ Proof read_proof(const Json& j) {
   p.proved = true;
   p.method = j.at("method").get<std::string>();
   p.conditions = j.at("conditions").get<std::vector<std::string>>();
-  p.size = j.at("terms").get<int64_t>();
+  p.size = integer<int64_t>(j.at("terms"));
   return p;
 }
 
@@ -70,9 +83,9 @@ Evidence read_evidence(const Json& j) {
   Evidence e;
   e.p = from_hex(j.at("p"));
   e.q = from_hex(j.at("q"));
-  e.trials = j.at("trials").get<int>();
+  e.trials = integer<int>(j.at("trials"));
   e.seed = from_hex(j.at("seed"));
-  e.degree = j.at("degree").get<int64_t>();
+  e.degree = integer<int64_t>(j.at("degree"));
   e.log2_bound = j.at("log2_bound").get<double>();
   e.bound_reason = j.at("bound_reason").get<std::string>();
   e.uninterpreted = j.at("uninterpreted").get<std::vector<std::string>>();
@@ -210,7 +223,7 @@ SourceCheck check_source(const Source& certificate) {
 Result<CertificateFile> read_certificate(const Source& source) {
   try {
     const Json j = Json::parse(source.text);
-    if (j.at("schema_version").get<int>() != kCertificateVersion) return broken(source.name, "the certificate's schema version cannot be read by this mirage-opt");
+    if (integer<int>(j.at("schema_version")) != kCertificateVersion) return broken(source.name, "the certificate's schema version cannot be read by this mirage-opt");
     CertificateFile c;
     c.program_hash = from_hex(j.at("program_hash"));
     c.is_searched = j.at("kind").get<std::string>() == "searched";
@@ -221,8 +234,8 @@ Result<CertificateFile> read_certificate(const Source& source) {
     if (c.is_partitioned)
       for (const Json& p : j.at("pieces")) {
         Replaced r;
-        r.piece.leaves = p.at("leaves").get<std::vector<ValueId>>();
-        r.piece.results = p.at("results").get<std::vector<ValueId>>();
+        r.piece.leaves = integers<ValueId>(p.at("leaves"));
+        r.piece.results = integers<ValueId>(p.at("results"));
         r.structure.graph = read_graph(p.at("structure"), "structure");
         r.numbers = read_numbers(p.at("numbers"));
         c.pieces.push_back(std::move(r));
@@ -234,7 +247,7 @@ Result<CertificateFile> read_certificate(const Source& source) {
     if (j.contains("proof")) c.proof = read_proof(j.at("proof"));
     for (const Json& k : j.at("claims")) {
       Claim claim;
-      claim.variant = k.at("variant").get<int>();
+      claim.variant = integer<int>(k.at("variant"));
       if (claim.variant < 0 || claim.variant > 1) return broken(source.name, "a claim's variant is neither 0 nor 1");
       claim.numbers = read_numbers(k.at("numbers"));
       claim.reference = read_graph(k.at("reference"), "reference");

@@ -28,7 +28,10 @@ bool is_told(const std::string& path) {
 std::vector<Json> forgeries(const Json& v) {
   std::vector<Json> out{nullptr};
   if (v.is_boolean()) out.push_back(!v.get<bool>());
-  if (v.is_number_integer()) for (int64_t d : {-1, 1, 1000}) out.push_back(v.get<int64_t>() + d);
+  if (v.is_number_integer()) {
+    for (int64_t d : {int64_t{-1}, int64_t{1}, int64_t{1000}, int64_t{1} << 32}) out.push_back(v.get<int64_t>() + d);   // the last wraps to the same int
+    for (double x : {static_cast<double>(v.get<int64_t>()) + 0.5, 1e30}) out.push_back(x);                          // casts of such are undefined, or lose the rest
+  }
   if (v.is_number_float()) for (double d : {-1.0, 1.0, -100.0}) out.push_back(v.get<double>() + d);
   if (v.is_array()) {
     out.push_back(Json::array());
