@@ -92,26 +92,8 @@ run_checks() {
   done
 }
 
-run() {
-  out=$(CDPATH='' cd -- "$1" && pwd)
-  mkdir -p "$2"
-  results=$(CDPATH='' cd -- "$2" && pwd)
-  failed=0
-  build_all "$out"
-  say "built"
-  before=$(gpu_line)
-  : >"$out/checks.tsv"
-  [ "${MIRAGE_BENCH_CHECKS:-1}" = 0 ] || run_checks "$out"
-  say "checked"
-  rm -f "$out/torch.jsonl"
-  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    only=${MIRAGE_BENCH_ONLY:+--only $MIRAGE_BENCH_ONLY}
-    # shellcheck disable=SC2086
-    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --autotune "${MIRAGE_BENCH_AUTOTUNE:-2}" $only --json "$out/torch.jsonl" "$out" >&2 2>"$out/torch.log" || { failed=8; tail -n 20 "$out/torch.log" >&2; }
-    [ ! -d "$out/pdl" ] || python3 "$(script chain_check.py)" "$out" >&2 || failed=8
-  else
-    say "python3 has no PyTorch that sees a GPU: its columns stay empty"
-  fi
+# The table of what was measured; also where the run is ended from outside (a lent machine's time is over).
+write_table() {
   {
     echo "date	$(date -u '+%Y-%m-%d %H:%M UTC')"
     echo "before	$before"
@@ -125,6 +107,31 @@ run() {
   else
     say "there is no python3 to write the table: what was measured is in $out"
   fi
+}
+
+run() {
+  out=$(CDPATH='' cd -- "$1" && pwd)
+  mkdir -p "$2"
+  results=$(CDPATH='' cd -- "$2" && pwd)
+  failed=0
+  build_all "$out"
+  say "built"
+  before=$(gpu_line)
+  trap 'trap "" TERM INT; say "ended from outside: the table holds what was measured until then"; write_table; exit 8' TERM INT
+  : >"$out/checks.tsv"
+  [ "${MIRAGE_BENCH_CHECKS:-1}" = 0 ] || run_checks "$out"
+  say "checked"
+  rm -f "$out/torch.jsonl"
+  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    only=${MIRAGE_BENCH_ONLY:+--only $MIRAGE_BENCH_ONLY}
+    # shellcheck disable=SC2086
+    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --autotune "${MIRAGE_BENCH_AUTOTUNE:-2}" $only --json "$out/torch.jsonl" "$out" >&2 2>"$out/torch.log" || { failed=8; tail -n 20 "$out/torch.log" >&2; }
+    [ ! -d "$out/pdl" ] || python3 "$(script chain_check.py)" "$out" >&2 || failed=8
+  else
+    say "python3 has no PyTorch that sees a GPU: its columns stay empty"
+  fi
+  trap - TERM INT
+  write_table
   return $failed
 }
 
