@@ -1,4 +1,6 @@
 // Every spec's kernels, as emitted for sm_80 and sm_90a, on the CPU at reduced shapes of their plans: races, waits, bounds; results exact in the field and within bounds in floats.
+#include <cstdio>
+
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -12,14 +14,16 @@ bool is_full() { return std::getenv("MIRAGE_FULL") != nullptr; }
 
 }  // namespace
 
-// Without MIRAGE_FULL=1 a quick subset: sm_90a, the field and ordinary floats. MIRAGE_SPEC=NAME runs one spec, MIRAGE_TABLE=1 prints a line per run.
-TEST_CASE("kernels of every spec are right on the CPU") {
+// Without MIRAGE_FULL=1 a quick subset: sm_90a, the field and ordinary floats. MIRAGE_SPEC=NAME runs one spec, MIRAGE_PART=I/N every Nth, MIRAGE_TABLE=1 prints a line per run.
+TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const char* only = std::getenv("MIRAGE_SPEC");
+  int part = 0, parts = 1, index = 0;
+  if (const char* p = std::getenv("MIRAGE_PART")) REQUIRE((std::sscanf(p, "%d/%d", &part, &parts) == 2 && part >= 0 && part < parts));
   for (const std::string target_name : {"sm_90a", "sm_80"})
     for (const std::string& file : spec_files()) {
-      if (!is_full() && target_name == "sm_80") continue;
+      if (index++ % parts != part || (!is_full() && target_name == "sm_80")) continue;
       if (!is_full() && !only && file.find("llama_layer") != std::string::npos) continue;   // most of a minute per run
       const Target target = *find_target(target_name);
       const std::string text = *read_file(file);
