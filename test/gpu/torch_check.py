@@ -213,7 +213,10 @@ class Candidate:
             tensors = self.program.draw()
             torch.cuda.synchronize()
         for way, (fn, compiles) in self.ways.items():
-            if not compiles or time.time() > deadline or (run > 0 and self.program.flops == 0):
+            if not compiles or (run > 0 and self.program.flops == 0):
+                continue
+            if time.time() > deadline:
+                self.row["compile_left_out"] = True
                 continue
             name = "compile%s%s" % (way, "" if run == 0 else "_run%d" % (run + 1))
             try:
