@@ -1,4 +1,4 @@
-// separate_sums: a sum over the loop of a linear combination becomes that combination of sums, so that every contraction and reduction of it can accumulate in registers (plan/block.cc). Runs before
+// separate_sums: a sum over the loop of a linear combination becomes that combination of sums, so that every contraction and reduction of it can accumulate in registers (plan/block_tiles.cc). Runs before
 // planning; the graph that was verified stays as it is.
 #include <vector>
 

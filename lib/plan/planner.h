@@ -1,0 +1,145 @@
+// The planner behind make_plan: one object per planning, its steps in three files. planner_values.cc: which values lie in memory; planner_groups.cc: which are computed by one kernel;
+// planner_kernels.cc: the kernels in order, their memory, and the calls among them.
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mirage/plan/plan.h"
+#include "plan/region.h"
+#include "plan/tape.h"
+
+namespace mirage {
+
+/// Its members are in the order of run() (plan.cc).
+class Planner {
+ public:
+  /// tape, model: decisions are recorded or taken again, and calls are planned like the model's.
+  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr)
+      : program_(program), g_(std::move(graph)), target_(target), tape_(tape), model_(model), views_(static_cast<size_t>(g_.num_values())), stored_(views_.size()), outs_(views_.size()),
+        context_{g_, program_, target_, buffers_, views_, reduces_, tape} {}
+
+  Planned run();
+
+ private:
+  /// A kernel in the making: a group of values that a region computes, or a call.
+  struct Item {
+    bool alive = true;
+    NodeId call = -1;
+    std::vector<ValueId> values;   ///< regions: what it computes and stores or keeps; ascending
+    std::vector<RegionRoot> copies;   ///< regions: stores of values that are stored elsewhere (an input that is an output)
+    std::set<ValueId> reads;       ///< stored values
+    RegionSplit split;
+    int after = -1;                ///< a further item that must come first (the first half of a split reduction)
+    std::optional<RegionPlanned> planned;
+  };
+
+  const Op& op_of(ValueId v) const { return g_.def(v).op; }
+  template <class F> const F* form(ValueId v) const { return g_.def_form<F>(v); }
+  ValueId operand(ValueId v) const { return g_.def(v).operands[0]; }
+  bool is_given(ValueId v) const { return form<Input>(v) || form<Call>(v); }   ///< stored without a region's help
+
+  // ---- which values are stored
+
+  void place_inputs();
+
+  /// Walks an output back through transposes and reshapes: the kernel that makes the value writes it in its final place.
+  void place_outputs();
+
+  /// What a call reads must lie in memory: at best as a view of something that does anyway.
+  void place_operands();
+  bool can_view(ValueId v) const { return view_with(v, true).has_value(); }
+
+  /// The view of a value that is stored or a view of something stored. assume: values still without a place will be dense.
+  std::optional<View> view_with(ValueId v, bool assume) const;
+  void find_reduces();
+
+  /// Stores what several kernels would compute again, and cuts expressions that grow too long.
+  void find_shared();
+  void give_buffers();
+  int add_workspace(DType dtype, const Dims& dims);
+
+  // ---- items
+
+  void make_items();
+
+  /// Stored values that computing `values` reads.
+  std::set<ValueId> reads_of(const std::vector<ValueId>& values, const std::vector<RegionRoot>& copies) const;
+  void index_items();
+
+  /// The group that an item asks for: values that somebody outside reads (all but items a and b) or that are outputs are stored.
+  RegionGroup group_of(const Item& item, int a, int b) const;
+  std::optional<RegionPlanned> plan_item(const Item& item, int max_statements, int a = -1, int b = -1) const { return plan_region(context_, group_of(item, a, b), max_statements); }
+
+  // ---- merging
+
+  std::vector<int> successors(int i) const;
+
+  /// Whether `to` depends on `from` through at least one other item.
+  bool depends_around(int from, int to) const;
+
+  /// Makes items a (earlier) and b one kernel if that is one region and no slower.
+  bool try_merge(int a, int b);
+  void merge();
+
+  /// What another planning decided when it asked this as often as this one did.
+  std::optional<bool> told_inline(ValueId v);
+
+  /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of narrow inputs.
+  bool try_inline(ValueId v);
+
+  /// Reductions of much into little, where too few blocks would work, become two kernels.
+  void split_reductions();
+  /// As at the other shape: chunks of the same length, or two shorter ones.
+  void split_as_told(size_t i);
+
+  /// How many elements one result of an item's reductions combines.
+  int64_t reduced_elements(const Item& item) const;
+  void split_item(size_t i, RegionSplit split);
+
+  // ---- order, memory, calls
+
+  /// Items in an order that respects what they read, earliest first by number.
+  std::vector<int> order() const;
+  std::vector<int> buffers_touched(const Item& item) const;
+
+  /// Drops workspace buffers that no kernel touches, numbers the rest anew and places them.
+  int64_t place(const std::vector<int>& sequence);
+
+  /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
+  void drop_positions();
+  /// Whether the model's kernel of a call computes positions.
+  bool model_computes(NodeId call) const;
+  bool is_computed(NodeId call, ValueId operand) const;
+  Planned finish();
+
+  /// Asks every strategy for a call's body and keeps the cheapest plan in k.body; the reason if none fits.
+  std::string plan_call(NodeId n, KernelPlan& k, Cost& cost) const;
+
+  /// The call's kernel of the model: itself while decisions are recorded, else its numbers over this graph's extents.
+  std::string plan_call_like(NodeId n, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, KernelPlan& k, Cost& cost) const;
+
+  const Program& program_;
+  Graph g_;
+  const Target& target_;
+  Tape* tape_ = nullptr;
+  const Plan* model_ = nullptr;
+  std::vector<Buffer> buffers_;
+  std::vector<View> views_;
+  std::vector<bool> stored_;                    // by a region; inputs and results of calls are stored anyway
+  std::vector<std::vector<Access>> outs_;       // per value, where outputs want it
+  std::vector<RegionRoot> copies_;
+  std::vector<ValueId> needed_views_;
+  std::map<ValueId, ReduceInfo> reduces_;
+  std::vector<Item> items_;
+  std::vector<int> producer_;                   // per value, the item that stores it
+  std::vector<std::set<int>> readers_;
+  std::set<std::pair<std::vector<ValueId>, std::vector<ValueId>>> tried_;
+  std::vector<std::pair<ValueId, View>> pending_;
+  std::map<NodeId, bool> computes_;             // calls whose operands that are positions are not stored
+  RegionContext context_;
+};
+
+}  // namespace mirage

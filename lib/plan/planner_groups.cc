@@ -1,0 +1,281 @@
+// Planner, second part: items, each a call or a group of values that one region computes; groups grow along producer-consumer edges as long as the cost model says that one kernel is no
+// slower than two, cheap values are computed again by their readers, and reductions of much into little become two kernels.
+#include <algorithm>
+
+#include "plan/planner.h"
+
+namespace mirage {
+namespace {
+
+constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
+
+}  // namespace
+
+void Planner::make_items() {
+  for (NodeId n = 0; n < g_.num_nodes(); n++) {
+    const Node& node = g_.node(n);
+    if (std::holds_alternative<Call>(node.op)) {
+      Item item;
+      item.call = n;
+      for (ValueId o : node.operands) {
+        while (!is_given(o) && !stored_[static_cast<size_t>(o)]) o = operand(o);
+        item.reads.insert(o);
+      }
+      items_.push_back(std::move(item));
+    } else if (node.num_values == 1 && stored_[static_cast<size_t>(node.first_value)]) {
+      Item item;
+      item.values = {node.first_value};
+      items_.push_back(std::move(item));
+    }
+  }
+  for (RegionRoot& r : copies_) {
+    Item item;
+    item.copies = {r};
+    items_.push_back(std::move(item));
+  }
+  for (Item& item : items_)
+    if (item.call < 0) item.reads = reads_of(item.values, item.copies);
+  index_items();
+  for (Item& item : items_)
+    if (item.call < 0) {
+      item.planned = plan_item(item, 1 << 30);
+      MIRAGE_ASSERT(item.planned.has_value()) << "a single value is not a region: " << print(g_);
+    }
+}
+
+std::set<ValueId> Planner::reads_of(const std::vector<ValueId>& values, const std::vector<RegionRoot>& copies) const {
+  std::set<ValueId> reads, seen(values.begin(), values.end());
+  std::vector<ValueId> work;
+  const auto visit = [&](ValueId v) {
+    if (form<Const>(v) || form<Iota>(v)) return;
+    if (std::binary_search(values.begin(), values.end(), v)) return;
+    if (is_given(v) || stored_[static_cast<size_t>(v)]) reads.insert(v);
+    else if (seen.insert(v).second) work.push_back(v);
+  };
+  const auto visit_operands = [&](ValueId v) {
+    auto it = reduces_.find(v);
+    if (it != reduces_.end()) visit(it->second.base);
+    else for (ValueId o : g_.def(v).operands) visit(o);
+  };
+  for (ValueId v : values) visit_operands(v);
+  for (const RegionRoot& r : copies) reads.insert(r.value);
+  while (!work.empty()) {
+    const ValueId v = work.back();
+    work.pop_back();
+    visit_operands(v);
+  }
+  return reads;
+}
+
+void Planner::index_items() {
+  producer_.assign(views_.size(), -1);
+  readers_.assign(views_.size(), {});
+  for (size_t i = 0; i < items_.size(); i++) {
+    if (!items_[i].alive) continue;
+    for (ValueId v : items_[i].values) producer_[static_cast<size_t>(v)] = static_cast<int>(i);
+    if (items_[i].call >= 0)
+      for (int k = 0; k < g_.node(items_[i].call).num_values; k++) producer_[static_cast<size_t>(g_.node(items_[i].call).first_value + k)] = static_cast<int>(i);
+    for (ValueId v : items_[i].reads) readers_[static_cast<size_t>(v)].insert(static_cast<int>(i));
+  }
+}
+
+RegionGroup Planner::group_of(const Item& item, int a, int b) const {
+  RegionGroup group;
+  group.split = item.split;
+  for (ValueId v : item.values) {
+    RegionRoot root{v, outs_[static_cast<size_t>(v)]};
+    const View& view = views_[static_cast<size_t>(v)];
+    bool outside = false;
+    for (int r : readers_[static_cast<size_t>(v)]) outside = outside || (r != a && r != b);
+    if (outside && buffers_[static_cast<size_t>(view.buffer)].kind == Buffer::Kind::kWorkspace)
+      root.stores.push_back({view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32});
+    group.roots.push_back(std::move(root));
+  }
+  for (const RegionRoot& r : item.copies) group.roots.push_back(r);
+  // A root with stores comes first: it gives a pointwise kernel its loops.
+  std::stable_sort(group.roots.begin(), group.roots.end(), [](const RegionRoot& x, const RegionRoot& y) { return !x.stores.empty() && y.stores.empty(); });
+  return group;
+}
+
+std::vector<int> Planner::successors(int i) const {
+  std::set<int> out;
+  for (ValueId v : items_[static_cast<size_t>(i)].values) out.insert(readers_[static_cast<size_t>(v)].begin(), readers_[static_cast<size_t>(v)].end());
+  if (const NodeId call = items_[static_cast<size_t>(i)].call; call >= 0)
+    for (int k = 0; k < g_.node(call).num_values; k++) {
+      const auto& r = readers_[static_cast<size_t>(g_.node(call).first_value + k)];
+      out.insert(r.begin(), r.end());
+    }
+  return {out.begin(), out.end()};
+}
+
+bool Planner::depends_around(int from, int to) const {
+  std::set<int> seen;
+  std::vector<int> work;
+  for (int s : successors(from))
+    if (s != to && seen.insert(s).second) work.push_back(s);
+  while (!work.empty()) {
+    const int i = work.back();
+    work.pop_back();
+    for (int s : successors(i)) {
+      if (s == to) return true;
+      if (seen.insert(s).second) work.push_back(s);
+    }
+  }
+  return false;
+}
+
+bool Planner::try_merge(int a, int b) {
+  Item &x = items_[static_cast<size_t>(a)], &y = items_[static_cast<size_t>(b)];
+  if (!x.alive || !y.alive || x.values.empty() || y.values.empty() || !tried_.insert({x.values, y.values}).second) return false;
+  if (x.values.size() + y.values.size() > 64 || depends_around(a, b) || depends_around(b, a)) return false;
+  Item item;
+  std::merge(x.values.begin(), x.values.end(), y.values.begin(), y.values.end(), std::back_inserter(item.values));
+  item.copies = x.copies;
+  item.copies.insert(item.copies.end(), y.copies.begin(), y.copies.end());
+  auto planned = plan_item(item, kMaxStatements, a, b);
+  bool wanted = planned && planned->cost.us <= x.planned->cost.us + y.planned->cost.us;
+  if (tape_) {
+    bool& told = tape_->merges.try_emplace({x.values, y.values}, wanted).first->second;
+    wanted = planned && told;
+  }
+  if (!wanted) return false;
+  item.reads = reads_of(item.values, item.copies);
+  item.planned = std::move(planned);
+  x.alive = false;
+  y = std::move(item);
+  index_items();
+  return true;
+}
+
+void Planner::merge() {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int b = 0; b < static_cast<int>(items_.size()); b++) {
+      if (!items_[static_cast<size_t>(b)].alive || items_[static_cast<size_t>(b)].call >= 0) continue;
+      std::set<int> producers;
+      for (ValueId v : items_[static_cast<size_t>(b)].reads)
+        if (producer_[static_cast<size_t>(v)] >= 0) producers.insert(producer_[static_cast<size_t>(v)]);
+      for (auto a = producers.rbegin(); a != producers.rend(); ++a) changed = try_merge(*a, b) || changed;
+    }
+    if (changed) continue;
+    for (ValueId v = 0; v < g_.num_values() && !changed; v++) {   // kernels that read the same thing
+      const std::set<int> readers = readers_[static_cast<size_t>(v)];
+      for (auto i = readers.begin(); i != readers.end() && std::next(i) != readers.end(); ++i) changed = try_merge(*i, *std::next(i)) || changed;
+    }
+  }
+}
+
+std::optional<bool> Planner::told_inline(ValueId v) {
+  if (!tape_ || !tape_->replays) return std::nullopt;
+  const auto it = tape_->inlines.find(v);
+  const size_t at = tape_->asked[v]++;
+  return it != tape_->inlines.end() && at < it->second.size() && it->second[at];
+}
+
+bool Planner::try_inline(ValueId v) {
+  const auto i = static_cast<size_t>(v);
+  const int producer = producer_[i];
+  if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].values.size() != 1) return false;
+  const std::set<int> readers = readers_[i];
+  double before = items_[static_cast<size_t>(producer)].planned->cost.us, after = 0;
+  for (int r : readers) {
+    if (items_[static_cast<size_t>(r)].call >= 0 || !items_[static_cast<size_t>(r)].copies.empty()) return false;
+    before += items_[static_cast<size_t>(r)].planned->cost.us;
+  }
+  const View view = views_[i];
+  stored_[i] = false;
+  views_[i] = {};
+  std::vector<RegionPlanned> planned;
+  const std::optional<bool> told = told_inline(v);
+  for (int r : readers) {
+    auto p = plan_item(items_[static_cast<size_t>(r)], kMaxStatements);
+    if (!p || ((after += p->cost.us) > before && !told)) break;
+    planned.push_back(std::move(*p));
+  }
+  const bool fits = planned.size() == readers.size() && told.value_or(true);
+  if (tape_ && !tape_->replays) tape_->inlines[v].push_back(fits);
+  if (!fits) {
+    stored_[i] = true;
+    views_[i] = view;
+    return false;
+  }
+  items_[static_cast<size_t>(producer)].alive = false;
+  size_t next = 0;
+  for (int r : readers) {
+    items_[static_cast<size_t>(r)].planned = std::move(planned[next++]);
+    items_[static_cast<size_t>(r)].reads = reads_of(items_[static_cast<size_t>(r)].values, {});
+  }
+  index_items();
+  return true;
+}
+
+void Planner::split_reductions() {
+  const size_t count = items_.size();
+  for (size_t i = 0; i < count; i++) {
+    if (!items_[i].alive || items_[i].call >= 0) continue;
+    const RegionPlan& p = items_[i].planned->plan;
+    if (tape_ && tape_->replays) { split_as_told(i); continue; }
+    if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise) continue;
+    const bool row = p.shape == RegionPlan::Shape::kRow;
+    const int64_t along = row ? p.team : p.threads / p.columns, elements = reduced_elements(items_[i]);
+    if (p.blocks >= target_.num_sms / 2 || p.length / along < 16) continue;
+    RegionSplit split;
+    split.half = RegionSplit::Half::kFirst;
+    split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, elements / (row ? 2048 : 256));   // each long enough to be worth its partial result
+    if (split.chunks < 2) continue;
+    split.chunk_length = (elements + split.chunks * 8 - 1) / (split.chunks * 8) * 8;
+    split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
+    if (split.chunks <= 1) continue;
+    if (tape_) tape_->splits[items_[i].values[0]] = split.chunk_length;
+    split_item(i, split);
+  }
+}
+
+void Planner::split_as_told(size_t i) {
+  const auto it = items_[i].values.empty() ? tape_->splits.end() : tape_->splits.find(items_[i].values[0]);
+  if (it == tape_->splits.end()) return;
+  const int64_t elements = reduced_elements(items_[i]);
+  RegionSplit split;
+  split.half = RegionSplit::Half::kFirst;
+  split.chunk_length = std::min(it->second, (elements + 15) / 16 * 8);
+  split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
+  if (split.chunks > 1) split_item(i, split);
+}
+
+int64_t Planner::reduced_elements(const Item& item) const {
+  for (ValueId v : item.values)
+    if (auto it = reduces_.find(v); it != reduces_.end()) {
+      const ReduceInfo& info = it->second;
+      int64_t n = info.group ? info.group : 1;
+      for (int d = 0; d < g_.dims(info.base).rank() && !info.group; d++)
+        if (info.reduced[static_cast<size_t>(d)]) n *= g_.dims(info.base)[d];
+      return n;
+    }
+  return 1;
+}
+
+void Planner::split_item(size_t i, RegionSplit split) {
+  Item first, second = items_[i];
+  RegionGroup group;
+  for (ValueId v : items_[i].values) {
+    if (!reduces_.count(v)) continue;
+    const int buffer = add_workspace(DType::kF32, {g_.dims(v).elements(), split.chunks});
+    split.partial[v] = buffer;
+    first.values.push_back(v);
+    group.roots.push_back({v, {Access{buffer, 0, {}, {}, DType::kF32}}});
+  }
+  group.split = first.split = split;
+  first.planned = plan_region(context_, group, 1 << 30);
+  second.split = split;
+  second.split.half = RegionSplit::Half::kSecond;
+  second.planned = plan_region(context_, group_of(second, -1, -1), 1 << 30);
+  if (!first.planned || !second.planned) return;
+  first.reads = reads_of(first.values, {});
+  second.reads.clear();   // what its row statements read stays: found again below
+  second.reads = items_[i].reads;
+  second.after = static_cast<int>(items_.size());
+  items_[i] = std::move(second);
+  items_.push_back(std::move(first));
+}
+
+}  // namespace mirage

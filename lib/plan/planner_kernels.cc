@@ -1,0 +1,239 @@
+// Planner, third part: items in an order that respects what they read, workspace placed by lifetimes, and every call planned by the strategy that is cheapest for it.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block.h"
+#include "mirage/plan/replan.h"
+#include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
+#include "plan/buffers.h"
+#include "plan/planner.h"
+
+namespace mirage {
+namespace {
+
+const char* kind_of(const KernelPlan& k) {
+  if (std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body)) return "stream";
+  if (std::holds_alternative<std::shared_ptr<const TilePlan>>(k.body)) return "tile";
+  return std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body) ? "attend" : "block";
+}
+
+std::string identifier(const std::string& name) {
+  std::string out;
+  for (char c : name) out += (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ? c : '_';
+  if (out.empty() || (out[0] >= '0' && out[0] <= '9')) out = "_" + out;
+  return out;
+}
+
+}  // namespace
+
+std::vector<int> Planner::order() const {
+  std::vector<int> out, waiting(items_.size());
+  std::vector<std::set<int>> next(items_.size());
+  std::set<int> ready;
+  for (size_t i = 0; i < items_.size(); i++) {
+    if (!items_[i].alive) continue;
+    std::set<int> before;
+    for (ValueId v : items_[i].reads)
+      if (producer_[static_cast<size_t>(v)] >= 0) before.insert(producer_[static_cast<size_t>(v)]);
+    if (items_[i].after >= 0) before.insert(items_[i].after);
+    for (int b : before) next[static_cast<size_t>(b)].insert(static_cast<int>(i));
+    waiting[i] = static_cast<int>(before.size());
+    if (before.empty()) ready.insert(static_cast<int>(i));
+  }
+  while (!ready.empty()) {
+    const int i = *ready.begin();
+    ready.erase(ready.begin());
+    out.push_back(i);
+    for (int n : next[static_cast<size_t>(i)])
+      if (--waiting[static_cast<size_t>(n)] == 0) ready.insert(n);
+  }
+  const auto alive = std::count_if(items_.begin(), items_.end(), [](const Item& i) { return i.alive; });
+  MIRAGE_ASSERT(static_cast<long>(out.size()) == alive) << "kernels depend on each other in a circle: " << print(g_);
+  return out;
+}
+
+std::vector<int> Planner::buffers_touched(const Item& item) const {
+  std::vector<int> out;
+  if (item.call < 0) {
+    for (const RegionAccess& a : item.planned->plan.accesses) out.push_back(a.buffer);
+    return out;
+  }
+  const Node& n = g_.node(item.call);
+  for (ValueId o : n.operands) if (!is_computed(item.call, o)) out.push_back(view_with(o, false)->buffer);
+  for (int k = 0; k < n.num_values; k++) out.push_back(views_[static_cast<size_t>(n.first_value + k)].buffer);
+  return out;
+}
+
+int64_t Planner::place(const std::vector<int>& sequence) {
+  std::vector<Lifetime> lives(buffers_.size(), {-1, -1});
+  for (size_t k = 0; k < sequence.size(); k++)
+    for (int b : buffers_touched(items_[static_cast<size_t>(sequence[k])])) {
+      Lifetime& life = lives[static_cast<size_t>(b)];
+      if (life.first < 0) life.first = static_cast<int>(k);
+      life.last = static_cast<int>(k);
+    }
+  std::vector<Buffer> kept;
+  std::vector<Lifetime> kept_lives;
+  std::vector<int> to(buffers_.size(), -1);
+  for (size_t b = 0; b < buffers_.size(); b++) {
+    if (buffers_[b].kind == Buffer::Kind::kWorkspace && lives[b].first < 0) continue;
+    to[b] = static_cast<int>(kept.size());
+    kept.push_back(buffers_[b]);
+    kept_lives.push_back(lives[b]);
+  }
+  buffers_ = std::move(kept);
+  for (View& v : views_)
+    if (v.buffer >= 0) {
+      v.buffer = to[static_cast<size_t>(v.buffer)];
+      if (v.buffer < 0) v = {};
+    }
+  for (Item& item : items_)
+    if (item.alive && item.call < 0)
+      for (RegionAccess& a : item.planned->plan.accesses) a.buffer = to[static_cast<size_t>(a.buffer)];
+  return place_buffers(buffers_, kept_lives);
+}
+
+void Planner::drop_positions() {
+  for (Item& item : items_) {
+    if (!item.alive || item.call < 0) continue;
+    std::set<ValueId> positions;
+    for (ValueId o : g_.node(item.call).operands) if (form<Iota>(o) && stored_[static_cast<size_t>(o)]) positions.insert(o);
+    if (positions.empty()) continue;
+    if (model_) {
+      if (!(computes_[item.call] = model_computes(item.call))) continue;
+    } else {
+      KernelPlan stored, computed;
+      Cost with, without;
+      const std::string no = plan_call(item.call, stored, with);
+      computes_[item.call] = true;
+      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) { computes_[item.call] = false; continue; }
+    }
+    for (ValueId v : positions) {
+      bool other = false;
+      for (ValueId o : g_.node(item.call).operands) {   // through a view of it
+        ValueId base = o;
+        while (base != v && is_view(op_of(base)) && !stored_[static_cast<size_t>(base)]) base = operand(base);
+        other = other || (o != v && base == v);
+      }
+      if (!other) item.reads.erase(v);
+    }
+  }
+  index_items();
+  for (Item& item : items_) {
+    bool needed = item.call >= 0 || item.values.empty() || !item.copies.empty();
+    for (ValueId v : item.values) needed = needed || !form<Iota>(v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
+    if (!needed) item.alive = false;
+  }
+  index_items();
+}
+
+bool Planner::model_computes(NodeId call) const {
+  for (const KernelPlan& k : model_->kernels) {
+    const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+    if (attend && k.nodes == std::vector<NodeId>{call}) return std::any_of((*attend)->operands.begin(), (*attend)->operands.end(), [](const Access& a) { return a.position >= 0; });
+  }
+  return false;
+}
+
+bool Planner::is_computed(NodeId call, ValueId operand) const {
+  const auto at = computes_.find(call);
+  return at != computes_.end() && at->second && form<Iota>(operand) && stored_[static_cast<size_t>(operand)];
+}
+
+Planned Planner::finish() {
+  drop_positions();
+  const std::vector<int> sequence = order();
+  Plan plan;
+  plan.workspace_bytes = place(sequence);
+  const std::string prefix = identifier(program_.name);
+  for (int i : sequence) {
+    Item& item = items_[static_cast<size_t>(i)];
+    KernelPlan k;
+    Cost cost;
+    if (item.call >= 0) {
+      const std::string reason = plan_call(item.call, k, cost);
+      if (!reason.empty()) return {std::nullopt, reason};
+      k.nodes = {item.call};
+      k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kind_of(k));
+    } else {
+      static constexpr const char* kShapes[] = {"map", "row", "column"};
+      cost = item.planned->cost;
+      k.nodes = item.planned->nodes;
+      k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kShapes[static_cast<size_t>(item.planned->plan.shape)]);
+      k.body = std::make_shared<const RegionPlan>(std::move(item.planned->plan));
+    }
+    k.predicted_us = cost.us;
+    k.why = cost.why;
+    k.bytes = cost.bytes;
+    k.flops = cost.flops;
+    plan.predicted_us += cost.us;
+    plan.kernels.push_back(std::move(k));
+  }
+  for (ValueId v = 0; v < g_.num_values(); v++)
+    if (views_[static_cast<size_t>(v)].buffer < 0 && is_view(op_of(v)))
+      if (auto view = view_with(v, false)) pending_.push_back({v, *view});
+  for (auto& [v, view] : pending_) views_[static_cast<size_t>(v)] = view;
+  plan.buffers = std::move(buffers_);
+  plan.views = std::move(views_);
+  plan.graph = g_;
+  place_slots(plan);
+  return {std::move(plan), ""};
+}
+
+std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
+  const Node& node = g_.node(n);
+  const auto access = [&](ValueId v) {
+    const View view = *view_with(v, false);
+    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32};
+  };
+  std::vector<Access> operands, results;
+  bool computes = false;
+  for (ValueId o : node.operands) {
+    operands.push_back(is_computed(n, o) ? Access{} : access(o));
+    if (!is_computed(n, o)) continue;
+    Access& a = operands.back();
+    a.dims = g_.dims(o);
+    a.strides = Dims(a.dims);
+    for (int d = 0; d < a.strides.rank(); d++) a.strides[d] = 0;
+    a.position = form<Iota>(o)->dim;
+    computes = true;
+  }
+  for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
+  const Graph body = separate_sums(*std::get<Call>(node.op).body);
+  if (model_) return plan_call_like(n, body, operands, results, k, cost);
+  BlockPlanned block;
+  StreamPlanned stream;
+  TilePlanned tile;
+  if (!computes) {
+    block = plan_block(body, operands, results, target_, contract_rule(program_));
+    stream = plan_stream(body, operands, results, target_, contract_rule(program_));
+    tile = plan_tile(body, operands, results, target_, contract_rule(program_));
+  }
+  AttendPlanned attend = plan_attend(body, operands, results, target_);
+  if (!block.plan && !stream.plan && !tile.plan && !attend.plan) return computes ? attend.reason : block.reason;
+  bool first = true;
+  const auto keep = [&](const auto& planned) {
+    if (!planned.plan || (!first && planned.cost.us >= cost.us)) return;
+    first = false;
+    k.body = planned.plan;
+    cost = planned.cost;
+  };
+  keep(block);
+  keep(stream);
+  keep(tile);
+  keep(attend);
+  return "";
+}
+
+std::string Planner::plan_call_like(NodeId n, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, KernelPlan& k, Cost& cost) const {
+  const auto of = std::find_if(model_->kernels.begin(), model_->kernels.end(), [n](const KernelPlan& m) { return m.nodes == std::vector<NodeId>{n}; });
+  if (of == model_->kernels.end()) return "the model has no kernel for a call";
+  cost.us = of->predicted_us, cost.why = of->why, cost.bytes = of->bytes, cost.flops = of->flops;
+  k.body = of->body;
+  return tape_->replays ? replan_call(*of, body, operands, results, target_, contract_rule(program_), k, cost) : "";
+}
+
+}  // namespace mirage

@@ -1,0 +1,178 @@
+// Planner, first part: which values are stored and where, as views of inputs, outputs and workspace; what several kernels would compute again is stored, too.
+#include <algorithm>
+
+#include "mirage/plan/block.h"
+#include "plan/planner.h"
+#include "plan/storage.h"
+
+namespace mirage {
+namespace {
+
+constexpr int kMaxInlined = 150;      ///< statements that one value may cost before it is stored
+
+DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
+
+}  // namespace
+
+void Planner::place_inputs() {
+  for (size_t i = 0; i < program_.inputs.size(); i++) {
+    const TensorInfo& t = program_.inputs[i];
+    buffers_.push_back({Buffer::Kind::kInput, static_cast<int>(i), t.type.dtype, t.type.dims, t.strides, 0});
+  }
+  for (size_t i = 0; i < program_.outputs.size(); i++) {
+    const TensorInfo& t = program_.outputs[i];
+    buffers_.push_back({Buffer::Kind::kOutput, static_cast<int>(i), t.type.dtype, t.type.dims, t.strides, 0});
+  }
+  for (NodeId n : g_.inputs()) {
+    const int param = g_.form<Input>(n)->param;
+    views_[static_cast<size_t>(g_.node(n).first_value)] = {param, 0, program_.inputs[static_cast<size_t>(param)].strides};
+  }
+}
+
+void Planner::place_outputs() {
+  const auto users = g_.users();
+  for (NodeId n : g_.outputs()) {
+    const Output& out = *g_.form<Output>(n);
+    ValueId v = g_.node(n).operands[0];
+    const int buffer = static_cast<int>(program_.inputs.size()) + out.result;
+    Dims strides = buffers_[static_cast<size_t>(buffer)].strides;
+    bool alone = true;   // nobody but this output reads the value
+    while (true) {
+      alone = alone && users[static_cast<size_t>(v)].size() == 1;
+      if (auto* t = form<Transpose>(v)) {
+        Dims s = strides;
+        for (int i = 0; i < s.rank(); i++) s[t->perm[static_cast<size_t>(i)]] = strides[i];
+        strides = s;
+      } else if (form<Reshape>(v)) {
+        auto s = reshape_strides(g_.dims(v), strides, g_.dims(operand(v)));
+        if (!s) break;
+        strides = *s;
+      } else break;
+      v = operand(v);
+    }
+    const DType dtype = buffers_[static_cast<size_t>(buffer)].dtype;
+    const Access access{buffer, 0, g_.dims(v), strides, dtype};
+    const bool exact = storage(g_.type(v).dtype) == dtype;
+    if (form<Call>(v)) {
+      const DType body = g_.type(v).dtype;   // rounding to a narrower type must happen before a wider output stores it
+      if (views_[static_cast<size_t>(v)].buffer < 0 && (exact || (body == DType::kReal && alone))) views_[static_cast<size_t>(v)] = {buffer, 0, strides};
+      else copies_.push_back({v, {access}});
+    } else if (form<Input>(v)) {
+      copies_.push_back({v, {access}});
+    } else {
+      stored_[static_cast<size_t>(v)] = true;
+      outs_[static_cast<size_t>(v)].push_back(access);
+      if (exact && views_[static_cast<size_t>(v)].buffer < 0) views_[static_cast<size_t>(v)] = {buffer, 0, strides};
+    }
+  }
+}
+
+void Planner::place_operands() {
+  for (NodeId n = 0; n < g_.num_nodes(); n++) {
+    if (!g_.form<Call>(n)) continue;
+    for (ValueId o : g_.node(n).operands) {
+      ValueId v = o;
+      while (is_view(op_of(v)) && !stored_[static_cast<size_t>(v)]) v = operand(v);
+      if (is_given(v) || stored_[static_cast<size_t>(v)]) {
+        needed_views_.push_back(o);
+        continue;
+      }
+      v = o;   // a region makes it: before transposes and reshapes, so that it writes in its own order
+      while ((form<Transpose>(v) || form<Reshape>(v)) && !stored_[static_cast<size_t>(v)]) v = operand(v);
+      stored_[static_cast<size_t>(v)] = true;
+      needed_views_.push_back(o);
+    }
+  }
+  for (ValueId o : needed_views_)   // reshapes of strided things may need a copy
+    if (!can_view(o)) stored_[static_cast<size_t>(o)] = true;
+}
+
+std::optional<View> Planner::view_with(ValueId v, bool assume) const {
+  if (is_given(v) || stored_[static_cast<size_t>(v)]) {
+    const View& at = views_[static_cast<size_t>(v)];
+    if (at.buffer < 0) return assume ? std::optional(View{-1, 0, row_major_strides(g_.dims(v))}) : std::nullopt;
+    return at;
+  }
+  if (!is_view(op_of(v))) return std::nullopt;
+  auto view = view_with(operand(v), assume);
+  if (!view) return std::nullopt;
+  View out = *view;
+  if (auto* t = form<Transpose>(v)) {
+    for (int i = 0; i < out.strides.rank(); i++) out.strides[i] = view->strides[t->perm[static_cast<size_t>(i)]];
+  } else if (auto* s = form<Slice>(v)) {
+    out.offset += s->start * out.strides[s->dim];
+    out.strides[s->dim] *= s->step;
+  } else {
+    auto strides = reshape_strides(g_.dims(operand(v)), view->strides, g_.dims(v));
+    if (!strides) return std::nullopt;
+    out.strides = *strides;
+  }
+  return out;
+}
+
+void Planner::find_reduces() {
+  const auto users = g_.users();
+  for (ValueId v = 0; v < g_.num_values(); v++) {
+    const Reduce* r = form<Reduce>(v);
+    if (!r) continue;
+    const ValueId x = operand(v);
+    ReduceInfo info{r->fn, x, std::vector<bool>(static_cast<size_t>(g_.dims(x).rank())), r->group == g_.dims(x)[r->dim] ? 0 : r->group};
+    info.reduced[static_cast<size_t>(r->dim)] = true;
+    auto before = reduces_.find(x);
+    if (before != reduces_.end() && before->second.fn == r->fn && !before->second.group && !info.group && !stored_[static_cast<size_t>(x)] && users[static_cast<size_t>(x)].size() == 1) {
+      info.base = before->second.base;
+      for (size_t i = 0; i < info.reduced.size(); i++) info.reduced[i] = info.reduced[i] || before->second.reduced[i];
+      reduces_.erase(before);
+    }
+    reduces_[v] = info;
+  }
+  for (const auto& [v, info] : reduces_) stored_[static_cast<size_t>(v)] = true;
+}
+
+void Planner::find_shared() {
+  const auto users = g_.users();
+  std::vector<int> uses(stored_.size());
+  for (ValueId v = g_.num_values() - 1; v >= 0; v--)
+    for (NodeId n : users[static_cast<size_t>(v)]) {
+      const Node& node = g_.node(n);
+      if (std::holds_alternative<Output>(node.op)) continue;
+      uses[static_cast<size_t>(v)] += is_view(node.op) && !stored_[static_cast<size_t>(node.first_value)] ? uses[static_cast<size_t>(node.first_value)] : 1;
+    }
+  std::vector<int> length(stored_.size(), 1), loads(stored_.size(), 0);
+  std::vector<bool> heavy(stored_.size());
+  for (ValueId v = 0; v < g_.num_values(); v++) {
+    const auto i = static_cast<size_t>(v);
+    if (is_given(v)) { loads[i] = 1; continue; }
+    if (form<Reduce>(v)) { loads[i] = 1; continue; }
+    length[i] = is_view(op_of(v)) ? 0 : 1;
+    for (ValueId o : g_.def(v).operands) {
+      length[i] += length[static_cast<size_t>(o)];
+      loads[i] += loads[static_cast<size_t>(o)];
+      heavy[i] = heavy[i] || heavy[static_cast<size_t>(o)];
+    }
+    if (auto* m = form<Map>(v)) heavy[i] = heavy[i] || map_info(m->fn).cls == MapClass::kAtomic || m->fn == MapFn::kExp || m->fn == MapFn::kDiv || m->fn == MapFn::kSigmoid || m->fn == MapFn::kSilu;
+    const bool light = !loads[i] || (loads[i] == 1 && length[i] <= 4 && !heavy[i]);
+    const bool is_computation = form<Map>(v) || form<Concat>(v) || form<Repeat>(v);
+    if ((is_computation && uses[i] > 1 && !light) || length[i] > kMaxInlined) stored_[i] = true;
+    if (stored_[i]) length[i] = 1, loads[i] = 1, heavy[i] = false;
+  }
+}
+
+void Planner::give_buffers() {
+  const auto users = g_.users();
+  const ContractRule rule = contract_rule(program_);
+  for (ValueId v = 0; v < g_.num_values(); v++) {
+    View& view = views_[static_cast<size_t>(v)];
+    if (view.buffer >= 0 || (!stored_[static_cast<size_t>(v)] && !form<Call>(v))) continue;
+    const StoredType stored = stored_type(g_, users, v, rule);
+    view = {add_workspace(stored.dtype, g_.dims(v)), 0, row_major_strides(g_.dims(v))};
+    buffers_.back().tf32 = stored.tf32;
+  }
+}
+
+int Planner::add_workspace(DType dtype, const Dims& dims) {
+  buffers_.push_back({Buffer::Kind::kWorkspace, 0, dtype, dims, row_major_strides(dims), 0});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+}  // namespace mirage
