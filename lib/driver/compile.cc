@@ -200,15 +200,13 @@ struct Measured {
 
 Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener) {
   Measured m;
-  const int64_t most = std::max(o.measure ? o.measure_cases : 0, o.alternatives);
+  const int64_t most = o.measure ? o.measure_cases : o.alternatives;   // cut by measure_cases, which never leaves out the straightforward plan
   if (most == 0 || is_interrupted(listener)) return m;
   m.cases = measure_cases(choices, straightforward, d.stitched() ? &d.stitched()->plan : nullptr, program, target, static_cast<size_t>(most));
   for (MeasureCase& c : m.cases) c.plan = with_hints(std::move(c.plan), run_hints(o));
   const Toolchain tools = o.measure ? find_toolchain() : Toolchain{};
   if (!o.measure || !tools.has_nvcc() || !detect_device().device) return m;   // the build stage says what is missing
   MeasureLimits limits;
-  limits.cases = static_cast<size_t>(o.measure_cases);
-  if (m.cases.size() > limits.cases) m.cases.resize(limits.cases);
   const MeasureJob job{program, target, {result_options_line(o), MIRAGE_VERSION}, num_threads(o.jobs), o.warm, listener.interrupted};
   m.result = trace.stage("measure", [&] { return measure_cases_on_device(m.cases, job, tools, limits); });
   tell(listener.progress, fmt::format("measure: {} of {} plans in {:.0f} s{}", std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), m.cases.size(), m.result->seconds,

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kStructures = 4;        // of the search, whose plans are divided anew
-constexpr double kHopeless = 1.6;        // predicted above this times the best: not timed
-constexpr double kBuildSeconds = 60, kRunSeconds = 30;
+constexpr double kHopeless = 1.6;        // predicted above this times the best: not timed, unless fewer than kLeast cases are left
+constexpr size_t kLeast = 8;
 
 double median(std::vector<double> v) {
   if (v.empty()) return 0;
@@ -74,16 +74,36 @@ std::string first_note(const Diagnostics& errors) {
   return errors[0].notes.empty() ? errors[0].text : errors[0].text + ": " + errors[0].notes[0].text;
 }
 
+/// Times as the check program printed them; none if one of them is no positive number.
+std::vector<double> samples(const nlohmann::json& j, const char* key) {
+  std::vector<double> out;
+  const auto at = j.find(key);
+  if (at == j.end() || !at->is_array()) return out;
+  for (const nlohmann::json& x : *at) {
+    if (!x.is_number() || !(x.get<double>() > 0)) return {};
+    out.push_back(x.get<double>());
+  }
+  return out;
+}
+
+/// The straightforward plan, which is always timed: nothing slower than it may win.
+size_t straightforward_case(const std::vector<MeasureCase>& cases) {
+  for (size_t i = 0; i < cases.size(); i++) if (cases[i].choice == kStraightforward) return i;
+  return cases.size();
+}
+
 Look look_of(const ProcessResult& r) {
   if (!r.started) return {false, r.output, {}, {}};
   if (r.timed_out) return {false, "it did not end in time", {}, {}};
   if (r.signal) return {false, fmt::format("it ended by signal {}", r.signal), {}, {}};
   const size_t at = r.output.find('{');
   const nlohmann::json j = at == std::string::npos ? nlohmann::json() : nlohmann::json::parse(r.output.substr(at), nullptr, false);
-  if (!r.ok() || !j.is_object() || !j.value("ok", false))
-    return {false, j.is_object() && j.contains("rel_err") ? fmt::format("its result is wrong: relative error {}, same bits twice: {}, nothing else written: {}", j["rel_err"].dump(), j.value("bits_equal", false), j.value("canaries_ok", false))
+  if (!r.ok() || !j.is_object() || !(j.contains("ok") && j["ok"] == true))
+    return {false, j.is_object() && j.contains("rel_err") ? fmt::format("its result is wrong: relative error {}, same bits twice: {}, nothing else written: {}", j["rel_err"].dump(), j.contains("bits_equal") && j["bits_equal"] == true, j.contains("canaries_ok") && j["canaries_ok"] == true)
                                                           : fmt::format("exit code {}: {}", r.exit_code, r.output.substr(0, 200)), {}, {}};
-  return {true, "", j.value("cold_samples_us", std::vector<double>{}), j.value("warm_samples_us", std::vector<double>{})};
+  Look look{true, "", samples(j, "cold_samples_us"), samples(j, "warm_samples_us")};
+  if (look.cold.empty() || look.warm.empty()) return {false, "it was not timed: " + r.output.substr(0, 200), {}, {}};   // no time is not a short one
+  return look;
 }
 
 }  // namespace
@@ -100,7 +120,9 @@ std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& strai
     taken++;
   }
   if (pieces) add_plans(cases, "pieces: ", kPieces, *pieces, target, rule, most);
-  add_plans(cases, "straightforward: ", kStraightforward, straightforward, target, rule, most / 4);
+  // Where nothing that was found beats the straightforward plan, its divisions are what there is to try.
+  const bool alone = straightforward.predicted_us <= best && !pieces;
+  add_plans(cases, "straightforward: ", kStraightforward, straightforward, target, rule, alone ? most : most / 4);
   std::stable_sort(cases.begin(), cases.end(), [](const MeasureCase& a, const MeasureCase& b) { return a.plan.predicted_us < b.plan.predicted_us; });
   // Equal plans under two structures' names are one: stream and attention ignore the tiles.
   std::vector<MeasureCase> kept;
@@ -110,7 +132,8 @@ std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& strai
     const bool own = c.choice == kStraightforward && !has_straightforward;
     const std::string text = fmt::format("{} {:.4f}", plan_text(c.plan), c.plan.predicted_us);
     const bool seen = std::find(texts.begin(), texts.end(), text) != texts.end();
-    if (!own && (seen || kept.size() + (has_straightforward ? 0 : 1) >= most || c.plan.predicted_us > kHopeless * best)) continue;
+    const size_t places = kept.size() + (has_straightforward ? 0 : 1);   // one is the straightforward plan's
+    if (!own && (seen || places >= most || (places >= kLeast && c.plan.predicted_us > kHopeless * best))) continue;
     has_straightforward |= own;
     texts.push_back(text);
     kept.push_back(std::move(c));
@@ -132,13 +155,13 @@ Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, co
   };
   double best = 0;
   size_t slower = 0, done = 0;
+  const size_t always = straightforward_case(cases);
   for (size_t i = 0; i < cases.size(); i++) {
-    // The straightforward plan is always timed: nothing slower than it may win.
-    if (cases[i].choice != kStraightforward && slower >= limits.patience && done >= 8) {
+    if (i != always && slower >= limits.patience && done >= 8) {
       if (m.stopped.empty()) m.stopped = fmt::format("{} cases in a row were slower than the best", slower);
       continue;
     }
-    if (cases[i].choice != kStraightforward && seconds() > 0.6 * limits.seconds) {
+    if (i != always && seconds() > 0.6 * limits.seconds) {
       m.stopped = "time";
       continue;
     }
@@ -149,21 +172,26 @@ Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, co
     slower = best > 0 && us > limits.slower * best ? slower + 1 : 0;
     if (best == 0 || us < best) best = us;
   }
-  std::vector<size_t> finalists;
-  for (size_t i = 0; i < cases.size(); i++)
-    if (m.rows[i].ok && m.rows[i].first_us <= limits.finalist * best) finalists.push_back(i);
-  std::stable_sort(finalists.begin(), finalists.end(), [&](size_t a, size_t b) { return m.rows[a].first_us < m.rows[b].first_us; });
-  if (finalists.size() > limits.finalists) finalists.resize(limits.finalists);
-  std::vector<std::vector<double>> rounds(cases.size());
-  for (int round = 1; round <= limits.rounds; round++)   // in turn: clocks and temperature touch all alike
+  // The fastest at the first look are timed again; where all of them turn out wrong, those behind them.
+  while (m.order.empty()) {
+    std::vector<size_t> finalists;
+    for (size_t i = 0; i < cases.size(); i++)
+      if (m.rows[i].ok && m.rows[i].first_us > 0) finalists.push_back(i);
+    if (finalists.empty()) break;
+    std::stable_sort(finalists.begin(), finalists.end(), [&](size_t a, size_t b) { return m.rows[a].first_us < m.rows[b].first_us; });
+    const double near = limits.finalist * m.rows[finalists[0]].first_us;
+    while (finalists.size() > limits.finalists || m.rows[finalists.back()].first_us > near) finalists.pop_back();
+    std::vector<std::vector<double>> rounds(cases.size());
+    for (int round = 1; round <= limits.rounds; round++)   // in turn: clocks and temperature touch all alike
+      for (size_t i : finalists)
+        if (m.rows[i].ok && (round == 1 || seconds() < limits.seconds)) rounds[i].push_back(take(i, round));
     for (size_t i : finalists)
-      if (m.rows[i].ok && (round == 1 || seconds() < limits.seconds)) rounds[i].push_back(take(i, round));
-  for (size_t i : finalists)
-    if (m.rows[i].ok) {
-      m.rows[i].final_us = median(rounds[i]);
-      m.order.push_back(i);
-    }
-  std::stable_sort(m.order.begin(), m.order.end(), [&](size_t a, size_t b) { return m.rows[a].final_us < m.rows[b].final_us; });
+      if (m.rows[i].ok) {
+        m.rows[i].final_us = median(rounds[i]);
+        m.order.push_back(i);
+      }
+    std::stable_sort(m.order.begin(), m.order.end(), [&](size_t a, size_t b) { return m.rows[a].final_us < m.rows[b].final_us; });
+  }
   m.seconds = seconds();
   return m;
 }
@@ -175,9 +203,9 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
   std::vector<std::string> built(cases.size(), "not built: time");
   ProcessLimits process;
   process.interrupted = job.interrupted;
-  process.timeout_s = kBuildSeconds;
+  process.timeout_s = limits.build_seconds;
   const auto build = [&](size_t i) {
-    if (seconds() > 0.5 * limits.seconds && cases[i].choice != kStraightforward) return;
+    if (seconds() > 0.5 * limits.seconds && i != straightforward_case(cases)) return;
     const CudaModule module = emit_module(job.program, cases[i].plan, job.target, job.module);
     std::error_code error;
     fs::create_directory(folder.of(i), error);
@@ -203,12 +231,12 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
         if (std::error_code error; k != i && built[k].empty() && c) fs::copy_file(folder.of(i) + "/" + name + "_check", folder.of(k) + "/" + name + "_check", error);
       break;
     }
-  process.timeout_s = kRunSeconds;
   const auto look = [&](size_t i, int round) -> Look {
     if (!built[i].empty()) return {false, "it was not built: " + built[i], {}, {}};
     if (!no_check.empty()) return {false, no_check, {}, {}};
     std::vector<std::string> argv = {"./" + name + "_check", "--json", "--seed", std::to_string(1 + round)};
     if (round == 0) argv.push_back("--quick");
+    process.timeout_s = std::min(limits.run_seconds, std::max(0.05 * limits.seconds, 1.5 * limits.seconds - seconds()));   // the whole stays within a known time, whatever hangs
     return look_of(run_process(argv, folder.of(i), process));
   };
   return run_measurement(cases, job.warm, limits, look, seconds);

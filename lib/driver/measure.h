@@ -40,13 +40,13 @@ struct Measurement {
 };
 
 struct MeasureLimits {
-  size_t cases = 24;                ///< 8 to 32
   size_t patience = 8;              ///< so many cases in a row that are slower than the best end the first look, after at least 8
   double slower = 1.02;             ///< than the best: what counts as slower there
   double finalist = 1.05;           ///< within this of the best: timed again
   size_t finalists = 4;
   int rounds = 3;
-  double seconds = 60;              ///< of the whole measurement
+  double seconds = 60;              ///< of the whole measurement; what runs then still has half as much
+  double build_seconds = 60, run_seconds = 30;   ///< of one compiler, one case
 };
 
 /// The cases of a compilation, in the order of predicted time: the structures of `choices` (the best few) with the divisions of each of their kernels, and the straightforward plan, which is never left out.

@@ -3,7 +3,7 @@
 
 Builds every alternative with nvcc, checks it against PyTorch in float64, and times all of a program in turn in CUDA graphs, cold and warm. One line of JSON per program:
     {"name", "rows": [{"what", "predicted_us", "cold_us", "warm_us", "err", "ok"}], "device"}
-These lines are the data of test/unit/plan/ranking.cc (test/data/ranking.jsonl)."""
+These lines are the data of test/laws/ranking.cc (test/data/ranking.jsonl)."""
 import argparse
 import concurrent.futures
 import json
