@@ -1,4 +1,4 @@
-// Emulations for the driver: see the header. The field's algebra for ir's evaluator is here, over the same functions (emulate/field.h) that emulated kernels compute with.
+// Emulations for the driver: see the header. Runs in the field are in emulation_field.cc, results in floats are judged in emulation_floats.cc.
 #include "driver/emulation.h"
 
 #include <bit>
@@ -13,8 +13,9 @@
 #include <fmt/format.h>
 
 #include "driver/elements.h"
+#include "driver/emulation_field.h"
 #include "driver/emulation_floats.h"
-#include "mirage/emulate/field.h"
+#include "driver/emulation_run.h"
 #include "mirage/ir/eval.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/support/file.h"
@@ -25,34 +26,6 @@ namespace mirage {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// mirage_field as an algebra of ir's evaluator.
-struct EmulationField {
-  using Value = uint32_t;
-  uint32_t happened = 0;
-  Value constant(double c) { return mirage_field::from_float_bits(std::bit_cast<uint32_t>(static_cast<float>(c))); }
-  Value add(Value x, Value y) { return mirage_field::add(x, y); }
-  Value sub(Value x, Value y) { return mirage_field::sub(x, y); }
-  Value mul(Value x, Value y) { return mirage_field::mul(x, y); }
-  Value div(Value x, Value y) { return mirage_field::div(x, y, happened); }
-  Value neg(Value x) { return mirage_field::neg(x); }
-  Value exp(Value x) { return mirage_field::exp(x, happened); }
-  Value log(Value x) { return mirage_field::log(x); }
-  Value sqrt(Value x) { return mirage_field::sqrt(x); }
-  Value abs(Value x) { return mirage_field::abs(x); }
-  Value tanh(Value x) { return mirage_field::tanh(x); }
-  Value erf(Value x) { return mirage_field::erf(x); }
-  Value max(Value x, Value y) { return mirage_field::max(x, y); }
-  Value min(Value x, Value y) { return mirage_field::min(x, y); }
-  Value pow(Value x, Value y) { return mirage_field::pow(x, y); }
-  Value equal(Value x, Value y) { return constant(mirage_field::same(x, y) ? 1 : 0); }
-  Value less(Value x, Value y) { return constant(mirage_field::less(x, y) ? 1 : 0); }
-  Value select(Value c, Value x, Value y) { return mirage_field::same(c, 0) ? y : x; }
-  Value round(Value x, DType) { return x; }
-};
-
-uint32_t field_bits(uint32_t x, DType t) { return t == DType::kBool ? x != 0 : dtype_bytes(t) == 2 ? mirage_field::to16(x) : x; }
-uint32_t field_value(uint32_t bits, DType t) { return t == DType::kBool ? (bits ? mirage_field::make(1, 1) : 0) : dtype_bytes(t) == 2 ? mirage_field::from16(static_cast<uint16_t>(bits)) : bits; }
 
 /// Per input: 1, or for the second operand of a contraction (weights) what keeps sums as large as their terms.
 std::vector<double> weight_scales(const Graph& g, size_t inputs) {
@@ -74,35 +47,6 @@ double draw(const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1)
   if (t.range) low = t.range->first, high = t.range->second;
   const double x = low + (high - low) * rng.uniform();
   return round_to(t.range ? x : mode == EmulationMode::kLarge ? x * 4 : x * scale, t.type.dtype);
-}
-
-template <class V> std::vector<Tensor<V>> draw_inputs(const Program& p, const std::function<V(const TensorInfo&)>& element) {
-  std::vector<Tensor<V>> out;
-  for (const TensorInfo& t : p.inputs) {
-    out.emplace_back(t.type.dims, V{});
-    for (V& v : out.back().data) v = element(t);
-  }
-  return out;
-}
-
-template <class V, class F> std::vector<EmulatedBuffer> fill_buffers(const EmulationCase& c, const std::vector<Tensor<V>>& inputs, F&& bits) {
-  std::vector<EmulatedBuffer> out;
-  for (const Buffer& b : c.plan.buffers) {
-    EmulatedBuffer e;
-    e.kind = b.kind == Buffer::Kind::kInput ? EmulatedBuffer::Kind::kInput : b.kind == Buffer::Kind::kOutput ? EmulatedBuffer::Kind::kOutput : EmulatedBuffer::Kind::kWorkspace;
-    const auto index = static_cast<size_t>(b.index);
-    e.name = b.kind == Buffer::Kind::kInput ? "input " + c.program.inputs[index].name : b.kind == Buffer::Kind::kOutput ? "output " + c.program.outputs[index].name : fmt::format("workspace value at {}", b.offset_bytes);
-    e.bytes.assign(static_cast<size_t>(b.bytes()), 0xff);
-    const int64_t n = b.dims.elements(), size = dtype_bytes(b.dtype);
-    if (n * size != b.bytes()) e.exists.assign(e.bytes.size(), 0);
-    for (int64_t i = 0; i < n; i++) {
-      const int64_t at = place_of(b.dims, b.strides, i) * size;
-      if (!e.exists.empty()) std::fill_n(e.exists.begin() + at, size, static_cast<unsigned char>(1));
-      if (b.kind == Buffer::Kind::kInput) put_bits(e.bytes.data() + at, b.dtype, bits(inputs[index].data[static_cast<size_t>(i)], b.dtype));
-    }
-    out.push_back(std::move(e));
-  }
-  return out;
 }
 
 std::string first_words(const std::string& s, size_t n) { return s.size() <= n ? s : s.substr(0, n) + " ..."; }
@@ -204,31 +148,6 @@ EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases,
 
 namespace {
 
-/// skip: elements that are undefined in the muGraph are not compared; else they are disagreements.
-EmulationOutcome compare_field(const EmulationCase& c, const Emulation& run, const std::vector<Tensor<uint32_t>>& want, bool skip, EmulationOutcome out) {
-  int64_t wrong = 0;
-  for (size_t i = 0; i < c.plan.buffers.size(); i++) {
-    const Buffer& b = c.plan.buffers[i];
-    if (b.kind != Buffer::Kind::kOutput) continue;
-    const Tensor<uint32_t>& w = want[static_cast<size_t>(b.index)];
-    for (int64_t e = 0; e < b.dims.elements(); e++) {
-      out.elements++;
-      const uint32_t x = w.data[static_cast<size_t>(e)];
-      if (mirage_field::is_nan(x) && skip) continue;
-      const uint32_t got = field_value(get_bits(run.buffers[i].data() + place_of(b.dims, b.strides, e) * dtype_bytes(b.dtype), b.dtype), b.dtype);
-      out.compared++;
-      const bool without_q = mirage_field::is_element(x) && mirage_field::part_q(x) == mirage_field::kNoQ;
-      const uint32_t expected = field_value(field_bits(x, b.dtype), b.dtype);
-      const bool same = without_q ? mirage_field::is_element(got) && mirage_field::part_p(got) == mirage_field::part_p(x) : got == expected;
-      if (same || wrong++ > 0) continue;
-      out.reason = fmt::format("output {} at {}: the kernel makes {:#x}, the muGraph {:#x}", c.program.outputs[static_cast<size_t>(b.index)].name, place_text(b.dims, e), got, expected);
-    }
-  }
-  if (wrong > 1) out.reason += fmt::format(" ({} of {} elements differ)", wrong, out.compared);
-  out.ok = wrong == 0;
-  return out;
-}
-
 /// Whether a good part of the results is near float16's end.
 bool is_huge(const std::vector<Tensor<double>>& results) {
   int64_t large = 0, all = 0;
@@ -237,7 +156,9 @@ bool is_huge(const std::vector<Tensor<double>>& results) {
   return large * 20 > all;
 }
 
-EmulationOutcome started(const Emulation& run) {
+}  // namespace
+
+EmulationOutcome first_look(const EmulationCase& c, const Emulation& run) {
   EmulationOutcome out;
   out.findings = run.findings;
   out.threads = run.threads;
@@ -246,50 +167,10 @@ EmulationOutcome started(const Emulation& run) {
   out.trace = run.trace;
   if (!run.ran) out.reason = "the emulation cannot run: " + run.refusal;
   else if (!run.findings.empty()) out.reason = run.findings.front().kind + ": " + run.findings.front().text;
-  return out;
-}
-
-/// Slots must be as empty as they were: the next launch waits until they are filled.
-EmulationOutcome emptied(const EmulationCase& c, const Emulation& run, EmulationOutcome out) {
   for (size_t i = 0; out.reason.empty() && i < c.plan.buffers.size(); i++)
     if (c.plan.buffers[i].slots && std::any_of(run.buffers[i].begin(), run.buffers[i].end(), [](unsigned char x) { return x != 0xff; })) out.reason = "slots are left full";
   return out;
 }
-
-constexpr double kShortRun = 1;   ///< seconds: longer ones are not repeated for better inputs
-constexpr int kDraws = 100, kFieldRuns = 6;   ///< of inputs until no denominator is zero: of the muGraph, and of the kernels, which have further ones
-
-/// Field mode: inputs are drawn until neither the muGraph nor the kernels divide by zero, so that every element is compared. Where that does not come to be (a denominator per element, say) the last draw counts
-/// and undefined elements are left out; the outcome says so.
-EmulationOutcome run_field(const EmulationCase& c, const std::string& library, Rng& rng, const EmulateOptions& options) {
-  int runs = 0;
-  for (int draws = 1;; draws++) {
-    const auto inputs = draw_inputs<uint32_t>(c.program, [&](const TensorInfo& t) {
-      if (t.type.dtype == DType::kBool) return mirage_field::make(1, 1) * static_cast<uint32_t>(rng.below(2));
-      return mirage_field::make(static_cast<uint32_t>(rng.below(mirage_field::kP)), static_cast<uint32_t>(rng.below(mirage_field::kQ)));
-    });
-    EmulationField a;
-    const auto want = evaluate(c.plan.graph, std::span<const Tensor<uint32_t>>(inputs), a);
-    const bool carried = !(a.happened & mirage_field::kNestedExponent), defined = !(a.happened & mirage_field::kZeroDenominator);
-    int64_t work = 0;
-    for (const auto& w : want) work += static_cast<int64_t>(w.data.size());
-    const bool last = !carried || draws >= kDraws || (draws >= 20 && !defined && runs == 0 && work > 100'000);
-    if (!defined && !last) continue;
-    const Emulation run = emulate(library, c.kernels, fill_buffers(c, inputs, field_bits), options);
-    EmulationOutcome out = emptied(c, run, started(run));
-    out.carried = carried;
-    if (!out.reason.empty()) return out;
-    const bool met = run.happened & mirage_field::kZeroDenominator;
-    if (met && !last && ++runs < kFieldRuns && run.seconds < kShortRun) continue;
-    out.undefined = !defined || met;
-    out = compare_field(c, run, want, out.undefined, std::move(out));
-    if (!carried) out.ok = true;
-    if (out.undefined && defined) out.ok = true, out.carried = false;   // the kernels' own denominators: no verdict
-    return out;
-  }
-}
-
-}  // namespace
 
 EmulationOutcome run_emulation(const EmulationCase& c, const std::string& library, EmulationMode mode, uint64_t seed, const EmulateOptions& base, EmulationRecord* record) {
   EmulateOptions options = base;
@@ -316,7 +197,7 @@ EmulationOutcome run_emulation(const EmulationCase& c, const std::string& librar
   }
   std::vector<EmulatedBuffer> buffers = fill_buffers(c, inputs, bits_of);
   const Emulation run = emulate(library, c.kernels, buffers, options);
-  EmulationOutcome out = emptied(c, run, started(run));
+  EmulationOutcome out = first_look(c, run);
   if (record) record->buffers = std::move(buffers), record->after = run.buffers;
   if (!out.reason.empty()) return out;
   return compare_floats(c, run, inputs, want, seed, std::move(out));

@@ -20,8 +20,8 @@ namespace {
 
 using search::DimClasses;
 
-/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want.
-struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1; };
+/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles.
+struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1; bool is_outer = true; int thrift = 0; };
 
 /// The tiles that a call's body was made with.
 CallNumbers numbers_of(const Graph& body) {
@@ -57,6 +57,8 @@ Own own_tiles(const KernelPlan& k, int thrift) {
   return {};
 }
 
+constexpr int64_t kFewMatrices = 3;   ///< of a batch: a first, a last and one between
+
 int64_t reduced_extent(const Wish& w, Tails tails) {
   int64_t e = w.extent;
   const auto shrink = [&](int64_t tile, int64_t pieces) {   // that many tiles of the dimension, with its own tail
@@ -66,6 +68,8 @@ int64_t reduced_extent(const Wish& w, Tails tails) {
   };
   if (w.loop_tile > 0) shrink(w.loop_tile, w.iterations);
   else if (w.grid_tile > 0) shrink(w.grid_tile, 2);
+  else if (w.is_outer) e = std::min(w.extent, kFewMatrices);
+  else if (w.thrift > 0 && w.extent > 192) e = 128 + (w.extent % 64 ? w.extent % 64 : 64);
   else if (w.extent > 512) e = 256 + w.extent % 64;
   if (w.grid_tile > 0 && w.loop_tile > 0) e = std::max(e, std::min(w.extent, 2 * w.grid_tile));
   const int64_t tile = w.loop_tile > 0 ? w.loop_tile : w.grid_tile;
@@ -159,7 +163,10 @@ std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, c
   for (ValueId v = 0; v < program.graph.num_values(); v++)
     for (int d = 0; d < program.graph.dims(v).rank(); d++)
       if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) {
-        wishes[static_cast<size_t>(c)].extent = program.graph.dims(v)[d];
+        Wish& w = wishes[static_cast<size_t>(c)];
+        w.extent = program.graph.dims(v)[d];
+        w.is_outer = w.is_outer && d < program.graph.dims(v).rank() - 2;
+        w.thrift = thrift;
         named.emplace(witness.dims(v)[d], c);
       }
   for (size_t i = 0; i < split.size(); i++) {
@@ -167,7 +174,8 @@ std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, c
     for (size_t a = 0; a < 3; a++)
       if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
         Wish& w = wishes[static_cast<size_t>(it->second)];
-        w.grid_tile = std::max(w.grid_tile, own.grid_tile ? own.grid_tile : calls.numbers[i].grid_tile[a]);
+        const bool is_matrix = w.is_outer && calls.numbers[i].grid_tile[a] == 1;
+        w.grid_tile = std::max(w.grid_tile, own.grid_tile && !is_matrix ? own.grid_tile : calls.numbers[i].grid_tile[a]);
       }
     if (const auto it = named.find(split[i].loop_tile); it != named.end()) {
       Wish& w = wishes[static_cast<size_t>(it->second)];

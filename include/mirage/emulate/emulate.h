@@ -47,7 +47,7 @@ struct EmulateOptions {
   bool field = false;                    ///< values are elements of mirage_field (field.h), also those in the buffers
   uint64_t seed = 0;                     ///< of the order in which late bytes arrive and blocks run
   int max_findings = 8;
-  double seconds = 60;                   ///< then the run is ended and says so
+  double seconds = 60;                   ///< of processor time; then the run is ended and says so
   bool trace = false;                    ///< fill Emulation::trace
   int64_t max_blocks = 0;                ///< blocks of a launch that run, spread evenly; 0: all
 };
@@ -67,7 +67,7 @@ struct Emulation {
   std::vector<Finding> findings;         ///< empty: nothing wrong was seen
   uint32_t happened = 0;                 ///< field mode: bits of field.h
   int64_t threads = 0, accesses = 0;     ///< emulated
-  double seconds = 0;
+  double seconds = 0;                    ///< of processor time
   EmulationTrace trace;                  ///< if it was asked for
   std::vector<std::vector<unsigned char>> buffers;   ///< afterwards, in order; empty for inputs
 };
