@@ -26,7 +26,7 @@ class AttendEmitter {
     for (ValueId v : attend_rows(p_, Leaf::kAfterRow)) after_rows_.push_back(v);
     KernelText k;
     k.name = name_;
-    const std::string functions = (p_.wide ? wide_copies(k) : copies(k)) + row() + logit() + known() + share() + after();   // these say which operands are read through pointers
+    const std::string functions = (p_.wide ? wide_copies(k) : copies(k)) + row() + gain() + logit() + known() + share() + after();   // these say which operands are read through pointers
     std::string args, params, list;
     for (const auto& [field, map] : {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}}) {
       if (p_.wide && p_.value_boxes == 0 && field[0] == 'v') continue;   // its columns are K's
@@ -87,7 +87,7 @@ class AttendEmitter {
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
     flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", pair_factors()},
-           {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}});
+           {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}, {"kQueryGains", p_.query_gains()}, {"kFloat16", s_.dtype == DType::kF16}});
     ints({{"kMeets", p_.meets}, {"kTiles", p_.tiles()}});
     if (p_.wide) {
       ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
@@ -276,7 +276,10 @@ class AttendEmitter {
         if (!s_.k.factors.empty()) text = fmt::format("mo::mul({}, known[0])", text);   // a product, once per key: a division per score would cost more than all the rest
         break;
       case Leaf::kWeights: return "e";
-      case Leaf::kResult: return "x";
+      case Leaf::kResult:
+        if (s_.v.gains.empty()) return "x";
+        text = factors("x", s_.v.gains, where, r);
+        break;
       case Leaf::kSum: return "sum";
       case Leaf::kMaximum: return "maximum";
       case Leaf::kRow: return fmt::format("row.v{}", v);
@@ -354,6 +357,13 @@ class AttendEmitter {
     std::string x = "1.0f";
     for (const AttendFactor& f : s_.scale) x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, Where::kLogit, none));
     return out + fmt::format("    {}return {};\n  }}\n", none.statements, x);
+  }
+  /// What the gains of queries and of keys make of one feature.
+  std::string gain() {
+    if (!p_.query_gains()) return "";
+    Region r;
+    const std::string x = factors(factors("mo::constant(1.0f)", s_.q.gains, Where::kGain, r), s_.k.gains, Where::kGain, r);
+    return fmt::format("  static MO_FN float gain(const Args& a, const mo::AttendPlace& at, int column) {{\n    if (column >= {}) return mo::constant(0.0f);\n    {}return {};\n  }}\n", s_.features, r.statements, x);
   }
   static constexpr const char* kInside = "    query = query < kQueries ? query : kQueries - 1;\n    key = key < kKeys ? key : kKeys - 1;\n";
   std::string logit() {

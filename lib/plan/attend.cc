@@ -1,5 +1,6 @@
 // Decides the numbers of an attention kernel: warpgroups along queries and keys, keys per chunk, stages, blocks of a cluster that split the keys. All that fit are tried; the cost model keeps one.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -122,6 +123,8 @@ std::string check_regions(const AttendPlan& p) {
   for (const AttendFactor& f : s.q.factors) if (!fits(p, f.value, AttendWhere::kLogit)) return "a factor of queries that is not per query";
   for (const AttendFactor& f : s.k.factors) if (!fits(p, f.value, AttendWhere::kKeyRow)) return "a factor of keys that is not per key";
   for (const AttendFactor& f : s.v.factors) if (!fits(p, f.value, AttendWhere::kValueRow)) return "a factor of values that is not per key";
+  for (const AttendTensor* t : {&s.q, &s.k}) for (const AttendFactor& f : t->gains) if (!fits(p, f.value, AttendWhere::kGain)) return "a gain that is not an operand's";
+  for (const AttendFactor& f : s.v.gains) if (!fits(p, f.value, AttendWhere::kAfter)) return "a gain of values that is not an operand's";
   if (!s.plain && !fits(p, s.logit, AttendWhere::kLogit)) return "scores of another kind";
   if (!fits(p, s.share, AttendWhere::kShare)) return "weights of another kind";
   for (NodeId n : p.body.outputs())
@@ -143,10 +146,27 @@ static std::string prepare_attend(const Graph& body, const std::vector<Access>& 
   base.columns = static_cast<int>(up(s.columns, 64));
   find_known(body, base);
   if (std::string why = check_regions(base); !why.empty()) return (why);
+  // Columns that pad a row are zeros: they add nothing to a sum of what is 0 at 0.
+  const auto zero = [&](auto&& self, ValueId v) -> bool {
+    if (body.def_form<Input>(v)) return true;
+    if (body.def_form<Transpose>(v)) return self(self, body.def(v).operands[0]);
+    const Map* m = body.def_form<Map>(v);
+    if (!m) return false;
+    const std::vector<ValueId>& o = body.def(v).operands;
+    switch (m->fn) {
+      case MapFn::kSquare: case MapFn::kAbs: case MapFn::kNeg: case MapFn::kRelu: return self(self, o[0]);
+      case MapFn::kMul: {
+        const auto constant = [&](ValueId x) { const Const* c = body.def_form<Const>(x); return c && std::isfinite(c->value); };
+        return constant(o[0]) ? self(self, o[1]) : constant(o[1]) ? self(self, o[0]) : o[0] == o[1] && self(self, o[0]);
+      }
+      default: return false;
+    }
+  };
   const bool padded_statistics = (base.features != s.features || base.columns != s.columns) && [&] {
     for (const Node& n : body.nodes())
       if (std::holds_alternative<Reduce>(n.op)) {
         const auto& a = s.axes[static_cast<size_t>(n.operands[0])];
+        if (std::get<Reduce>(n.op).fn == ReduceFn::kSum && zero(zero, n.operands[0])) continue;
         if (a[0] == AttendAxis::kFeature || a[1] == AttendAxis::kFeature || a[0] == AttendAxis::kColumn || a[1] == AttendAxis::kColumn) return true;
       }
     return false;
@@ -268,7 +288,7 @@ std::string print(const AttendPlan& p) {
   if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
   out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);
   for (const auto& [name, t] : {std::pair{"q", &s.q}, {"k", &s.k}, {"v", &s.v}})
-    out += fmt::format("  {}: node {}, lines along {}, {} factors\n", name, t->input, t->lines_along_rows ? "rows" : "columns", t->factors.size());
+    out += fmt::format("  {}: node {}, lines along {}, {} factors{}\n", name, t->input, t->lines_along_rows ? "rows" : "columns", t->factors.size(), t->gains.empty() ? "" : fmt::format(", {} gains", t->gains.size()));
   out += fmt::format("  scale: {} factors; per-key values: {} for logits, {} for shares\n", s.scale.size(), p.key_known.size(), p.value_known.size());
   return out;
 }

@@ -43,6 +43,7 @@ AttendLeaf attend_leaf(const AttendPlan& p, ValueId v, AttendWhere where) {
   const std::vector<Phase> phase = phases(g);
   const bool computes = g.def_form<Map>(v) || g.def_form<Transpose>(v);
   if (g.def_form<Const>(v)) return Leaf::kConst;
+  if (where == Where::kGain) return computes ? Leaf::kCompute : g.def_form<Input>(v) && (only(a, Axis::kFeature) || only(a, Axis::kColumn)) ? Leaf::kElement : Leaf::kRefused;
   if (where == Where::kTile) return computes ? Leaf::kCompute : tile_leaf(p, v);
   if (where == Where::kQueryRow || where == Where::kKeyRow || where == Where::kValueRow) {
     const Axis own = where == Where::kQueryRow ? Axis::kQuery : Axis::kKey;

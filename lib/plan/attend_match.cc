@@ -255,9 +255,13 @@ class Matcher {
       if (form<Transpose>(v)) { v = operand(v); swapped = !swapped; continue; }
       const Map* m = form<Map>(v);
       if (!m || (m->fn != MapFn::kMul && m->fn != MapFn::kDiv)) return no("an operand of a contraction that is not an input times factors");
+      const Axis along = row == Axis::kKey && &t == &s_.v ? Axis::kColumn : Axis::kFeature;
+      auto is_gain = [&](ValueId o) { const auto& x = axes(o); return (x[0] == along) != (x[1] == along) && (x[0] == along || x[0] == Axis::kOne) && (x[1] == along || x[1] == Axis::kOne) && phase_[static_cast<size_t>(o)] == Phase::kInvariant; };
       auto is_factor = [&](ValueId o) { const auto& x = axes(o); return (x[0] == Axis::kOne || x[0] == row) && (x[1] == Axis::kOne || x[1] == row); };
       if (is_factor(operand(v, 1))) { t.factors.push_back({operand(v, 1), m->fn == MapFn::kDiv}); v = operand(v, 0); }
       else if (m->fn == MapFn::kMul && is_factor(operand(v, 0))) { t.factors.push_back({operand(v, 0), false}); v = operand(v, 1); }
+      else if (is_gain(operand(v, 1))) { t.gains.push_back({operand(v, 1), m->fn == MapFn::kDiv}); v = operand(v, 0); }
+      else if (m->fn == MapFn::kMul && is_gain(operand(v, 0))) { t.gains.push_back({operand(v, 0), false}); v = operand(v, 1); }
       else return no("an operand of a contraction that is not an input times factors");
     }
     t.input = g_.value(v).node;

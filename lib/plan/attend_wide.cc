@@ -38,7 +38,7 @@ bool place_memory(AttendPlan& p, const Target& t) {
 
 void add_wide_plans(const AttendPlan& base, const Target& target, std::vector<AttendPlan>& plans) {
   const AttendShape& s = base.shape;
-  if (s.k.lines_along_rows || s.v.lines_along_rows || !base.key_known.empty() || !base.value_known.empty()) return;
+  if (s.k.lines_along_rows || s.v.lines_along_rows || !base.key_known.empty() || !base.value_known.empty() || base.query_gains()) return;
   AttendPlan p = base;
   p.wide = true;
   p.warp_rings = false;

@@ -19,12 +19,13 @@ enum class AttendAxis : uint8_t { kOne, kQuery, kKey, kFeature, kColumn };
 /// A factor that was taken out of an operand or of the scores: it multiplies or divides.
 struct AttendFactor { ValueId value = -1; bool divides = false; };
 
-/// Q, K or V as it lies in memory: an input, times factors that are the same along its features (Q, K) or columns (V).
+/// Q, K or V as it lies in memory: an input, times factors that are the same along its features (Q, K) or columns (V), times gains that are the same for all its rows.
 struct AttendTensor {
   NodeId input = -1;
   int row_dim = -1, col_dim = -1;        ///< of the tensor: along queries or keys; along features or columns
   bool lines_along_rows = false;         ///< neighbours along row_dim are neighbours in memory (col_dim otherwise)
   std::vector<AttendFactor> factors;
+  std::vector<AttendFactor> gains;       ///< per feature: those of K as well as of Q multiply Q, once; per column: those of V multiply what the loop summed
 };
 
 /// What the graph says, whatever the plan.
@@ -79,6 +80,7 @@ struct AttendPlan {
   Cost cost;
   /// Two warps, for keys and for values, where four groups wait for chunks of their own; elsewhere one was as good or better, and helpers fill the warpgroup that it leaves.
   int producers() const { return !producer ? 0 : helpers == 0 && query_groups * key_groups == 4 ? 2 : 1; }
+  bool query_gains() const { return !shape.q.gains.empty() || !shape.k.gains.empty(); }
   int group_rows() const { return warp_rings || wide ? 16 : 64; }
   int group_threads() const { return wide ? 256 : warp_rings ? 32 : 128; }
   int64_t tiles() const { return (shape.queries + group_rows() * query_groups - 1) / (group_rows() * query_groups); }
@@ -99,7 +101,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
 AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target);
 
 /// Where a value of the body is computed in the kernel.
-enum class AttendWhere : uint8_t { kQueryRow, kKeyRow, kValueRow, kTile, kLogit, kShare, kAfterRow, kAfter };
+enum class AttendWhere : uint8_t { kGain, kQueryRow, kKeyRow, kValueRow, kTile, kLogit, kShare, kAfterRow, kAfter };
 /// What a value is there: a name that exists (kConst ... kMaximum), something to compute from its operands (kCompute: maps and transposes; kThrough: its remaining operand), or out of place.
 enum class AttendLeaf : uint8_t { kRefused, kCompute, kThrough, kConst, kScores, kWeights, kResult, kSum, kMaximum, kRow, kKnown, kAfterRow, kElement, kStatistic, kTile };
 AttendLeaf attend_leaf(const AttendPlan&, ValueId, AttendWhere);

@@ -132,15 +132,97 @@ template <class ROW> MO_FN float attend_bound_factor(const ROW& row, float f) {
   return f;
 }
 
+// Gains per feature multiply Q before the scores: those of K, too, whose rows stay as they are. A product of float16 operands could leave their range, so a row is brought near its upper end by a power
+// of two, which the scores are divided by again: what is rounded has the eleven bits that TF32 would keep.
+/// The power of two that brings `most`, the largest of a row, to [2^14, 2^15); 1 where there is none.
+MO_FN float gain_up(float most) {   // host twin
+  const uint32_t e = __float_as_uint(most) >> 23 & 255;
+  return e == 0 || e == 255 ? 1.0f : __uint_as_float((268 - (e < 15 ? 15 : e)) << 23);
+}
+MO_FN float gain_down(float most) {   // host twin
+  const uint32_t e = __float_as_uint(most) >> 23 & 255;
+  return e == 0 || e == 255 ? 1.0f : __uint_as_float(((e < 15 ? 15 : e) - 14) << 23);
+}
+/// The gains that a thread needs, asked for before Q is there. Of warps with rings of their own: four of every sixteen features, as the 16-row operand of mma.m16n8k16 lies; of warpgroups: eight of every 32.
+template <class P> struct AttendGains {
+  float g[P::kQueryGains ? P::kFeatures / 4 : 1];
+  MO_FN AttendGains(const typename P::Args& a, const AttendPlace& at) {
+    if constexpr (P::kQueryGains) {
+      const int quad = lane_id() & 3;
+#pragma unroll
+      for (int i = 0; i < P::kFeatures / 4; i++) g[i] = P::gain(a, at, P::kWarpRings ? 16 * (i >> 2) + 2 * quad + (i & 1) + 8 * (i >> 1 & 1) : 8 * (quad + 4 * (i >> 3)) + (i & 7));
+    }
+  }
+  static MO_FN float most_of(float x) { x = ::fmaxf(x, shuffle_xor(x, 1)); return ::fmaxf(x, shuffle_xor(x, 2)); }
+  /// Eight features of a row that four threads share.
+  template <class ROW> static MO_FN Vector<typename P::T, 8>* piece(const ROW& row, int i) {
+    const int eighth = row.part + 4 * i;
+    return const_cast<Vector<typename P::T, 8>*>(reinterpret_cast<const Vector<typename P::T, 8>*>(row.line + (eighth >> 3) * row.box + (((eighth & 7) ^ (row.row & 7)) << 4)));
+  }
+  /// The largest of a row in shared memory, after the gains; float16 only.
+  template <class ROW> MO_FN float most(const ROW& row) const {
+    float x = 0;
+#pragma unroll
+    for (int i = 0; i < P::kFeatures / 32; i++) {
+      const Vector<typename P::T, 8> v = *piece(row, i);
+#pragma unroll
+      for (int e = 0; e < 8; e++) x = ::fmaxf(x, ::fabsf(load(v.v[e]) * g[8 * i + e]));
+    }
+    return most_of(x);
+  }
+  template <class ROW> MO_FN void apply(const ROW& row, float up) const {
+#pragma unroll
+    for (int i = 0; i < P::kFeatures / 32; i++) {
+      Vector<typename P::T, 8> v = *piece(row, i);
+#pragma unroll
+      for (int e = 0; e < 8; e++) v.v[e] = store<typename P::T>(load(v.v[e]) * g[8 * i + e] * up);
+      *piece(row, i) = v;
+    }
+  }
+  /// The same of a fragment: word j of q[k] is row (j & 1), features 16 k + 8 (j >> 1) + 2 quad and the next.
+  MO_FN float most(const uint32_t (&q)[P::kFeatures / 16][4], int r) const {
+    float x = 0;
+#pragma unroll
+    for (int k = 0; k < P::kFeatures / 16; k++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const Pack<2> v = unpack_pair<typename P::T>(q[k][2 * h + r]);
+        x = ::fmaxf(x, ::fmaxf(::fabsf(v.v[0] * g[4 * k + 2 * h]), ::fabsf(v.v[1] * g[4 * k + 2 * h + 1])));
+      }
+    return most_of(x);
+  }
+  MO_FN void apply(uint32_t (&q)[P::kFeatures / 16][4], int r, float up) const {
+#pragma unroll
+    for (int k = 0; k < P::kFeatures / 16; k++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const Pack<2> v = unpack_pair<typename P::T>(q[k][2 * h + r]);
+        q[k][2 * h + r] = pack_pair<typename P::T>(v.v[0] * g[4 * k + 2 * h] * up, v.v[1] * g[4 * k + 2 * h + 1] * up);
+      }
+  }
+};
+/// Whether rows of Q are scaled with their gains.
+template <class P> struct AttendScaled { static constexpr bool value = P::kQueryGains && P::kFloat16; };
+
 /// What a thread of a consumer warpgroup holds: two rows (g and g + 8 of its warp's 16) of scores, weights and results.
 template <class P> struct AttendState {
   float S[P::kChunk / 2], O[P::kColumns / 2];
   uint32_t W[P::kChunk / 4];
   float m[2], scale[2], alpha[2], sums[P::kSums][2];
+  float down[AttendScaled<P>::value ? 2 : 1];   // what the scores are to be multiplied by: their rows of Q were scaled
   typename P::Row row[2];
   int query[2];    // of the batch
   bool active;     // whether this warp has a query at all
 };
+
+/// Multiplies row r by its gains, up to what scaling asks for; `apply(factor)` does it.
+template <class P, class F> MO_FN void attend_gain(AttendState<P>& t, int r, float most, F apply) {
+  if constexpr (AttendScaled<P>::value) {
+    apply(gain_up(most));
+    t.down[r] = gain_down(most);
+    if constexpr (P::kPlainLogit) t.scale[r] *= t.down[r];
+  } else apply(1.0f);
+}
 
 /// Scores become exp(logit - running maximum); sums follow, O must later be multiplied by alpha. key0: the chunk's first key; known: per-key values.
 template <class P> MO_FN void attend_softmax(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {
@@ -157,8 +239,11 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
 #pragma unroll
         for (int k = 0; k < P::kKeyKnown; k++) values[k] = known[k * P::kChunk + col];
 #pragma unroll
-        for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
+        for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, AttendScaled<P>::value ? t.S[4 * j + 2 * r + c] * t.down[AttendScaled<P>::value ? r : 0] : t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
       }
+    } else if constexpr (AttendScaled<P>::value) {
+#pragma unroll
+      for (int i = 0; i < P::kChunk / 2; i++) t.S[i] *= t.down[(i >> 1) & 1];
     }
   }
   if constexpr (P::kKeys % P::kChunk != 0) {

@@ -110,7 +110,20 @@ template <class P> MO_FN void attend_issue_results(AttendState<P>& t, uint32_t v
 }
 
 /// The loop of one warpgroup: group_q-th 64 queries, chunks group_k, group_k + kKeyGroups ...
-template <class P> MO_FN void attend_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, int group_q, int group_k, int warp) {
+template <class P> MO_FN void attend_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, const AttendGains<P>& gains, int group_q, int group_k, int warp) {
+  if constexpr (P::kQueryGains) {   // the warpgroup of the first keys multiplies, after all have read what they need of the rows as they were
+    float most[2] = {1.0f, 1.0f};
+    const int row0 = group_q * 64 + (warp & 3) * 16 + (lane_id() >> 2), part = lane_id() & 3;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+      if constexpr (AttendScaled<P>::value) most[r] = gains.most(mem.template q_row<4>(row0 + 8 * r, part));
+    named_barrier(1, P::kGroupThreads * P::kGroups);
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+      attend_gain<P>(t, r, most[r], [&](float up) { if (group_k == 0) gains.apply(mem.template q_row<4>(row0 + 8 * r, part), up); });
+    fence_async_proxy();
+    named_barrier(1, P::kGroupThreads * P::kGroups);
+  }
   const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - group_k + P::kKeyGroups - 1) / P::kKeyGroups;
   const bool leader = lane_id() == 0;
   const uint32_t q = mem.base + group_q * (P::kFeatures * 128);

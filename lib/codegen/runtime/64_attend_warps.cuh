@@ -19,11 +19,15 @@ template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b
 /// The address of 16 bytes in a swizzled tile: line, and which eight columns; box: bytes of 64 columns.
 MO_FN const unsigned char* attend_line(const unsigned char* tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
 
-template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, int warp) {
+template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, const AttendGains<P>& gains, int warp) {
   const int lane = lane_id(), i8 = lane & 7, part = lane >> 3;
   uint32_t q[P::kFeatures / 16][4];
 #pragma unroll
   for (int k = 0; k < P::kFeatures / 16; k++) load_matrix_x4(q[k], attend_line(mem.smem, (part & 1) * 8 + i8, 2 * k + (part >> 1), 2048));
+  if constexpr (P::kQueryGains) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) attend_gain<P>(t, r, AttendScaled<P>::value ? gains.most(q, r) : 1.0f, [&](float up) { gains.apply(q, r, up); });
+  }
   const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - warp + P::kKeyGroups - 1) / P::kKeyGroups;
 #pragma unroll 1
   for (int i = 0; i < mine; i++) {

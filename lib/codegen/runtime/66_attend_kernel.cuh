@@ -32,6 +32,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   constexpr int kTile = P::kGroupRows * P::kQueryGroups;
   const int row0 = P::kWarpRings ? 0 : group_q * 64 + (warp & 3) * 16;
   t.active = P::kQueries % kTile == 0 || at.tile * kTile + row0 < P::kQueries;
+  const AttendGains<P> gains(a, at);
   mbarrier_wait(mem.q_full(), 0);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -43,8 +44,8 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
 #pragma unroll
     for (int k = 0; k < P::kSums; k++) t.sums[k][r] = 0;
   }
-  if constexpr (P::kWarpRings) attend_warp_loop<P>(a, at, mem, t, warp);
-  else attend_loop<P>(a, at, mem, t, group_q, group_k, warp);
+  if constexpr (P::kWarpRings) attend_warp_loop<P>(a, at, mem, t, gains, warp);
+  else attend_loop<P>(a, at, mem, t, gains, group_q, group_k, warp);
   float H[P::kColumns / 2 / P::kKeyGroups];
   if constexpr (P::kKeyGroups > 1) attend_merge<P>(mem, t, H, group, group_q, group_k);
   else {
