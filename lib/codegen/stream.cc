@@ -134,7 +134,7 @@ class StreamEmitter : public StreamText {
       if (has(value(n), Axis::kDepth)) continue;
       if (!has(value(n), Axis::kRow)) { line("const float l{} = load(*({}));", n, pointer(n)); continue; }
       line("float l{}[kRows];", n);
-      line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * {}]) : 0.0f;", n, pointer(n), stride(n, Axis::kRow));
+      line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * int64_t({})]) : 0.0f;", n, pointer(n), stride(n, Axis::kRow));
     }
     declare_tail_loads();
     if (const std::string text = tail_loads(); !text.empty())
@@ -142,7 +142,7 @@ class StreamEmitter : public StreamText {
   }
   bool in_lines(const StreamProduct& q) const {
     if (p_.registers) return column_step() == 1 && q.col_stride == 1 && q.rank_stride % (2 * tiles()) == 0 && access(q.input).offset % (2 * tiles()) == 0 && p_.cols % (2 * tiles()) == 0;
-    return q.col_stride == 1 && q.rank_stride % 2 == 0 && access(q.input).offset % 2 == 0;
+    return q.col_stride == 1 && q.rank_stride % 2 == 0 && stride(q.input, Axis::kBatch) % 2 == 0 && access(q.input).offset % 2 == 0 && p_.cols % 2 == 0;
   }
 
   // ---- reductions of whole rows, a warp per row, while the first weights are under way

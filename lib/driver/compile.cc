@@ -148,13 +148,17 @@ struct Decision {
 bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate == "auto" && !o.output.empty()); }
 
 /// Whether the kernels of a plan may win; what they passed is noted in the decision.
-GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done) {
-  GateResult r = wants_emulation(o) ? emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o)) : GateResult{};
+/// `gated`: what was run before, since what measuring finds fastest is often the model's own plan.
+GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done, std::map<std::string, GateResult>& gated) {
+  if (!wants_emulation(o)) return {};
+  const auto [it, fresh] = gated.try_emplace(gate_key(program, plan, target));
+  GateResult& r = it->second;
+  if (fresh) r = emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o));
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
     if (!r.text.empty()) d.gates.push_back(r.text);
   }
-  if (r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
+  if (fresh && r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
   return r;
 }
 using PlanGate = std::function<GateResult(const Plan&, Decision&)>;
@@ -452,13 +456,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
-  std::map<std::string, GateResult> gated;   // what measuring finds fastest is often the model's own plan
-  const auto gate = [&](const Plan& plan, Decision& d) {
-    const Plan hinted = run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan;
-    const auto [it, fresh] = gated.try_emplace(print(hinted));
-    if (fresh) it->second = run_gate(program, hinted, *target, o, d, not_done);
-    return it->second;
-  };
+  std::map<std::string, GateResult> gated;
+  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
   else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });

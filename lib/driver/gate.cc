@@ -66,6 +66,12 @@ std::string emulation_cache() {
   return is_ours && usable(own) ? own : "";
 }
 
+std::string gate_key(const Program& program, const Plan& plan, const Target& target) {
+  std::string out = print(plan.graph, program.name) + print(plan);
+  for (const KernelPlan& k : plan.kernels) out += emit_kernel(k, plan, target).source;
+  return out;
+}
+
 GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
   if (compiler.empty()) return {GateResult::Kind::kNotRun, "not emulated: there is no C++ compiler on this machine (CXX, g++, clang++)"};
   const std::string folder = emulation_cache();

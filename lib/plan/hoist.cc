@@ -24,17 +24,19 @@ class Hoister {
     return found_;
   }
 
-  /// The value as the kernel level has it: the same maps over whole tensors.
-  ValueId whole(ValueId v, Builder& to, const std::vector<ValueId>& operands) {
+  /// The value as the kernel level has it: the same maps over whole tensors. nullopt where these do not line up: every block adds the same four rows to four of its own, say.
+  std::optional<ValueId> whole(ValueId v, Builder& to, const std::vector<ValueId>& operands) {
     if (const auto at = whole_.find(v); at != whole_.end()) return at->second;
-    ValueId out;
-    if (const auto* in = b_.def_form<Input>(v)) out = operands[static_cast<size_t>(in->param)];
-    else {
-      std::vector<ValueId> o;
-      for (ValueId x : b_.def(v).operands) o.push_back(whole(x, to, operands));
-      out = to.add(b_.def(v).op, o);
+    if (const auto* in = b_.def_form<Input>(v)) return whole_[v] = operands[static_cast<size_t>(in->param)];
+    std::vector<ValueId> o;
+    for (ValueId x : b_.def(v).operands) {
+      const auto y = whole(x, to, operands);
+      if (!y) return std::nullopt;
+      o.push_back(*y);
     }
-    return whole_[v] = out;
+    const auto out = to.try_add(b_.def(v).op, o);
+    if (out) whole_[v] = *out;
+    return out;
   }
 
   /// The body that reads what was found, in order, as further inputs; `kept` are the params that it still has, which come first.
@@ -53,7 +55,7 @@ class Hoister {
       to[static_cast<size_t>(v)] = out.add_input(static_cast<int>(at - kept.begin()), b_.type(v), in.part);
     }
     int param = static_cast<int>(kept.size());
-    for (const auto& [v, part] : found_) stored[v] = out.add_input(param++, {DType::kReal, b_.dims(v)}, part);
+    for (const auto& [v, part] : found_) stored[v] = out.add_input(param++, b_.type(v), part);
     for (NodeId n = 0; n < b_.num_nodes(); n++) {
       const Node& node = b_.node(n);
       if (b_.form<Input>(n) || (node.first_value >= 0 && !live.count(node.first_value))) continue;
@@ -130,7 +132,11 @@ std::optional<Graph> hoist_operands(const Graph& g) {
         op = Call{std::make_shared<const Graph>(h.body(kept))};
         read.clear();
         for (int p : kept) read.push_back(operands[static_cast<size_t>(p)]);
-        for (const auto& [v, part] : found) read.push_back(h.whole(v, b, operands));
+        for (const auto& [v, part] : found) {
+          const auto stored = h.whole(v, b, operands);
+          if (!stored) return std::nullopt;
+          read.push_back(*stored);
+        }
         any = true;
       }
       const auto added = b.try_add(op, read);
