@@ -75,7 +75,8 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
         info.flags,
         [&field, &info](const std::string& text) {
           auto seconds = parse_duration(text);
-          if (!seconds || *seconds < info.low || *seconds > info.high) throw CLI::ValidationError(info.flag, "'" + text + "' is no duration such as 60s, 2m or 500ms");
+          if (!seconds) throw CLI::ValidationError(info.flag, "'" + text + "' is no duration such as 60s, 2m or 500ms");
+          if (*seconds < info.low || *seconds > info.high) throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {} s and {} s", text, info.low, info.high));
           field = *seconds;
         },
         info.help);

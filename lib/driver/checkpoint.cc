@@ -25,7 +25,10 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const std::string& 
   c.state_->path = path;
   c.state_->about = about;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return c;
+  if (!std::filesystem::exists(path, error)) {
+    c.state_->changed = true;   // there will be a file that says whose it is, even if no step was worth keeping
+    return c;
+  }
   auto text = read_file(path, kMostBytes);
   if (!text) return text.errors();
   if (!text->starts_with(kMagic)) return bad(path, "this is no checkpoint of mirage-opt");

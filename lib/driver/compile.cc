@@ -187,7 +187,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
     return d;
   }
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
-  if (!found.report.stop_reason.empty() && found.report.states == 0) d.why = kernels + ": " + found.report.stop_reason;
+  if (found.report.stop_reason.starts_with("not searched")) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
   else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
   else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);

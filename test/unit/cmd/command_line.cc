@@ -83,6 +83,7 @@ TEST_CASE("exit codes") {
       {2, {"--seed", "-1", good}, "--seed"},
       {2, {"-j", "99999999999", good}, "--jobs"},
       {2, {"--budget", "soon", good}, "is no duration"},
+      {2, {"--tool-timeout", "1ms", good}, "is not between 1 s and 86400 s"},
       {2, {"--emit", "cu,sso", good}, "did you mean 'so'?"},
       {2, {"--target", "sm_90", "-o", t.path + "/o", good}, "did you mean 'sm_90a'?"},
       {2, {"--print-after", "emti", "-o", t.path + "/o", good}, "did you mean 'emit'?"},

@@ -41,6 +41,15 @@ TEST_CASE("checkpoint: what was told comes back") {
   CHECK_FALSE(p.remembered("st"));
 }
 
+TEST_CASE("checkpoint: a run with nothing to keep leaves a file that no other run takes for its own") {
+  Folder f;
+  auto first = Checkpoint::open(f.file("a"), "run 1");
+  REQUIRE(first);
+  REQUIRE(first->write().empty());
+  CHECK(Checkpoint::open(f.file("a"), "run 1"));
+  CHECK(code_of(Checkpoint::open(f.file("a"), "run 2")) == DiagCode::kCheckpoint);
+}
+
 TEST_CASE("checkpoint: of another run, damaged, or no checkpoint at all") {
   Folder f;
   const std::string path = f.file("a");
