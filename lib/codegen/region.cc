@@ -43,7 +43,7 @@ class RegionEmitter {
       case RegionPlan::Shape::kRow: row(); break;
       case RegionPlan::Shape::kColumn: column(); break;
     }
-    out.source = fmt::format("__global__ void __launch_bounds__({}, 1) {}({}) {{\n{}}}\n", p_.threads, kernel_.name, params, text_);
+    out.source = fmt::format("__global__ void __launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.threads, p_.blocks_per_sm, kernel_.name, params, text_);
     return out;
   }
 

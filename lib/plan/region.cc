@@ -290,8 +290,26 @@ int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
 /// Registers that one of `team` threads can hold operands in: a quarter to three eighths of those that so many threads leave each other.
 int64_t held_registers(int64_t team) { return team > 512 ? 16 : team > 256 ? 48 : 96; }
 
-/// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As long as the device is full of threads, fewer of them share a row,
-/// up to four units each; few rows take 256 threads and then two units each, beyond that more threads (measured: docs/planning.md, "Rows").
+/// Threads per multiprocessor among which rows are shared: as many as hide what the others wait for where rows follow each other. Where all rows are resident at once fewer are enough, and better: a reduction over
+/// more threads costs more instructions and barriers than further loads under way bring.
+constexpr int64_t kBusyThreads = 3072, kResidentThreads = 480;
+
+/// Registers that holding `held` units of a row and working on one takes.
+int64_t working_registers(const RegionPlan& p, int64_t held) {
+  int64_t words = 0, elements = 0, operands = 0;
+  for (const RegionInstr& i : held_loads(p)) words += std::max<int64_t>(1, p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype) / 4), elements += p.width, operands++;
+  return (held * words + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + 7) / 8 * 8;   // a cap of less spilled (three operands of two norms)
+}
+/// Asks for as many blocks per multiprocessor as one wave needs, up to what registers allow without spilling.
+void ask_residency(RegionPlan& p, const Target& target) {
+  p.blocks_per_sm = 1;
+  if (p.shape != RegionPlan::Shape::kRow || p.held == 0) return;
+  const int64_t most = std::min<int64_t>(65536 / (p.threads * working_registers(p, p.held)), 2048 / std::max(p.threads, 64));
+  p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most)));
+}
+
+/// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As long as the device is full of threads, or all rows are resident at once
+/// by not too few, fewer of them share a row, up to four units each; few rows take 256 threads and then two units each, beyond that more threads (measured: docs/planning.md, "Rows").
 void hold_rows(RegionPlan& p, const Target& target) {
   int64_t bytes = 0, elements = 0;   // of a unit
   for (const RegionInstr& i : held_loads(p)) elements += p.width, bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
@@ -299,7 +317,8 @@ void hold_rows(RegionPlan& p, const Target& target) {
   const int64_t each = ceil_div(bytes, 4);
   const auto team_of = [&](int64_t wish) { return power_of_two_at_least(ceil_div(p.length, wish)); };
   int64_t wish = std::min<int64_t>(held_registers(32) / each, 4);
-  while (wish > 1 && p.rows * team_of(wish) < int64_t{3072} * target.num_sms && (team_of(wish) < 256 || ceil_div(p.length, team_of(wish)) > 2)) wish--;
+  const auto resident = [&](int64_t team) { return p.rows * team >= kResidentThreads * target.num_sms && ceil_div(p.rows, target.num_sms) * std::max<int64_t>(team, 32) * working_registers(p, ceil_div(p.length, team)) <= 65536; };
+  while (wish > 1 && p.rows * team_of(wish) < kBusyThreads * target.num_sms && !resident(team_of(wish)) && (team_of(wish) < 256 || ceil_div(p.length, team_of(wish)) > 2)) wish--;
   if (wish < 1) return;
   const int64_t team = std::min<int64_t>(1024, team_of(wish));
   if (ceil_div(p.length, team) * each > held_registers(team)) return;
@@ -330,6 +349,7 @@ void choose_threads(RegionPlan& p, const Target& target) {
     p.blocks = ceil_div(p.rows, p.columns);
   }
   p.blocks = std::min(p.blocks, most_blocks);
+  ask_residency(p, target);
   VarTable table;
   table.vars = p.vars;
   const int64_t limit = int64_t{1} << 30;   // leaves room for a grid's stride and partial sums of a form
@@ -387,13 +407,14 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
 }
 
 /// Threads as at another shape.
-void take_threads(RegionPlan& p, const RegionNumbers& n) {
+void take_threads(RegionPlan& p, const RegionNumbers& n, const Target& target) {
   p.threads = n.threads;
   p.team = n.team;
   p.columns = n.columns;
   p.held = n.held ? static_cast<int>(ceil_div(p.length, p.team)) : 0;
   p.unpacked = n.unpacked;
   p.blocks = ceil_div(p.rows, p.shape == RegionPlan::Shape::kPointwise ? p.threads : p.shape == RegionPlan::Shape::kRow ? p.threads / p.team : p.columns);
+  ask_residency(p, target);
 }
 
 /// The width whose kernel is predicted to be the fastest; wider only if that saves memory instructions.
@@ -405,7 +426,7 @@ std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPla
     double instructions = 0;
     RegionPlan p = with_width(scalar, given->width, &instructions);
     choose_threads(p, c.target);
-    take_threads(p, *given);
+    take_threads(p, *given, c.target);
     Cost cost = cost_of(c, p, flops_per_element);
     return {std::move(p), std::move(cost)};
   }
@@ -435,7 +456,7 @@ std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan& p
     for (const RegionInstr& i : held_loads(p)) unit_elements += p.width, unit_bytes += std::max(p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype), 4);
     const int64_t units = ceil_div(p.length, team);
     if (held && (unit_bytes == 0 || p.chunk >= 0 || units * ceil_div(unit_bytes, 4) > held_registers(team))) return;
-    take_threads(p, {p.shape, {}, {}, p.width, threads, team, columns, held, held && units * unit_elements <= (team > 512 ? 16 : team > 256 ? 48 : 64)});
+    take_threads(p, {p.shape, {}, {}, p.width, threads, team, columns, held, held && units * unit_elements <= (team > 512 ? 16 : team > 256 ? 48 : 64)}, target);
     Cost cost = cost_of(target, p, bytes, flops);
     out.emplace_back(std::move(p), std::move(cost));
   };

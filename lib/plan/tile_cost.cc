@@ -124,7 +124,7 @@ Cost estimate(const TilePlan& p, const Target& target) {
   const double t_dram = dram / target.dram_bytes_per_us * (p.row_blocks > 1 ? 1.05 : 1.0);
   const double crowded = std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (64 << 10) - 1) * 0.35 * static_cast<double>(p.rows) / 128;   // beyond 64 KB of weights in flight
   const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
-  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 + 0.8 * (p.column_groups - 1) : 0.8 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
+  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.6 + 0.8 * (p.column_groups - 1) : 1.1 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
   const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
   Cost c;
   c.us = target.launch_us + kPrologueUs + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);

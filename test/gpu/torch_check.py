@@ -285,7 +285,13 @@ class Candidate:
             sets.append((inputs, [t.empty() for t in program.outputs]))
         row["sets"], row["flops"], row["bytes"] = count, program.flops, program.bytes()
         functions = {variant: lambda s, library=library: library(s[0], s[1]) for variant, library in self.libraries.items()}
-        functions.update({name: lambda s, fn=fn: fn(*s[0]) for name, fn in self.functions.items()})
+        kept = {}   # PyTorch's results live until their set comes again, as ours do: freed at once, all calls of a graph would write the same lines, which stay in L2
+
+        def keeping(name, fn):
+            def call(s):
+                kept[name, id(s)] = fn(*s[0])
+            return call
+        functions.update({name: keeping(name, fn) for name, fn in self.functions.items()})
         functions.update(floor_functions(floors, program))
         row["samples"] = {"cold": times(functions, sets, replays), "warm": times({n: f for n, f in functions.items() if n not in ("empty",)}, sets[:1], replays)}
         for temperature, samples in row["samples"].items():

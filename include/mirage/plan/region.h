@@ -79,6 +79,7 @@ struct RegionPlan {
   int held = 0;                         ///< kRow: units (of `width` elements) of a row that each thread of the team holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
   bool unpacked = false;                ///< what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer registers
   int threads = 256;
+  int blocks_per_sm = 1;                ///< asked of the compiler, so that all blocks are resident where their registers allow it
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices
   int num_values = 0;

@@ -82,6 +82,22 @@ TEST_CASE("softmax is one kernel of three passes, rows and columns alike") {
   }
 }
 
+TEST_CASE("few threads share a row where all rows are resident at once, more where rows follow each other") {
+  const auto rows_of = [](int64_t rows, int64_t columns) {   // measured on an H200 (docs/planning.md, Rows)
+    Sketch s;
+    s.output(softmax(s.b, s.input(DType::kF16, Dims{rows, columns}), 1), DType::kF16);
+    const Program p = s.finish();
+    return region(plan_of(p), 0);
+  };
+  const RegionPlan many = rows_of(2048, 1000), resident = rows_of(512, 8192), streaming = rows_of(4096, 4096), few = rows_of(8, 4096);
+  CHECK(many.team == 32);
+  CHECK(resident.team == 256);
+  CHECK(resident.blocks_per_sm == 4);
+  CHECK(streaming.team == 128);
+  CHECK(few.blocks_per_sm == 1);
+  for (const RegionPlan& r : {many, resident}) CHECK(r.blocks <= int64_t{r.blocks_per_sm} * target().num_sms);
+}
+
 TEST_CASE("contiguous elementwise work becomes one loop of 16-byte vectors, odd sizes too") {
   Sketch s;
   const ValueId x = s.input(DType::kF16, {17, 333, 5}), y = s.input(DType::kF16, {17, 333, 5});
