@@ -1,5 +1,6 @@
 // From an Ast to a Program: names resolved, nodes ordered, cycles printed, every operator built (also those that no output needs, so that their mistakes are found), outputs checked.
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include "mirage/ir/reserved_names.h"
 #include "spec/ast.h"
@@ -29,6 +30,12 @@ void check_strides(const AstTensor& t, const Dims& dims, Report& report) {
 
 void warn_mangled(const std::string& what, const std::string& name, Span where, Report& report) {
   if (is_reserved_name(name)) report.warn(DiagCode::kMangledName, where, fmt::format("{} '{}' is taken in C, CUDA or the ABI; generated code uses another", what, name));
+}
+
+void warn_no_float(double constant, Span where, Report& report) {
+  const auto x = static_cast<float>(constant);
+  if (std::isfinite(constant) && constant != 0 && (!std::isfinite(x) || x == 0))
+    report.warn(DiagCode::kBadNumber, where, fmt::format("float32 has no {}: kernels take {} in its place", constant, x == 0 ? "0" : constant > 0 ? "infinity" : "minus infinity"));
 }
 
 void warn_unused_inputs(const Graph& g, const std::vector<std::pair<std::string, Span>>& inputs, Report& report) {
@@ -97,6 +104,7 @@ class ProgramBuilder {
     for (size_t i = 0; i < ast_.nodes.size(); ++i) {
       for (const AstArg& arg : ast_.nodes[i].inputs) {
         if (arg.number) {
+          warn_no_float(*arg.number, arg.where, report_);
           operands_[i].push_back(nullptr);
           continue;
         }

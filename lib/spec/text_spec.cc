@@ -130,6 +130,8 @@ class TextSpecBuilder {
     }
     for (size_t i = 0; i < program_.outputs.size(); ++i) warn_mangled("output name", program_.outputs[i].name, text_.outputs.at(static_cast<int>(i)).where, report_);
     warn_mangled("name", program_.name, text_.name_where, report_);
+    for (NodeId n = 0; n < text_.graph.num_nodes(); ++n)
+      if (const auto* c = text_.graph.form<Const>(n)) warn_no_float(c->value, text_.node_where[static_cast<size_t>(n)], report_);
     warn_unused_inputs(program_.graph, inputs, report_);
   }
 

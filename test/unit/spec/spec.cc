@@ -144,6 +144,10 @@ TEST_CASE("warnings") {
         "w.json:1:122: warning: output name '__y' is taken in C, CUDA or the ABI; generated code uses another [W0121]\n");
   CHECK(warnings(R"({"version": "1.3", "inputs": {"x": {"shape": [2], "dtype": "f32"}}, "outputs": {"y": {"dtype": "f32"}}, "nodes": [{"op": "neg", "inputs": ["x"], "output": "y"}]})") ==
         "w.json:1:13: warning: version 1.3 is newer than 1.0; what it adds is not known here [E0108]\n");
+  const std::string scaled = warnings(R"({"inputs": {"x": {"shape": [2], "dtype": "f32"}}, "outputs": {"y": {"dtype": "f32"}}, "nodes": [{"op": "mul", "inputs": ["x", -1e300], "output": "a"}, {"op": "mul", "inputs": ["a", 1e-300], "output": "b"},
+ {"op": "mul", "inputs": ["b", 3.4e38], "output": "c"}, {"op": "maximum", "inputs": ["c", "-inf"], "output": "y"}]})");
+  CHECK(scaled == "w.json:1:127: warning: float32 has no -1e+300: kernels take minus infinity in its place [E0107]\nw.json:1:182: warning: float32 has no 1e-300: kernels take 0 in its place [E0107]\n");
+  CHECK(warnings("kernel k {\n  %x = input 0 : f32[2]\n  output 0 (mul %x 1e39) : f32\n}\n").find("float32 has no 1e+39: kernels take infinity in its place [E0107]") != std::string::npos);
 }
 
 TEST_CASE("names from sources") {
