@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/attend_internal.h"
+#include "plan/buffers.h"
 
 namespace mirage {
 namespace {
@@ -142,6 +143,7 @@ static std::string prepare_attend(const Graph& body, const std::vector<Access>& 
   base.results = results;
   if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return (why);
   const AttendShape& s = base.shape;
+  if (!has_int_places(operands, results) || s.batch.elements() > kMostPlaces / std::max(s.queries, s.keys)) return "dimensions beyond 32-bit places";   // batches may be one dimension with rows
   base.features = static_cast<int>(up(s.features, 64));
   base.columns = static_cast<int>(up(s.columns, 64));
   find_known(body, base);

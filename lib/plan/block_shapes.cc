@@ -6,6 +6,7 @@
 namespace mirage {
 
 bool BlockPlanner::shapes() {
+  if (g().launch().blocks() > ((int64_t{1} << 31) - 1) / p_.cluster) return refuse("more blocks than a grid has");
   phase_ = phases(g());
   p_.extent_of.resize(at(g().num_values()));
   p_.existing.resize(at(g().num_values()));

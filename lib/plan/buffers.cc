@@ -44,6 +44,11 @@ int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>&
   return total;
 }
 
+bool has_int_places(const std::vector<Access>& operands, const std::vector<Access>& results) {
+  const auto fits = [](const Access& a) { return std::all_of(a.dims.begin(), a.dims.end(), [](int64_t d) { return d <= kMostPlaces; }); };
+  return std::all_of(operands.begin(), operands.end(), fits) && std::all_of(results.begin(), results.end(), fits);
+}
+
 void place_slots(Plan& plan) {
   constexpr int64_t kAlign = 256;
   while (!plan.buffers.empty() && plan.buffers.back().slots) {

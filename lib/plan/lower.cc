@@ -10,18 +10,23 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Access row_major(const Type& t) { return {0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype}; }
 
-/// The block graph with these tiles; dims of a: (..., M, K), of b: (..., K, N).
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+
+/// The block graph with these tiles; dims of a: (..., M, K), of b: (..., K, N). A block has one product of a batch, or as many as it takes to launch all blocks at once.
 Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t tk) {
   const int r = a.dims.rank();
   const int64_t m = a.dims[r - 2], k = a.dims[r - 1], n = b.dims[r - 1];
   int batch_dim = -1;   // the one batch dimension on grid z; others must be 1 (callers flatten)
   for (int i = 0; i + 2 < r; i++) if (std::max(a.dims[i], b.dims[i]) > 1) batch_dim = i;
   const bool loop = tk < k;
-  Launch launch{{ceil_div(n, tn), ceil_div(m, tm), batch_dim < 0 ? 1 : std::max(a.dims[batch_dim], b.dims[batch_dim])}, ceil_div(k, tk)};
+  const int64_t batch = batch_dim < 0 ? 1 : std::max(a.dims[batch_dim], b.dims[batch_dim]);
+  int64_t products = 1;
+  while (products < batch && ceil_div(batch, products) > kMostBlocks / (ceil_div(n, tn) * ceil_div(m, tm))) products *= 2;
+  Launch launch{{ceil_div(n, tn), ceil_div(m, tm), ceil_div(batch, products)}, ceil_div(k, tk)};
   auto grid = [](bool split, int d) { return static_cast<int8_t>(split ? d : -1); };
   auto tile = [&](const Type& t, int64_t rows, int64_t cols) {
     Type out = t;
-    for (int i = 0; i + 2 < r; i++) out.dims[i] = 1;
+    for (int i = 0; i + 2 < r; i++) out.dims[i] = std::min(products, out.dims[i]);
     out.dims[r - 2] = rows;
     out.dims[r - 1] = cols;
     return out;

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "plan/buffers.h"
 #include "plan/stream_internal.h"
 
 namespace mirage {
@@ -505,6 +506,7 @@ class StreamMatcher {
 }  // namespace
 
 std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason) {
+  if (!has_int_places(operands, results)) { reason = "dimensions beyond 32-bit places"; return std::nullopt; }
   StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
   if (wide.run()) return wide.take();
   if (narrow.run()) return narrow.take();   // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may

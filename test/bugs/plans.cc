@@ -1,4 +1,6 @@
 // Defects that a reading of the planner and of the driver, and specs of a reader's own, found: each once ended in an assertion, an address outside a tensor, or kernels that passed the gate in the place of others.
+#include <array>
+
 #include <catch2/catch.hpp>
 
 #include "driver/gate.h"
@@ -124,4 +126,31 @@ TEST_CASE("lines of a low-rank factor are read in pairs only where every product
   };
   CHECK(source(4096).find("factor0.fetch_lines(") != std::string::npos);
   CHECK(source(4097).find("factor0.fetch_lines(") == std::string::npos);
+}
+
+TEST_CASE("kernels that count places in an int leave longer dimensions to others", "[bugs]") {
+  // A reduction over 2.2e9 elements streamed with int places: no element was below the end, and the result was 0.
+  for (const char* t : {"sm_90a", "sm_80"})
+    for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 2'200'000'000, 8}, {1, 8, 2'200'000'000}, {2'200'000'000, 8, 8}}) {
+      const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [)" + std::to_string(m) + ", " + std::to_string(k) + R"(], "dtype": "float16"}, "w": {"shape": [)" + std::to_string(k) + ", " +
+                                std::to_string(n) + R"(], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
+      const Planned plan = make_plan(p, p.graph, *find_target(t));
+      REQUIRE(plan.plan);
+      for (const KernelPlan& kernel : plan.plan->kernels) CHECK(kernel.name.find("stream") == std::string::npos);
+    }
+}
+
+TEST_CASE("a batch of more products than a grid has blocks", "[bugs]") {
+  // 2.2e9 products of one row each: one block each was a launch that no GPU takes.
+  const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [2200000000, 1, 8], "dtype": "float16"}, "w": {"shape": [2200000000, 8, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
+  for (const char* t : {"sm_90a", "sm_80"}) {
+    const Planned plan = make_plan(p, p.graph, *find_target(t));
+    REQUIRE(plan.plan);
+    for (const KernelPlan& kernel : plan.plan->kernels) {
+      const int64_t blocks = emit_kernel(kernel, *plan.plan, *find_target(t)).grid[0];
+      CHECK(blocks > 1'000'000);
+      CHECK(blocks < int64_t{1} << 31);
+    }
+  }
 }
