@@ -297,6 +297,10 @@ class RegionEmitter {
     line("const {} bound = {} < {} ? {} : {};", type_, rest, number(p_.chunk_length), rest, number(p_.chunk_length));
   }
 
+  bool every_row_its_own(const Affine& index) const {
+    return std::all_of(p_.outer.begin(), p_.outer.end(), [&](int v) { return std::any_of(index.terms.begin(), index.terms.end(), [&](const auto& t) { return t.first == v && t.second != 0; }); });
+  }
+
   /// The loads of all passes that a held row asks for before anything else, each place once.
   void hold() {
     const std::vector<RegionInstr> loads = held_loads(p_);
@@ -309,7 +313,8 @@ class RegionEmitter {
     }
     open_held(used_vars(loads, {}));
     for (size_t h = 0; h < loads.size(); h++) {
-      if (loads[h].vector) line("mo::hold(q{}[k], {}{});", h, pointer(loads[h].access, loads[h].index), valid_argument());
+      const bool once = valid_argument().empty() && every_row_its_own(loads[h].index);
+      if (loads[h].vector) line("mo::{}(q{}[k], {}{});", once ? "hold_once" : "hold", h, pointer(loads[h].access, loads[h].index), valid_argument());
       else line("q{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
     }
     close();

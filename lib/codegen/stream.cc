@@ -133,6 +133,7 @@ class StreamEmitter : public StreamText {
     for (NodeId n : loop_leaves()) {
       if (has(value(n), Axis::kDepth)) continue;
       if (!has(value(n), Axis::kRow)) { line("const float l{} = load(*({}));", n, pointer(n)); continue; }
+      if (p_.prepared) continue;   // read by the warp that prepares the row
       line("float l{}[kRows];", n);
       line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * int64_t({})]) : 0.0f;", n, pointer(n), stride(n, Axis::kRow));
     }
@@ -169,6 +170,7 @@ class StreamEmitter : public StreamText {
 
   void hold_rows() {
     if (!p_.hold_early) return;
+    if (p_.prepared) prepared_places();
     for (NodeId n : whole_leaves()) {
       const bool rows = has(value(n), Axis::kRow);
       const int64_t extent = whole_extent(n), units = units_of(extent);
@@ -184,7 +186,43 @@ class StreamEmitter : public StreamText {
     }
   }
   /// Where a lane's unit j of a held row begins.
-  static std::string held_place(int64_t units) { return fmt::format("((j + block_id() / kCluster) % {} * 32 + lane) * 8", units); }
+  std::string held_place(int64_t units) const { return p_.prepared ? "held_place(j)" : fmt::format("((j + block_id() / kCluster) % {} * 32 + lane) * 8", units); }
+
+  // ---- rows that become the products' operand once (StreamPlan::prepared). A unit is 256 elements; this block's come first
+  int64_t own_units() const { return p_.depth / 256 / p_.cluster; }
+  void prepared_places() {
+    line("constexpr int kOwn = {}, kRun = {};   // units of 256 elements of this block; of one round", own_units(), p_.warps * p_.chunk / 256);
+    line("const auto own_unit = [&](int j) {{ return (j + block_id() / kCluster) % kOwn; }};");
+    line("const auto held_place = [&](int j) {{ const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; }};");
+  }
+  /// Vectors along the reduction that the operand is computed from.
+  std::vector<NodeId> prepared_vectors() const {
+    std::vector<NodeId> out;
+    for (NodeId n : deep_leaves()) if (!has(value(n), Axis::kRow)) out.push_back(n);
+    return out;
+  }
+  void hold_vectors() {
+    for (NodeId n : prepared_vectors()) line("Vector<{}, 8> x{}[kOwn];", cuda_type(access(n).dtype), n);
+    if (prepared_vectors().empty()) return;
+    line("#pragma unroll");
+    open("for (int j = 0; j < kOwn; j++) {{");
+    for (NodeId n : prepared_vectors()) line("x{0}[j] = load_eight_now({1} + held_place(j), true);", n, pointer(n));
+    close();
+  }
+  bool prepared_tf32() const { return p_.contractions[0].type == ContractType::kTF32; }
+  std::string prepared_type() const { return prepared_tf32() ? "PreparedTf32" : fmt::format("Prepared<{}>", weight_type(p_.weights[at(p_.contractions[0].weight)])); }
+  /// The operand's row m, as soon as what it is reduced to is known.
+  void prepare_row() {
+    line("unsigned char* const line = smem + {} + m * {};", p_.prepared_at, p_.prepared_pitch);
+    line("#pragma unroll");
+    open("for (int j = 0; j < kOwn; j++) {{");
+    std::string statements;
+    preparing_ = true;
+    const std::string e = loop_element(p_.contractions[0].small, statements);
+    preparing_ = false;
+    line("{}{}::put(line, own_unit(j) * 256 + lane * 8, {});", statements, prepared_type(), e);
+    close();
+  }
 
   void early_statistics() {
     const bool held = p_.hold_early;
@@ -199,6 +237,7 @@ class StreamEmitter : public StreamText {
     }
     open("if (m >= kM) {{");
     line("if (lane < {}) early[lane * 8 * kRows + m] = 0.0f;", p_.early.size());
+    if (p_.prepared) line("for (int j = 0; j < kOwn; j++) {}::put(smem + {} + m * {}, j * 256 + lane * 8, Pack<8>{{}});", prepared_type(), p_.prepared_at, p_.prepared_pitch);
     line("continue;");
     close();
     std::map<ValueId, std::string> known;
@@ -223,8 +262,10 @@ class StreamEmitter : public StreamText {
       line("if (lane == 0) early[{} * kRows + m] = early{};", 8 * i, i);
       known[s.result] = fmt::format("early{}", i);
     }
+    if (p_.prepared) prepare_row();
     close();
     line("barrier();");
+    if (p_.prepared) return;
     for (size_t i = 0; i < p_.early.size(); i++) {
       line("float row{}[kRows];", p_.early[i].result);
       line("for (int r = 0; r < kRows; r++) row{}[r] = early[{} * kRows + r * 8 + row];", p_.early[i].result, 8 * i);
@@ -256,6 +297,7 @@ class StreamEmitter : public StreamText {
     return deep;
   }
   void small_operands() {
+    if (p_.prepared) { hold_vectors(); return; }
     const std::vector<NodeId> deep = deep_leaves();
     for (NodeId n : deep) line("Vector<{0}, 8> x{1}[kUnits]{2}, next{1}[kUnits]{2};", cuda_type(access(n).dtype), n, has(value(n), Axis::kRow) ? "[kRows]" : "");
     const bool whole = p_.registers && !ragged_depth();   // in rings the condition stays: without it rms_norm_linear took 15.45 instead of 14.55 us, and others 0.2 more
@@ -294,10 +336,10 @@ class StreamEmitter : public StreamText {
     if (!small_first()) small_operands();
     line("#pragma unroll {}", unroll());
     open("for (int round = 0; round < kRounds; round++) {{");
-    line("const int chunk = chunk_of(round);");
-    if ((p_.depth + p_.chunk - 1) / p_.chunk % (p_.warps * p_.cluster)) line("if (chunk >= kChunks) break;");
-    take_small();
-    line("if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));");
+    if (!p_.prepared) line("const int chunk = chunk_of(round);");
+    if (!p_.prepared && (p_.depth + p_.chunk - 1) / p_.chunk % (p_.warps * p_.cluster)) line("if (chunk >= kChunks) break;");
+    if (!p_.prepared) take_small();
+    if (!p_.prepared) line("if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));");
     for (int s = 0; s < p_.steps; s++) step(s);
     close();
   }
@@ -342,7 +384,9 @@ class StreamEmitter : public StreamText {
       const bool as_stored = c.type != ContractType::kTF32 && stored >= 0 && access(stored).dtype == access(w.input).dtype;
       line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
       const char* turn = w.depth_major || p_.registers ? "" : "rotated";
-      if (!as_stored) {
+      if (p_.prepared) {
+        line("for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));", i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch);
+      } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
         line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn, c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
@@ -399,10 +443,17 @@ class StreamEmitter : public StreamText {
 
   // ---- the tail
   std::string loop_leaf(ValueId v) const override {
+    if (preparing_) return prepared_leaf(v);
     if (!g_.def_form<Input>(v)) return fmt::format("row{}[r]", v);   // reduced before the loop
     const NodeId n = g_.value(v).node;
     const char* r = has(v, Axis::kRow) ? "[r]" : "";
     return has(v, Axis::kDepth) ? fmt::format("to_pack(x{}[u]{})", n, r) : fmt::format("l{}{}", n, r);
+  }
+  std::string prepared_leaf(ValueId v) const {
+    for (size_t i = 0; i < p_.early.size(); i++) if (p_.early[i].result == v) return fmt::format("early{}", i);
+    const NodeId n = g_.value(v).node;
+    if (has(v, Axis::kDepth)) return has(v, Axis::kRow) ? fmt::format("to_pack(whole{}[i][j])", held_input(p_, n, whole_leaves())) : fmt::format("to_pack(x{}[j])", n);
+    return has(v, Axis::kRow) ? fmt::format("load(*({} + m * int64_t({})))", pointer(n), stride(n, Axis::kRow)) : fmt::format("l{}", n);
   }
   std::string sum_item(size_t i) const override {
     if (p_.cluster > 1) return fmt::format("add_items<kCluster>((const Pack<4>*)(smem + kReceived) + {} * kCluster * kShare + share, kShare)", i);
@@ -419,7 +470,7 @@ class StreamEmitter : public StreamText {
   }
 
   const StreamPlan& p_;
-  bool pdl_, early_;
+  bool pdl_, early_, preparing_ = false;
 };
 
 }  // namespace

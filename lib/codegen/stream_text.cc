@@ -208,6 +208,12 @@ TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int
   m.strides = {w.line * dtype_bytes(a.dtype)};
   m.box = w.depth_major ? std::vector<int>{64, columns} : std::vector<int>{columns, depth};
   m.swizzle = w.depth_major ? 128 : columns * 2;
+  if (w.packed) {   // the same bytes in lines of 128
+    m.dims = {64, p.depth * w.extent / 64};
+    m.strides = {128};
+    m.box = {64, static_cast<int>(depth * w.extent / 64)};
+    m.swizzle = 0;
+  }
   if (w.slice) {
     m.dims.push_back(p.batch);
     m.strides.push_back(w.slice * dtype_bytes(a.dtype));

@@ -140,8 +140,9 @@ class TileEmitter : public StreamText {
       for (int g = 0; g < (wide ? p_.column_groups : 1); g++) {
         const std::string column = wide ? fmt::format("column0 + {}", 64 * g) : "0";
         const int64_t to = x.offset + int64_t{g} * 128 * p_.chunk;
-        if (!x.depth_major) line("copy_box(to + {}, map{}, {}, k{}, bar{});", to, w, column, slice, policy);
-        else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, {}{}, bar{});", to + j * 8192, w, j * 64, column, slice, policy);
+        if (x.packed) line("copy_box(to + {}, map{}, 0, k / 64 * {}{}, bar{});", to, w, x.extent, slice, policy);
+        else if (!x.depth_major) line("copy_box(to + {}, map{}, {}, k{}, bar{});", to, w, column, slice, policy);
+        else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, k + {}, {}{}, bar{});", to + j * 128 * x.padded, w, j * 64, column, slice, policy);
       }
     }
     end_of_warp();
@@ -258,7 +259,11 @@ class TileEmitter : public StreamText {
   }
 
   void loop() {
-    for (size_t i = 0; i < p_.contractions.size(); i++) line("TileSum<kTiles> sum{0};\n  sum{0}.clear();", i);
+    for (size_t i = 0; i < p_.contractions.size(); i++) {
+      if (tile_rank(p_, i)) line("TileRankSum<kGroupRows, {}> sum{};", p_.weights[at(p_.contractions[i].weight)].padded, i);
+      else line("TileSum<kTiles> sum{};", i);
+      line("sum{}.clear();", i);
+    }
     for (size_t i = 0; i < s_.statistics.size(); i++) line("float statistic{} = {}::identity();", i, reduce_type(s_.statistics[i].fn));
     if (prepares()) {
       declare_held();
@@ -284,7 +289,7 @@ class TileEmitter : public StreamText {
       line("if (i > 0) {{ warp_barrier(); let_go(i - 1); }}");
       close();
       line("wgmma_wait<0>();");
-      for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+      pin_sums();
       return;
     }
     if (prepares()) {
@@ -294,15 +299,36 @@ class TileEmitter : public StreamText {
       close();
     }
     line("wgmma_wait<0>();");
-    for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+    pin_sums();
     line("warp_barrier();");
     if (p_.large) line("let_go(i);");
     else line("if (lane == 0) mbarrier_arrive(empty + 8 * place);");
     publish();
     close();
   }
+  void pin_sums() {
+    for (size_t c = 0; c < p_.contractions.size(); c++) if (!tile_rank(p_, c)) line("wgmma_pin(sum{}.d);", c);
+  }
+  /// Whether a weight is a low rank that no wgmma reads.
+  bool narrow(size_t weight) const {
+    for (size_t c = 0; c < p_.contractions.size(); c++) if (static_cast<size_t>(p_.contractions[c].weight) == weight && tile_rank(p_, c)) return true;
+    return false;
+  }
+  /// Low ranks of this chunk, while wgmma multiplies.
+  void rank_products() {
+    for (size_t c = 0; c < p_.contractions.size(); c++) {
+      if (!tile_rank(p_, c)) continue;
+      const TileRows& r = p_.small[at(p_.small_of[c])];
+      const std::string rows = r.input >= 0 ? fmt::format("stage + {}", r.offset) : fmt::format("smem + kComputed + i % 2 * {} + {}", p_.computed_bytes, r.offset);
+      line("sum{}.add<{}>(w{}, {} + team * (kGroupRows * 128), kBlockRows * 128);", c, p_.chunk / 16, p_.contractions[c].weight, rows);
+    }
+  }
   void products() {
-    for (size_t w = 0; w < p_.weights.size(); w++) line("const TileWeight<{}, {}> w{}{{stage + {}{}}};", weight_type(p_.weights[w]), p_.weights[w].depth_major, w, p_.weights[w].offset,
+    for (size_t w = 0; w < p_.weights.size(); w++) {
+      const StreamWeight& x = p_.weights[w];
+      if (narrow(w)) line("const TileRank<{}, {}, {}, {}> w{}{{stage + {}}};", weight_type(x), x.padded, x.depth_major, x.packed, w, x.offset);
+    }
+    for (size_t w = 0; w < p_.weights.size(); w++) if (!narrow(w)) line("const TileWeight<{}, {}> w{}{{stage + {}{}}};", weight_type(p_.weights[w]), p_.weights[w].depth_major, w, p_.weights[w].offset,
                                                      p_.column_groups > 1 && p_.weights[w].free == Axis::kCol ? fmt::format(" + group % kColumnGroups * {}", 128 * p_.chunk) : "");
     std::set<int> widened;
     std::set<int> in_order;   // beside rows that a copy brought
@@ -321,17 +347,19 @@ class TileEmitter : public StreamText {
       if (r.input >= 0) line("const uint32_t rows{} = shared_address(stage) + {} + team * (kGroupRows * 128);", s, r.offset);
       else line("const uint32_t rows{} = ring + kComputed + i % 2 * {} + {} + team * (kGroupRows * 128);", s, p_.computed_bytes, r.offset);
     }
-    for (size_t c = 0; c < p_.contractions.size(); c++) line("wgmma_pin(sum{}.d);", c);
+    pin_sums();
     line("wgmma_fence();");
     line("#pragma unroll");
     open("for (int k = 0; k < {}; k++) {{", p_.chunk / 16);
     for (size_t c = 0; c < p_.contractions.size(); c++) {
       const StreamContraction& x = p_.contractions[c];
+      if (tile_rank(p_, c)) continue;
       if (x.type == ContractType::kTF32) line("tile_add_tf32(sum{}, low{}[k], high{}[k], rows{}, kBlockRows * 128, k);", c, x.weight, x.weight, p_.small_of[c]);
       else line("tile_add(sum{}, w{}, rows{}, kBlockRows * 128, k);", c, x.weight, p_.small_of[c]);
     }
     close();
     line("wgmma_commit();");
+    rank_products();
   }
 
   // ---- behind the loop
@@ -450,7 +478,7 @@ KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan&, const Target&
   TileEmitter emitter(p);
   KernelText k;
   k.name = kernel.name;
-  for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, 64, p.chunk));
+  for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));
   for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(rows_map(p, r));
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };

@@ -63,6 +63,32 @@ void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
   for (ValueId o : p.body.def(v).operands) leaves(p, o, out);
 }
 
+}  // namespace
+
+NodeId held_input(const StreamShape& p, NodeId deep, const std::set<NodeId>& whole) {
+  const auto strides = [&](NodeId n, StreamAxis along) {   // of rows, along the reduction
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    std::pair<int64_t, int64_t> out{0, 0};
+    for (size_t d = 0; d < axes.size(); d++) {
+      if (axes[d] == StreamAxis::kRow) out.first = a.strides[static_cast<int>(d)];
+      if (axes[d] == along) out.second = a.strides[static_cast<int>(d)];
+    }
+    return out;
+  };
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(deep)->param)];
+  for (NodeId n : whole) {
+    const Access& b = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    int64_t extent = 0;
+    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kWhole) extent = b.dims[static_cast<int>(d)];
+    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && extent == p.depth && strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole)) return n;
+  }
+  return -1;
+}
+
+namespace {
+
 /// Whether what a warp reduces before the loop fits its registers: rows of whole inputs, eight elements of a lane at a time.
 bool holds_early(const StreamPlan& p) {
   std::set<NodeId> inputs;
@@ -76,6 +102,35 @@ bool holds_early(const StreamPlan& p) {
       if (axes[d] == StreamAxis::kWhole) words += (rows ? (8 * p.row_tiles + p.warps - 1) / p.warps : 1) * ((a.dims[static_cast<int>(d)] + 255) / 256) * dtype_bytes(a.dtype) * 2;
   }
   return words > 0 && words <= (65536 / (p.warps * 32 * p.blocks_per_sm) >= 200 ? 96 : 48);
+}
+
+/// Whether the loop's operand is a function of held rows, of what they are reduced to and of vectors along the reduction that fit registers beside them; whole units of 256 elements belong to one block each.
+bool prepares(const StreamPlan& p) {
+  if (!p.hold_early || !p.statistics.empty() || p.contractions.empty() || p.batch > 1) return false;
+  for (const StreamContraction& c : p.contractions)
+    if (c.small != p.contractions[0].small || c.type != p.contractions[0].type || p.weights[static_cast<size_t>(c.weight)].depth_major != p.weights[0].depth_major) return false;
+  const int64_t share = static_cast<int64_t>(p.warps) * p.chunk;   // of one block in a round
+  if (share % 256 || p.depth % (share * p.cluster)) return false;
+  std::set<NodeId> early, loop;
+  for (const StreamStatistic& s : p.early) leaves(p, s.of, early);
+  leaves(p, p.contractions[0].small, loop);
+  const auto has = [&](NodeId n, StreamAxis a) {
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    return std::count(axes.begin(), axes.end(), a) > 0;
+  };
+  bool rows = false;
+  int64_t words = 0;   // of vectors, held from before the weights until the rows are known
+  for (NodeId n : loop) {
+    if (!has(n, StreamAxis::kDepth)) continue;
+    if (has(n, StreamAxis::kRow)) {
+      if (held_input(p, n, early) < 0) return false;
+      rows = true;
+    } else {
+      words += p.depth / p.cluster / 256 * dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)].dtype) * 2;
+    }
+  }
+  const int64_t units = p.depth / 256, held = (8 * p.row_tiles + p.warps - 1) / p.warps * units * 4;
+  return rows && words <= 64 && words + held <= 128 && 65536 / (p.warps * 32 * p.blocks_per_sm) >= 255;
 }
 
 /// Whether weights can go straight to registers: one part of the reduction per warp, vectors of a block's columns that exist or do not.
@@ -129,13 +184,22 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   p.barriers_at = round_up(p.early_at + static_cast<int64_t>(p.early.size()) * p.row_tiles * 8 * 4, 8);
   p.smem_bytes = p.barriers_at + (p.registers ? 0 : 8 * (p.warps * p.stages + 1));
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
+  p.hold_early = holds_early(p);
+  p.prepared = prepares(p);
+  if (p.prepared) {   // eight lanes read 16 bytes of two rows' neighbours at a time, from different banks
+    const int64_t bytes = p.depth / p.cluster * (p.contractions[0].type == ContractType::kTF32 ? 4 : 2), at = round_up(p.smem_bytes, 128);
+    p.prepared_pitch = round_up(bytes, 128) + (p.contractions[0].type == ContractType::kTF32 ? 16 : 64);
+    p.prepared_at = at;
+    const int64_t all = at + 8 * p.row_tiles * p.prepared_pitch;
+    p.prepared = all <= target.smem_per_block && p.blocks_per_sm * (all + 1024) <= target.smem_per_sm;
+    if (p.prepared) p.smem_bytes = all;
+  }
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
   if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
   p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
-  p.hold_early = holds_early(p);
   if (registers(p) > most) { reason = "registers"; return false; }
   return true;
 }
@@ -188,6 +252,7 @@ std::string print(const StreamPlan& p) {
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
   out += fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
                                 p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.registers ? fmt::format(", weights straight to registers, {} columns per block", p.columns) : p.evict_first ? ", weights evicted first" : "");
+  if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);

@@ -133,7 +133,9 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
   const double t_elements = loop_instructions(p) * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / (4 * std::min(1.0, 0.35 * std::max(1.0, warps / 4)) * kClockPerUs);
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
-  const double t_boxes = box < kBox ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
+  // (TF32 takes longer than issuing them.)
+  const bool tf32 = std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; });
+  const double t_boxes = box < kBox && !(tf32 && p.prepared) ? kSmallBoxUs * copies * (1 - box / (2 * kBox)) : 0;
   // Little to overlap with: one place per warp stands still while it is read; few warps leave tensor cores waiting for shared memory.
   const double few = 0.3 * std::max(0.0, 4 - warps);
   const double alone = rounds > p.stages ? (p.stages == 1 ? 0.5 : 0.0) + (warps < 8 && p.chunk < 128 ? 0.05 * (8 - warps) : 0.0) + (p.cluster == 1 && p.depth > 512 ? 0.25 : 0.0) + few : 0.0;

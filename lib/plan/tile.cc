@@ -17,6 +17,9 @@ constexpr int64_t kLeastRows = 17;       // up to 16 rows the stream strategy pa
 constexpr int kMostBlockRows = 256;      // of a box
 constexpr int64_t kPanel = 8;            // row blocks beside each other
 
+/// Bytes of a chunk of a weight that its copies bring.
+int64_t chunk_bytes(const TilePlan& p, const StreamWeight& w) { return int64_t{2} * p.chunk * w.padded * (w.free == StreamAxis::kCol ? p.column_groups : 1); }
+
 int64_t stride(const StreamShape& s, NodeId input, StreamAxis a) {
   const auto& axes = s.axes[static_cast<size_t>(s.body.node(input).first_value)];
   const Access& x = s.operands[static_cast<size_t>(s.body.form<Input>(input)->param)];
@@ -68,7 +71,7 @@ int held_words(const TilePlan& p) {
 int registers(const TilePlan& p) {
   int n = 48 + held_words(p), widened = 0;
   for (size_t c = 0; c < p.contractions.size(); c++) {
-    n += p.group_rows / 2;
+    n += tile_rank(p, c) ? (p.group_rows / 16 + 3) / 4 * p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 * (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2) : p.group_rows / 2;
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
   for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
@@ -110,7 +113,16 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
     if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major) p.small[static_cast<size_t>(p.small_of[c])].input = -1;
   const bool all_come = std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
   for (TileRows& r : p.small) if (r.type == ContractType::kTF32 && !all_come) r.input = -1;   // a weight's fragments have one order
-  for (StreamWeight& w : p.weights) w.padded = 64;   // a low rank is a weight of few columns: what a box has beyond them is zero
+  for (size_t i = 0; i < p.weights.size(); i++) {
+    StreamWeight& w = p.weights[i];
+    const auto widened = [&](const StreamContraction& c) { return static_cast<size_t>(c.weight) == i && c.type == ContractType::kTF32; };
+    if (w.free == StreamAxis::kCol || std::any_of(p.contractions.begin(), p.contractions.end(), widened)) {
+      w.padded = 64;   // a low rank in TF32 is a weight of few columns: what a box has beyond them is zero
+      continue;
+    }
+    // Lines without gaps are copied as lines of 128 bytes: narrow ones are a request of L2 each, which all blocks make alike.
+    w.packed = !w.depth_major && w.line == w.extent && w.extent == w.padded && p.depth * w.extent % 64 == 0;
+  }
   return p;
 }
 
@@ -142,8 +154,12 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   while (p.lanes > 1 && p.lanes * p.group_rows > p.team()) p.lanes /= 2;
   if (p.lanes * p.group_rows > p.team() && (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))) return refuse("more rows than threads that read them");
   int64_t at = 0;
-  for (StreamWeight& w : p.weights) { w.offset = static_cast<int>(at); at += int64_t{128} * p.chunk * (w.free == StreamAxis::kCol ? p.column_groups : 1); }
-  p.weight_bytes = at;
+  p.weight_bytes = 0;
+  for (StreamWeight& w : p.weights) {
+    w.offset = static_cast<int>(at);
+    at += round_up(chunk_bytes(p, w), kBoxAlign);
+    p.weight_bytes += chunk_bytes(p, w);
+  }
   int64_t computed = 0;
   for (TileRows& r : p.small) {
     r.bytes = int64_t{p.block_rows()} * p.chunk * (r.type == ContractType::kTF32 ? 4 : 2);
@@ -241,6 +257,12 @@ bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
 }
 
 }  // namespace
+
+bool tile_rank(const TilePlan& p, size_t contraction) {
+  const int weight = p.contractions[contraction].weight;
+  return p.weights[static_cast<size_t>(weight)].free == StreamAxis::kRank &&
+         std::none_of(p.contractions.begin(), p.contractions.end(), [&](const StreamContraction& c) { return c.weight == weight && c.type == ContractType::kTF32; });
+}
 
 bool stores_lines(const StreamShape& s, NodeId output) {
   return pairs_along_columns(s, s.body.node(output).operands[0], s.results[static_cast<size_t>(s.body.form<Output>(output)->result)]);

@@ -16,7 +16,9 @@ constexpr double kTailUs = 0.45;           // the fused tail and its stores
 constexpr double kClockPerUs = 1755;
 constexpr double kSmBytesPerUs = 90e3;     // what one SM takes, weights and rows together
 constexpr double kWidenClocks = 40;        // fragments of a weight for TF32, per 16 of the reduction: nothing of the same warpgroup runs beside
-constexpr double kLatencyUs = 1.5;         // of a copy under load, with the time until its place is free again
+constexpr double kRankClocks = 15, kRankTurnClocks = 110;   // a low rank beside wgmma: per 16 rows of a warp and 16 of the reduction; per chunk
+constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
+constexpr double kLatencyUs = 1.15;        // of a copy under load, with the time until its place is free again
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
 
@@ -110,10 +112,15 @@ Cost estimate(const TilePlan& p, const Target& target) {
   for (const TileRows& r : p.small) rows_bytes += static_cast<double>(r.bytes);
   const double chunk_bytes = static_cast<double>(p.weight_bytes) + rows_bytes;
   double clocks = 0;       // of the tensor cores, per block and chunk; few rows wait for the weight's 2 KB from shared memory, 128 bytes a clock
-  for (const StreamContraction& c : p.contractions) clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
+  for (size_t i = 0; i < p.contractions.size(); i++) {
+    const StreamContraction& c = p.contractions[i];
+    if (tile_rank(p, i)) continue;
+    clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
+  }
   // A warpgroup waits for its own products before it lets a stage go: few of them leave gaps.
   double turn = 130.0 + (p.statistics.empty() ? 0.0 : 60.0);
   for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
+  for (size_t i = 0; i < p.contractions.size(); i++) if (tile_rank(p, i)) turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((p.group_rows + 63) / 64);
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) turn += kWidenClocks * (p.chunk / 16);
   const double per_block = std::max(clocks, clocks / p.groups() + turn) * chunks / kClockPerUs;
   const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM
@@ -122,9 +129,10 @@ Cost estimate(const TilePlan& p, const Target& target) {
   const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
   const double t_sm = chunk_bytes * chunks * at_once * rounds / sm_rate;
   const double t_dram = dram / target.dram_bytes_per_us * (p.row_blocks > 1 ? 1.05 : 1.0);
-  const double crowded = std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (64 << 10) - 1) * 0.35 * static_cast<double>(p.rows) / 128;   // beyond 64 KB of weights in flight
+  // Beyond some 72 KB of weights in flight per SM.
+  const double crowded = 0.9 * std::pow(std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (72 << 10) - 1), 1.2);
   const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
-  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.6 + 0.8 * (p.column_groups - 1) : 1.1 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + 0.5 * static_cast<double>(p.products.size());
+  const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.6 + 0.8 * (p.column_groups - 1) : 1.1 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + (0.5 + (p.chunks_per_block <= 8 ? kOneShotRankUs : 0.0)) * static_cast<double>(p.products.size());
   const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
   Cost c;
   c.us = target.launch_us + kPrologueUs + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);

@@ -5,6 +5,7 @@
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same extents.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 #include "mirage/plan/block.h"
@@ -24,6 +25,7 @@ struct StreamWeight {
   int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
   int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
+  bool packed = false;                  ///< kRank, lines across the reduction without gaps between them: brought as plain bytes, and lies in shared memory as it does in memory
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
 };
@@ -79,6 +81,8 @@ struct StreamPlan : StreamShape {
   bool registers = false;                        ///< weights go straight to registers, without ring, copies or barriers: a warp's whole part fits there (warps x chunk cover the reduction, no cluster)
   int columns = 64;                              ///< of a block: 64, or 32 where weights go to registers
   bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
+  bool prepared = false;                         ///< held rows become the products' operand once, in shared memory, as soon as their reductions are known; the loop reads nothing else
+  int64_t prepared_at = 0, prepared_pitch = 0;   ///< bytes: where, from one row to the next
   bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
@@ -96,6 +100,9 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
 /// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
 struct StreamCandidates { std::vector<StreamPlan> plans; std::string reason; };
 StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
+/// Which of the inputs `whole` (reduced before the loop, over the whole reduction) reads the same elements as input `deep` of the loop; -1: none.
+NodeId held_input(const StreamShape&, NodeId deep, const std::set<NodeId>& whole);
 
 std::string print(const StreamPlan&);
 

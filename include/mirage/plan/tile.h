@@ -66,6 +66,9 @@ TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, co
 struct TileCandidates { std::vector<TilePlan> plans; std::string reason; };
 TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
+/// Whether a contraction is a low rank that warps add up beside wgmma (mma.sync, rows on its 16-row side); in TF32 it is a weight of few columns instead.
+bool tile_rank(const TilePlan&, size_t contraction);
+
 /// Whether an operand with rows and columns can be read two neighbouring columns at a time by the tail of a large plan.
 bool reads_lines(const StreamShape&, NodeId input);
 

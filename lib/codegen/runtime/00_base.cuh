@@ -131,6 +131,8 @@ template <int W, class T, class A> MO_FN void store_pack(T* p, A x) {
 
 /// Reads now: neither the compiler nor the assembler moves it behind a later barrier, where it would wait for device memory a second time.
 MO_FN uint4 read_now(const uint4* p) { uint4 r; asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
+/// The same for what no other thread of the multiprocessor reads: no place in its cache (64 rows of three tensors: 2.82 to 2.74 us).
+MO_FN uint4 read_once_now(const uint4* p) { uint4 r; asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory"); return r; }
 MO_FN unsigned read_now(const unsigned* p) { unsigned r; asm volatile("ld.global.u32 %0, [%1];" : "=r"(r) : "l"(p) : "memory"); return r; }
 MO_FN uint2 read_now(const uint2* p) { uint2 r; asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "l"(p) : "memory"); return r; }
 

@@ -61,6 +61,15 @@ template <int N, class S> MO_FN void hold(ElementVector<N, S>& to, const S* from
     else to.words[w] = reinterpret_cast<const Bits*>(from)[w];
   }
 }
+/// The same for what this thread alone reads.
+template <int N, class S> MO_FN void hold_once(ElementVector<N, S>& to, const S* from) {
+  using Bits = typename ElementVector<N, S>::Bits;
+#pragma unroll
+  for (int w = 0; w < ElementVector<N, S>::kWords; w++) {
+    if constexpr (sizeof(Bits) == 16) to.words[w] = read_once_now(reinterpret_cast<const uint4*>(from) + w);
+    else to.words[w] = reinterpret_cast<const Bits*>(from)[w];
+  }
+}
 /// The first `valid` of N elements; the rest is 0.
 template <int N, class S> MO_FN void hold(ElementVector<N, S>& to, const S* from, int valid) {
   if (valid >= N) return hold(to, from);

@@ -67,6 +67,29 @@ MO_FN void rotate_pairs(uint32_t (&x)[4]) {   // pair c becomes pair c XOR (lane
 template <class T> MO_FN Small<T> rotated(Small<T> x) { rotate_pairs(x.pair); return x; }
 MO_FN SmallTf32 rotated(SmallTf32 x) { rotate_pairs(x.low); rotate_pairs(x.high); return x; }
 
+// ---- the small operand in shared memory, a row's elements one after the other: eight at element k of a line. TF32: the even ones of each eight first, so that both halves are pairs' words
+struct PreparedTf32 {
+  static MO_FN void put(unsigned char* line, int k, const Pack<8>& x) {
+    uint4* const to = reinterpret_cast<uint4*>(line + k * 4);
+    to[0] = make_uint4(tf32_bits(x.v[0]), tf32_bits(x.v[2]), tf32_bits(x.v[4]), tf32_bits(x.v[6]));
+    to[1] = make_uint4(tf32_bits(x.v[1]), tf32_bits(x.v[3]), tf32_bits(x.v[5]), tf32_bits(x.v[7]));
+  }
+  static MO_FN SmallTf32 take(const unsigned char* line, int k) {
+    const uint4 *const from = reinterpret_cast<const uint4*>(line + k * 4), low = from[0], high = from[1];
+    return {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+  }
+};
+template <class T> struct Prepared {
+  static MO_FN void put(unsigned char* line, int k, const Pack<8>& x) {
+    const Small<T> s = small_operand<T>(x);
+    *reinterpret_cast<uint4*>(line + k * 2) = make_uint4(s.pair[0], s.pair[1], s.pair[2], s.pair[3]);
+  }
+  static MO_FN Small<T> take(const unsigned char* line, int k) {
+    const uint4 u = *reinterpret_cast<const uint4*>(line + k * 2);
+    return {{u.x, u.y, u.z, u.w}};
+  }
+};
+
 // ---- a chunk of a weight in shared memory, as a tensor copy with its swizzle left it
 /// COLS columns (64: lines of 128 bytes; 32, 16: a low rank) x CHUNK of the reduction. DEPTH_MAJOR: boxes of 64 along the reduction, one behind the other.
 template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {

@@ -163,6 +163,68 @@ template <int TILES> MO_FN void tile_add_tf32(TileSum<TILES>& x, const uint32_t 
   wgmma_weight_tf32(x.d, high, b + 2);
 }
 
+/// A stage's chunk of a low rank: RANK columns. Lines across the reduction are narrow and lie as a copy with their own swizzle leaves them, or PACKED, without; or along it (DEPTH_MAJOR), boxes of 64.
+template <class T, int RANK, bool DEPTH_MAJOR, bool PACKED> struct TileRank {
+  using Element = T;
+  const unsigned char* base;   // in shared memory, a multiple of 1024
+  /// Ranks 16 i .. 16 i + 15 over 16 of the reduction, as two 8-column operands.
+  MO_FN void fragment(uint32_t (&b)[2][2], int i, int k16) const {
+    const int l = lane_id();
+    uint32_t r[4];
+    if constexpr (DEPTH_MAJOR) {
+      const int rank = 16 * i + (l >> 4) * 8 + (l & 7);
+      load_matrix_x4(r, base + (k16 >> 2) * (RANK * 128) + rank * 128 + ((((k16 & 3) * 2 + (l >> 3 & 1)) ^ (rank & 7)) << 4));
+    } else {
+      constexpr int kLine = RANK * 2, kSwizzle = PACKED ? 0 : RANK / 8 - 1;
+      const int k = k16 * 16 + (l & 15), column = 2 * i + (l >> 4);
+      load_matrix_x4_transposed(r, base + k * kLine + ((column ^ ((k * kLine >> 7) & kSwizzle)) << 4));
+    }
+    b[0][0] = r[0]; b[0][1] = r[1]; b[1][0] = r[2]; b[1][1] = r[3];
+  }
+};
+
+/// A low-rank sum over a warpgroup's ROWS rows, a warp for every sixteen of them, beside the products of wgmma: rows on the 16-row side. wgmma would take 64 columns for a few, and copies as wide.
+template <int ROWS, int RANK> struct TileRankSum {
+  static constexpr int kTiles = (ROWS / 16 + 3) / 4, kTurns = RANK > 16 ? 1 : 2;   // two sums in turn: a product waits for the one before it
+  float d[kTurns][kTiles][RANK / 8][4];
+  MO_FN void clear() {
+#pragma unroll
+    for (int s = 0; s < kTurns; s++)
+#pragma unroll
+      for (int t = 0; t < kTiles; t++)
+#pragma unroll
+        for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) d[s][t][j][e] = 0.0f;
+  }
+  static MO_FN int tile_of(int t) { return 4 * t + (warp_id() & 3); }
+  /// += a chunk of STEPS times 16 of the reduction. rows: the warpgroup's first row in shared memory, as for tile_add. All reads of some steps before their products.
+  template <int STEPS, class W> MO_FN void add(const W& w, const unsigned char* rows, int box) {
+    constexpr int kAtOnce = RANK > 32 ? 1 : RANK > 16 ? 2 : 4;
+    const int l = lane_id();
+#pragma unroll
+    for (int t = 0; t < kTiles; t++) {
+      if (ROWS % 64 && tile_of(t) * 16 >= ROWS) break;
+      const int row = tile_of(t) * 16 + (l & 15);
+#pragma unroll
+      for (int k0 = 0; k0 < STEPS; k0 += kAtOnce) {
+        uint32_t a[kAtOnce][4], b[kAtOnce][RANK / 16][2][2];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; k++) {
+          const int step = k0 + k;
+          load_matrix_x4(a[k], rows + (step >> 2) * box + row * 128 + ((((step & 3) * 2 + (l >> 4)) ^ (row & 7)) << 4));
+#pragma unroll
+          for (int i = 0; i < RANK / 16; i++) w.fragment(b[k][i], i, step);
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; k++)
+#pragma unroll
+          for (int j = 0; j < RANK / 8; j++) mma_16x8x16(d[(k0 + k) % kTurns][t][j], a[k], b[k][j / 2][j % 2][0], b[k][j / 2][j % 2][1], typename W::Element());
+      }
+    }
+  }
+};
+
 // ---- rows in shared memory, lines of 128 bytes with 128-byte swizzle. A thread works on pieces of 8 elements of one row; threads that share a row have neighbouring pieces each, so that eight of them read
 // eight different columns of the swizzle
 template <class T> MO_FN Vector<T, 8> tile_piece(const unsigned char* rows, int row, int piece) { return *reinterpret_cast<const Vector<T, 8>*>(rows + row * 128 + ((piece ^ (row & 7)) << 4)); }
@@ -225,6 +287,18 @@ template <int PITCH, int TILES> MO_FN void put_ranks(float* to, const TileSum<TI
       p[0] = x.d[4 * j + 2 * r];
       p[1] = x.d[4 * j + 2 * r + 1];
     }
+}
+template <int PITCH, int ROWS, int RANK> MO_FN void put_ranks(float* to, const TileRankSum<ROWS, RANK>& x, int ranks) {
+  const int m = lane_id() / 4, q = lane_id() % 4 * 2;
+#pragma unroll
+  for (int t = 0; t < x.kTiles; t++) {
+    if (ROWS % 64 && x.tile_of(t) * 16 >= ROWS) break;
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (8 * j < ranks) to[(8 * j + q + e % 2) * PITCH + x.tile_of(t) * 16 + m + e / 2 * 8] = x.kTurns == 2 ? add(x.d[0][t][j][e], x.d[x.kTurns - 1][t][j][e]) : x.d[0][t][j][e];
+  }
 }
 template <class T> MO_FN uint32_t half_bits(T x) { return (uint32_t)*reinterpret_cast<unsigned short*>(&x); }
 template <class T, int RANK> struct TileFactor {
