@@ -1,4 +1,4 @@
-// The twins of the device library's primitives (lib/codegen/runtime/*.twin.h) against hardware: every probe of probes.cu runs on the emulator and on a GPU over random and special words, in all lanes and modes, and
+// The twins of the device library's primitives (lib/codegen/runtime/*.twin.h) against hardware: every probe of probes*.cu runs on the emulator and on a GPU over random and special words, in all lanes and modes, and
 // must leave the same bits; approximate functions the same within the bound that their line states. MIRAGE_PACK=FOLDER keeps the pack, for device_runner on another machine.
 #include <cctype>
 #include <cmath>
@@ -32,17 +32,62 @@ struct Probe {
   }
 };
 
-std::vector<Probe> read_probes() {
-  std::istringstream in(*read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/gpu/probes.cu"));
-  std::vector<Probe> out;
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("// probe ")) { if (!out.empty()) out.back().source += line + "\n"; continue; }
-    std::istringstream words(line.substr(9));
-    Probe p;
-    words >> p.name;
-    for (std::string w; words >> w;) p.keys[w.substr(0, w.find('='))] = w.substr(w.find('=') + 1);
-    out.push_back(std::move(p));
+using Values = std::map<std::string, std::string>;
+
+Values values_of(std::istream& words) {
+  Values out;
+  for (std::string w; words >> w;) out[w.substr(0, w.find('='))] = w.substr(w.find('=') + 1);
+  return out;
+}
+
+/// A line of a probe of several, for these values: "" where it begins "//[KEY=value] " and that does not hold.
+std::string line_with(std::string line, const Values& with) {
+  if (line.starts_with("//[")) {
+    const size_t is = line.find('='), end = line.find("] ");
+    if (with.at(line.substr(3, is - 3)) != line.substr(is + 1, end - is - 1)) return "";
+    line = line.substr(end + 2);
   }
+  for (const auto& [key, value] : with)
+    for (size_t at; (at = line.find("$" + key)) != std::string::npos;) line.replace(at, key.size() + 1, value);
+  return line;
+}
+
+/// The probes of one text: from "// probe NAME ..." on, one per line "// with ..." behind it, or one.
+void read_probes(const std::string& text, std::vector<Probe>& out) {
+  std::istringstream in(text);
+  std::string head;
+  std::vector<Values> with;
+  std::vector<std::string> body;
+  const auto close = [&] {
+    if (head.empty()) return;
+    for (const Values& v : with.empty() ? std::vector<Values>{{}} : with) {
+      std::istringstream words(line_with(head, v));
+      Probe p;
+      words >> p.name;
+      p.keys = values_of(words);
+      for (const std::string& l : body) p.source += line_with(l, v) + "\n";
+      out.push_back(std::move(p));
+    }
+    with.clear();
+    body.clear();
+  };
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("// probe ")) {
+      close();
+      head = line.substr(9);
+    } else if (line.starts_with("// with ")) {
+      std::istringstream words(line.substr(8));
+      with.push_back(values_of(words));
+    } else {
+      body.push_back(line);
+    }
+  }
+  close();
+}
+
+std::vector<Probe> read_probes() {
+  std::vector<Probe> out;
+  for (const char* file : {"probes.cu", "probes_wgmma.cu", "probes_tensor.cu"}) read_probes(*read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/gpu/" + file), out);
   return out;
 }
 
@@ -163,7 +208,7 @@ TEST_CASE("twins of primitives run, and equal hardware bit for bit", "[host]") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const std::vector<Probe> probes = read_probes();
-  REQUIRE(probes.size() > 50);
+  REQUIRE(probes.size() == 62);
   EmulationCase all;
   std::vector<Prepared> prepared;
   for (const Probe& p : probes) {
