@@ -164,54 +164,87 @@ Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate,
   return out;
 }
 
+/// One draw of inputs from one distribution.
+struct Check {
+  const Graph &reference, &candidate;
+  const Program& program;
+  std::vector<Type> inputs;
+  ContractRule rule;
+  NumericCase run(const Distribution& dist, uint64_t seed, bool& better) const;
+};
+
+/// better: node-by-node evaluation is off by more than the candidate may be, were it the candidate.
+NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better) const {
+  Rng rng(hash_combine(seed, hash_text(dist.name)));
+  Tensors params;
+  std::vector<Tensor<double>> exact;
+  for (size_t p = 0; p < inputs.size(); p++) {
+    Tensor<Stored> x(inputs[p].dims, {});
+    Tensor<double> d(inputs[p].dims, 0.0);
+    for (size_t i = 0; i < x.data.size(); i++) {
+      d.data[i] = inputs[p].dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(dist, program, p, rng), inputs[p].dtype);
+      x.data[i] = {static_cast<float>(d.data[i]), inputs[p].dtype};
+    }
+    params.push_back(std::move(x));
+    exact.push_back(std::move(d));
+  }
+  WatchfulDouble reals;
+  const auto want = evaluate<WatchfulDouble>(reference, exact, reals);
+  Float32Algebra kernel{rule, true}, plain{rule, false};
+  const Tensors got = evaluate_stored(candidate, params, kernel, [](NodeId, DType t) { return t; });
+  const Tensors base = evaluate_stored(reference, params, plain, [&](NodeId n, DType t) {
+    const bool computes = reference.form<Map>(n) || reference.form<MatMul>(n) || reference.form<Reduce>(n);
+    return t == DType::kReal && computes ? rule.narrow : t;
+  });
+  NumericCase result{dist.name, 0, 0, true, true};
+  better = false;
+  const std::vector<NodeId> outputs = reference.outputs();
+  for (size_t r = 0; r < want.size(); r++) {
+    const DType type = reference.form<Output>(outputs[r])->dtype;
+    const Errors e = compare(want[r], got[r], base[r], type, reals.overflow);
+    result.error = std::max(result.error, e.candidate);
+    result.baseline_error = std::max(result.baseline_error, e.baseline);
+    result.nan_agree &= e.nan_agree;
+    result.ok &= e.nan_agree && e.candidate <= 1.25 * e.baseline + output_rounding(type);
+    better |= e.baseline > 1.25 * e.candidate + output_rounding(type);
+  }
+  return result;
+}
+
+/// Whether a candidate that one draw speaks against is off as chance has it: where a softmax is all but a choice, rounding decides between two keys, and which evaluation chooses wrongly is luck. Over further draws
+/// it may be the worse one at most twice as often as node-by-node evaluation is, the first draw counted; what is worse by its making is so nearly always.
+bool by_chance(const Check& check, const Distribution& dist, uint64_t seed) {
+  constexpr int kDraws = 16;
+  int worse = 1, better = 0;
+  for (int i = 1; i <= kDraws && worse <= 2 * (better + kDraws - i + 1); i++) {
+    bool b = false;
+    const NumericCase c = check.run(dist, hash_combine(seed, static_cast<uint64_t>(i)), b);
+    if (!c.nan_agree) return false;
+    worse += !c.ok;
+    better += b;
+  }
+  return worse <= 2 * better;
+}
+
 }  // namespace
 
 NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed) {
   NumericReport report;
-  const std::vector<Type> inputs = verify::input_types(reference, candidate);
-  ContractRule rule{DType::kReal, program.numerics.tf32};   // as contract_rule says, for the inputs at hand
-  for (const Type& t : inputs) if (is_16bit(t.dtype)) { rule.narrow = t.dtype; break; }
+  Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}};   // the rule: as contract_rule says, for the inputs at hand
+  for (const Type& t : check.inputs) if (is_16bit(t.dtype)) { check.rule.narrow = t.dtype; break; }
   const bool has_exp = std::any_of(reference.nodes().begin(), reference.nodes().end(), [](const Node& n) { const auto* m = std::get_if<Map>(&n.op); return m && m->fn == MapFn::kExp; });
   for (const Distribution& dist : kDistributions) {
     if (&dist == &kDistributions[std::size(kDistributions) - 1] && !has_exp) continue;
-    Rng rng(hash_combine(seed, hash_text(dist.name)));
-    Tensors params;
-    std::vector<Tensor<double>> exact;
-    for (size_t p = 0; p < inputs.size(); p++) {
-      Tensor<Stored> x(inputs[p].dims, {});
-      Tensor<double> d(inputs[p].dims, 0.0);
-      for (size_t i = 0; i < x.data.size(); i++) {
-        d.data[i] = inputs[p].dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(dist, program, p, rng), inputs[p].dtype);
-        x.data[i] = {static_cast<float>(d.data[i]), inputs[p].dtype};
-      }
-      params.push_back(std::move(x));
-      exact.push_back(std::move(d));
-    }
-    WatchfulDouble reals;
-    const auto want = evaluate<WatchfulDouble>(reference, exact, reals);
-    Float32Algebra kernel{rule, true}, plain{rule, false};
-    const Tensors got = evaluate_stored(candidate, params, kernel, [](NodeId, DType t) { return t; });
-    const Tensors base = evaluate_stored(reference, params, plain, [&](NodeId n, DType t) {
-      const bool computes = reference.form<Map>(n) || reference.form<MatMul>(n) || reference.form<Reduce>(n);
-      return t == DType::kReal && computes ? rule.narrow : t;
-    });
-    NumericCase result{dist.name, 0, 0, true, true};
-    const std::vector<NodeId> outputs = reference.outputs();
-    for (size_t r = 0; r < want.size(); r++) {
-      const DType type = reference.form<Output>(outputs[r])->dtype;
-      const Errors e = compare(want[r], got[r], base[r], type, reals.overflow);
-      result.error = std::max(result.error, e.candidate);
-      result.baseline_error = std::max(result.baseline_error, e.baseline);
-      result.nan_agree &= e.nan_agree;
-      result.ok &= e.nan_agree && e.candidate <= 1.25 * e.baseline + output_rounding(type);
-    }
+    bool better = false;
+    NumericCase result = check.run(dist, seed, better);
+    if (!result.ok && result.nan_agree && has_exp && report.ok) result.ok = by_chance(check, dist, seed);
     if (!result.ok && report.ok) {
       report.ok = false;
       char text[160];
       std::snprintf(text, sizeof text, "%s inputs: relative error %.3g, node by node %.3g", dist.name, result.error, result.baseline_error);
       report.reason = result.nan_agree ? text : std::string(dist.name) + " inputs: not finite where the program is, or finite where it is not";
     }
-    report.cases.push_back(result);
+    report.cases.push_back(std::move(result));
   }
   return report;
 }

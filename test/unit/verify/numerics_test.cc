@@ -105,6 +105,31 @@ TEST_CASE("promised ranges are kept") {
 
 TEST_CASE("a wrong candidate has a large error") {
   Graph a = net([](Net& g) { g.out(g.mm(g.in(0, {4, 8}), g.in(1, {8, 4}))); });
-  Graph b = net([](Net& g) { auto x = g.in(0, {4, 8}), w = g.in(1, {8, 4}); g.out(g.mm(x, g.mul(w, g.c(1.01)))); });
+  Graph b = net([](Net& g) { auto x = g.in(0, {4, 8}), w = g.in(1, {8, 4}); g.out(g.mm(x, g.mul(w, g.c(1.1)))); });
   CHECK_FALSE(check_numerics(a, b, Program{}, 1).ok);
+}
+
+TEST_CASE("where a softmax is all but a choice, chance does not decide against a candidate") {
+  // Both operands have gains: as good as node by node, but with large inputs now one, now the other chooses a wrong key.
+  const Graph logits = net([](Net& g) {
+    const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16), b = g.in(3, {16, 1}, DType::kBF16);
+    const ValueId s = g.mm(g.mul(q, a), g.mul(k, b)), e = g.exp(g.sub(s, g.rmax(s, 1)));
+    g.out(g.div(e, g.sum(e, 1)), DType::kBF16);
+  });
+  const auto scaled = [](double up, double down) {   // rounded at other places; with other quotients, wrong by its making
+    return net([&](Net& g) {
+      const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16), b = g.in(3, {16, 1}, DType::kBF16);
+      const ValueId s = g.div(g.mm(g.mul(g.mul(q, a), g.c(up)), g.mul(k, b)), g.c(down)), e = g.exp(g.sub(s, g.rmax(s, 1)));
+      g.out(g.div(e, g.sum(e, 1)), DType::kBF16);
+    });
+  };
+  int refused = 0, chance = 0;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    const NumericReport r = check_numerics(logits, scaled(3, 3), Program{}, seed);
+    refused += !r.ok;
+    for (const NumericCase& c : r.cases) chance += c.ok && c.error > 1.25 * c.baseline_error + 0x1p-8;
+  }
+  CHECK(chance > 0);   // one draw would have refused it
+  CHECK(refused == 0);
+  for (uint64_t seed = 1; seed <= 5; seed++) CHECK_FALSE(check_numerics(logits, scaled(3.3, 3), Program{}, seed).ok);   // logits of a tenth more: wrong by their making
 }
