@@ -16,6 +16,7 @@
 #include "driver/emulation_field.h"
 #include "driver/emulation_floats.h"
 #include "driver/emulation_run.h"
+#include "driver/rounding.h"
 #include "mirage/ir/eval.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/support/file.h"
@@ -46,7 +47,7 @@ double draw(const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1)
   double low = -2, high = 2;
   if (t.range) low = t.range->first, high = t.range->second;
   const double x = low + (high - low) * rng.uniform();
-  return round_to(t.range ? x : mode == EmulationMode::kLarge ? x * 4 : x * scale, t.type.dtype);
+  return round_to(t.range ? x : (mode == EmulationMode::kLarge ? x * 4 : x) * scale, t.type.dtype);
 }
 
 std::string first_words(const std::string& s, size_t n) { return s.size() <= n ? s : s.substr(0, n) + " ..."; }
@@ -156,6 +157,33 @@ bool is_huge(const std::vector<Tensor<double>>& results) {
   return large * 20 > all;
 }
 
+/// Inputs for a run in floats. Random ones whose results would leave float16 (layers upon layers) are drawn again with weights that keep sums as large as their terms; large ones too, and where not even
+/// that does (exponentials of sums) at the ordinary size: what a kernel makes of values beyond its types is nobody's concern.
+std::vector<Tensor<double>> float_inputs(const EmulationCase& c, EmulationMode mode, Rng& rng, const EmulationRecord* record) {
+  const Program& p = c.program;
+  const std::vector<double> ones(p.inputs.size(), 1);
+  const auto drawn = [&](EmulationMode m, const std::vector<double>& scales) {
+    std::vector<Tensor<double>> out;
+    for (size_t i = 0; i < p.inputs.size(); i++) {
+      out.emplace_back(p.inputs[i].type.dims, 0.0);
+      for (size_t e = 0; e < out.back().data.size(); e++) out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(p.inputs[i], m, rng, scales[i]);
+    }
+    return out;
+  };
+  auto out = drawn(mode, ones);
+  if (record && record->draw) return out;
+  if (mode == EmulationMode::kFloat) {
+    DoubleAlgebra a;
+    if (is_huge(evaluate(p.graph, std::span<const Tensor<double>>(out), a, true))) out = drawn(mode, weight_scales(p.graph, p.inputs.size()));
+  }
+  if (mode != EmulationMode::kLarge || coarsest_roundoff(p) != unit_roundoff(DType::kF16)) return out;
+  for (EmulationMode m : {EmulationMode::kLarge, EmulationMode::kFloat}) {
+    if (largest_value(p.graph, out) < kLargestHalf) break;
+    out = drawn(m, weight_scales(p.graph, p.inputs.size()));
+  }
+  return out;
+}
+
 }  // namespace
 
 EmulationOutcome first_look(const EmulationCase& c, const Emulation& run) {
@@ -178,23 +206,9 @@ EmulationOutcome run_emulation(const EmulationCase& c, const std::string& librar
   options.field = mode == EmulationMode::kField;
   Rng rng(hash_combine(hash_text(c.program.name, seed), static_cast<uint64_t>(mode)));
   if (mode == EmulationMode::kField) return run_field(c, library, rng, options);
-  const auto floats = [&](const std::vector<double>& scales) {
-    size_t i = 0;
-    std::vector<Tensor<double>> out;
-    for (const TensorInfo& t : c.program.inputs) {
-      out.emplace_back(t.type.dims, 0.0);
-      for (size_t e = 0; e < out.back().data.size(); e++) out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(t, mode, rng, scales[i]);
-      i++;
-    }
-    return out;
-  };
+  const auto inputs = float_inputs(c, mode, rng, record);
   DoubleAlgebra a;
-  auto inputs = floats(std::vector<double>(c.program.inputs.size(), 1));
-  auto want = evaluate(c.program.graph, std::span<const Tensor<double>>(inputs), a, true);   // the spec's own graph: what the search made of it is judged too
-  if (mode == EmulationMode::kFloat && is_huge(want)) {   // layers upon layers: with weights of that size they would leave float16
-    inputs = floats(weight_scales(c.program.graph, c.program.inputs.size()));
-    want = evaluate(c.program.graph, std::span<const Tensor<double>>(inputs), a, true);
-  }
+  const auto want = evaluate(c.program.graph, std::span<const Tensor<double>>(inputs), a, true);   // the spec's own graph: what the search made of it is judged too
   std::vector<EmulatedBuffer> buffers = fill_buffers(c, inputs, bits_of);
   const Emulation run = emulate(library, c.kernels, buffers, options);
   EmulationOutcome out = first_look(c, run);

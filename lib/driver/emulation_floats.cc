@@ -20,7 +20,6 @@ constexpr double kUnits = 4, kNormUnits = 1;
 constexpr double kSpreads = 8, kNormSpreads = 2.5;
 /// Bools that may be others, as a multiple of those that are under Monte Carlo arithmetic. None was, over the same programs.
 constexpr double kFlips = 2;
-constexpr double kLargestHalf = 3e4;   ///< what is summed to results beyond may have left float16 on the way
 
 /// Results and what they are compared by; spread: none in the first round.
 struct Comparison {

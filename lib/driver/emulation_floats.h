@@ -6,6 +6,8 @@
 
 namespace mirage {
 
+inline constexpr double kLargestHalf = 3e4;   ///< what is summed to values beyond may have left float16 on the way
+
 /// `want`: the spec's own graph in fp64 at `inputs`. A result is right if it is within a few unit roundoffs, or else if rounding explains it (rounding.h).
 EmulationOutcome compare_floats(const EmulationCase&, const Emulation& run, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed, EmulationOutcome out);
 

@@ -101,7 +101,7 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
   if (!library.error.empty()) return {GateResult::Kind::kNotRun, "not emulated: " + library.error};
   EmulateOptions options;
   options.seconds = kMaxSeconds;
-  std::string how = "field";
+  std::string how = "field and floats";
   for (const EmulationCase& c : cases) {
     bool carried = true;
     const auto run = [&](EmulationMode mode, uint64_t s) -> std::optional<GateResult> {
@@ -113,10 +113,10 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
     };
     for (uint64_t s = 0; s < kSeeds && carried; s++)
       if (auto r = run(EmulationMode::kField, seed + s)) return *r;
+    if (auto r = run(EmulationMode::kFloat, seed)) return *r;   // what the field knows nothing of: the values of constants' exponents, infinities, rounding
     if (carried) continue;
     how = "floats and small integers";
-    for (EmulationMode m : {EmulationMode::kFloat, EmulationMode::kInteger})
-      if (auto r = run(m, seed)) return *r;
+    if (auto r = run(EmulationMode::kInteger, seed)) return *r;
   }
   return {GateResult::Kind::kPassed, fmt::format("emulated in {} at {}", how, at)};
 }

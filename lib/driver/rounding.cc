@@ -55,6 +55,24 @@ std::vector<Tensor<double>> rounded_results(const Graph& g, const std::vector<Te
 
 }  // namespace
 
+double largest_value(const Graph& g, const std::vector<Tensor<double>>& inputs) {
+  DoubleAlgebra a;
+  double out = 0;
+  std::vector<Tensor<double>> values(static_cast<size_t>(g.num_values()));
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (g.form<Output>(n)) continue;
+    Tensor<double>& t = values[static_cast<size_t>(node.first_value)];
+    if (const auto* in = g.form<Input>(n)) { t = inputs[static_cast<size_t>(in->param)]; continue; }
+    std::vector<const Tensor<double>*> args;
+    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    t = evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a);
+    if (!is_view(node.op)) for (double x : t.data) out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));
+    if (out == INFINITY) break;
+  }
+  return out;
+}
+
 double unit_roundoff(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : t == DType::kBool ? 0 : 0x1p-24; }
 
 double coarsest_roundoff(const Program& p) {

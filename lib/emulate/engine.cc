@@ -66,7 +66,9 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   transfers_.clear();
   cluster_arrived_.clear();
   cluster_waiting_.clear();
-  cluster_known_ = nullptr;
+  cluster_coming_ = Join(fibers_.size() + 1);
+  cluster_ready_ = nullptr;
+  joined_ = {};
   cluster_generation_ = 0;
   async_clock_ = 1;
   statics_.clear();
@@ -189,6 +191,18 @@ void Engine::report_stuck() {
     text += (text.empty() ? "" : "; ") + ("block " + std::to_string(static_cast<int64_t>(block_number_) - 1 + key.first)) + " threads " + ranges(threads) + ": " + (key.second == "ended" ? "have ended" : "wait at " + key.second);
   find(only_barriers ? "divergent barrier" : "deadlock", text, nullptr, false);
   stopping_ = true;
+}
+
+Known Engine::joined(const Known& a, const Known& b) {
+  if (!a || !b || a == b) return a ? a : b;
+  for (const Joined& j : joined_) if (j.a == a && j.b == b) return j.both;
+  Join j(fibers_.size() + 1);
+  j.add(a);
+  j.add(b);
+  joined_[next_joined_] = {a, b, j.finish()};
+  const Known out = joined_[next_joined_].both;
+  next_joined_ = (next_joined_ + 1) % joined_.size();
+  return out;
 }
 
 void Engine::order(const std::vector<int>& all, const std::vector<int>& acquire) {

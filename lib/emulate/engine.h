@@ -1,6 +1,7 @@
 // The machine that emulated kernels run on: clusters of blocks one after another, their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child process
 // that emulate() forks; one per process, because the kernel's calls carry no context. Source of the rules: CUDA C++ guide (execution and memory model), PTX ISA 9.7 (instructions).
 #pragma once
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -64,7 +65,7 @@ struct MBarrier {
   int expected = 0, pending = 0, phase = 0;
   int64_t bytes = 0;                        ///< that are still to come
   Known known;                              ///< of what completed phases order
-  Known coming;                             ///< of the phase that is open
+  Join coming;                              ///< of the phase that is open: made one when it completes, not for every arrival
   std::vector<int> waiting;
 };
 
@@ -99,6 +100,7 @@ class Engine {
   void wake(int fiber) { fibers_[static_cast<size_t>(fiber)].waits.clear(); fibers_[static_cast<size_t>(fiber)].barrier = -1; ready_.push_back(fiber); }
   void report_stuck();
   Fiber& me() { return fibers_[static_cast<size_t>(current_)]; }
+  Known joined(const Known& a, const Known& b);           ///< either may be none
   void order(const std::vector<int>& all, const std::vector<int>& acquire);   ///< all release; those of `acquire` know it
 
   // ---- memory
@@ -161,7 +163,11 @@ class Engine {
   std::map<uint32_t, MBarrier> mbarriers_;
   std::vector<Transfer> transfers_;
   std::vector<int> cluster_arrived_, cluster_waiting_;
-  Known cluster_known_, cluster_ready_;                      ///< of the arrivals so far; of the last complete barrier
+  Join cluster_coming_;                                      ///< of the arrivals so far
+  Known cluster_ready_;                                      ///< of the last complete barrier
+  struct Joined { Known a, b, both; };
+  std::array<Joined, 8> joined_;                             ///< the last ones: threads of a warp come by with the same knowledge
+  size_t next_joined_ = 0;
   int cluster_generation_ = 0;
   uint32_t async_clock_ = 1;
   Rng random_;

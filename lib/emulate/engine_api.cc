@@ -169,25 +169,17 @@ struct Api {
     f.cluster_phase = g.cluster_generation_ + 1;
     g.cluster_arrived_.push_back(g.current_);
     if (releases) {
-      Join j(g.fibers_.size() + 1);
-      j.add(g.cluster_known_);
-      j.add(g.current_, f.clock);
-      g.cluster_known_ = j.finish();
+      g.cluster_coming_.add(g.current_, f.clock);
       f.clock.own++;
     } else {   // a relaxed arrival carries what a fence.mbarrier_init.release before it has published
       for (const FenceNote& n : f.fences)
-        if (n.publishes) {
-          Join j(g.fibers_.size() + 1);
-          j.add(g.cluster_known_);
-          j.add(g.current_, {n.known, n.clock});
-          g.cluster_known_ = j.finish();
-        }
+        if (n.publishes) g.cluster_coming_.add(g.current_, {n.known, n.clock});
     }
     if (g.cluster_arrived_.size() < g.fibers_.size()) return;
     g.cluster_arrived_.clear();
     g.cluster_generation_++;
-    g.cluster_ready_ = g.cluster_known_;
-    g.cluster_known_ = nullptr;
+    g.cluster_ready_ = g.cluster_coming_.empty() ? nullptr : g.cluster_coming_.finish();
+    g.cluster_coming_ = Join(g.fibers_.size() + 1);
     for (int t : g.cluster_waiting_) g.wake(t);
     g.cluster_waiting_.clear();
   }
@@ -202,11 +194,7 @@ struct Api {
     acquire(g.cluster_ready_);
   }
   static void acquire(const Known& known) {
-    if (!known) return;
-    Join j(e().fibers_.size() + 1);
-    j.add(me().clock.known);
-    j.add(known);
-    me().clock.known = j.finish();
+    me().clock.known = e().joined(me().clock.known, known);
   }
 
   static void store_remote(uint32_t to, const void* value, uint64_t bytes, const void* pc) {
@@ -240,6 +228,7 @@ struct Api {
     g.access(p, 8, true, g.current_, pc);
     MBarrier b;
     b.expected = b.pending = arrivals;
+    b.coming = Join(g.fibers_.size() + 1);
     g.mbarriers_[bar] = b;
   }
   static void mbarrier_arrive(uint32_t bar, uint32_t expect, int, const void* pc) {
@@ -250,10 +239,7 @@ struct Api {
     b.bytes += expect;
     if (b.pending == 0) g.find("divergent barrier", "one more arrival than the mbarrier at " + g.name_shared(bar) + " counts", pc, true);
     b.pending--;
-    Join j(g.fibers_.size() + 1);
-    j.add(b.coming);
-    j.add(g.current_, me().clock);
-    b.coming = j.finish();
+    b.coming.add(g.current_, me().clock);
     me().clock.own++;
     g.complete(bar);
   }

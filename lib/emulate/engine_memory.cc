@@ -188,11 +188,9 @@ void Engine::complete(uint32_t bar) {
   if (b.pending > 0 || b.bytes != 0) return;
   b.phase++;
   b.pending = b.expected;
-  Join j(fibers_.size() + 1);
-  j.add(b.known);
-  j.add(b.coming);
-  b.known = j.finish();
-  b.coming = nullptr;
+  b.coming.add(b.known);
+  b.known = b.coming.finish();
+  b.coming = Join(fibers_.size() + 1);
   for (int t : b.waiting) wake(t);
   b.waiting.clear();
 }
@@ -204,13 +202,8 @@ void Engine::deliver(const Transfer& t) {
   if (t.map) copy_box_bytes(t);
   else memcpy(shared_ + t.to, t.value.data(), t.value.size());
   if (block_ended_[t.to >> 24]) find("ended block", "bytes arrive in shared memory of a block that has ended", nullptr);
-  auto mine = std::make_shared<std::vector<uint32_t>>(async + 1, 0);
-  (*mine)[async] = clock;
   MBarrier& b = mbarriers_[t.bar];
-  Join j(async + 1);
-  j.add(b.coming);
-  j.add(mine);
-  b.coming = j.finish();
+  b.coming.add(static_cast<int>(async), clock);
   b.bytes -= t.bytes;
   complete(t.bar);
 }

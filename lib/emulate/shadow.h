@@ -29,13 +29,16 @@ inline bool ordered(Epoch e, int t, const Clock& c) { return e == 0 || thread_of
 /// The join of what several threads know, themselves included.
 class Join {
  public:
-  explicit Join(size_t n) : n_(n) {}
+  explicit Join(size_t n = 0) : n_(n) {}
+  void add(int thread, uint32_t clock) { own_.emplace_back(thread, clock); }
   void add(int thread, const Clock& c) {
     add(c.known);
     own_.emplace_back(thread, c.own);
   }
   void add(const Known& k) { if (k && std::find(bases_.begin(), bases_.end(), k) == bases_.end()) bases_.push_back(k); }
-  Known finish() {
+  bool empty() const { return bases_.empty() && own_.empty(); }
+  Known finish() const {
+    if (own_.empty() && bases_.size() == 1) return bases_[0];
     auto out = std::make_shared<std::vector<uint32_t>>(n_, 0);
     for (const Known& k : bases_)
       for (size_t i = 0; i < n_; i++) (*out)[i] = std::max((*out)[i], (*k)[i]);

@@ -2,6 +2,7 @@
 #include "random/judge.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include <fmt/format.h>
@@ -111,6 +112,10 @@ Judged judge(const Prepared& p, const std::string& library, double seconds) {
   out.slow = slow(floats);
   out.distance = floats.distance;
   if (!floats.ok && !out.slow) out.wrong = "float: " + floats.reason;
+  if (!out.wrong.empty() || out.slow || std::getenv("MIRAGE_LARGE") == nullptr) return out;
+  const EmulationOutcome large = run_emulation(p.with, library, EmulationMode::kLarge, 3, options);
+  out.slow = slow(large);
+  if (!large.ok && !out.slow) out.wrong = "large: " + large.reason;
   return out;
 }
 

@@ -89,10 +89,10 @@ inline uint32_t log(uint32_t x) { return keyed(1, x); }
 inline uint32_t tanh(uint32_t x) { return keyed(2, x); }
 inline uint32_t erf(uint32_t x) { return keyed(3, x); }
 inline uint32_t pow(uint32_t x, uint32_t y) { return keyed(4, x, y); }
-inline uint32_t sqrt(uint32_t x) {   // zero only at zero: most square roots are denominators
+inline uint32_t sqrt(uint32_t x) {   // neither part is zero but at zero: most square roots are denominators
   const uint32_t r = keyed(5, x);
   if (x == 0 || is_nan(r)) return x == 0 ? 0 : kNan;
-  return part_p(r) == 0 ? make(1, part_q(r)) : r;
+  return make(part_p(r) ? part_p(r) : 1, part_q(r) ? part_q(r) : 1);
 }
 inline uint32_t abs(uint32_t x) { const uint32_t y = neg(x); return keyed(6, x < y ? x : y); }
 /// A sum behind an exponential that is zero by chance: the real one never is. Who asks whether it is zero goes another way than the numbers do.

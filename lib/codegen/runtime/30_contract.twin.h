@@ -22,9 +22,11 @@ EMU_QUIET inline void load_matrix_x4_transposed(uint32_t (&r)[4], const void* p)
 EMU_QUIET inline void load_matrix_x2(uint32_t (&r)[2], const void* p) { emu_load_matrix<2, false>(r, p, EMU_PC); }
 EMU_QUIET inline void load_matrix_x2_transposed(uint32_t (&r)[2], const void* p) { emu_load_matrix<2, true>(r, p, EMU_PC); }
 
-/// An operand's element: in the field its value, else a signed significand and its exponent as the format has it (subnormal numbers are not normalised). A zero has significand 0.
+/// An operand's element. Floats: a signed significand and its exponent as the format has it (subnormal numbers are not normalised); a zero has an exponent below all others. The field: both parts, an unknown
+/// second one as 0, and flags; of what is no element the bits.
 struct EmuTerm { int32_t m; int32_t e; };
-constexpr int32_t kEmuInfinity = 1 << 20, kEmuNan = kEmuInfinity + 1;   // exponents of what is no number
+constexpr int32_t kEmuUnknown = 1, kEmuSome = 2, kEmuNoElement = 4;   // flags: the second part is not known; it is not the known 0
+constexpr int32_t kEmuInfinity = 1 << 20, kEmuNan = kEmuInfinity + 1, kEmuZero = -(1 << 14);   // exponents of what is no number, and of zeros
 constexpr int kEmuFraction = 25;   // bits behind the point that tensor cores of sm_90 keep of a term, relative to the largest exponent of a sum
 
 /// `bits` of a format with EXPONENT and MANTISSA bits.
@@ -32,43 +34,44 @@ template <int EXPONENT, int MANTISSA> EMU_QUIET inline EmuTerm emu_decode(uint32
   constexpr int kBias = (1 << (EXPONENT - 1)) - 1, kTop = (1 << EXPONENT) - 1;
   const int32_t m = static_cast<int32_t>(bits & ((1u << MANTISSA) - 1)), e = static_cast<int32_t>(bits >> MANTISSA & kTop), sign = bits >> (EXPONENT + MANTISSA) & 1 ? -1 : 1;
   if (e == kTop) return {sign, m ? kEmuNan : kEmuInfinity};
+  if (e == 0 && m == 0) return {0, kEmuZero};
   return {sign * (e ? m | 1 << MANTISSA : m), (e ? e : 1) - kBias};
 }
 template <class T> struct EmuFormat { static constexpr int kExponent = 5, kMantissa = 10; };
 template <> struct EmuFormat<bf16> { static constexpr int kExponent = 8, kMantissa = 7; };
 template <> struct EmuFormat<tf32> { static constexpr int kExponent = 8, kMantissa = 10; };
 
-/// m cut off `by` places to the right, towards zero.
-EMU_QUIET inline int64_t emu_cut(int64_t m, int32_t by) { return by > 62 ? 0 : m < 0 ? -(-m >> by) : m >> by; }
-/// c plus COUNT products, as tensor cores of sm_90 add (found on an H200; test/gpu/twins.cc): the products are exact, all terms are aligned to the largest exponent among them (that of a product is the sum of its
-/// operands'), cut off kEmuFraction bits behind the point, added exactly and cut off to float32. pair(k, x, y) gives the k-th product's operands, of MANTISSA bits.
-template <int MANTISSA, int COUNT, class F> EMU_QUIET inline uint32_t emu_accumulate(uint32_t c, F pair) {
-  int64_t product[COUNT];
-  int32_t exponent[COUNT], top = -1 << 20;
-  bool nan = false, up = false, down = false;
+/// m, of less than 31 bits, cut off `by` >= 0 places to the right, towards zero.
+EMU_QUIET inline int64_t emu_cut(int32_t m, int32_t by) {
+  const int32_t sign = m >> 31, magnitude = (m ^ sign) - sign;
+  return ((magnitude >> (by < 31 ? by : 31)) ^ sign) - sign;
+}
+/// Infinities and NaN among c and the products: the sum's bits, 0 if there are none.
+template <int COUNT, class F> EMU_QUIET inline uint32_t emu_beyond(const EmuTerm& own, F pair) {
+  bool nan = own.e == kEmuNan, up = own.e == kEmuInfinity && own.m > 0, down = own.e == kEmuInfinity && own.m < 0;
   for (int k = 0; k < COUNT; k++) {
     EmuTerm x, y;
     pair(k, x, y);
-    product[k] = static_cast<int64_t>(x.m) * y.m, exponent[k] = x.e + y.e;
-    if (x.e >= kEmuInfinity || y.e >= kEmuInfinity) {
-      nan = nan || x.e == kEmuNan || y.e == kEmuNan || product[k] == 0;
-      (product[k] > 0 ? up : down) = true;
-      product[k] = 0;
-    }
-    if (product[k] != 0 && exponent[k] > top) top = exponent[k];
+    if (x.e < kEmuInfinity && y.e < kEmuInfinity) continue;
+    nan = nan || x.e == kEmuNan || y.e == kEmuNan || x.m == 0 || y.m == 0;
+    ((x.m > 0) == (y.m > 0) ? up : down) = true;
   }
+  return nan || (up && down) ? 0x7fffffffu : up ? 0x7f800000u : down ? 0xff800000u : 0;
+}
+/// c plus COUNT products, as tensor cores of sm_90 add (found on an H200; test/gpu/twins.cc): the products are exact, all terms are aligned to the largest exponent among them (that of a product is the sum of its
+/// operands'), cut off kEmuFraction bits behind the point, added exactly and cut off to float32. pair(k, x, y) gives the k-th product's operands, of MANTISSA bits.
+template <int MANTISSA, int COUNT, class F> EMU_QUIET inline uint32_t emu_accumulate(uint32_t c, F pair) {
   const EmuTerm own = emu_decode<8, 23>(c);
-  if (own.e >= kEmuInfinity) {
-    nan = nan || own.e == kEmuNan;
-    (own.m > 0 ? up : down) = true;
-  } else if (own.m != 0 && own.e > top) {
-    top = own.e;
+  int32_t product[COUNT], exponent[COUNT], top = own.e;
+  for (int k = 0; k < COUNT; k++) {
+    EmuTerm x, y;
+    pair(k, x, y);
+    product[k] = x.m * y.m * (1 << (kEmuFraction - 2 * MANTISSA)), exponent[k] = x.e + y.e;   // below 2^27
+    top = exponent[k] > top ? exponent[k] : top;
   }
-  if (nan || (up && down)) return 0x7fffffffu;
-  if (up || down) return up ? 0x7f800000u : 0xff800000u;
-  int64_t sum = own.m ? emu_cut(static_cast<int64_t>(own.m) * (1 << (kEmuFraction - 23)), top - own.e) : 0;
-  for (int k = 0; k < COUNT; k++)
-    if (product[k] != 0) sum += emu_cut(product[k] * (1 << (kEmuFraction - 2 * MANTISSA)), top - exponent[k]);
+  if (top > kEmuInfinity / 2) return emu_beyond<COUNT>(own, pair);
+  int64_t sum = emu_cut(own.m * (1 << (kEmuFraction - 23)), top - own.e);
+  for (int k = 0; k < COUNT; k++) sum += emu_cut(product[k], top - exponent[k]);
   if (sum == 0) return 0;
   const uint32_t sign = sum < 0 ? 0x80000000u : 0;
   const uint64_t magnitude = static_cast<uint64_t>(sum < 0 ? -sum : sum);
@@ -84,32 +87,39 @@ template <class T> EMU_QUIET inline Float emu_element(uint32_t pair, int high) {
   __builtin_memcpy(&x, &bits, 2);
   return load(x);
 }
+/// A field element, and infinities, as an operand of tensor cores; and back.
+EMU_QUIET inline EmuTerm emu_field_term(uint32_t x) {
+  using namespace mirage_field;
+  if (!is_element(x)) return {static_cast<int32_t>(x), kEmuNoElement};
+  if (part_q(x) == kNoQ) return {static_cast<int32_t>(part_p(x)), kEmuUnknown | kEmuSome};
+  return {static_cast<int32_t>(x), part_q(x) ? kEmuSome : 0};
+}
+EMU_QUIET inline Float emu_field_value(const EmuTerm& t) { return Float::of_bits(t.e & kEmuUnknown ? mirage_field::make(static_cast<uint32_t>(t.m), mirage_field::kNoQ) : static_cast<uint32_t>(t.m)); }
 /// One of two neighbours as an operand of tensor cores.
 template <class T> EMU_QUIET inline EmuTerm emu_term(uint32_t pair, int high) {
-  if (emu_is_field()) return {static_cast<int32_t>(emu_element<T>(pair, high).bits), 0};
+  if (emu_is_field()) return emu_field_term(emu_element<T>(pair, high).bits);
   return emu_decode<EmuFormat<T>::kExponent, EmuFormat<T>::kMantissa>(high ? pair >> 16 : pair & 0xffffu);
 }
 /// d plus the products of COUNT pairs. In the field the parts are added up first and reduced once, unless an infinity is among them.
 template <int MANTISSA, int COUNT, class F> EMU_QUIET inline Float emu_dot(Float d, F pair) {
   if (!emu_is_field()) return Float::of_bits(emu_accumulate<MANTISSA, COUNT>(d.bits, pair));
   using namespace mirage_field;
-  uint32_t p = part_p(d.bits), q = part_q(d.bits);
-  bool plain = is_element(d.bits), no_q = q == kNoQ;
-  for (int k = 0; k < COUNT && plain; k++) {
-    EmuTerm x, y;
-    pair(k, x, y);
-    const uint32_t u = static_cast<uint32_t>(x.m), v = static_cast<uint32_t>(y.m), qu = part_q(u), qv = part_q(v);
-    plain = is_element(u) && is_element(v);
-    p += part_p(u) * part_p(v);
-    if (qu == 0 || qv == 0) continue;
-    if (qu == kNoQ || qv == kNoQ) no_q = true;
-    else q += qu * qv;
-  }
-  if (plain) return Float::of_bits(make(p % kP, no_q ? kNoQ : q % kQ));
+  const EmuTerm own = emu_field_term(d.bits);
+  uint32_t p = static_cast<uint32_t>(own.m) & 0xffff, q = static_cast<uint32_t>(own.m) >> 16;
+  int32_t unknown = own.e, beyond = own.e;
   for (int k = 0; k < COUNT; k++) {
     EmuTerm x, y;
     pair(k, x, y);
-    d = d + Float::of_bits(static_cast<uint32_t>(x.m)) * Float::of_bits(static_cast<uint32_t>(y.m));
+    const uint32_t u = static_cast<uint32_t>(x.m), v = static_cast<uint32_t>(y.m);
+    p += (u & 0xffff) * (v & 0xffff), q += (u >> 16) * (v >> 16);
+    unknown |= (x.e & y.e >> 1) | (y.e & x.e >> 1);   // what is not known times what is not the known 0
+    beyond |= x.e | y.e;
+  }
+  if (!(beyond & kEmuNoElement)) return Float::of_bits(make(p % kP, unknown & kEmuUnknown ? kNoQ : q % kQ));
+  for (int k = 0; k < COUNT; k++) {
+    EmuTerm x, y;
+    pair(k, x, y);
+    d = d + emu_field_value(x) * emu_field_value(y);
   }
   return d;
 }
@@ -137,7 +147,7 @@ EMU_QUIET inline uint32_t tf32_high(uint32_t pair, bf16) { return emu_element<bf
 /// m16n8k8 in TF32: a lane brings rows g and g + 8 at slots q and q + 4, and column g of B at the same. The hardware reads the upper 19 bits.
 struct EmuFragmentsTf32 { EmuTerm a[4], b[2]; };
 EMU_QUIET inline void mma_16x8x8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const auto term = [](uint32_t x) __attribute__((always_inline)) { return emu_is_field() ? EmuTerm{static_cast<int32_t>(x), 0} : emu_decode<8, 10>(x >> 13); };
+  const auto term = [](uint32_t x) __attribute__((always_inline)) { return emu_is_field() ? emu_field_term(x) : emu_decode<8, 10>(x >> 13); };
   const EmuFragmentsTf32 mine = {{term(a[0]), term(a[1]), term(a[2]), term(a[3])}, {term(b0), term(b1)}};
   int lane;
   const EmuFragmentsTf32* all = static_cast<const EmuFragmentsTf32*>(emu->gather(0xffffffffu, &mine, sizeof mine, &lane));

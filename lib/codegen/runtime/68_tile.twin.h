@@ -16,7 +16,7 @@ inline EmuTileMine* emu_tile_open[1024];
 EMU_QUIET inline EmuTileMine** emu_tile_bucket(const float* d) { return &emu_tile_open[reinterpret_cast<uint64_t>(d) / 64 % 1024]; }
 
 /// A word as an operand in TF32: the hardware reads its upper 19 bits.
-EMU_QUIET inline EmuTerm emu_tf32_term(uint32_t bits) { return emu_is_field() ? EmuTerm{static_cast<int32_t>(bits), 0} : emu_decode<8, 10>(bits >> 13); }
+EMU_QUIET inline EmuTerm emu_tf32_term(uint32_t bits) { return emu_is_field() ? emu_field_term(bits) : emu_decode<8, 10>(bits >> 13); }
 /// An element of four bytes of a swizzled tile.
 EMU_QUIET inline EmuTerm emu_swizzled_word(uint64_t descriptor, uint32_t offset) {
   uint32_t at = (static_cast<uint32_t>(descriptor & 0x3fff) << 4) + offset;
