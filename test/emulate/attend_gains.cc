@@ -97,4 +97,5 @@ TEST_CASE("attention with gains is right on the CPU") {
       CHECK(o.ok);
       if (m != EmulationMode::kField) CHECK(o.compared * 2 >= o.elements);
     }
+  CHECK(found_without(cases[3], "MO_FN void attend_loop", "fence_async_proxy();", compiler) == "missing proxy fence");   // wgmma reads rows of Q that threads have multiplied
 }

@@ -13,6 +13,7 @@
 #include "driver/emulation.h"
 #include "driver/numbers.h"
 #include "driver/reduce.h"
+#include "mirage/codegen/module.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
@@ -85,6 +86,24 @@ inline std::string small_axes(const std::string& text, int64_t rest) {
   for (auto& [name, axis] : spec["axes"].items())
     if (axis["value"].get<int64_t>() > 64) axis["value"] = 64 + rest;
   return spec.dump();
+}
+
+inline std::string emulation_folder();
+
+/// The kind of what the field finds when the first `statement` behind `where` is dropped, in the kernel's text or else in the device library's. "": nothing.
+inline std::string found_without(EmulationCase c, const std::string& where, const std::string& statement, const std::string& compiler) {
+  const bool in_kernel = c.kernels[0].source.find(where) != std::string::npos;
+  c.runtime = runtime_text();
+  std::string& text = in_kernel ? c.kernels[0].source : c.runtime;
+  const size_t from = text.find(where), at = from == std::string::npos ? from : text.find(statement, from);
+  INFO(statement << " behind " << where);
+  REQUIRE(at != std::string::npos);
+  text.erase(at, statement.size());
+  const EmulationLibrary lib = build_emulation({&c}, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  const EmulationOutcome o = run_emulation(c, lib.path, EmulationMode::kField, 1);
+  return o.findings.empty() ? o.ok ? "" : "wrong" : o.findings.front().kind;
 }
 
 inline std::string emulation_folder() { return std::string(MIRAGE_BINARY_DIR) + "/emulation_test"; }

@@ -1,4 +1,4 @@
-// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 8, and then of four specs); survivors are printed.
+// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 8, and then of four specs), MIRAGE_SEED which; survivors are printed.
 #include <fmt/format.h>
 
 #include "driver/self_test.h"
@@ -24,7 +24,7 @@ TEST_CASE("kernels with a mistake do not pass the gate") {
     const Program p = program_of(*read_file(file), spec);
     for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) {
       if (const char* plan = std::getenv("MIRAGE_PLAN"); plan && n.name != plan) continue;
-      const SelfTest t = run_self_test(p, n.plan, target, compiler, each, 1);
+      const SelfTest t = run_self_test(p, n.plan, target, compiler, each, std::getenv("MIRAGE_SEED") ? static_cast<uint64_t>(atoll(std::getenv("MIRAGE_SEED"))) : 1);
       INFO(spec << " " << n.name << ": " << to_string(t));
       if (std::getenv("MIRAGE_TABLE")) fmt::print("{} {}: {}", spec, n.name, to_string(t));
       CHECK(t.error.empty());
