@@ -194,6 +194,7 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
     p.prepared = all <= target.smem_per_block && p.blocks_per_sm * (all + 1024) <= target.smem_per_sm;
     if (p.prepared) p.smem_bytes = all;
   }
+  if (!p.prepared) p.prepared_at = p.prepared_pitch = 0;
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
   if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }

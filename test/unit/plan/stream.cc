@@ -205,4 +205,22 @@ TEST_CASE("whole rows are reduced before the loop") {
   CHECK(p.plan->early[0].result == sum);
   CHECK(p.plan->early[1].fn == ReduceFn::kMax);
   CHECK(p.plan->contractions[0].type == ContractType::kTF32);
+  // Rows that are held become the operand once, in shared memory of its own; a block's share of the reduction is whole units of 256.
+  const StreamCandidates all = stream_candidates(p.plan->body, p.plan->operands, p.plan->results, target(), {kHalf, false});
+  int prepared = 0;
+  for (const StreamPlan& s : all.plans) {
+    if (s.prepared) {
+      prepared++;
+      CHECK(s.hold_early);
+      CHECK(s.warps * s.chunk % 256 == 0);
+      CHECK(512 % (s.warps * s.chunk * s.cluster) == 0);
+      CHECK(s.prepared_at >= s.barriers_at + 8 * (s.warps * s.stages + 1));
+      CHECK(s.prepared_pitch >= 512 / s.cluster * 4);
+      CHECK(s.prepared_at + 8 * s.prepared_pitch <= s.smem_bytes);
+      CHECK(s.smem_bytes <= target().smem_per_block);
+    } else {
+      CHECK(s.prepared_at == 0);
+    }
+  }
+  CHECK(prepared > 0);
 }

@@ -91,6 +91,27 @@ TEST_CASE("computed rows are TF32 beside float16 weights and bfloat16 beside bfl
   CHECK(q.plan->small[0].type == ContractType::kBF16);
 }
 
+TEST_CASE("a low rank is added up beside wgmma, as narrow as it is, unless it is in TF32") {
+  for (const int64_t rank : {16, 24, 64}) {
+    const TilePlanned p = plan(linear(64, 512, 1024, 1, false, false, rank));
+    REQUIRE(p.plan);
+    REQUIRE(p.plan->weights.size() == 2);
+    const StreamWeight &w = p.plan->weights[1], &wide = p.plan->weights[0];
+    CHECK(w.padded == (rank == 24 ? 32 : rank));
+    CHECK(w.packed == (rank != 24));
+    CHECK(wide.padded == 64);
+    CHECK(!wide.packed);
+    CHECK(tile_rank(*p.plan, 1));
+    CHECK(!tile_rank(*p.plan, 0));
+    CHECK(p.plan->weight_bytes == 2 * p.plan->chunk * (64 * p.plan->column_groups + w.padded));   // what the copies bring and the barrier waits for
+    CHECK(w.offset % 1024 == 0);
+  }
+  const TilePlanned gained = plan(linear(64, 512, 1024, 1, false, true, 16));   // x times a gain beside float16: TF32
+  REQUIRE(gained.plan);
+  CHECK(gained.plan->weights[1].padded == 64);
+  CHECK(!tile_rank(*gained.plan, 1));
+}
+
 TEST_CASE("what the tile strategy leaves to others is refused with a reason") {
   CHECK(plan(linear(16, 512, 1024)).reason == "no more than 16 rows");
   CHECK(!plan(linear(64, 512, 1024, 1, false, false, 0, DType::kF32)).plan);
