@@ -42,7 +42,7 @@ std::shared_ptr<Ahead::Entry> Ahead::find(const SplitSearch& s) {
 std::shared_ptr<Ahead::Entry> Ahead::next_entry() {
   std::shared_ptr<Entry> best;
   for (const auto& e : entries_) {
-    if (e->running || e->given_up || e->next > e->last || held_ >= bytes_) continue;
+    if (e->running || e->wanted || e->given_up || e->next > e->last || held_ >= bytes_) continue;
     if (!best || std::pair(e->batch, e->next) < std::pair(best->batch, best->next)) best = e;
   }
   return best;
@@ -59,10 +59,13 @@ void Ahead::run_ahead(std::unique_lock<std::mutex>& lock, Entry& e) {
   if (!is_whole) e.search->rewind();
   lock.lock();
   e.running = false;
+  if (&e == awaited_ && meanwhile_) meanwhile_->hurried = true;
   if (bytes_ != kNoLimit) hold(e, is_whole ? outcome.held_bytes : 0);
   if (outcome.capped) e.last = ideas;
   if (is_whole) e.made.emplace(ideas, Made{std::move(outcome), limits});
+  else if (e.search->hurried) e.next = ideas;   // nothing was wrong with it
   else e.given_up = true;
+  e.search->hurried = false;
   changed_.notify_all();
 }
 
@@ -74,24 +77,45 @@ void Ahead::work() {
   }
 }
 
+/// Until nobody makes the step with so many ideas; steps behind it may be under way by then. The thread that waits makes another one meanwhile, but no longer than it would have waited: that one may be long, and superfluous by what this one finds.
+void Ahead::await(std::unique_lock<std::mutex>& lock, Entry& e, int ideas) {
+  while (e.running && e.next == ideas + 1) {
+    const auto other = next_entry();
+    if (!other) { changed_.wait(lock); continue; }
+    awaited_ = &e;
+    meanwhile_ = other->search.get();
+    run_ahead(lock, *other);
+    awaited_ = nullptr;
+    meanwhile_ = nullptr;
+  }
+}
+
+void Ahead::stop_step(std::unique_lock<std::mutex>& lock, Entry& e) {
+  e.wanted = true;
+  while (e.running) {
+    e.search->hurried = true;
+    changed_.wait(lock);
+  }
+  e.wanted = false;
+}
+
 Outcome Ahead::take(const std::shared_ptr<SplitSearch>& search, int ideas, StepKind kind, const Limits& limits) {
   if (threads_.empty()) return search->step(ideas, kind, limits);
   std::unique_lock lock(mutex_);
   effort_left_ = limits.effort;
   const auto e = find(*search);
   if (!e) { lock.unlock(); return search->step(ideas, kind, limits); }
-  while (e->running) {   // the thread that waits makes another step meanwhile
-    if (const auto other = next_entry()) run_ahead(lock, *other);
-    else if (e->running) changed_.wait(lock);
-  }
+  if (kind == StepKind::kIdeas) await(lock, *e, ideas);
   e->next = std::max(e->next, ideas + 1);
-  if (const auto made = e->made.find(ideas); kind == StepKind::kIdeas && made != e->made.end()) {
+  if (const auto made = e->made.find(ideas); kind == StepKind::kIdeas && made != e->made.end()) {   // steps behind it may be under way: they are not waited for
     Made m = std::move(made->second);
     e->made.erase(made);
-    if (e->made.empty()) hold(*e, 0);   // the caller counts it now
+    if (e->made.empty() && !e->running) hold(*e, 0);   // the caller counts it now
     if (m.outcome.holds_within(m.limits, limits)) return std::move(m.outcome);
+    stop_step(lock, *e);
     search->rewind();
   }
+  stop_step(lock, *e);   // one behind this one, and it is not to be kept
   e->running = true;   // nobody else may step it now
   lock.unlock();
   Outcome outcome = search->step(ideas, kind, limits);

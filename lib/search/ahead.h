@@ -28,6 +28,7 @@ class Ahead {
   struct Entry {
     std::shared_ptr<SplitSearch> search;
     int batch = 0, next = 0, last = -1;     ///< steps next to last are still to be made
+    bool wanted = false;                    ///< the caller is about to make a step of it
     bool running = false, given_up = false; ///< given up: something stopped it; its turn will come
     int64_t held = 0;                       ///< bytes of what was made ahead and is not taken
     std::map<int, Made> made;               ///< by ideas
@@ -35,11 +36,15 @@ class Ahead {
   std::shared_ptr<Entry> find(const SplitSearch& s);
   std::shared_ptr<Entry> next_entry();
   void run_ahead(std::unique_lock<std::mutex>& lock, Entry& e);
+  void await(std::unique_lock<std::mutex>& lock, Entry& e, int ideas);
+  void stop_step(std::unique_lock<std::mutex>& lock, Entry& e);
   void hold(Entry& e, int64_t bytes) { held_ += bytes - e.held; e.held = bytes; }
   void work();
   const int64_t bytes_;
   int64_t held_ = 0, effort_left_ = kNoLimit;
   int batches_ = 0;
+  const Entry* awaited_ = nullptr;          ///< the caller waits for it to be made elsewhere,
+  SplitSearch* meanwhile_ = nullptr;        ///< and makes a step of this search until then
   bool ending_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

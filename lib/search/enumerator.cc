@@ -1,6 +1,7 @@
 // Growth of kernel graphs; see enumerator.h.
 #include "search/enumerator.h"
 #include <algorithm>
+#include <utility>
 #include "search/open_problem.h"
 
 namespace mirage {
@@ -35,11 +36,11 @@ Enumerator::Enumerator(const Program& program, const Target& target, const Searc
     : program_(program), target_(target), options_(options), sink_(sink), is_tail_(parts > 0), start_(std::chrono::steady_clock::now()),
       ahead_(options.judge ? 1 : options.threads, options.max_bytes > 0 ? options.max_bytes / 4 : kNoLimit) {
   if (options.max_seconds > 0) deadline_ = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.max_seconds));
-  ref_ = make_reference(program, options.seed);
+  ref_ = make_reference(program, options.seed, parts);
   outputs_ = stored_values(program.graph);
   if (!ref_.refusal.empty()) return;
   id_ = hash_combine(hash_text(print(program.graph)), options.seed);
-  worlds_ = make_worlds(program);
+  worlds_ = make_worlds(program, parts);
   const int params = static_cast<int>(program.inputs.size());
   for (NodeId n : program.graph.inputs())
     if (program.graph.form<Input>(n)->param >= params - parts) whole_.push_back(ref_.classes.of[static_cast<size_t>(program.graph.node(n).first_value)][0]);
@@ -71,7 +72,7 @@ SearchReport Enumerator::run() && {
     return std::move(report_);
   }
   const Graph& g = ref_.even.graph;
-  const int most = is_tail_ ? 1 : std::min(options_.max_kernel_ops, kMaxCutKernels);
+  const int most = most_kernels(options_, is_tail_);
   const int rounds = 2 * most;
   for (int round = 0; round < rounds; round++) {   // iterative deepening: fewer kernels first, each number with its share of the budget; poor splits when all others are through
     const int kernels = round % most + 1;
@@ -132,6 +133,12 @@ std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int
   return out;
 }
 
+/// Whether the operator before could as well come behind this one: of two that do not need each other the one with the lower target comes first.
+bool Enumerator::is_out_of_order(const State& s, const std::vector<ValueId>& targets) const {
+  if (s.last.targets.empty() || targets[0] > s.last.targets[0]) return false;
+  return std::none_of(targets.begin(), targets.end(), [&](ValueId t) { return std::count(s.last.inside.begin(), s.last.inside.end(), ref_.graph().value(t).node) > 0; });
+}
+
 void Enumerator::grow(State& s, int kernels_left) {
   if (stopped()) return;
   if (is_complete(s)) {
@@ -143,15 +150,17 @@ void Enumerator::grow(State& s, int kernels_left) {
   if (kernels_left > 1) for (const auto& targets : choices) prepare(make_problem(ref_.graph(), available(s), targets));
   for (const auto& targets : choices) {
     const Problem problem = make_problem(ref_.graph(), available(s), targets);
-    if (problem.inside.empty()) continue;
+    if (problem.inside.empty() || is_out_of_order(s, targets)) continue;
     solve(problem, [&](const Solution& solution) {
       const Builder::Mark mark = s.builder.mark();
       const int kernels = s.kernels;
       const bool was_good = s.is_good;
+      const Problem before = std::exchange(s.last, problem);
       s.is_good &= solution.split.is_good;
       if (add(s, targets, solution)) grow(s, kernels_left - 1);
       s.kernels = kernels;
       s.is_good = was_good;
+      s.last = before;
       for (ValueId t : targets) s.at[static_cast<size_t>(t)] = -1;
       s.builder.rollback(mark);
     });

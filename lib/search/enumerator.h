@@ -22,6 +22,7 @@ class Enumerator {
     std::vector<ValueId> at;           ///< by value of the reference: the value here, -1: not there yet
     int kernels = 0;
     bool is_good = true;               ///< all its splits are
+    Problem last;                      ///< of the operator that was added last
   };
   /// A complete block graph for a problem, the split that it is under, and, behind a split reduction, the kernel that puts the parts together: at the even witness, its params those of
   /// the tail.
@@ -31,13 +32,13 @@ class Enumerator {
   void grow(State& s, int kernels_left);
   std::vector<std::vector<ValueId>> target_choices(const State& s, int kernels_left) const;
   bool is_complete(const State& s) const;
+  bool is_out_of_order(const State& s, const std::vector<ValueId>& targets) const;
   ValueId input_value(int param) const;
   ValueId add_stores(State& s, ValueId v);
   void deliver(State& s);
   /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
   void solve(const Problem& problem, const SolutionSink& found);
   void search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink);
-  SplitOptions split_options() const;
   /// The splits of a problem that are searched, and what closes the others.
   struct Opened { Splits splits; std::vector<Split> too_large; int max_block_ops = 0; std::vector<std::shared_ptr<SplitSearch>> searches; };
   Opened open(const Problem& problem, const SplitOptions& which) const;

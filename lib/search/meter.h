@@ -19,7 +19,9 @@ enum class End : uint8_t { kWhole, kStates, kMemory, kStopped };   ///< by itsel
 
 class Meter {
  public:
-  Meter(const std::atomic<bool>* stop, Deadline deadline, const std::atomic<bool>* cancelled = nullptr) : stop_(stop), cancelled_(cancelled), deadline_(deadline) {}
+  /// cancelled, hurried: set from outside to end the step soon; the first for good.
+  Meter(const std::atomic<bool>* stop, Deadline deadline, const std::atomic<bool>* cancelled = nullptr, const std::atomic<bool>* hurried = nullptr)
+      : stop_(stop), cancelled_(cancelled), hurried_(hurried), deadline_(deadline) {}
   /// Counts of the next step begin at zero; what is held stays.
   void begin(const Limits& limits) {
     report = {};
@@ -33,7 +35,7 @@ class Meter {
     if (end_ != End::kWhole) return true;
     checked_ = report.effort;
     if (report.effort >= limits_.effort) end_ = End::kStates;
-    else if ((cancelled_ && cancelled_->load(std::memory_order_relaxed)) || (stop_ && stop_->load(std::memory_order_relaxed))) end_ = End::kStopped;
+    else if (is_set(cancelled_) || is_set(hurried_) || is_set(stop_)) end_ = End::kStopped;
     else if (deadline_ && ++clock_skips_ % 64 == 0 && std::chrono::steady_clock::now() > *deadline_) end_ = End::kStopped;
     return end_ != End::kWhole;
   }
@@ -61,8 +63,10 @@ class Meter {
   SearchReport report;               ///< states, effort and gates of this step
 
  private:
+  static bool is_set(const std::atomic<bool>* flag) { return flag && flag->load(std::memory_order_relaxed); }
   const std::atomic<bool>* stop_;
   const std::atomic<bool>* cancelled_;
+  const std::atomic<bool>* hurried_;
   Deadline deadline_;
   Limits limits_;
   int64_t checked_ = 0, held_ = 0, peak_ = 0, clock_skips_ = 0;

@@ -4,6 +4,18 @@
 
 namespace mirage::search {
 
+int most_kernels(const SearchOptions& options, bool is_tail) { return is_tail && options.dominance ? 1 : is_tail || options.dominance ? std::min(options.max_kernel_ops, 2) : options.max_kernel_ops; }
+
+SplitOptions split_options(const SearchOptions& options, const Target& target, bool is_tail, int kernels, const std::vector<int>& whole) {
+  SplitOptions o;
+  o.partial = !is_tail && (kernels == 1 || !options.dominance);   // with dominance only where the kernel before the sums and the one behind them are the whole
+  o.whole = whole;
+  o.loops_over_whole = !options.dominance;   // there are few parts: in one step with dominance
+  o.memory = target.smem_per_block + kRegisterBytes;
+  o.shared = target.smem_per_block;
+  return o;
+}
+
 bool is_free(const Graph& g, ValueId v) {
   while (is_view(g.def(v).op)) v = g.def(v).operands[0];
   return g.def_form<Input>(v) || g.def_form<Iota>(v);

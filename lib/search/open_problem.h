@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "mirage/ir/target.h"
+#include "mirage/search/search.h"
 #include "search/reference.h"
 #include "search/splits.h"
 
@@ -11,7 +12,11 @@ namespace mirage::search {
 
 inline constexpr int64_t kRegisterBytes = 256 * 1024;  ///< a block may keep rows in registers beside shared memory: what it loads is bounded by both
 
-inline constexpr int kMaxCutKernels = 2;               ///< graph-defined operators of one program, those that put parts of sums together not counted
+/// Graph-defined operators of one program, those that put parts of sums together not counted. With dominance two, and one behind sums over blocks: what needs more is partitioned (driver/partition.h), by cost. Without: the bound of the options.
+int most_kernels(const SearchOptions& options, bool is_tail);
+
+/// What splits of a problem are enumerated: how many graph-defined operators there are, and the classes of dimensions that parts of sums lie along.
+SplitOptions split_options(const SearchOptions& options, const Target& target, bool is_tail, int kernels, const std::vector<int>& whole);
 
 bool is_free(const Graph& g, ValueId v);                          ///< an input, positions, or views of these: an address calculation
 std::vector<ValueId> stored_values(const Graph& g);               ///< by result: the value that it stores, before transposes and reshapes that only say where each element goes

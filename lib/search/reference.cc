@@ -44,12 +44,12 @@ int64_t Reference::class_extent(int cls) const {
   return 0;
 }
 
-Reference make_reference(const Program& program, uint64_t seed) {
+Reference make_reference(const Program& program, uint64_t seed, int parts) {
   Reference r;
   r.program = &program;
-  r.classes = dim_classes(program.graph);
-  r.even = make_witness(program, 0);
-  r.ragged = make_witness(program, 1);
+  r.classes = dim_classes(program.graph, parts);
+  r.even = make_witness(program, 0, parts);
+  r.ragged = make_witness(program, 1, parts);
   r.refusal = !r.even.refusal.empty() ? r.even.refusal : r.ragged.refusal;
   if (!r.refusal.empty()) return r;
   const uint64_t start = hash_combine(hash_text(print(program.graph)), seed);

@@ -33,7 +33,7 @@ struct Reference {
   int64_t class_extent(int cls) const;       ///< of the program itself
 };
 /// refusal is set if the program has no witness form. Redraws inputs (boundedly) if a denominator is zero.
-Reference make_reference(const Program& program, uint64_t seed);
+Reference make_reference(const Program& program, uint64_t seed, int parts = 0);   ///< parts: as dim_classes has it
 
 /// Expressions of the values inside a problem: leaves that are inputs, or views of them, are plain variables; other leaves are variables of their own.
 std::vector<ExprId> reference_expressions(const Reference& ref, const Problem& problem, ExprPool& pool);

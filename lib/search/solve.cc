@@ -22,7 +22,7 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
     problem_limit_ = limit + (report_.effort - before);
   };
   std::vector<Solution> all;
-  SplitOptions which = split_options();
+  SplitOptions which = split_options(options_, target_, is_tail_, kernels_now_, whole_);
   search_splits(problem, which, all, uncounted);
   // What loads a tensor twice, or computes values again, only where nothing else streams what it sums.
   const auto streams = [](const Solution& s) { return s.split.loop_class >= 0; };
@@ -37,10 +37,6 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
   }
   problem_limit_ = outer_limit;
   solved_[key] = std::move(all);
-}
-
-SplitOptions Enumerator::split_options() const {
-  return {false, false, !is_tail_ && kernels_now_ == 1, whole_, target_.smem_per_block + kRegisterBytes, target_.smem_per_block};
 }
 
 Enumerator::Opened Enumerator::open(const Problem& problem, const SplitOptions& which) const {
@@ -62,7 +58,7 @@ Enumerator::Opened Enumerator::open(const Problem& problem, const SplitOptions& 
 void Enumerator::prepare(const Problem& problem) {
   const auto key = std::tuple{problem.leaves, problem.targets, poor_now_};
   if (options_.threads <= 1 || problem.inside.empty() || solved_.count(key) || prepared_.count(key)) return;
-  Opened o = open(problem, split_options());
+  Opened o = open(problem, split_options(options_, target_, is_tail_, kernels_now_, whole_));
   ahead_.expect(o.searches, options_.max_ideas, limits(nullptr).effort);
   prepared_.emplace(key, std::move(o));
 }

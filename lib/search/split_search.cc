@@ -19,7 +19,7 @@ SplitSearch::SplitSearch(const Reference& ref, const Problem& problem, const Spl
     : split(s), ref_(ref), problem_(problem), options_(options), dtypes_(std::move(dtypes)), max_block_ops_(max_block_ops), deadline_(deadline) {}
 
 SplitSearch::Parts::Parts(const SplitSearch& s)
-    : meter(s.options_.stop, s.deadline_, &s.cancelled), pool(make_pool(s.options_)),
+    : meter(s.options_.stop, s.deadline_, &s.cancelled, &s.hurried), pool(make_pool(s.options_)),
       expressions(s.options_.expression_gate ? reference_expressions(s.ref_, s.problem_, pool) : std::vector<ExprId>(static_cast<size_t>(s.ref_.graph().num_values()), -1)),
       values(s.ref_, s.problem_, s.split, pool, expressions, s.options_.expression_gate, meter), universe(values, s.problem_.targets.size(), s.options_.max_values, meter),
       search(s.ref_, s.problem_, s.split, values, s.options_, s.dtypes_, s.max_block_ops_, meter) {}

@@ -46,6 +46,7 @@ class SplitSearch {
   bool found = false;                       ///< something under it, or under one that it is an instance of, was verified
   int64_t committed = 0;                    ///< bytes of it that count
   std::atomic<bool> cancelled{false};       ///< a step that is under way ends soon, and does not count
+  std::atomic<bool> hurried{false};         ///< the same for the step that is under way only: its thread has something else to do
 
  private:
   struct Parts {

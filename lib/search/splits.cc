@@ -126,7 +126,7 @@ constexpr size_t kMaxApart = 4;   // indices of one extent whose subsets are tri
 std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& options, Splits& out) {
   std::vector<Group> all;
   for (int i = 0; i < ix.count(); i++) {
-    if (!ix.summed(i) || ix.find(i) != i || std::count(options.whole.begin(), options.whole.end(), ix.class_of(i))) continue;
+    if (!ix.summed(i) || ix.find(i) != i || (!options.loops_over_whole && std::count(options.whole.begin(), options.whole.end(), ix.class_of(i)))) continue;
     if (ix.kept(i)) { if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too"; continue; }
     auto it = std::find_if(all.begin(), all.end(), [&](const Group& g) { return g.cls == ix.class_of(i); });
     if (it == all.end()) it = all.insert(all.end(), Group{ix.class_of(i), {}, true});

@@ -53,7 +53,8 @@ struct SplitOptions {
   bool recompute = false;   ///< each use of an intermediate value brings indices of its own too, as if it were computed again: what is summed for one use may be split for another
   bool apart = false;       ///< only splits that loop over some of the summed indices of one extent and hold the others whole (a tensor that is loaded twice, under two partitions)
   bool partial = false;     ///< also splits with a grid axis on a summed index
-  std::vector<int> whole;   ///< classes that are not split
+  std::vector<int> whole;   ///< classes that the grid does not split
+  bool loops_over_whole = false;   ///< but the loop may
   int64_t memory = 480'000, shared = 230'000;   ///< bytes that a block may hold, and those of them in shared memory, for judging what is poor or good
 };
 /// Empty if recomputing makes more than a few hundred uses.

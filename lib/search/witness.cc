@@ -263,9 +263,12 @@ static bool depends_on_size(MapFn fn) {
   }
 }
 
-DimClasses dim_classes(const Graph& g) {
+DimClasses dim_classes(const Graph& g, int parts) {
   DimClasses out;
   Ties ties(g);
+  std::vector<ValueId> alike;
+  for (NodeId n : g.inputs()) if (g.form<Input>(n)->param >= g.num_params() - parts) alike.push_back(g.node(n).first_value);
+  for (ValueId v : alike) ties.tie(alike[0], 0, v, 0);
   std::vector<Relation> relations;
   std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
   for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -367,10 +370,10 @@ std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, con
 /// Of one value: evaluating candidates shall take microseconds to milliseconds.
 static constexpr int64_t kMaxElements = 100'000;
 
-Witness make_witness(const Program& program, int variant) {
+Witness make_witness(const Program& program, int variant, int parts) {
   Witness out;
   const Graph& g = program.graph;
-  const search::DimClasses classes = search::dim_classes(g);
+  const search::DimClasses classes = search::dim_classes(g, parts);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
   // Frequent atoms get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
   // of half, rounded up, leave a tail and no empty block.
@@ -419,8 +422,8 @@ Witness make_witness(const Program& program, int variant) {
   return out;
 }
 
-std::shared_ptr<const Worlds> make_worlds(const Program& program) {
-  const Witness even = make_witness(program, 0), ragged = make_witness(program, 1);
+std::shared_ptr<const Worlds> make_worlds(const Program& program, int parts) {
+  const Witness even = make_witness(program, 0, parts), ragged = make_witness(program, 1, parts);
   if (!even.refusal.empty() || !ragged.refusal.empty()) return nullptr;
   std::vector<Type> own;
   for (const TensorInfo& t : program.inputs) own.push_back(t.type);

@@ -20,7 +20,8 @@ struct DimClasses {
   int64_t extent(int cls, const std::vector<int64_t>& atom_extents) const;
   bool is_simple(int cls) const { return classes[static_cast<size_t>(cls)].segments.size() == 1; }   ///< one atom
 };
-DimClasses dim_classes(const Graph& reference);
+/// parts: so many last params are parts of sums that the same blocks made: their first dimensions are alike.
+DimClasses dim_classes(const Graph& reference, int parts = 0);
 
 /// The same graph, node by node and value by value, over other extents of the atoms: all that names an extent follows. nullopt where infer refuses.
 std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atom_extents);

@@ -87,9 +87,9 @@ struct Witness {
 };
 /// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the
 /// program.
-Witness make_witness(const Program&, int variant);
+Witness make_witness(const Program&, int variant, int parts = 0);   ///< parts: as dim_classes has it
 /// For structures that come from elsewhere than the search (a certificate); empty where there is no witness.
-std::shared_ptr<const Worlds> make_worlds(const Program&);
+std::shared_ptr<const Worlds> make_worlds(const Program&, int parts = 0);
 
 SearchReport enumerate(const Program&, const Target&, const SearchOptions&, const CandidateSink&);
 

@@ -65,6 +65,27 @@ TEST_CASE("why not: what is found is called found, at the program's own sizes to
   }
 }
 
+TEST_CASE("why not: what is found with sums split over blocks is called found, with the kernel that adds the parts up") {
+  for (const char* name : {"gqa", "mqa", "mla", "qk_norm_published", "gated_mlp", "lora"}) {
+    INFO(name);
+    Program p = spec(name);
+    p.graph = unshift(p.graph);
+    int two = 0;
+    for (const Structure& s : find(p).structures) {
+      if (count<Call>(s.graph) != 2) continue;
+      two++;
+      const WhyNot w = why_not(p, target(), {}, s.graph);
+      INFO(print(s.graph) << w.text);
+      CHECK(w.in_space);
+      CHECK(w.is_found);
+      const auto real = instantiate(s, param_types(p), tiles(s, param_types(p), 128, 64));
+      REQUIRE(real);
+      CHECK(why_not(p, target(), {}, *real).is_found);
+    }
+    CHECK(two > 0);
+  }
+}
+
 TEST_CASE("why not: published gated MLP, fused, and with the product left to a kernel of its own") {
   const Program p = spec("gated_mlp");
   const std::string head = "kernel mlp {\n  %0 = input 0 : f16[8,4096]\n  %1 = input 1 : f16[4096,4096]\n  %2 = input 2 : f16[4096,4096]\n";
@@ -125,6 +146,69 @@ TEST_CASE("why not: published nTrans, a block a row, no loop") {
 })");
   INFO(w.text);
   CHECK(w.in_space);
+}
+
+namespace {
+
+/// Attention with its keys split over 8 or 16 blocks, as published but for where parts lie: beside each other along a dimension of their own. `head`: what comes before the first line of the loop's body.
+std::string split_attention(const std::string& inputs, const std::string& first, const std::string& sum, const std::string& second, const std::string& dims, const std::string& x) {
+  return "kernel attention {\n" + inputs + first + "    %4 = exp %3\n    %5 = matmul %4 %2\n    %6 = accum.sum %5\n" + sum + "    output 0 %6 grid(" + x + ",0,2) : real\n    output 1 %8 grid(" + x + ",0,2) : real\n  }\n" + second +
+         "  %9 = reshape " + dims + " %8\n  output 0 %9 : f16\n}\n";
+}
+
+const std::string kReduceFirst = "    %7 = reduce.sum 3 %4\n    %8 = accum.sum %7\n", kReduceLast = "    %7 = accum.sum %4\n    %8 = reduce.sum 3 %7\n";
+
+}  // namespace
+
+TEST_CASE("why not: published GQA and MQA, keys split, den reduced before or behind its accumulator, parts put together at once or in a loop") {
+  struct Shape { const char* name; int heads, queries, blocks, rows; };
+  for (const Shape& s : {Shape{"gqa", 2, 256, 8, 16}, Shape{"mqa", 1, 1024, 8, 64}}) {
+    Program p = spec(s.name);
+    p.graph = unshift(p.graph);
+    const std::string h = std::to_string(s.heads), q = std::to_string(s.queries), r = std::to_string(s.rows), g = std::to_string(s.queries / s.rows), x = s.heads > 1 ? "1" : "-";
+    REQUIRE(p.inputs[0].type.dims == Dims{s.heads, s.queries, 64});
+    const std::string inputs = "  %0 = input 0 : f16[" + h + "," + q + ",64]\n  %1 = input 1 : f16[" + h + ",64,4096]\n  %2 = input 2 : f16[" + h + ",4096,64]\n  %3 = reshape [1," + h + "," + q + ",64] %0\n  %4 = reshape [1," + h +
+                               ",64,4096] %1\n  %5 = reshape [1," + h + ",4096,64] %2\n";
+    const std::string first = "  %6, %7 = call grid(" + h + ",8," + g + ") loop(4) (%3, %4, %5) {\n    %0 = input 0 grid(" + x + ",-,2) loop(-) : f16[1,1," + r + ",64]\n    %1 = input 1 grid(" + x + ",3,-) loop(3) : f16[1,1,64,128]\n" +
+                              "    %2 = input 2 grid(" + x + ",2,-) loop(2) : f16[1,1,128,64]\n    %3 = matmul %0 %1\n";
+    const std::string at_once = "  %8 = call grid(" + h + "," + g + ",1) loop(1) (%6, %7) {\n    %0 = input 0 grid(" + x + ",2,-) loop(-) : real[8,1," + r + ",64]\n    %1 = input 1 grid(" + x + ",2,-) loop(-) : real[8,1," + r +
+                                ",1]\n    %2 = reduce.sum 0 %0\n    %3 = reduce.sum 0 %1\n    %4 = div %2 %3\n    output 0 %4 grid(" + x + ",2,-) : f16\n  }\n";
+    const std::string in_loop = "  %8 = call grid(" + h + "," + g + ",1) loop(4) (%6, %7) {\n    %0 = input 0 grid(" + x + ",2,-) loop(0) : real[2,1," + r + ",64]\n    %1 = input 1 grid(" + x + ",2,-) loop(0) : real[2,1," + r +
+                                ",1]\n    %2 = reduce.sum 0 %0\n    %3 = accum.sum %2\n    %4 = reduce.sum 0 %1\n    %5 = accum.sum %4\n    %6 = div %3 %5\n    output 0 %6 grid(" + x + ",2,-) : f16\n  }\n";
+    for (const std::string& sum : {kReduceFirst, kReduceLast})
+      for (const std::string& second : {at_once, in_loop}) {
+        const WhyNot w = ask(p, split_attention(inputs, first, sum, second, "[" + h + "," + q + ",64]", x));
+        INFO(s.name << "\n" << w.text);
+        CHECK(w.in_space);
+      }
+  }
+}
+
+TEST_CASE("why not: published MHA, products of queries and keys by a pre-defined operator, then values split and put together; exp or the quotient left to kernels of their own") {
+  Program p = spec("mha");
+  p.graph = unshift(p.graph);
+  const std::string inputs = "  %0 = input 0 : f16[32,16,64]\n  %1 = input 1 : f16[32,64,4096]\n  %2 = input 2 : f16[32,4096,64]\n  %3 = matmul %0 %1\n";
+  const std::string merge = "call grid(32,2,1) loop(1) (%6, %7) {\n    %0 = input 0 grid(1,2,-) loop(-) : real[4,1,8,64]\n    %1 = input 1 grid(1,2,-) loop(-) : real[4,1,8,1]\n    %2 = reduce.sum 0 %0\n    %3 = reduce.sum 0 %1\n";
+  const std::string loads = "    %0 = input 0 grid(1,3,-) loop(3) : real[1,1,16,256]\n    %1 = input 1 grid(1,2,-) loop(2) : f16[1,1,256,64]\n";
+  const std::string tail = "    %5 = accum.sum %4\n    %6 = reduce.sum 3 %3\n    %7 = accum.sum %6\n    output 0 %5 grid(1,0,-) : real\n    output 1 %7 grid(1,0,-) : real\n  }\n";
+  const std::string split = "  %4 = reshape [1,32,16,4096] %3\n  %5 = reshape [1,32,4096,64] %2\n  %6, %7 = call grid(32,4,1) loop(4) (%4, %5) {\n" + loads + "    %3 = exp %0\n    %4 = matmul %3 %1\n" + tail;
+  const WhyNot three = ask(p, "kernel mha {\n" + inputs + split + "  %8 = " + merge + "    %4 = div %2 %3\n    output 0 %4 grid(1,2,-) : f16\n  }\n  %9 = reshape [32,16,64] %8\n  output 0 %9 : f16\n}\n");
+  INFO(three.text);
+  CHECK(three.in_space);
+  const WhyNot quotient = ask(p, "kernel mha {\n" + inputs + split + "  %8, %9 = " + merge + "    output 0 %2 grid(1,2,-) : real\n    output 1 %3 grid(1,2,-) : real\n  }\n  %10 = reshape [32,16,64] %8\n  %11 = reshape [32,16,1] %9\n"
+                                 "  %12 = div %10 %11\n  output 0 %12 : f16\n}\n");
+  INFO(quotient.text);
+  CHECK(quotient.in_space);
+  const WhyNot exponential = ask(p, "kernel mha {\n  %0 = input 0 : f16[32,16,64]\n  %1 = input 1 : f16[32,64,4096]\n  %2 = input 2 : f16[32,4096,64]\n  %3 = matmul %0 %1\n  %13 = exp %3\n"
+                                    "  %4 = reshape [1,32,16,4096] %13\n  %5 = reshape [1,32,4096,64] %2\n  %6, %7 = call grid(32,4,1) loop(4) (%4, %5) {\n" + loads +
+                                    "    %3 = matmul %0 %1\n    %4 = accum.sum %3\n    %5 = reduce.sum 3 %0\n    %6 = accum.sum %5\n    output 0 %4 grid(1,0,-) : real\n    output 1 %6 grid(1,0,-) : real\n  }\n  %8 = " + merge +
+                                    "    %4 = div %2 %3\n    output 0 %4 grid(1,2,-) : f16\n  }\n  %9 = reshape [32,16,64] %8\n  output 0 %9 : f16\n}\n");
+  INFO(exponential.text);
+  CHECK(exponential.in_space);
+  SearchOptions few;
+  few.dominance = few.merge = false;
+  few.max_kernel_ops = 1;
+  CHECK_FALSE(why_not(p, target(), few, graph("kernel mha {\n" + inputs + split + "  %8 = " + merge + "    %4 = div %2 %3\n    output 0 %4 grid(1,2,-) : f16\n  }\n  %9 = reshape [32,16,64] %8\n  output 0 %9 : f16\n}\n")).in_space);
 }
 
 TEST_CASE("why not: what is not in the space is closed by the gate that it should be") {
