@@ -1,5 +1,5 @@
 // separate_sums: a sum over the loop of a linear combination becomes that combination of sums, so that every contraction and reduction of it can accumulate in registers (plan/block_tiles.cc). Runs before
-// planning; the graph that was verified stays as it is.
+// planning; the graph that was verified stays as it is. Behind the loop, what scales rows before a product scales them after it.
 #include <vector>
 
 #include "mirage/plan/block.h"
@@ -72,8 +72,75 @@ class Separator {
   std::vector<ValueId> to_;
 };
 
+/// (x / r) w is (x w) / r where r is one number per row: behind the loop, a low-rank sum meets its second factor as it was summed, and its quotient joins that of other sums, (u / r) + c (v / r) = (u + c v) / r.
+class RowFactors {
+ public:
+  explicit RowFactors(const Graph& g) : g_(g), b_(Level::kBlock, g.launch()), phase_(phases(g)), to_(static_cast<size_t>(g.num_values()), -1), scaled_(to_.size()) {}
+
+  /// The body itself where there is no such product.
+  Graph run() {
+    for (const Node& n : g_.nodes()) {
+      std::vector<ValueId> operands;
+      for (ValueId o : n.operands) operands.push_back(to_[at(o)]);
+      ValueId v = -1;
+      if (const auto* in = std::get_if<Input>(&n.op)) v = b_.add_input(in->param, g_.type(n.first_value), in->part);
+      else if (n.num_values == 1 && phase_[at(n.first_value)] == Phase::kAfter) v = scaled(n, operands);
+      if (v < 0) v = b_.add(n.op, operands);
+      for (int i = 0; i < n.num_values; i++) to_[at(n.first_value + i)] = v + i;
+    }
+    return moved_ ? remove_dead(b_.graph()) : g_;
+  }
+
+ private:
+  struct Scaled { ValueId of = -1, by = -1; MapFn fn = MapFn::kMul; };   // values of the new graph
+  static size_t at(ValueId v) { return static_cast<size_t>(v); }
+
+  ValueId again(ValueId result, ValueId of, const Scaled& like) {
+    scaled_[at(result)] = {of, like.by, like.fn};
+    return b_.map(like.fn, {of, like.by});
+  }
+  /// The node with the factor of its rows outside; -1: it has none.
+  ValueId scaled(const Node& n, const std::vector<ValueId>& operands) {
+    const ValueId v = n.first_value;
+    const auto& before = [&](size_t i) -> const Scaled& { return scaled_[at(n.operands[i])]; };
+    if (std::holds_alternative<MatMul>(n.op) && before(0).of >= 0) {
+      moved_ = true;
+      return again(v, b_.add(MatMul{}, {before(0).of, operands[1]}), before(0));
+    }
+    const auto* m = std::get_if<Map>(&n.op);
+    if (!m || operands.size() != 2) return -1;
+    const bool product = m->fn == MapFn::kMul;
+    for (size_t i = 0; i < (product ? 2u : 1u); i++)
+      if ((product || m->fn == MapFn::kDiv) && g_.def_form<Const>(n.operands[1 - i]) && before(i).of >= 0)
+        return again(v, b_.map(m->fn, product && i == 1 ? std::vector<ValueId>{operands[0], before(1).of} : std::vector<ValueId>{before(0).of, operands[1]}), before(i));
+    if ((m->fn == MapFn::kAdd || m->fn == MapFn::kSub) && before(0).of >= 0 && before(1).of >= 0 && before(0).by == before(1).by && before(0).fn == before(1).fn && g_.dims(n.operands[0]) == g_.dims(n.operands[1]))
+      return again(v, b_.map(m->fn, {before(0).of, before(1).of}), before(0));
+    for (size_t i = 0; i < (product ? 2u : 1u); i++)
+      if ((product || m->fn == MapFn::kDiv) && per_row(n.operands[1 - i], n.operands[i])) {
+        scaled_[at(v)] = {operands[i], operands[1 - i], m->fn};
+        return -1;
+      }
+    return -1;
+  }
+  /// Whether r is one number for a row of x.
+  bool per_row(ValueId r, ValueId x) const {
+    const Dims &d = g_.dims(r), &e = g_.dims(x);
+    return !g_.def_form<Const>(r) && d.rank() == e.rank() && d.rank() >= 2 && d[d.rank() - 1] == 1 && e[e.rank() - 1] > 1 && d[d.rank() - 2] == e[e.rank() - 2];
+  }
+
+  const Graph& g_;
+  Builder b_;
+  std::vector<Phase> phase_;
+  std::vector<ValueId> to_;
+  std::vector<Scaled> scaled_;   // per value of the old graph
+  bool moved_ = false;
+};
+
 }  // namespace
 
-Graph separate_sums(const Graph& body) { return Separator(body).run(); }
+Graph separate_sums(const Graph& body) {
+  const Graph apart = Separator(body).run();
+  return RowFactors(apart).run();
+}
 
 }  // namespace mirage

@@ -65,3 +65,42 @@ TEST_CASE("sums that are read twice, not linear, or maxima stay", "[sums]") {
     CHECK(after == before);
   }
 }
+
+TEST_CASE("what scales rows before a product behind the loop scales them after it", "[sums]") {
+  // (x w) / r + 3 (((x a) / r) b) - 0.5 ((x w2) / r), r per row: one quotient of one combination of sums
+  for (const MapFn fn : {MapFn::kDiv, MapFn::kMul}) {
+    Builder b(Level::kBlock, {{2, 1, 1}, 2});
+    const ValueId x = b.add_input(0, {DType::kF16, {4, 8}}, {{-1, -1, -1}, 1}), w1 = b.add_input(1, {DType::kF16, {8, 6}}, {{1, -1, -1}, 0}), w2 = b.add_input(2, {DType::kF16, {8, 6}}, {{1, -1, -1}, 0});
+    const ValueId low = b.add_input(3, {DType::kF16, {8, 4}}, {{-1, -1, -1}, 0}), up = b.add_input(4, {DType::kF16, {4, 6}}, {{1, -1, -1}, -1});
+    const auto sum = [&](ValueId v) { return b.add(Accum{}, {v}); };
+    const ValueId r = b.map(MapFn::kAdd, {b.constant(1), sum(b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})}))});
+    const ValueId direct = b.map(fn, {sum(b.add(MatMul{}, {x, w1})), r}), rank = b.add(MatMul{}, {b.map(fn, {sum(b.add(MatMul{}, {x, low})), r}), up}), other = b.map(fn, {sum(b.add(MatMul{}, {x, w2})), r});
+    b.add_output(0, b.map(MapFn::kSub, {b.map(MapFn::kAdd, {direct, b.map(MapFn::kMul, {b.constant(3), rank})}), b.map(MapFn::kMul, {b.constant(0.5), other})}), DType::kReal, {{1, -1, -1}, -1});
+    const Graph before = std::move(b).finish(), after = separate_sums(before);
+    CHECK_FALSE(check_laws(after));
+    int scaled = 0;
+    for (const Node& node : after.nodes()) {
+      if (std::holds_alternative<MatMul>(node.op)) CHECK_FALSE(after.def_form<Map>(node.operands[0]));
+      scaled += !node.operands.empty() && std::holds_alternative<Map>(node.op) && std::get<Map>(node.op).fn == fn && after.dims(node.first_value) == Dims{4, 6} && !after.def_form<Const>(node.operands[0]);
+    }
+    CHECK(scaled == 1);
+    Rng rng(5);
+    std::vector<Tensor<double>> values;
+    std::vector<const Tensor<double>*> args;
+    for (const Dims& d : std::vector<Dims>{{4, 16}, {16, 12}, {16, 12}, {16, 4}, {4, 12}}) {
+      values.emplace_back(d, 0.0);
+      for (double& e : values.back().data) e = static_cast<double>(rng.below(9)) - 4;
+    }
+    for (const auto& v : values) args.push_back(&v);
+    DoubleAlgebra reals;
+    const auto want = evaluate_call(before, args, reals)[0].data, got = evaluate_call(after, args, reals)[0].data;
+    REQUIRE(want.size() == got.size());
+    for (size_t i = 0; i < want.size(); i++) CHECK(got[i] == Approx(want[i]));
+  }
+  // No product behind the loop: nothing moves. A factor per column stays where it is.
+  Builder b(Level::kBlock, {{1, 1, 1}, 2});
+  const ValueId x = b.add_input(0, {DType::kF16, {4, 8}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {DType::kF16, {8, 6}}, {{-1, -1, -1}, 0}), up = b.add_input(2, {DType::kF16, {6, 6}}, {}), gain = b.add_input(3, {DType::kF16, {1, 6}}, {});
+  b.add_output(0, b.add(MatMul{}, {b.map(MapFn::kMul, {b.add(Accum{}, {b.add(MatMul{}, {x, w})}), gain}), up}), DType::kReal, {});
+  const Graph before = std::move(b).finish();
+  CHECK(separate_sums(before) == before);
+}
