@@ -22,8 +22,8 @@ bool is_batch_sibling(const std::string& file) {
 
 }  // namespace
 
-// MIRAGE_FULL=1: both targets, both tails, also large inputs. MIRAGE_TARGET=sm_80 or sm_90a: every spec for one target; straightforward plans with ragged tails only, the field and ordinary floats (.ci/run does this for
-// both). Neither: the same for sm_90a, without decoder layers and batch siblings. MIRAGE_SPEC=NAME runs one spec, MIRAGE_PART=I/N every Nth, MIRAGE_TABLE=1 prints a line per run.
+// MIRAGE_FULL=1: both targets, both tails, also large inputs. Neither it nor MIRAGE_TARGET: sm_90a without decoder layers and batch siblings; straightforward plans with ragged tails only, the field and ordinary
+// floats. MIRAGE_TARGET=sm_90a: what that leaves out; MIRAGE_TARGET=sm_80: every spec (.ci/run does both). MIRAGE_SPEC=NAME runs one spec, MIRAGE_PART=I/N every Nth, MIRAGE_TABLE=1 prints a line per run.
 TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
@@ -35,7 +35,9 @@ TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
   for (const std::string target_name : {"sm_90a", "sm_80"})
     for (const std::string& file : spec_files()) {
       if (!is_full() && target_name != (one_target ? one_target : "sm_90a")) continue;
-      if (!every && (file.find("llama_layer") != std::string::npos || is_batch_sibling(file))) continue;
+      const bool is_left_out = file.find("llama_layer") != std::string::npos || is_batch_sibling(file);
+      if (!is_full() && !only && one_target && target_name == "sm_90a" && !is_left_out) continue;
+      if (!every && is_left_out) continue;
       if (index++ % parts != part) continue;
       const Target target = *find_target(target_name);
       const std::string text = *read_file(file);
@@ -87,4 +89,31 @@ TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
         CHECK(is_covered);
       }
     }
+}
+
+// MIRAGE_TRUE=1: every spec at its true size in the field, where that takes less than a minute (and a machine for itself); lines say which.
+TEST_CASE("kernels are right at their true size", "[true]") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty() || std::getenv("MIRAGE_TRUE") == nullptr) return;
+  constexpr double kMostWork = 2e10, kMinute = 60;   // multiplications and bytes; seconds
+  const Target target = *find_target("sm_90a");
+  for (const std::string& file : spec_files()) {
+    const Program p = program_of(*read_file(file), file);
+    for (const NamedPlan& n : plans_of(p, target, make_witnesses(p).refusal.empty() ? 300'000 : 0, 0, true)) {
+      double work = 0;
+      for (const KernelPlan& k : n.plan.kernels) work += k.flops + static_cast<double>(k.bytes);
+      if (work > kMostWork) { fmt::print("{} {}: {:.1e} operations and bytes, left out\n", p.name, n.name, work); continue; }
+      const EmulationCase c = case_of(p, n.plan, target, "t_");
+      const EmulationLibrary lib = build_emulation({&c}, compiler, emulation_folder());
+      INFO(p.name << " " << n.name << " " << lib.error);
+      REQUIRE(lib.error.empty());
+      EmulateOptions options;
+      options.seconds = kMinute;
+      const EmulationOutcome o = run_emulation(c, lib.path, EmulationMode::kField, 1, options);
+      const bool is_slow = !o.findings.empty() && o.findings.front().kind == "too slow";
+      fmt::print("{} {}: {:.1f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared: {}\n", p.name, n.name, o.seconds, c.kernels.size(), o.threads, static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements,
+                 o.ok ? o.carried ? "equal" : "not carried" : o.reason);
+      CHECK((o.ok || is_slow));
+    }
+  }
 }
