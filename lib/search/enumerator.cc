@@ -199,7 +199,9 @@ ValueId Enumerator::input_value(int param) const {
 }
 
 const std::vector<Graph>& Enumerator::solve_tail(const Tail& tail) {
-  const auto [it, fresh] = tails_.emplace(tail.program.canonical, std::vector<Graph>{});
+  const auto added = tails_.emplace(tail.program.canonical, std::vector<Graph>{});
+  const auto it = added.first;   // clang below 16 takes no structured binding into a lambda
+  const bool fresh = added.second;
   if (!fresh) return it->second;
   std::vector<Type> types = ref_.even.params;   // at the even witness, where two blocks made the parts
   for (ValueId v : tail.leaves) types.push_back(ref_.even.graph.type(v));
