@@ -66,8 +66,12 @@ double largest_value(const Graph& g, const std::vector<Tensor<double>>& inputs) 
     if (const auto* in = g.form<Input>(n)) { t = inputs[static_cast<size_t>(in->param)]; continue; }
     std::vector<const Tensor<double>*> args;
     for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
-    t = evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a);
-    if (!is_view(node.op)) for (double x : t.data) out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));
+    std::vector<Tensor<double>> results;
+    if (const auto* call = g.form<Call>(n)) results = evaluate_call(*call->body, std::span<const Tensor<double>* const>(args), a);
+    else results.push_back(evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a));
+    for (size_t r = 0; r < results.size(); r++) values[static_cast<size_t>(node.first_value) + r] = std::move(results[r]);
+    for (size_t r = 0; r < results.size() && !is_view(node.op); r++)
+      for (double x : values[static_cast<size_t>(node.first_value) + r].data) out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));
     if (out == INFINITY) break;
   }
   return out;

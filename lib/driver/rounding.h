@@ -12,7 +12,7 @@ double unit_roundoff(DType);
 /// Of the coarsest floating type among the tensors of a program: what its kernels may hold any value in.
 double coarsest_roundoff(const Program&);
 
-/// The largest magnitude among all values of a graph without calls, in fp64; infinity where one is not finite. Masks (minus infinity) do not count.
+/// The largest magnitude among all values of a graph (of calls: their results), in fp64; infinity where one is not finite. Masks (minus infinity) do not count.
 double largest_value(const Graph&, const std::vector<Tensor<double>>& inputs);
 
 /// Standard deviations, per result and element. A bool's is the share of draws in which it was another one.
