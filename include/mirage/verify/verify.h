@@ -37,7 +37,7 @@ struct Verdict {
 };
 std::string to_string(const Verdict&);   ///< one line
 
-/// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types.
+/// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types. At least so many trials; more where few more bring a bound of 2^-40.
 Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2);
 
 /// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.
