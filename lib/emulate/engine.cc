@@ -209,7 +209,7 @@ void Engine::order(const std::vector<int>& all, const std::vector<int>& acquire)
   Join j(fibers_.size() + 1);
   for (int t : all) j.add(t, fibers_[static_cast<size_t>(t)].clock);
   const Known known = j.finish();
-  for (int t : all) fibers_[static_cast<size_t>(t)].clock.own++;
+  for (int t : all) tick(fibers_[static_cast<size_t>(t)].clock.own);
   for (int t : acquire) fibers_[static_cast<size_t>(t)].clock.known = known;
 }
 

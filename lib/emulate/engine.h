@@ -132,6 +132,9 @@ class Engine {
   void complete(uint32_t bar);
   MBarrier& mbarrier(uint32_t bar, const void* pc);
 
+  void tick(uint32_t& clock) {   ///< an epoch has no room for more: races would be blamed on others, or missed
+    if (++clock >> kClockBits) find("too slow", "more barriers than the clocks of the shadow memory count", nullptr, true);
+  }
   void find(const char* kind, const std::string& text, const void* pc, bool fatal = false);
 
   const EmulateOptions& options_;

@@ -170,7 +170,7 @@ struct Api {
     g.cluster_arrived_.push_back(g.current_);
     if (releases) {
       g.cluster_coming_.add(g.current_, f.clock);
-      f.clock.own++;
+      g.tick(f.clock.own);
     } else {   // a relaxed arrival carries what a fence.mbarrier_init.release before it has published
       for (const FenceNote& n : f.fences)
         if (n.publishes) g.cluster_coming_.add(g.current_, {n.known, n.clock});
@@ -240,7 +240,7 @@ struct Api {
     if (b.pending == 0) g.find("divergent barrier", "one more arrival than the mbarrier at " + g.name_shared(bar) + " counts", pc, true);
     b.pending--;
     b.coming.add(g.current_, me().clock);
-    me().clock.own++;
+    g.tick(me().clock.own);
     g.complete(bar);
   }
   static int mbarrier_test(uint32_t bar, int parity, int, const void* pc) {
@@ -282,7 +282,7 @@ struct Api {
     e().note_wait(8);
     auto& fences = me().fences;
     fences.push_back({me().clock.own, me().clock.known, publishes != 0});
-    me().clock.own++;   // what comes behind it is not fenced
+    e().tick(me().clock.own);   // what comes behind it is not fenced
     if (fences.size() > kMaxFences) fences.pop_front();
   }
   static void access_async(const void* p, uint64_t bytes, const void* pc) {

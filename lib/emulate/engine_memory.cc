@@ -197,7 +197,8 @@ void Engine::complete(uint32_t bar) {
 
 void Engine::deliver(const Transfer& t) {
   const size_t async = fibers_.size();
-  const uint32_t clock = async_clock_++;
+  const uint32_t clock = async_clock_;
+  tick(async_clock_);
   end_late(t.to, t.value.empty() ? static_cast<uint64_t>(t.bytes) : t.value.size(), make_epoch(static_cast<int>(async), clock));
   if (t.map) copy_box_bytes(t);
   else memcpy(shared_ + t.to, t.value.data(), t.value.size());
