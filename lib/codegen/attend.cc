@@ -2,6 +2,7 @@
 // (runtime/61_attend.cuh), which instantiates its loop over that struct.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -86,8 +87,8 @@ class AttendEmitter {
     ints({{"kHelpers", p_.helpers}, {"kProducers", p_.producers()}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
-    flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", pair_factors()},
-           {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}, {"kQueryGains", p_.query_gains()}, {"kFloat16", s_.dtype == DType::kF16}});
+    flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", p_.pair_factors()},
+           {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}, {"kQueryGains", p_.query_gains()}, {"kFloat16", s_.dtype == DType::kF16}, {"kKeySquares", key_squares_ && p_.producer}, {"kValueSquares", value_squares_ && p_.producer}});
     ints({{"kMeets", p_.meets}, {"kTiles", p_.tiles()}});
     if (p_.wide) {
       ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
@@ -103,8 +104,6 @@ class AttendEmitter {
     const int64_t parts = int64_t{p_.cluster} * p_.meets * p_.key_groups;
     return chunks % parts == 0 ? chunks / parts : 0;
   }
-  /// Float16 weights that are only multiplied by a factor per key: two at a time.
-  bool pair_factors() const { return s_.dtype == DType::kF16 && s_.share == s_.weights && p_.value_known.size() == 1 && p_.value_known[0] < 0; }
   /// Whether masks remove chunks, which are not looked at then.
   bool limited() const { return !p_.wide && (s_.last || s_.first); }
   /// How many batches' keys and values may be in L2 together: a good third of it, of sm_90's 50 MB.
@@ -302,6 +301,12 @@ class AttendEmitter {
       }
       case Leaf::kStatistic: {
         const Reduce& red = *g_.def_form<Reduce>(v);
+        if (is_squares(red, v)) {
+          if (where == Where::kKeyRow) key_squares_ = true;
+          if (where == Where::kValueRow) value_squares_ = true;
+          text = "tile.squares()";
+          break;
+        }
         Region inner;
         const std::string of = value(g_.def(v).operands[0], Where::kTile, inner);
         text = fmt::format("tile.template reduce<mo::{}>([&](float x) {{ {}return {}; }})", red.fn == ReduceFn::kSum ? "Sum" : "Max", inner.statements, of);
@@ -318,7 +323,7 @@ class AttendEmitter {
           }
           std::vector<std::string> operands;
           for (ValueId x : o) operands.push_back(value(x, where, r));
-          text = map_text(m.fn, operands);
+          text = m.fn == MapFn::kDiv ? quotient(o, operands, where, r) : map_text(m.fn, operands);
         }
         break;
       case Leaf::kRefused: MIRAGE_ASSERT(false) << "no place for value " << v << " in an attention kernel: " << print(g_);
@@ -328,10 +333,27 @@ class AttendEmitter {
     r.known[v] = name;
     return name;
   }
+  /// Whether a statistic sums the squares of elements as they are stored: tensor cores and the library know how.
+  bool is_squares(const Reduce& red, ValueId v) const {
+    const ValueId of = g_.def(v).operands[0];
+    const Map* m = g_.def_form<Map>(of);
+    if (red.fn != ReduceFn::kSum || !m) return false;
+    const std::vector<ValueId>& o = g_.def(of).operands;
+    return (m->fn == MapFn::kSquare || (m->fn == MapFn::kMul && o[0] == o[1])) && attend_leaf(p_, o[0], Where::kTile) == Leaf::kTile;
+  }
+  std::string quotient(const std::vector<ValueId>& o, const std::vector<std::string>& operands, Where where, Region& r) {
+    DivisorText y{operands[1], std::nullopt, "", false};
+    if (const Const* c = g_.def_form<Const>(o[1])) y.constant = c->value;
+    if (narrow() && root(o[1]) && attend_leaf(p_, o[1], where) == Leaf::kCompute) y.root_of = value(g_.def(o[1]).operands[0], where, r);
+    return quotient_text(operands[0], y, narrow());
+  }
+  bool root(ValueId v) const { return g_.def_form<Map>(v) && g_.def_form<Map>(v)->fn == MapFn::kSqrt; }
+  /// Whether all results are stored in 16 bits.
+  bool narrow() const { return std::all_of(p_.results.begin(), p_.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; }); }
   std::string factors(std::string x, const std::vector<AttendFactor>& list, Where where, Region& r) {
     for (const AttendFactor& f : list) {
-      const Map* m = g_.def_form<Map>(f.value);
-      if (f.divides && m && m->fn == MapFn::kSqrt && attend_leaf(p_, f.value, where) == Leaf::kCompute) x = fmt::format("mo::mul({}, mo::rsqrt({}))", x, value(g_.def(f.value).operands[0], where, r));
+      if (f.divides && root(f.value) && attend_leaf(p_, f.value, where) == Leaf::kRow) x = fmt::format("mo::mul({}, row.r{})", x, f.value);
+      else if (f.divides && root(f.value) && attend_leaf(p_, f.value, where) == Leaf::kCompute) x = fmt::format("mo::mul({}, mo::rsqrt({}))", x, value(g_.def(f.value).operands[0], where, r));
       else x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, where, r));
     }
     return x;
@@ -349,13 +371,17 @@ class AttendEmitter {
       fields += fmt::format("float v{}; ", v);
       const std::string text = value(v, Where::kQueryRow, r);
       body += fmt::format("    row.v{} = {};\n", v, text);
+      if (root(v)) {   // who divides by a root multiplies by its reciprocal
+        fields += fmt::format("float r{}; ", v);
+        body += fmt::format("    row.r{} = mo::rsqrt({});\n", v, value(g_.def(v).operands[0], Where::kQueryRow, r));
+      }
     }
     std::string out = fmt::format("  struct Row {{ {}}};\n  template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {{\n    Row row{{}};\n", fields);
     if (!rows_.empty()) out += fmt::format("    query = query < kQueries ? query : kQueries - 1;\n    {}\n{}", r.statements, body);
     out += "    return row;\n  }\n  static MO_FN float scale(const Row& row) {\n";
     Region none;
     std::string x = "1.0f";
-    for (const AttendFactor& f : s_.scale) x = fmt::format("mo::{}({}, {})", f.divides ? "div" : "mul", x, value(f.value, Where::kLogit, none));
+    x = factors(x, s_.scale, Where::kLogit, none);
     return out + fmt::format("    {}return {};\n  }}\n", none.statements, x);
   }
   /// What the gains of queries and of keys make of one feature.
@@ -383,7 +409,7 @@ class AttendEmitter {
         std::string x = v >= 0 ? value(v, where, r) : factors("mo::constant(1.0f)", where == Where::kKeyRow ? s_.k.factors : s_.v.factors, where, r);
         if (v < 0 && where == Where::kValueRow && s_.dtype == DType::kF16 && !(s_.value_factor_bound <= 2048)) x = fmt::format("mo::attend_bound_factor(tile, {})", x);
         if (v < 0) x = fmt::format("(inside ? {} : 0.0f)", x);   // rows beyond the last key are zeros, and their norm's reciprocal may be infinite
-        stores += v < 0 && where == Where::kValueRow && pair_factors() ? fmt::format("    reinterpret_cast<T*>(out)[r] = mo::store<T>({});\n", x) : fmt::format("    out[{} * kChunk + r] = {};\n", i, x);
+        stores += v < 0 && where == Where::kValueRow && p_.pair_factors() ? fmt::format("    reinterpret_cast<T*>(out)[r] = mo::store<T>({});\n", x) : fmt::format("    out[{} * kChunk + r] = {};\n", i, x);
       }
       out += fmt::format("    {}\n{}  }}\n", r.statements, stores);
     }
@@ -464,6 +490,7 @@ class AttendEmitter {
   const AttendShape& s_;
   std::string name_;
   int slots_;
+  bool key_squares_ = false, value_squares_ = false;   ///< whether per-key values need sums of squares; known once their text is
   std::vector<ValueId> rows_, after_rows_;
   std::set<int> pointers_;
 };

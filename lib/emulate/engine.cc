@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "mirage/support/assert.h"
@@ -50,7 +51,63 @@ void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), Em
   MIRAGE_ASSERT(cluster <= kMaxCluster) << "cluster of " << cluster;
   const int64_t blocks = kernel.grid[0] * kernel.grid[1] * kernel.grid[2], clusters = blocks / cluster;
   const int64_t wanted = options_.max_blocks > 0 && !kernel.cooperative ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
-  for (int64_t i = 0; i < wanted && !stopping_; i++) run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);   // the first and the last are among them
+  for (int64_t i = 0; i < wanted && !stopping_; i++) {
+    run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);   // the first and the last are among them
+    put_aside();
+    continue_aside();
+  }
+  if (!asides_.empty() && !stopping_) {
+    restore(0);
+    const auto waits = std::find_if(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return f.polled != nullptr; });
+    current_ = waits->index;
+    find("deadlock", "waits for a slot that nobody fills", nullptr);
+    current_ = -1;
+    stopping_ = true;
+  }
+  asides_.clear();
+}
+
+bool Engine::wake_pollers() {
+  bool any = false;
+  for (Fiber& f : fibers_)
+    if (f.polled && memcmp(f.polled, f.seen.data(), f.seen.size()) != 0) {
+      f.polled = nullptr;
+      wake(f.index);
+      any = true;
+    }
+  return any;
+}
+
+void Engine::put_aside() {
+  if (!aside_ || stopping_) return;
+  aside_ = false;
+  contents_.clear();
+  for (size_t rank = 0; rank < block_ended_.size(); rank++) {
+    const unsigned char* const from = shared_ + kSharedWindow * rank;
+    contents_.emplace_back(from, from + shadow_[rank].size());
+  }
+  asides_.push_back(std::move(static_cast<ClusterState&>(*this)));
+  static_cast<ClusterState&>(*this) = ClusterState();
+  if (!free_stacks_.empty()) { stacks_ = std::move(free_stacks_.back()); free_stacks_.pop_back(); }
+}
+
+void Engine::restore(size_t i) {
+  free_stacks_.push_back(std::move(stacks_));
+  static_cast<ClusterState&>(*this) = std::move(asides_[i]);
+  asides_.erase(asides_.begin() + static_cast<std::ptrdiff_t>(i));
+  for (size_t rank = 0; rank < contents_.size(); rank++) memcpy(shared_ + kSharedWindow * rank, contents_[rank].data(), contents_[rank].size());
+}
+
+void Engine::continue_aside() {
+  const auto changed = [](const ClusterState& c) { return std::any_of(c.fibers_.begin(), c.fibers_.end(), [](const Fiber& f) { return f.polled && memcmp(f.polled, f.seen.data(), f.seen.size()) != 0; }); };
+  for (size_t i = 0; i < asides_.size() && !stopping_;) {
+    if (!changed(asides_[i])) { i++; continue; }
+    restore(i);
+    wake_pollers();
+    schedule();
+    put_aside();
+    i = 0;
+  }
 }
 
 void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int cluster) {
@@ -154,6 +211,11 @@ void Engine::schedule() {
       continue;
     }
     if (alive_ == 0) break;
+    if (wake_pollers()) continue;
+    if (std::any_of(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return f.polled != nullptr; })) {   // other clusters may bring what it needs
+      aside_ = true;
+      break;
+    }
     report_stuck();
     break;
   }

@@ -1,4 +1,4 @@
-// The machine that emulated kernels run on: clusters of blocks one after another, their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child process
+// The machine that emulated kernels run on: clusters of blocks one after another (those that poll device memory for what others leave there stand aside until it has come), their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child process
 // that emulate() forks; one per process, because the kernel's calls carry no context. Source of the rules: CUDA C++ guide (execution and memory model), PTX ISA 9.7 (instructions).
 #pragma once
 #include <array>
@@ -46,6 +46,8 @@ struct Fiber {
   bool ended = false, ready = false;
   std::string waits;                        ///< for what, in words; empty: it runs
   int barrier = -1;                         ///< the number of the barrier it waits at
+  const void* polled = nullptr;             ///< device memory that it waits to see changed
+  std::vector<unsigned char> seen;          ///< what it holds
   Gather* last = nullptr;
   std::vector<LateCopy> open;               ///< copies that no group has yet
   std::deque<std::vector<LateCopy>> groups;
@@ -72,7 +74,33 @@ struct MBarrier {
 /// Bytes on their way that complete on an mbarrier.
 struct Transfer { uint32_t to = 0, bar = 0; std::vector<unsigned char> value; const EmulatedMap* map = nullptr; EmuBox box{}; int64_t bytes = 0; int issuer = 0; };
 
-class Engine {
+/// All that belongs to the cluster that runs. A cluster that polls device memory is put aside whole.
+struct ClusterState {
+  std::vector<std::vector<ShadowByte>> shadow_;     ///< per rank
+  std::vector<uint64_t> static_bytes_;              ///< per rank, behind dynamic memory
+  std::vector<bool> block_ended_;
+  std::map<std::pair<int, const void*>, uint64_t> statics_;
+  std::vector<Fiber> fibers_;
+  Stacks stacks_;
+  std::map<std::pair<int, int>, Barrier> barriers_;           ///< by rank and number
+  std::map<std::pair<int, uint32_t>, Barrier> warp_barriers_; ///< by warp of the cluster and mask
+  std::map<std::pair<int, uint64_t>, Gather*> gathers_;       ///< by warp (or -1 - warpgroup) and mask
+  std::map<uint32_t, MBarrier> mbarriers_;
+  std::vector<Transfer> transfers_;
+  std::vector<int> cluster_arrived_, cluster_waiting_;
+  Join cluster_coming_;                                      ///< of the arrivals so far
+  Known cluster_ready_;                                      ///< of the last complete barrier
+  struct Joined { Known a, b, both; };
+  std::array<Joined, 8> joined_;                             ///< the last ones: threads of a warp come by with the same knowledge
+  size_t next_joined_ = 0;
+  int cluster_generation_ = 0;
+  uint32_t async_clock_ = 1;
+  uint32_t block_number_ = 0;
+  int alive_ = 0;
+  std::vector<std::vector<unsigned char>> contents_;         ///< of shared memory, while it is aside
+};
+
+class Engine : private ClusterState {
  public:
   Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options);
   /// `call` runs the kernel for the current thread.
@@ -99,6 +127,10 @@ class Engine {
   void wait(const std::string& why);                      ///< leaves the current fiber until wake()
   void wake(int fiber) { fibers_[static_cast<size_t>(fiber)].waits.clear(); fibers_[static_cast<size_t>(fiber)].barrier = -1; ready_.push_back(fiber); }
   void report_stuck();
+  bool wake_pollers();                                    ///< those whose memory has changed; false: none
+  void put_aside();
+  void continue_aside();                                  ///< clusters that have something to go on with, until none has
+  void restore(size_t i);
   Fiber& me() { return fibers_[static_cast<size_t>(current_)]; }
   Known joined(const Known& a, const Known& b);           ///< either may be none
   void order(const std::vector<int>& all, const std::vector<int>& acquire);   ///< all release; those of `acquire` know it
@@ -142,10 +174,6 @@ class Engine {
   unsigned char* global_ = nullptr;
   uint64_t global_bytes_ = 0;
   unsigned char* shared_ = nullptr;
-  std::vector<std::vector<ShadowByte>> shadow_;     ///< per rank
-  std::vector<uint64_t> static_bytes_;              ///< per rank, behind dynamic memory
-  std::vector<bool> block_ended_;
-  std::map<std::pair<int, const void*>, uint64_t> statics_;
   uint64_t dynamic_base_ = 0;
 
   const EmulatedKernel* kernel_ = nullptr;
@@ -154,31 +182,17 @@ class Engine {
   std::vector<void*> arguments_;
   struct alignas(64) Map { uint64_t words[16]; };   // as kernels see it
   std::vector<Map> maps_;
-  std::vector<Fiber> fibers_;
-  Stacks stacks_;
   Context main_;
   std::deque<int> ready_;
-  int current_ = -1, alive_ = 0;
-  bool stopping_ = false, in_fiber_ = false;
-  std::map<std::pair<int, int>, Barrier> barriers_;           ///< by rank and number
-  std::map<std::pair<int, uint32_t>, Barrier> warp_barriers_; ///< by warp of the cluster and mask
-  std::map<std::pair<int, uint64_t>, Gather*> gathers_;       ///< by warp (or -1 - warpgroup) and mask
-  std::map<uint32_t, MBarrier> mbarriers_;
-  std::vector<Transfer> transfers_;
-  std::vector<int> cluster_arrived_, cluster_waiting_;
-  Join cluster_coming_;                                      ///< of the arrivals so far
-  Known cluster_ready_;                                      ///< of the last complete barrier
-  struct Joined { Known a, b, both; };
-  std::array<Joined, 8> joined_;                             ///< the last ones: threads of a warp come by with the same knowledge
-  size_t next_joined_ = 0;
-  int cluster_generation_ = 0;
-  uint32_t async_clock_ = 1;
+  int current_ = -1;
+  bool stopping_ = false, in_fiber_ = false, aside_ = false;    ///< aside_: the cluster that ran polls
+  std::vector<ClusterState> asides_;
+  std::vector<Stacks> free_stacks_;
   Rng random_;
   std::vector<Finding> findings_;
   std::set<std::pair<std::string, const void*>> seen_;
   EmulationTrace trace_;
   int64_t threads_ = 0, accesses_ = 0;
-  uint32_t block_number_ = 0;
 };
 
 }  // namespace mirage::emulate_detail

@@ -21,6 +21,15 @@ struct Api {
     if (!g.is_global(p) || offset + bytes > g.buffers_[at / kGlobalWindow].shadow.size()) return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
     if (reinterpret_cast<uint64_t>(p) % bytes != 0) g.find("misaligned access", "an atomic operation", pc, true);
   }
+  /// Device memory that another block of a cooperative launch will change: whoever polls it lets the others go on.
+  static void poll(const void* p, uint64_t bytes, const void* pc) {
+    Engine& g = e();
+    if (!g.kernel_->cooperative) return g.find("deadlock", "waits for other blocks, and need not be launched together with them", pc, true);
+    const unsigned char* const from = static_cast<const unsigned char*>(p);
+    me().polled = p;
+    me().seen.assign(from, from + bytes);
+    g.wait("device memory");
+  }
   static void fail(const char* kind, const char* text, const void* pc) { e().find(kind, text, pc, true); }
 
   /// Whether all that a barrier waits for have come; then they are ordered and go on.
@@ -317,7 +326,7 @@ struct Api {
 };
 
 const EmuApi& Engine::api() {
-  static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
+  static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::poll, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
                                Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
                                Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait,
                                Api::fence_registers, Api::leave_registers, Api::take_registers};

@@ -53,7 +53,7 @@ void find_known(const Graph& g, AttendPlan& p) {
 
 /// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
 int registers(const AttendPlan& p) {
-  const int extra = (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? 14 : 0);
+  const int extra = (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? p.pair_factors() && p.producer ? 12 : 14 : 0);
   return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? p.features / 4 + 8 : 0);
 }
 
@@ -82,13 +82,14 @@ bool place_memory(AttendPlan& p, const Target& t) {
   p.record_bytes = p.columns * (p.narrow_parts ? 2 : 4) + 8;
   p.record_pitch = static_cast<int>(up(p.record_bytes, 16));
   p.barriers_at = p.receive_at + (p.cluster > 1 ? up(int64_t{p.cluster} * p.rows * p.record_pitch, 8) : 0);
-  p.slot_bytes = p.shape.batch.elements() * p.tiles() * (p.meets - 1) * p.cluster * p.rows * (p.columns / 2) * 16;
+  const int64_t item_rows = p.cluster > 1 ? int64_t{p.cluster} * p.rows : int64_t{p.group_rows()} * p.query_groups, items = p.cluster > 1 || !p.narrow_parts ? p.columns / 2 : p.columns / 4;   // attend_meet, attend_share
+  p.slot_bytes = p.shape.batch.elements() * p.tiles() * (p.meets - 1) * item_rows * items * 16;
   p.smem_bytes = p.barriers_at + 8 * ((p.warp_rings ? 2 * groups : 6) * p.stages + 2);
   return p.blocks_per_sm == 1 ? p.smem_bytes <= t.smem_per_block : p.blocks_per_sm * (p.smem_bytes + 1024) <= t.smem_per_sm;
 }
 
 /// Blocks of a cluster that divide the keys, and clusters that meet. The latter for few queries of few batches over many keys.
-constexpr std::pair<int, int> kParts[] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {2, 2}, {4, 2}, {8, 2}, {4, 4}, {8, 4}, {8, 8}};
+constexpr std::pair<int, int> kParts[] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {4, 2}, {8, 2}, {4, 4}, {8, 4}, {8, 8}};
 
 /// Divides the chunks among the blocks of the clusters: every group of every block has work. Clusters that meet must all be resident, and start where chunks are.
 bool divide_keys(AttendPlan& p, int64_t chunks, int meets, const Target& target) {
@@ -97,7 +98,8 @@ bool divide_keys(AttendPlan& p, int64_t chunks, int meets, const Target& target)
   p.chunks_per_block = up(chunks, parts) / parts;
   if (p.chunks_per_block < p.key_groups || p.chunks_per_block * (parts - 1) >= chunks) return false;
   if (meets == 1) return true;
-  if (p.shape.batch.elements() * up(p.shape.queries, p.group_rows()) / p.group_rows() * 8 >= 64) return false;   // clusters alone make blocks enough
+  if (p.cluster == 1 && !p.warp_rings) return false;   // a warpgroup's 64 rows are too much to post
+  if (p.cluster > 1 && p.shape.batch.elements() * up(p.shape.queries, p.group_rows()) / p.group_rows() * 8 >= 64) return false;   // clusters alone make blocks enough
   return !p.shape.last && !p.shape.first && p.blocks_per_sm == 1 && p.blocks() / p.cluster <= clusters_that_fit(p.cluster, target);
 }
 

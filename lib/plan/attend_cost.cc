@@ -29,8 +29,15 @@ constexpr double kWideStartUs = 0.8;          // barriers, the first copies; sto
 constexpr double kWideClusterUs = 1.0;        // starting a cluster, columns to their owners
 constexpr double kWideChunkUs = 0.35;         // three barriers, a row's maximum and sum
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
-constexpr double kMeetUs = 0.45;              // posting to another cluster's slots, and taking
-constexpr double kMeetSourceUs = 0.05;        // of one more cluster
+constexpr double kMeetUs = 0.3;               // posting to another cluster's slots, and taking
+constexpr double kMeetSourceUs = 0.03;        // of one more cluster
+
+// Blocks without a cluster that meet (attend_share)
+constexpr double kShareUs = 0.1;              // a slot or two of each thread
+constexpr double kShareItemUs = 0.9;          // of each further one
+constexpr double kShareBody = 0.035;          // of the time that the body takes: measured (mha 0.3, one query per head 1.1), the reason is not known
+constexpr double kQueued = 8.4e6, kQueuedUs = 0.25;   // bytes in flight over all multiprocessors beyond this only queue: for each time as many
+constexpr double kHalfUs = 0.3;               // half of the multiprocessors reach what all do, but later
 
 /// How many cycles more than the best division of its kind one takes per chunk: too few warps leave gaps, warps in step want the same unit at once.
 double gaps(const AttendPlan& p, double together) {
@@ -75,8 +82,8 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
   const double statistics = kStatisticCycles * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
   // Masks by positions: the last tile of a causal mask has all chunks, the mean tile fewer; the logit is evaluated near the mask's edge only.
-  const double share = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
-  const double chunks = static_cast<double>(p.chunks_per_block) * share;
+  const double part = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
+  const double chunks = static_cast<double>(p.chunks_per_block) * part;
   const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : s.only_masks && (s.last || s.first) ? 2 * std::min(1.0, 2.0 * p.chunk / static_cast<double>(s.keys)) : 2) + (s.share == s.weights ? 0 : 1));
   double issue, own;   // cycles of a multiprocessor for a chunk and one group's queries; of one group for its chunks, from the first to the last
   if (p.warp_rings) {
@@ -84,7 +91,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
     issue = 0.025 * p.chunk * width + statistics / 4;   // four schedulers
   } else {
     issue = gaps(p, together) * std::max(p.chunk * (3.5 + 0.0367 * width), chunk_bytes / p.query_groups / std::min(kSmBytesPerCycle, kL2BytesPerCycle / sms)) + statistics / p.query_groups + elements;
-    if (p.helpers && p.producer && p.key_groups == 1) issue *= p.stages < 3 ? 1.05 : p.stages < 4 ? 1.01 : 1.0;   // values of keys are there the later, the later a stage is filled again
+    if (p.helpers && p.producer && p.key_groups == 1) issue *= p.stages < 3 ? 1.04 : 1.0;   // values of keys are there the later, the later a stage is filled again
     own = 0;
   }
   // A stage that is worked on is not in flight, except that its keys are free before its values.
@@ -93,8 +100,12 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
+  double share = 0;
+  if (p.warp_rings && t_dram > t_sm && sms < 0.6 * target.num_sms) share += kHalfUs;
+  if (p.cluster == 1 && p.meets > 1)
+    share += kShareUs + kShareItemUs * (static_cast<double>(rows * p.columns) / (p.narrow_parts ? 4 : 2) / p.threads - 1) + kShareBody * body + kQueuedUs * std::max(0.0, free_stages * chunk_bytes * blocks / kQueued - 1);
   Cost c;
-  c.us = target.launch_us + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + share + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 && p.cluster > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";

@@ -93,8 +93,28 @@ TEST_CASE("attention with many features is right on the CPU") {
   add(20, 160, 136, 0, 136, "bfloat16", false, 1, 32, 1, 1, 2, "values of their own, two tiles of queries, no cluster");
   add(40, 500, 64, 0, 64, "float16", false, 1, 64, 2, 2, 2, "warpgroups, two clusters meet, ragged keys", Kind::kGroups);
   add(4, 1000, 128, 0, 128, "bfloat16", false, 1, 32, 2, 2, 1, "warps with rings, two clusters meet", Kind::kRings);
+  add(5, 1000, 64, 0, 64, "float16", false, 2, 32, 1, 4, 1, "warps with rings, four blocks meet without a cluster", Kind::kRings);
+  add(16, 500, 64, 0, 128, "bfloat16", false, 1, 32, 1, 2, 2, "two blocks meet, each row in more slots than it has warps", Kind::kRings);
   add(40, 300, 200, 0, 256, "bfloat16", false, 1, 64, 1, 1, 2, "warpgroups with 256 columns, refilled stages", Kind::kGroups);
-  CHECK(cases.size() == 7);
+  CHECK(cases.size() == 9);
+  // Parts that are not bounded travel in float32: two slots for four columns.
+  const Program p = program_of(spec(5, 1000, 64, 0, 64, "float16", false, 2), "float32 parts");
+  const auto g = parse_graph(kernel(5, 1000, 64, 0, 64, "float16", false, 2));
+  REQUIRE(g);
+  const Planned planned = make_plan(p, *g, target);
+  REQUIRE(planned.plan);
+  const auto of = [&](const auto& body) { return attend_candidates(body->body, body->operands, body->results, target).plans; };
+  const KernelPlan& k = planned.plan->kernels[0];
+  const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+  for (AttendPlan a : attend ? of(*attend) : of(std::get<std::shared_ptr<const BlockPlan>>(k.body)))
+    if (a.warp_rings && a.cluster == 1 && a.meets == 4 && a.chunk == 32 && a.stages == 1 && cases.size() == 9) {
+      REQUIRE(a.narrow_parts);
+      a.narrow_parts = false;
+      a.slot_bytes *= 2;
+      cases.push_back(with_plan(p, *planned.plan, a, target, "parts_"));
+      names.push_back("float32 parts");
+    }
+  CHECK(cases.size() == 10);
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
   const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());

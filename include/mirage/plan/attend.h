@@ -78,6 +78,8 @@ struct AttendPlan {
   int value_boxes = 0, value_box = 0;     ///< V's boxes of 64 columns in the ring; 0: V's columns are columns of K's own rows, from box value_box on
   int64_t scores_at = 0, weights_at = 0, statistics_at = 0;
   Cost cost;
+  /// Float16 weights that are only multiplied by a factor per key: two at a time.
+  bool pair_factors() const { return shape.dtype == DType::kF16 && shape.share == shape.weights && value_known.size() == 1 && value_known[0] < 0; }
   /// Two warps, for keys and for values, where four groups wait for chunks of their own; elsewhere one was as good or better, and helpers fill the warpgroup that it leaves.
   int producers() const { return !producer ? 0 : helpers == 0 && query_groups * key_groups == 4 ? 2 : 1; }
   bool query_gains() const { return !shape.q.gains.empty() || !shape.k.gains.empty(); }

@@ -72,6 +72,7 @@ template <class T, int WIDTH, int LANES> struct AttendRow {
     }
     return lanes_reduce<R, LANES>(R::combine(x[0], x[1]));
   }
+  MO_FN float squares() const { return this->template reduce<Sum>([](float x) { return x * x; }); }
   MO_FN void scale(float f) const {
 #pragma unroll
     for (int i = 0; i < WIDTH / 8 / LANES; i++) {
@@ -83,6 +84,51 @@ template <class T, int WIDTH, int LANES> struct AttendRow {
     }
   }
 };
+
+/// Four neighbouring accumulators of a flat fragment.
+template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  float x[4] = {d[0], d[1], d[2], d[3]};
+  const uint32_t w[4] = {a[0], a[1], a[2], a[3]};
+  mma_16x8x16(x, w, b0, b1, T());
+#pragma unroll
+  for (int i = 0; i < 4; i++) d[i] = x[i];
+}
+/// The address of 16 bytes in a swizzled tile: line, and which eight columns; box: bytes of 64 columns.
+MO_FN const unsigned char* attend_line(const unsigned char* tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
+
+/// Sums of squares of 32 lines of a tile, `first` and on, to each lane its own line's: the diagonals of sixteen lines times themselves, on tensor cores. A lane that squares a line takes eight times as long.
+template <class T, int WIDTH> MO_FN float attend_squares(const unsigned char* tile, int first, int box) {
+  const int lane = lane_id(), i8 = lane & 7, part = lane >> 3;
+  const bool second = lane & 4;   // line g of eight is in lane 4 * g + g / 2, its column g % 2
+  float of[4];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    float low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++) {
+      uint32_t x[4];
+      load_matrix_x4(x, attend_line(tile, first + 16 * h + (part & 1) * 8 + i8, 2 * k + (part >> 1), box));
+      attend_mma<T>(low, x, x[0], x[2]);
+      attend_mma<T>(high, x, x[1], x[3]);
+    }
+    of[2 * h] = second ? low[1] : low[0];
+    of[2 * h + 1] = second ? high[3] : high[2];
+  }
+#pragma unroll
+  for (int j = 0; j < 4; j++) of[j] = __shfl_sync(0xffffffffu, of[j], 4 * i8 + (i8 >> 1));
+  return part < 2 ? (part == 0 ? of[0] : of[1]) : part == 2 ? of[2] : of[3];
+}
+/// A row whose sum of squares is there already.
+template <class T, int WIDTH> struct AttendSquaredRow : AttendRow<T, WIDTH, 1> {
+  float known;
+  MO_FN float squares() const { return known; }
+};
+/// Row r of a tile of K or V, of which neighbouring lanes have neighbouring rows.
+template <class P, int WIDTH, bool SQUARES> MO_FN auto attend_known_row(const unsigned char* tile, int r) {
+  const AttendRow<typename P::T, WIDTH, 1> row{tile + r * 128, P::kChunk * 128, r, 0};
+  if constexpr (SQUARES) return AttendSquaredRow<typename P::T, WIDTH>{row, attend_squares<typename P::T, WIDTH>(tile, r - lane_id(), P::kChunk * 128)};
+  else return row;
+}
 
 /// Addresses in shared memory.
 template <class P> struct AttendMemory {

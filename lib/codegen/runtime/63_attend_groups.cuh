@@ -16,7 +16,7 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
       mbarrier_init(mem.v_full(s), 1);
       if constexpr (P::kProducer) {
         mbarrier_init(mem.k_empty(s), 4 * P::kQueryGroups + (P::kKeyKnown ? P::kHelpers : 0));
-        mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown ? P::kHelpers : 0));
+        mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown > 0 ? P::kHelpers : 0));
       }
       if constexpr (P::kHelpers > 0) { mbarrier_init(mem.k_known(s), P::kHelpers); mbarrier_init(mem.v_known(s), P::kHelpers); }
     }
@@ -57,15 +57,17 @@ template <class P> MO_FN void attend_produce(const typename P::Args& a, const At
   warp_barrier();
 }
 
-/// Helper warps: what depends on one key alone (its norm, its bias), a lane per key.
+/// Helper warps: what depends on one key alone (its norm, its bias), a lane per key. Units of 32 keys are dealt to them in turn, from chunk to chunk, so that three of them have equal shares of four units.
 template <class P> MO_FN void attend_help(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int helper) {
   for (int c = 0; c < at.chunks; c++) {
     const int s = c % P::kStages, turn = (c / P::kStages) & 1, key0 = (at.first + c) * P::kChunk;
+    constexpr int kUnits = P::kChunk / 32, kHelpers = P::kHelpers > 0 ? P::kHelpers : 1;
+    const int mine = (kUnits % kHelpers == 0 ? helper : (helper + kHelpers - c * kUnits % kHelpers) % kHelpers) * 32 + lane_id();
     if constexpr (P::kKeyKnown > 0) {
       mbarrier_wait(mem.k_full(s), turn);
 #pragma unroll
-      for (int r = helper * 32 + lane_id(); r < P::kChunk; r += 32 * P::kHelpers) {
-        const AttendRow<typename P::T, P::kFeatures, 1> row{mem.smem + mem.k_offset(s) + r * 128, P::kChunk * 128, r, 0};
+      for (int r = mine; r < P::kChunk; r += 32 * kHelpers) {
+        const auto row = attend_known_row<P, P::kFeatures, P::kKeySquares>(mem.smem + mem.k_offset(s), r);
         P::key_values(a, at, row, key0 + r, mem.k_values(s), r);
       }
       warp_barrier();
@@ -74,8 +76,8 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
     if constexpr (P::kValueKnown > 0) {
       mbarrier_wait(mem.v_full(s), turn);
 #pragma unroll
-      for (int r = helper * 32 + lane_id(); r < P::kChunk; r += 32 * P::kHelpers) {
-        const AttendRow<typename P::T, P::kColumns, 1> row{mem.smem + mem.v_offset(s) + r * 128, P::kChunk * 128, r, 0};
+      for (int r = mine; r < P::kChunk; r += 32 * kHelpers) {
+        const auto row = attend_known_row<P, P::kColumns, P::kValueSquares>(mem.smem + mem.v_offset(s), r);
         P::value_values(a, at, row, key0 + r, mem.v_values(s), r);
       }
       warp_barrier();
@@ -133,6 +135,11 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     if constexpr (P::kKeyKnown > 0) mbarrier_wait(mem.k_known(stage(c)), parity(c));
     if (t.active) attend_softmax<P>(a, at, t, (at.first + c) * P::kChunk, mem.k_values(stage(c)));
   };
+  const auto free_keys = [&](int s, bool read) {   // a stage's keys: once the scores are made, or once what is known of its keys was read, too
+    if (!P::kProducer || read != (P::kKeyKnown > 0)) return;
+    if constexpr (P::kKeyKnown > 0) warp_barrier();
+    if (leader) mbarrier_arrive(mem.k_empty(s));
+  };
   const auto weights = [&](int c) {
     if constexpr (P::kValueKnown > 0) mbarrier_wait(mem.v_known(stage(c)), parity(c));
     if (t.active) attend_weights<P>(a, at, t, (at.first + c) * P::kChunk, mem.v_values(stage(c)));
@@ -146,8 +153,9 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     attend_issue_scores<P>(t, q, mem.k(s));
     wgmma_wait<0>();
     wgmma_pin(t.S);
-    if (P::kProducer && leader) mbarrier_arrive(mem.k_empty(s));
+    free_keys(s, false);
     softmax(group_k);
+    free_keys(s, true);
     weights(group_k);
   }
 #pragma unroll 1
@@ -164,8 +172,9 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     if constexpr (P::kTurns) named_barrier_arrive(2 + (group_q + P::kQueryGroups * group_k + 1) % P::kGroups, 256);
     wgmma_wait<1>();
     wgmma_pin(t.S);
-    if (P::kProducer && leader) mbarrier_arrive(mem.k_empty(s));
+    free_keys(s, false);
     softmax(c);
+    free_keys(s, true);
     wgmma_wait<0>();
     wgmma_pin(t.O);
     if (P::kProducer && leader) mbarrier_arrive(mem.v_empty(before));

@@ -8,17 +8,6 @@ namespace mo {
 
 // ---- up to 16 queries per key set: the queries are the 16-row operand of mma.m16n8k16, every warp has rings and chunks of its own, and no barrier stands in the loop
 
-/// Four neighbouring accumulators of a flat fragment.
-template <class T> MO_FN void attend_mma(float* d, const uint32_t* a, uint32_t b0, uint32_t b1) {
-  float x[4] = {d[0], d[1], d[2], d[3]};
-  const uint32_t w[4] = {a[0], a[1], a[2], a[3]};
-  mma_16x8x16(x, w, b0, b1, T());
-#pragma unroll
-  for (int i = 0; i < 4; i++) d[i] = x[i];
-}
-/// The address of 16 bytes in a swizzled tile: line, and which eight columns; box: bytes of 64 columns.
-MO_FN const unsigned char* attend_line(const unsigned char* tile, int line, int eighth, int box) { return tile + (eighth >> 3) * box + line * 128 + (((eighth & 7) ^ (line & 7)) << 4); }
-
 template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, AttendState<P>& t, const AttendGains<P>& gains, int warp) {
   const int lane = lane_id(), i8 = lane & 7, part = lane >> 3;
   uint32_t q[P::kFeatures / 16][4];
@@ -46,7 +35,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
       }
     if constexpr (P::kKeyKnown > 0) {
 #pragma unroll
-      for (int r = lane; r < P::kChunk; r += 32) P::key_values(a, at, AttendRow<typename P::T, P::kFeatures, 1>{mem.smem + mem.k_offset(s) + r * 128, P::kChunk * 128, r, 0}, key0 + r, mem.k_values(s), r);
+      for (int r = lane; r < P::kChunk; r += 32) P::key_values(a, at, attend_known_row<P, P::kFeatures, P::kKeySquares>(mem.smem + mem.k_offset(s), r), key0 + r, mem.k_values(s), r);
     }
     warp_barrier();
     if (lane == 0 && next < mine) attend_copy_k<P>(a, at, mem, next, next * P::kKeyGroups + warp);
@@ -56,7 +45,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
     mbarrier_wait(mem.v_full(s), parity);
     if constexpr (P::kValueKnown > 0) {
 #pragma unroll
-      for (int r = lane; r < P::kChunk; r += 32) P::value_values(a, at, AttendRow<typename P::T, P::kColumns, 1>{mem.smem + mem.v_offset(s) + r * 128, P::kChunk * 128, r, 0}, key0 + r, mem.v_values(s), r);
+      for (int r = lane; r < P::kChunk; r += 32) P::value_values(a, at, attend_known_row<P, P::kColumns, P::kValueSquares>(mem.smem + mem.v_offset(s), r), key0 + r, mem.v_values(s), r);
       warp_barrier();
     }
     attend_weights<P>(a, at, t, key0, mem.v_values(s));

@@ -9,9 +9,13 @@ namespace mo {
 /// Groups (warpgroups, or warps with rings of their own) with the same queries: each adds up its own kColumns / kKeyGroups columns over all of them, into H.
 template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, AttendState<P>& t, float (&H)[N], int group, int group_q, int group_k) {
   constexpr int kPieces = P::kColumns / 8, kStats = (2 + 2 * P::kSums + 3) / 4, kThreads = P::kGroupThreads, kRecord = (kPieces + kStats) * kThreads;   // float4, one per thread of a group
+  constexpr int kRing = P::kStages * (P::kKeyBytes + P::kValueBytes) / 16;
+  constexpr bool kOwn = P::kWarpRings && kRing >= kRecord;   // a warp's own ring is free when the warp is through
+  constexpr int kNext = kOwn ? kRing : kRecord;
   const int thread = thread_id() % kThreads;
-  named_barrier(1, kThreads * P::kGroups);   // the ring is free
-  float4* const x = reinterpret_cast<float4*>(mem.smem + P::kRingAt) + group * kRecord + thread;
+  if constexpr (kOwn) warp_barrier();
+  else named_barrier(1, kThreads * P::kGroups);   // the ring is free
+  float4* const x = reinterpret_cast<float4*>(mem.smem + P::kRingAt) + group * kNext + thread;
 #pragma unroll
   for (int j = 0; j < kPieces; j++) x[j * kThreads] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
   float stats[4 * kStats] = {t.m[0], t.m[1]};
@@ -20,13 +24,13 @@ template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, At
 #pragma unroll
   for (int i = 0; i < kStats; i++) x[(kPieces + i) * kThreads] = make_float4(stats[4 * i], stats[4 * i + 1], stats[4 * i + 2], stats[4 * i + 3]);
   named_barrier(1, kThreads * P::kGroups);
-  const float4* const y = reinterpret_cast<const float4*>(mem.smem + P::kRingAt) + group_q * kRecord + thread;
+  const float4* const y = reinterpret_cast<const float4*>(mem.smem + P::kRingAt) + group_q * kNext + thread;
   float w[P::kKeyGroups][2], all[P::kKeyGroups][4 * kStats];
 #pragma unroll
   for (int g = 0; g < P::kKeyGroups; g++)
 #pragma unroll
     for (int i = 0; i < kStats; i++) {
-      const float4 f = y[g * P::kQueryGroups * kRecord + (kPieces + i) * kThreads];
+      const float4 f = y[g * P::kQueryGroups * kNext + (kPieces + i) * kThreads];
       all[g][4 * i] = f.x; all[g][4 * i + 1] = f.y; all[g][4 * i + 2] = f.z; all[g][4 * i + 3] = f.w;
     }
 #pragma unroll
@@ -48,7 +52,7 @@ template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, At
     H[4 * j] = H[4 * j + 1] = H[4 * j + 2] = H[4 * j + 3] = 0;
 #pragma unroll
     for (int g = 0; g < P::kKeyGroups; g++) {
-      const float4 f = y[g * P::kQueryGroups * kRecord + (group_k * (N / 4) + j) * kThreads];
+      const float4 f = y[g * P::kQueryGroups * kNext + (group_k * (N / 4) + j) * kThreads];
       H[4 * j] += w[g][0] * f.x;
       H[4 * j + 1] += w[g][0] * f.y;
       H[4 * j + 2] += w[g][1] * f.z;
@@ -110,13 +114,95 @@ template <int N> MO_FN void slots_take(uint4 (&v)[N], uint4* p, int step) {
   for (int i = 0; i < N; i++) slot_post(p + i * step, make_uint4(0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu));
 }
 
-/// Clusters with the same queries meet: all but the last post two columns, maximum and sum, the last adds them to its own. False: this one has posted. item: of the block's.
+// Clusters with the same queries meet: what a cluster has is dealt to all of them in equal parts, each posts what others own and then takes its own. A thread posts all that it posts before it waits for
+// anything, so nobody waits for a post that waits.
+/// The number, among those who post to `owner`, of the cluster `group`.
+template <class P> MO_FN int meet_source(int group, int owner) { return group < owner ? group + P::kMeets - 1 - owner : group - owner - 1; }
+/// The order in which a cluster goes through its n items: those that it owns come last. Its own are the group-th part.
+template <class P> MO_FN int meet_item(int i, int n, int group) { const int item = i + (group + 1) * (n / P::kMeets); return item < n ? item : item - n; }
+
+/// Four neighbouring columns of a row: relative to the maximum m, and the sum of the weights.
+struct MeetSum { float m, sum, x[4]; };
+/// Posts them as one slot of the operands' type (divided by their own sum), or as two of float32, `half` slots apart.
+template <class P> MO_FN void meet_post(uint4* to, int half, const MeetSum& mine) {
+  const uint32_t m = slot_word(__float_as_uint(mine.m)), sum = slot_word(__float_as_uint(mine.sum));
+  if constexpr (P::kNarrowParts) {
+    const float inverse = part_inverse(mine.sum);
+    slot_post(to, make_uint4(slot_word(pack_pair<typename P::T>(mine.x[0] * inverse, mine.x[1] * inverse)), slot_word(pack_pair<typename P::T>(mine.x[2] * inverse, mine.x[3] * inverse)), m, sum));
+  } else {
+#pragma unroll
+    for (int h = 0; h < 2; h++) slot_post(to + h * half, make_uint4(slot_word(__float_as_uint(mine.x[2 * h])), slot_word(__float_as_uint(mine.x[2 * h + 1])), m, sum));
+  }
+}
+/// Adds what the others have posted, `step` slots apart.
+template <class P> MO_FN void meet_take(uint4* from, int step, int half, MeetSum& mine) {
+  constexpr int kSlots = P::kNarrowParts ? 1 : 2;
+  uint4 v[kSlots][P::kMeets - 1];
+#pragma unroll
+  for (int h = 0; h < kSlots; h++) slots_take(v[h], from + h * half, step);
+  float m = mine.m;
+#pragma unroll
+  for (int g = 0; g < P::kMeets - 1; g++) m = ::fmaxf(m, __uint_as_float(v[0][g].z));
+  const float own = exp2_fast(mine.m - m);
+  mine.m = m;
+  mine.sum *= own;
+#pragma unroll
+  for (int i = 0; i < 4; i++) mine.x[i] *= own;
+#pragma unroll
+  for (int g = 0; g < P::kMeets - 1; g++) {
+    const float w = exp2_fast(__uint_as_float(v[0][g].z) - m), sum = __uint_as_float(v[0][g].w);
+    mine.sum += w * sum;
+    if constexpr (P::kNarrowParts) {
+      const Pack<2> lo = unpack_pair<typename P::T>(v[0][g].x), hi = unpack_pair<typename P::T>(v[0][g].y);
+      const float f = w * part_factor(sum);
+      mine.x[0] += f * lo.v[0]; mine.x[1] += f * lo.v[1]; mine.x[2] += f * hi.v[0]; mine.x[3] += f * hi.v[1];
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; h++) { mine.x[2 * h] += w * __uint_as_float(v[h][g].x); mine.x[2 * h + 1] += w * __uint_as_float(v[h][g].y); }
+    }
+  }
+}
+
+/// No cluster, but blocks with the same queries that meet: each column of eight belongs to one of them. H: this thread's two rows of columns 8 * (first + j) ...; row0: the first row of its warp's 16 in the tile.
+template <class P, int N> MO_FN void attend_share(const typename P::Args& a, const AttendPlace& at, const AttendState<P>& t, const float (&H)[N], int row0, int first) {
+  constexpr int kEighths = P::kColumns / 8, kSlots = P::kNarrowParts ? 1 : 2, kStep = P::kGroupRows * P::kQueryGroups * (P::kColumns / 4) * kSlots;
+  const int lane = lane_id(), quad = lane & 3;
+  const bool odd = lane & 1;   // lanes in pairs: the even one has four columns of the upper row then, the odd one of the lower
+  uint4* const slots = reinterpret_cast<uint4*>(a.slots) + int64_t(at.batch * P::kTiles + at.tile) * (P::kMeets - 1) * kStep + ((row0 >> 4) * kEighths + first) * (32 * kSlots) + lane;
+  const int query = odd ? t.query[1] : t.query[0];
+  MeetSum mine[N / 4];
+#pragma unroll
+  for (int j = 0; j < N / 4; j++) {
+    const float x = shuffle_xor(odd ? H[4 * j] : H[4 * j + 2], 1), y = shuffle_xor(odd ? H[4 * j + 1] : H[4 * j + 3], 1);
+    mine[j] = {odd ? t.m[1] : t.m[0], odd ? t.sums[0][1] : t.sums[0][0], {odd ? x : H[4 * j], odd ? y : H[4 * j + 1], odd ? H[4 * j + 2] : x, odd ? H[4 * j + 3] : y}};
+  }
+  if (query >= P::kQueries) return;
+#pragma unroll
+  for (int j = 0; j < N / 4; j++) {
+    const int owner = (first + j) * P::kMeets / kEighths;
+    if (owner != at.group) meet_post<P>(slots + meet_source<P>(at.group, owner) * kStep + j * (32 * kSlots), 32, mine[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < N / 4; j++) {
+    if ((first + j) * P::kMeets / kEighths != at.group) continue;
+    meet_take<P>(slots + j * (32 * kSlots), kStep, 32, mine[j]);
+    const float sums[1][1] = {{mine[j].sum}};
+    const int column = 8 * (first + j) + 4 * (quad >> 1);
+    typename P::After after(a, at, odd ? t.row[1] : t.row[0], mine[j].m, sums, 0, query);
+    if (column == 0) after.store_row(a, at, query);
+    after.store_pair(a, at, mine[j].x[0], mine[j].x[1], query, column);
+    after.store_pair(a, at, mine[j].x[2], mine[j].x[3], query, column + 2);
+  }
+}
+
+/// Two columns of a cluster that meets others (attend_exchange); false: this one is somebody else's. item: of the block's.
 template <class P> MO_FN bool attend_meet(const typename P::Args& a, const AttendPlace& at, int item, Pack<2>& x, float& m, float& sum) {
   constexpr int kItems = P::kRows * (P::kColumns / 2), kStep = P::kCluster * kItems;
+  const int owner = item / (kItems / P::kMeets);
   uint4* const slots = reinterpret_cast<uint4*>(a.slots) + (int64_t(at.batch * P::kTiles + at.tile) * (P::kMeets - 1)) * kStep + at.rank * kItems + item;
   const auto word = [](float f) { return slot_word(__float_as_uint(f)); };
-  if (at.group < P::kMeets - 1) {
-    slot_post(slots + at.group * kStep, make_uint4(word(x.v[0]), word(x.v[1]), word(m), word(sum)));
+  if (owner != at.group) {
+    slot_post(slots + meet_source<P>(at.group, owner) * kStep, make_uint4(word(x.v[0]), word(x.v[1]), word(m), word(sum)));
     return false;
   }
   uint4 v[P::kMeets - 1];
@@ -179,8 +265,8 @@ template <class P, int N> MO_FN void attend_exchange(const typename P::Args& a, 
   }
   mbarrier_wait_cluster(mem.received(), 0);
 #pragma unroll
-  for (int item = thread_id(); item < P::kRows * (P::kColumns / 2); item += P::kGroupThreads * P::kGroups) {
-    const int row = item / (P::kColumns / 2), pair = item % (P::kColumns / 2);
+  for (int i = thread_id(); i < P::kRows * (P::kColumns / 2); i += P::kGroupThreads * P::kGroups) {
+    const int item = P::kMeets > 1 ? meet_item<P>(i, P::kRows * (P::kColumns / 2), at.group) : i, row = item / (P::kColumns / 2), pair = item % (P::kColumns / 2);
     const unsigned char* const from = mem.smem + P::kReceiveAt + row * P::kRecordPitch;
     float m = kLowest, sums[P::kSums][1], part_m[P::kCluster];
     Pack<2> x = {{0, 0}};

@@ -53,6 +53,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
     for (int i = 0; i < P::kColumns / 2; i++) H[i] = t.O[i];
   }
   if constexpr (P::kCluster > 1) attend_exchange<P>(a, at, mem, t, H, group_q, group_k, warp);
+  else if constexpr (P::kMeets > 1) attend_share<P>(a, at, t, H, row0, group_k * (P::kColumns / 8 / P::kKeyGroups));
   else attend_finish<P>(a, at, t, H, group_k * (P::kColumns / 8 / P::kKeyGroups), group_k == 0);
 }
 

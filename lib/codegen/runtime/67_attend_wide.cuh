@@ -1,7 +1,7 @@
 // Device library, part 6g: attention for up to 16 queries per key set and up to some hundred features and columns (latent attention: one stored row is key and value).
 //   prologue   boxes of 64 columns of this block's keys, each issued by a warp of its own together with the same columns of q
 //   chunk      S: warps split keys x features (mma, partial sums in shared memory); softmax: 16 lanes per row; O: every warp has its own columns, so nothing is merged inside the block
-//   end        columns are dealt to the blocks of the cluster (st.async), each adds up its own; clusters with the same queries meet in device memory: all post to the last one, which goes on
+//   end        columns are dealt to the blocks of the cluster (st.async), each adds up its own; clusters with the same queries meet in device memory: each of them owns a part and gets the others' of it
 // P is the struct of 61_attend.cuh with kBoxes, kValueBoxes (0: the values are columns of the keys' boxes, from kValueBox on), kMeets (clusters with the same queries).
 #pragma once
 #include "61_attend.cuh"
@@ -183,10 +183,9 @@ template <class P, int N> MO_FN void wide_send(const AttendPlace& at, const Wide
   }
 }
 
-/// Sums of several sources: their common maximum, the sum of weights, and four neighbouring columns, all relative to the maximum.
-struct WideSum { float m, sum, x[4]; };
-template <class P> MO_FN WideSum wide_received(const WideMemory<P>& mem, int row, int column) {
-  WideSum all{kLowest, 0, {0, 0, 0, 0}};
+/// Sums of several sources, all relative to their common maximum.
+template <class P> MO_FN MeetSum wide_received(const WideMemory<P>& mem, int row, int column) {
+  MeetSum all{kLowest, 0, {0, 0, 0, 0}};
   float2 of[P::kCluster];
 #pragma unroll
   for (int k = 0; k < P::kCluster; k++) {
@@ -211,46 +210,16 @@ template <class P> MO_FN WideSum wide_received(const WideMemory<P>& mem, int row
   return all;
 }
 
-/// Clusters with the same queries meet: all but the last post what they have, the last takes it. Slots: four columns of the operands' type, or twice two columns, with maximum and sum. False: this one has posted.
-template <class P> MO_FN bool wide_meet(const typename P::Args& a, const AttendPlace& at, int item, WideSum& mine) {
-  constexpr int kItems = 4 * P::kColumns / P::kCluster, kPieces = P::kNarrowParts ? 1 : 2, kStep = P::kCluster * kItems * kPieces;   // 16 rows of four columns
-  uint4* const slots = reinterpret_cast<uint4*>(a.slots) + (int64_t(at.batch * P::kTiles + at.tile) * (P::kMeets - 1)) * kStep + (at.rank * kPieces) * kItems + item;
-  const auto word = [](float x) { return slot_word(__float_as_uint(x)); };
-  if (at.group < P::kMeets - 1) {
-    uint4* const to = slots + at.group * kStep;
-    if constexpr (P::kNarrowParts) {
-      const float inverse = part_inverse(mine.sum);
-      slot_post(to, make_uint4(slot_word(pack_pair<typename P::T>(mine.x[0] * inverse, mine.x[1] * inverse)), slot_word(pack_pair<typename P::T>(mine.x[2] * inverse, mine.x[3] * inverse)), word(mine.m), word(mine.sum)));
-    } else {
-#pragma unroll
-      for (int h = 0; h < 2; h++) slot_post(to + h * kItems, make_uint4(word(mine.x[2 * h]), word(mine.x[2 * h + 1]), word(mine.m), word(mine.sum)));
-    }
+/// Clusters with the same queries meet (65_attend_end.cuh); false: this item is another one's, who has it now.
+template <class P> MO_FN bool wide_meet(const typename P::Args& a, const AttendPlace& at, int item, MeetSum& mine) {
+  constexpr int kItems = 4 * P::kColumns / P::kCluster, kSlots = P::kNarrowParts ? 1 : 2, kStep = P::kCluster * kItems * kSlots;   // 16 rows of four columns
+  uint4* const slots = reinterpret_cast<uint4*>(a.slots) + (int64_t(at.batch * P::kTiles + at.tile) * (P::kMeets - 1)) * kStep + (at.rank * kSlots) * kItems + item;
+  const int owner = item / (kItems / P::kMeets);
+  if (owner != at.group) {
+    meet_post<P>(slots + meet_source<P>(at.group, owner) * kStep, kItems, mine);
     return false;
   }
-  uint4 v[kPieces][P::kMeets - 1];
-#pragma unroll
-  for (int h = 0; h < kPieces; h++) slots_take(v[h], slots + h * kItems, kStep);
-  float m = mine.m;
-#pragma unroll
-  for (int g = 0; g < P::kMeets - 1; g++) m = ::fmaxf(m, __uint_as_float(v[0][g].z));
-  const float own = exp2_fast(mine.m - m);
-  mine.m = m;
-  mine.sum *= own;
-#pragma unroll
-  for (int i = 0; i < 4; i++) mine.x[i] *= own;
-#pragma unroll
-  for (int g = 0; g < P::kMeets - 1; g++) {
-    const float w = exp2_fast(__uint_as_float(v[0][g].z) - m), sum = __uint_as_float(v[0][g].w);
-    mine.sum += w * sum;
-    if constexpr (P::kNarrowParts) {
-      const Pack<2> lo = unpack_pair<typename P::T>(v[0][g].x), hi = unpack_pair<typename P::T>(v[0][g].y);
-      const float f = w * part_factor(sum);
-      mine.x[0] += f * lo.v[0]; mine.x[1] += f * lo.v[1]; mine.x[2] += f * hi.v[0]; mine.x[3] += f * hi.v[1];
-    } else {
-#pragma unroll
-      for (int h = 0; h < 2; h++) { mine.x[2 * h] += w * __uint_as_float(v[h][g].x); mine.x[2 * h + 1] += w * __uint_as_float(v[h][g].y); }
-    }
-  }
+  meet_take<P>(slots, kStep, kItems, mine);
   return true;
 }
 
@@ -312,9 +281,9 @@ template <class P> MO_FN void attend_wide(const typename P::Args& a, unsigned ch
     wide_send<P>(at, mem, O, warp);
     mbarrier_wait_cluster(mem.received(), 0);
 #pragma unroll
-    for (int item = thread_id(); item < 4 * mem.kSlice; item += 256) {
-      const int mine = item / (mem.kSlice / 4), column = item % (mem.kSlice / 4) * 4, query = at.tile * 16 + mine;
-      WideSum all = wide_received<P>(mem, mine, column);
+    for (int i = thread_id(); i < 4 * mem.kSlice; i += 256) {
+      const int item = P::kMeets > 1 ? meet_item<P>(i, 4 * mem.kSlice, at.group) : i, mine = item / (mem.kSlice / 4), column = item % (mem.kSlice / 4) * 4, query = at.tile * 16 + mine;
+      MeetSum all = wide_received<P>(mem, mine, column);
       if constexpr (P::kMeets > 1) {
         if (!wide_meet<P>(a, at, item, all)) continue;
       }

@@ -13,6 +13,7 @@ struct EmuApi {
   void (*access)(const void* p, uint64_t bytes, int write, const void* pc);              // of the running thread, before it happens
   void (*access_by)(int lane, const void* p, uint64_t bytes, int write, const void* pc); // the same for another lane of its warp
   void (*atomic)(const void* p, uint64_t bytes, const void* pc);
+  void (*poll)(const void* p, uint64_t bytes, const void* pc);                            // device memory that other blocks of a cooperative launch are waited for to change: comes back when it has
   void (*fail)(const char* kind, const char* text, const void* pc);                      // does not return
   void (*barrier)(int id, int threads, int waits);                                       // bar.sync, bar.arrive; threads 0: all of the block
   void (*warp_barrier)(uint32_t mask);

@@ -72,6 +72,12 @@ TEST_CASE("many features: whole rows of some keys per block, and clusters that m
   }
   CHECK(all.plans.front().meets > 1);
   CHECK(plan({.batches = 64, .queries = 16, .keys = 4096, .features = 576, .columns = 512}).plans.front().meets == 1);
+  for (const AttendPlan& p : plan({.batches = 32, .queries = 5}).plans) {   // blocks that meet without a cluster have a slot for four columns of each of a warp's 16 rows
+    if (p.meets == 1 || p.cluster > 1) continue;
+    CHECK(p.warp_rings);
+    CHECK(p.blocks() <= target.num_sms);
+    CHECK(p.slot_bytes == 32 * (p.meets - 1) * 16 * (64 / 4) * 16);
+  }
   CHECK(!plan({.queries = 100, .keys = 500, .features = 136, .columns = 264, .dtype = "bf16"}).plans.empty());
 }
 
@@ -129,11 +135,11 @@ TEST_CASE("every plan fits, covers all keys and leaves nobody without work") {
 
 namespace {
 
-/// A variant that was measured on an H200 (cold, microseconds; docs/planning.md): rings per warp, groups along queries and keys, keys per chunk, cluster, stages, blocks per multiprocessor.
-struct Measured { bool warp_rings; int query_groups, key_groups, chunk, cluster, stages, blocks_per_sm; double us; };
+/// A variant that was measured on an H200 (cold, microseconds; docs/planning.md): rings per warp, groups along queries and keys, keys per chunk, cluster, stages, blocks per multiprocessor; clusters that meet.
+struct Measured { bool warp_rings; int query_groups, key_groups, chunk, cluster, stages, blocks_per_sm; double us; int meets = 1; };
 
 bool is(const AttendPlan& p, const Measured& m) {
-  return p.warp_rings == m.warp_rings && p.query_groups == m.query_groups && p.key_groups == m.key_groups && p.chunk == m.chunk && p.cluster == m.cluster && p.stages == m.stages && p.blocks_per_sm == m.blocks_per_sm;
+  return p.warp_rings == m.warp_rings && p.query_groups == m.query_groups && p.key_groups == m.key_groups && p.chunk == m.chunk && p.cluster == m.cluster && p.stages == m.stages && p.blocks_per_sm == m.blocks_per_sm && p.meets == m.meets;
 }
 /// Whether the model's first is within 5 % of the best measured (the issue asks this of one of its first three).
 bool ranks(const Case& c, const std::vector<Measured>& table) {
@@ -159,7 +165,8 @@ TEST_CASE("the cost model ranks measured variants") {
   CHECK(ranks({.batches = 64, .queries = 1, .features = 128, .columns = 128},
               {{true, 1, 4, 64, 2, 1, 1, 31.69}, {true, 1, 8, 32, 2, 1, 1, 32.07}, {true, 1, 4, 32, 2, 1, 1, 32.08}, {true, 1, 4, 32, 2, 2, 1, 31.91}, {false, 1, 1, 64, 2, 4, 1, 32.85}, {false, 1, 1, 128, 2, 3, 1, 32.74}}));
   CHECK(ranks({.batches = 32, .queries = 16}, {{true, 1, 4, 64, 4, 1, 2, 10.77}, {true, 1, 4, 32, 4, 2, 2, 11.12}, {true, 1, 8, 32, 4, 1, 2, 11.33}, {true, 1, 8, 64, 2, 1, 1, 10.86}, {true, 1, 4, 64, 2, 2, 1, 10.82},
-                                               {true, 1, 4, 32, 4, 3, 2, 13.15}, {true, 1, 4, 64, 2, 3, 1, 12.06}, {false, 1, 1, 128, 4, 3, 2, 13.85}, {false, 1, 2, 128, 2, 4, 1, 14.92}}));
+                                               {true, 1, 4, 32, 4, 3, 2, 13.15}, {true, 1, 4, 64, 2, 3, 1, 12.06}, {false, 1, 1, 128, 4, 3, 2, 13.85}, {false, 1, 2, 128, 2, 4, 1, 14.92},
+                                               {true, 1, 8, 32, 1, 1, 1, 10.39, 4}, {true, 1, 8, 64, 1, 1, 1, 10.60, 4}, {true, 1, 4, 64, 1, 1, 1, 11.09, 4}, {true, 1, 4, 32, 1, 2, 1, 10.98, 4}}));   // blocks that meet: another run, by what 4 x 64 in clusters of four took in both
   CHECK(ranks({.batches = 32, .queries = 1024, .keys = 1024, .scores = "mul %x 0.125"}, {{false, 1, 1, 128, 1, 2, 2, 23.39}, {false, 1, 1, 128, 1, 3, 2, 23.85}, {false, 2, 1, 64, 1, 6, 2, 25.66}, {false, 2, 1, 128, 1, 4, 1, 27.31},
                                                                                          {false, 1, 2, 64, 1, 6, 2, 26.97}, {false, 1, 2, 128, 1, 4, 1, 30.47}, {false, 1, 4, 64, 1, 8, 1, 34.92}}));
   CHECK(ranks({.batches = 32, .queries = 1024, .keys = 1024, .features = 128, .columns = 128},
