@@ -27,9 +27,9 @@ bool is_approximate(const Graph& g) {
   return false;
 }
 
-/// The device library's quotients by a divisor that many share are products with an approximate reciprocal.
+/// The device library's quotients by a divisor that many share are products with an approximate reciprocal, those by a square root with an approximate one of that.
 bool is_approximate(const EmulationCase& c) {
-  return is_approximate(c.plan.graph) || std::any_of(c.kernels.begin(), c.kernels.end(), [](const EmulatedKernel& k) { return k.source.find("divisor(") != std::string::npos; });
+  return is_approximate(c.plan.graph) || std::any_of(c.kernels.begin(), c.kernels.end(), [](const EmulatedKernel& k) { return k.source.find("divisor(") != std::string::npos || k.source.find("rsqrt(") != std::string::npos; });
 }
 
 std::string type_name(DType t) { return t == DType::kF16 ? "f16" : t == DType::kBF16 ? "bf16" : t == DType::kBool ? "b8" : "f32"; }
