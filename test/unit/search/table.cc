@@ -30,6 +30,7 @@ TEST_CASE("RMSNorm + linear at growing bounds, with and without each gate", "[.t
         o.merge = r.merge;
         o.dominance = r.dominance;
         o.max_ideas = ideas;
+        o.max_kernel_ops = std::stoi(setting("MIRAGE_TABLE_KERNELS", r.dominance ? "2" : "1"));   // without dominance every pair of kernels is a structure: 129 569 with two kernels and no idea
         o.max_states = int64_t{1} << 50;
         o.max_candidates = 1'000'000;
         o.max_values = 1'000'000;
