@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 8u));
       mo::hold(q1[k], p1 + (i1 * 8u));
       mo::hold(q2[k], p2 + (i1 * 8u));
     }

@@ -73,28 +73,25 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  constexpr int kOwn = 8, kRun = 2;   // units of 256 elements of this block; of one round
+  const auto own_unit = [&](int j) { return (j + block_id() / kCluster) % kOwn; };
+  const auto held_place = [&](int j) { const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; };
   Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
   #pragma unroll
   for (int i = 0; i < 1; i++) {
     #pragma unroll
     for (int j = 0; j < 16; j++) {
-      const int m = warp + i * kWarps, k = ((j + block_id() / kCluster) % 16 * 32 + lane) * 8;
+      const int m = warp + i * kWarps, k = held_place(j);
       whole0[i][j] = load_eight_now((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM && k < 4096);
     }
   }
-  Vector<f16, 8> x1[kUnits][kRows], next1[kUnits][kRows];
-  Vector<f16, 8> x2[kUnits], next2[kUnits];
-  Vector<f16, 8> x3[kUnits], next3[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next2[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
-      next3[u] = load_eight((const f16*)in2 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
+  Vector<f16, 8> x2[kOwn];
+  Vector<f16, 8> x3[kOwn];
+  #pragma unroll
+  for (int j = 0; j < kOwn; j++) {
+    x2[j] = load_eight_now((const f16*)in1 + 0 + held_place(j), true);
+    x3[j] = load_eight_now((const f16*)in2 + 0 + held_place(j), true);
+  }
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
@@ -106,6 +103,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     const int m = warp + i * kWarps;
     if (m >= kM) {
       if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
+      for (int j = 0; j < kOwn; j++) PreparedTf32::put(smem + 133376 + m * 8208, j * 256 + lane * 8, Pack<8>{});
       continue;
     }
     float early0 = Sum::identity();
@@ -122,21 +120,17 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     }
     early1 = lanes_reduce<Sum, 32>(early1);
     if (lane == 0) early[8 * kRows + m] = early1;
+    unsigned char* const line = smem + 133376 + m * 8208;
+    #pragma unroll
+    for (int j = 0; j < kOwn; j++) {
+      const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); PreparedTf32::put(line, own_unit(j) * 256 + lane * 8, v19);
+    }
   }
   barrier();
-  float row8[kRows];
-  for (int r = 0; r < kRows; r++) row8[r] = early[0 * kRows + r * 8 + row];
-  float row13[kRows];
-  for (int r = 0; r < kRows; r++) row13[r] = early[8 * kRows + r * 8 + row];
   StreamSum<kRows> sum0;
   sum0.clear();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
-    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
-    for (int u = 0; u < kUnits; u++) x3[u] = next3[u];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
@@ -144,7 +138,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v3 = to_pack(x3[u]); const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u][r]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(row13[r], mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); small0[r] = rotated(small_operand(v19)); }
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(PreparedTf32::take(smem + 133376 + (r * 8 + row) * 8208, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -199,7 +193,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 133320;
+constexpr int kMaxSharedBytes = 199040;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // gain: f16[4096]
@@ -258,7 +252,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133320)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 199040)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -319,7 +313,7 @@ inline int launch(const layer_norm_linear_dims* dims, const void* const* t, void
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(layer_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 133320u, stream, map0_0, t[0], t[1], t[2], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  if ((error = start(layer_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 199040u, stream, map0_0, t[0], t[1], t[2], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -405,7 +399,7 @@ MIRAGE_API int layer_norm_linear_launch_dlpack(const mirage_layer_norm_linear::D
 MIRAGE_API const char* layer_norm_linear_status_string(int status) { return mirage_layer_norm_linear::status_string(status); }
 
 MIRAGE_API const char* layer_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133320}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":199040}]}";
 }
 
 MIRAGE_API unsigned layer_norm_linear_abi_version(void) { return 1u; }

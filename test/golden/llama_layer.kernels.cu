@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k0_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i0 = u;
-      mo::hold(q0[k], p0 + (i0 * 4u));
-      mo::hold(q1[k], p1 + (i0 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4u));
+      mo::hold_once(q1[k], p1 + (i0 * 4u));
     }
     mo::real h0[2][4];
     mo::real h1[2][4];
@@ -461,7 +461,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k4_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
     }
     mo::real h0[2][4];
     #pragma unroll
@@ -705,8 +705,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k7_row(const void* __restr
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i0 = u;
-      mo::hold(q0[k], p0 + (i0 * 4u));
-      mo::hold(q1[k], p1 + (i0 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4u));
+      mo::hold_once(q1[k], p1 + (i0 * 4u));
     }
     mo::real h0[2][4];
     mo::real h1[2][4];

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
       mo::hold(q1[k], p1 + (i1 * 4u));
     }
     mo::real h0[2][4];
@@ -453,34 +453,34 @@ __global__ void __launch_bounds__(128, 4) llama_layer_8_k4_block(const void* __r
   store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(256, 2) llama_layer_8_k5_row(const void* __restrict__ a0, void* __restrict__ a1) {
   const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
   mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
-  using Team = mo::RowTeam<512>;
+  using Team = mo::RowTeam<256>;
   {
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> q0[2];
+    mo::ElementVector<4, mo::f32> q0[4];
     #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 4; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
     }
-    mo::real h0[2][4];
+    mo::real h0[4][4];
     #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 4; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
     }
     mo::real r3[4];
     mo::clear<mo::Max>(r3);
     #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 4; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::real (&x0)[4] = h0[k];
       #pragma unroll
@@ -495,8 +495,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __res
     mo::real r9[4];
     mo::clear<mo::Sum>(r9);
     #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 4; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::real (&x4)[4] = h0[k];
       #pragma unroll
@@ -511,8 +511,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __res
     }
     const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
     #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+    for (int k = 0; k < 4; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
       const mo::real (&x10)[4] = h0[k];
@@ -532,87 +532,82 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k5_row(const void* __res
   }
 }
 
-// bound by tensor cores: 12.7 MB, 64 blocks of 192 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(192, 1) llama_layer_8_k6_tile(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, void* __restrict__ out0) {
+// bound by tensor cores: 12.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kColumnGroups = 1, kWarps = 4, kTiles = 4, kTail = 1, kGroupRows = 32, kBlockRows = 32, kRowBlocks = 1, kCluster = 4, kStages = 4, kChunk = 128;   // kTiles: 8 rows each; kTail: of them finished here
-  constexpr int kM = 32, kN = 128, kDepth = 4096, kStage = 32768, kComputed = 131072, kReceived = 131072, kStatistics = 137216, kBarriers = 137216;
-  extern __shared__ __align__(1024) unsigned char tile_smem[];
-  unsigned char* const smem = tile_smem;
-  const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = cluster_rank(), block = block_id() / kCluster, column0 = block / kRowBlocks * 64, first_row = block % kRowBlocks * kBlockRows;
-  const int first = rank * 8, chunks = 8;
-  const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;
-  if (warp == kWarps && lane == 0) {
-    for (int s = 0; s < kStages; s++) { mbarrier_init(full + 8 * s, 2); mbarrier_init(empty + 8 * s, kWarps); }
-    mbarrier_init(met, 1);
-    mbarrier_expect(met, 6144);
+  constexpr int kThreads = 128, kWarps = 4, kStages = 4, kChunk = 32, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 128, kRounds = 4;
+  constexpr int kM = 32, kN = 128, kDepth = 4096, kRows = 4, kUnits = 1, kItems = 512, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 4096, kRing = 16384, kReceived = 65536, kStatistics = 73728, kBarriers = 73728;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
     mbarrier_publish();
   }
   warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 4096);
+    copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
+  };
+  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + batch_id() * int64_t(131072) + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
   cluster_arrive_relaxed();
-  barrier();
-  if (warp == kWarps) {   // brings the weights
-    const uint64_t policy = evict_first_policy();
-    for (int i = 0; lane == 0 && i < chunks; i++) {
-      const int place = i % kStages, k = (first + i) * kChunk;
-      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
-      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
-      mbarrier_expect(bar, 16384);
-      copy_box(to + 0, map0, column0 + 0, k, batch_id(), bar, policy);
-    }
-    warp_barrier();
-    cluster_wait();
-    return;
-  }
-  if (warp == kWarps + 1) {   // and the rows
-    for (int i = 0; lane == 0 && i < chunks; i++) {
-      const int place = i % kStages, k = (first + i) * kChunk;
-      if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
-      const uint32_t to = ring + place * kStage, bar = full + 8 * place;
-      mbarrier_expect(bar, 16384);
-      copy_box(to + 16384, map1, k + 0, first_row, batch_id(), bar);
-      copy_box(to + 20480, map1, k + 32, first_row, batch_id(), bar);
-      copy_box(to + 24576, map1, k + 64, first_row, batch_id(), bar);
-      copy_box(to + 28672, map1, k + 96, first_row, batch_id(), bar);
-    }
-    warp_barrier();
-    cluster_wait();
-    return;
-  }
-  const int group = warp / 4, team = group / kColumnGroups, column = column0 + group % kColumnGroups * 64;   // a team shares rows
-  TileSum<kTiles> sum0;
+  StreamSum<kRows> sum0;
   sum0.clear();
-  for (int i = 0; i < chunks; i++) {
-    const int place = i % kStages;
-    const unsigned char* const stage = smem + place * kStage;
-    mbarrier_wait(full + 8 * place, i / kStages & 1);
-    const TileWeight<f16, false> w0{stage + 0};
-    uint32_t low0[8][4], high0[8][4];
-    #pragma unroll
-    for (int k = 0; k < 8; k++) tile_widen_in_order(low0[k], high0[k], w0, k);
-    const uint32_t rows0 = shared_address(stage) + 16384 + team * (kGroupRows * 128);
-    wgmma_pin(sum0.d);
-    wgmma_fence();
-    #pragma unroll
-    for (int k = 0; k < 8; k++) {
-      tile_add_tf32(sum0, low0[k], high0[k], rows0, kBlockRows * 128, k);
+  #pragma unroll 4
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        SmallTf32 small0[kRows];
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
     }
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_pin(sum0.d);
-    warp_barrier();
-    if (lane == 0) mbarrier_arrive(empty + 8 * place);
   }
-  TileSum<kTiles>& total0 = sum0;
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   cluster_wait();   // the other blocks run, and their barriers are set up
-  const int received0 = kReceived + 0 + (group * 3 * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]
-  Pack<4> own0[kTail];
-  tile_exchange<kCluster>(own0, total0, rank, ring + received0, 2048, met);
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 8192);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
   mbarrier_wait_cluster(met, 0);
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
-    const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;
-    const Pack<4> v3 = tile_total<kCluster>(own0[t], smem + received0 + t * 2048, kTail * 2048);
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v3);
   }
 }
@@ -736,7 +731,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k9_row(const void* __res
       const mo::index32 u = Team::lane() + k * 512;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
       mo::hold(q1[k], p1 + (i1 * 4u));
     }
     mo::real h0[2][4];
@@ -990,7 +985,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 8519680u;
-constexpr int kMaxSharedBytes = 137288;
+constexpr int kMaxSharedBytes = 133256;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1060,7 +1055,7 @@ inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_tile), cudaFuncAttributeMaxDynamicSharedMemorySize, 137288)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 73864)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
@@ -1133,12 +1128,10 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   if ((error = start(llama_layer_8_k2_stream, dim3(128u, 1u, 1u), 256u, 102600u, stream, map2_0, map2_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k3_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k4_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 0), t[5], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k5_row, dim3(256u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 4325376))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k5_row, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 131072), static_cast<void*>(w + 4325376))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map6_1;
-  if ((error = encode_map(map6_1, static_cast<const char*>(static_cast<const void*>(w + 4325376)) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3u, {4096, 32, 8}, {16384, 524288}, {32, 32, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_tile, dim3(8u, 8u, 1u), 192u, 137288u, stream, map6_0, map6_1, static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map6_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 32, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_stream, dim3(16u, 8u, 1u), 128u, 73864u, stream, map6_0, static_cast<const void*>(w + 4325376), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k7_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map8_0;
   if ((error = encode_map(map8_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
@@ -1237,7 +1230,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_tile\",\"grid\":[8,8,1],\"threads\":192,\"smem_bytes\":137288},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

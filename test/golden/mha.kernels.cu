@@ -36,25 +36,25 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mha {
 
-// attention bound by device memory: 33.7 MB, 0.54 Gflop, 128 blocks of 128 threads, cluster 4, 1 wave(s)
+// attention bound by device memory: 33.7 MB, 0.54 Gflop, 128 blocks of 256 threads, cluster 1, 1 wave(s)
 struct mha_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
-  static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 4, kRows = 4, kEvenChunks = 4;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 8, kGroups = 8, kGroupRows = 16, kGroupThreads = 32, kChunk = 32, kStages = 1, kCluster = 1, kRows = 16, kEvenChunks = 4;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 69888, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
-  static constexpr int kMeets = 1, kTiles = 1;
-  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
+  static constexpr int kKeyBytes = 4096, kValueBytes = 4096, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kMeets = 4, kTiles = 1;
+  struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; void* slots; };
   static MO_FN mo::AttendPlace place() {
     const int id = mo::block_id();
     mo::AttendPlace at;
-    at.rank = id % 4;
-    at.group = 0;
+    at.rank = id % 1;
+    at.group = id / 1 % 4;
     at.tile = id / 4 % 1;
     at.batch = id / 4;
-    at.first = at.rank * 16;
-    at.chunks = 16;
+    at.first = (at.group * 1 + at.rank) * 32;
+    at.chunks = 32;
     return at;
   }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
@@ -106,9 +106,9 @@ struct mha_k0_attend_parts {
     if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 1024 + int64_t(query) * 64 + int64_t(column) * 1]) = x;
   }
 };
-__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(128, 2) mha_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
+__global__ void __launch_bounds__(256, 1) mha_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0, void* __restrict__ slots) {
   extern __shared__ __align__(1024) unsigned char attend_smem[];
-  mo::attend<mha_k0_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
+  mo::attend<mha_k0_attend_parts>({&map_q, &map_k, &map_v, out0, slots}, attend_smem);
 }
 
 }  // namespace mirage_mha
@@ -134,8 +134,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
-constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 69968;
+constexpr uint64_t kWorkspaceBytes = 393216u;
+constexpr int kMaxSharedBytes = 67728;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 65536u, {32, 16, 64}, {1024, 64, 1}},   // q: f16[32,16,64]
     {3, 2, 16, 16777216u, {32, 64, 4096}, {262144, 1, 64}},   // k: f16[32,64,4096]
@@ -192,7 +192,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mha_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 69968)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mha_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 67728)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -216,6 +216,21 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.blockDim = dim3(threads, 1u, 1u);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+// Blocks of such a kernel wait for each other: the device must run all of them at once, or refuse the launch (cudaErrorCooperativeLaunchTooLarge).
+template <class... P, class... A> cudaError_t start_cooperative(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
@@ -254,10 +269,10 @@ inline int launch(const mha_dims* dims, const void* const* t, void* workspace, s
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 512}, {128}, {64, 16}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_1;
-  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_2;
-  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mha_k0_attend, dim3(128u, 1u, 1u), 128u, 69968u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 131072}, {128}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start_cooperative(mha_k0_attend, dim3(128u, 1u, 1u), 256u, 67728u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   return error;
 }
 
@@ -323,8 +338,12 @@ MIRAGE_API int mha_workspace_size(const mha_dims* dims, size_t* bytes) {
   return mirage_mha::kSuccess;
 }
 
-// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
-MIRAGE_API int mha_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) { return mirage_mha::check_workspace(workspace, workspace_bytes); }
+// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.
+MIRAGE_API int mha_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  if (const int bad = mirage_mha::check_workspace(workspace, workspace_bytes)) return bad;
+  if (const cudaError_t error = cudaMemsetAsync(static_cast<char*>(workspace) + 0, 0xff, 393216u, stream); error != cudaSuccess) return error;
+  return mirage_mha::kSuccess;
+}
 
 MIRAGE_API int mha_launch(const mha_dims* dims, const void* q, const void* k, const void* v, void* o, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   const void* const tensors[] = {q, k, v, o};
@@ -343,7 +362,7 @@ MIRAGE_API int mha_launch_dlpack(const mirage_mha::DlTensor* const* tensors, int
 MIRAGE_API const char* mha_status_string(int status) { return mirage_mha::status_string(status); }
 
 MIRAGE_API const char* mha_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mha\",\"program\":\"mha\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"107a6624b9ba4f16\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[32,64,4096],\"strides\":[262144,1,64],\"span_bytes\":16777216},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[32,4096,64],\"strides\":[262144,64,1],\"span_bytes\":16777216}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"mha_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":69968}]}";
+  return "{\"schema\":1,\"name\":\"mha\",\"program\":\"mha\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"107a6624b9ba4f16\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":393216,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[32,64,4096],\"strides\":[262144,1,64],\"span_bytes\":16777216},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[32,4096,64],\"strides\":[262144,64,1],\"span_bytes\":16777216}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[32,16,64],\"strides\":[1024,64,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"mha_k0_attend\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":67728}]}";
 }
 
 MIRAGE_API unsigned mha_abi_version(void) { return 1u; }

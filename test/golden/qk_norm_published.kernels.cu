@@ -55,7 +55,7 @@ struct qk_norm_published_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 2, kGroups = 2, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 4, kCluster = 8, kRows = 8, kEvenChunks = 2;
   static constexpr int kHelpers = 4, kProducers = 0, kKeyKnown = 0, kValueKnown = 1, kGrow = 216, kShrink = 72;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 141312, kBarsAt = 150528, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = false, kNarrowParts = true, kPairFactors = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = true, kPlainWeight = false, kNarrowParts = true, kPairFactors = true, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 4;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
@@ -78,16 +78,17 @@ struct qk_norm_published_k0_attend_parts {
   static MO_FN void copy_v(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {
     mo::copy_box(to + 0, *a.v, 0, at.batch * 4096 + key, bar);
   }
-  struct Row { float v5; };
+  struct Row { float v5; float r5; };
   template <class Tile> static MO_FN Row row(const Args& a, const mo::AttendPlace& at, const Tile& tile, int query) {
     Row row{};
     query = query < kQueries ? query : kQueries - 1;
-    const float v2 = tile.template reduce<mo::Sum>([&](float x) { const float v1 = mo::mul(x, x); return v1; }); const float v4 = mo::div(v2, mo::constant(64.0f)); const float v5 = mo::sqrt(v4); 
+    const float v2 = tile.squares(); const float v4 = mo::mul(v2, mo::constant(0.015625f)); const float v5 = mo::sqrt(v4); 
     row.v5 = v5;
+    row.r5 = mo::rsqrt(v4);
     return row;
   }
   static MO_FN float scale(const Row& row) {
-    return mo::div(1.0f, row.v5);
+    return mo::mul(1.0f, row.r5);
   }
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
@@ -97,7 +98,7 @@ struct qk_norm_published_k0_attend_parts {
   template <class Tile> static MO_FN void value_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {
     const bool inside = key < kKeys;
     key = inside ? key : kKeys - 1;
-    const float v14 = tile.template reduce<mo::Sum>([&](float x) { const float v13 = mo::mul(x, x); return v13; }); const float v15 = mo::div(v14, mo::constant(64.0f)); 
+    const float v14 = tile.squares(); const float v15 = mo::mul(v14, mo::constant(0.015625f)); 
     reinterpret_cast<T*>(out)[r] = mo::store<T>((inside ? mo::attend_bound_factor(tile, mo::mul(mo::constant(1.0f), mo::rsqrt(v15))) : 0.0f));
   }
   static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
