@@ -154,8 +154,9 @@ void add_to(SearchReport& sum, const SearchReport& r) {
   sum.peak_bytes = std::max(sum.peak_bytes, r.peak_bytes);
 }
 
-/// The same graph with constants that are numbers only: what they stood for are dimensions of the piece's inputs, not of the program's.
-Graph without_extents(const Graph& g) {
+/// A piece's graph in the program: what a constant counts are dimensions of the piece's inputs, in `extents` those of the program's (empty: it is a number only).
+using PieceExtents = std::function<std::vector<std::pair<int, int>>(const std::vector<std::pair<int, int>>&)>;
+Graph with_extents_of(const Graph& g, const PieceExtents& extents) {
   Builder b(g.level(), g.launch());
   for (const Node& n : g.nodes()) {
     if (const auto* in = std::get_if<Input>(&n.op)) {
@@ -163,8 +164,8 @@ Graph without_extents(const Graph& g) {
       continue;
     }
     Op op = n.op;
-    if (auto* c = std::get_if<Const>(&op)) c->extent_of.clear();
-    if (auto* c = std::get_if<Call>(&op)) c->body = std::make_shared<const Graph>(without_extents(*c->body));
+    if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) c->extent_of = extents(c->extent_of);
+    if (auto* c = std::get_if<Call>(&op)) c->body = std::make_shared<const Graph>(with_extents_of(*c->body, extents));
     b.add(std::move(op), n.operands);
   }
   return std::move(b).finish();
@@ -224,7 +225,7 @@ class Stitcher {
     }
     const auto graph = instantiate(pieces_[p].structure, types, numbers);
     if (!graph) return false;
-    const Graph g = without_extents(*graph);
+    const Graph g = with_extents_of(*graph, [&](const auto& of) { return extents_of(piece, of); });
     std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
     for (const Node& n : g.nodes()) {
       std::vector<ValueId> operands;
@@ -242,7 +243,27 @@ class Stitcher {
     return true;
   }
 
+  /// Dimensions of a piece's leaves as dimensions of the program's inputs: gates run the whole at other extents (driver/reduce.h). Empty if one of them is no input's.
+  std::vector<std::pair<int, int>> extents_of(const Piece& piece, const std::vector<std::pair<int, int>>& of) {
+    if (!classes_) classes_ = extent_classes(g_);
+    std::vector<std::pair<int, int>> out;
+    for (auto [leaf, dim] : of) {
+      const ValueId v = piece.leaves[static_cast<size_t>(leaf)];
+      std::optional<std::pair<int, int>> found;
+      for (NodeId n : g_.inputs()) {
+        const ValueId in = g_.node(n).first_value;
+        for (int d = 0; d < g_.dims(in).rank() && !found; d++)
+          if ((in == v && d == dim) || (!classes_->empty() && g_.dims(in)[d] != 1 && (*classes_)[static_cast<size_t>(in)][static_cast<size_t>(d)] == (*classes_)[static_cast<size_t>(v)][static_cast<size_t>(dim)]))
+            found = {g_.form<Input>(n)->param, d};
+      }
+      if (!found) return {};
+      out.push_back(*found);
+    }
+    return out;
+  }
+
   const Graph& g_;
+  std::optional<std::vector<std::vector<int>>> classes_;   ///< extent_classes, once asked for
   const std::vector<Replaced>& pieces_;
   const std::vector<std::vector<CallNumbers>>* given_;
   std::vector<int> piece_of_;

@@ -161,6 +161,16 @@ TEST_CASE("small extents follow reshapes that split and join") {
   CHECK(reduce_extents(slice.graph, 0).refusal.find("slice") != std::string::npos);
 }
 
+/// What constants of this value count, in kernels too.
+std::set<std::vector<std::pair<int, int>>> constants_of(const Graph& g, double value) {
+  std::set<std::vector<std::pair<int, int>>> out;
+  for (const Node& n : g.nodes()) {
+    if (const auto* c = std::get_if<Const>(&n.op); c && c->value == value) out.insert(c->extent_of);
+    if (const auto* c = std::get_if<Call>(&n.op)) out.merge(constants_of(*c->body, value));
+  }
+  return out;
+}
+
 TEST_CASE("a stitched layer is the layer, for rows that broadcast and rows that do not") {
   for (const auto& [rows, dtype] : {std::pair{1, "bfloat16"}, std::pair{3, "float16"}}) {
     const Program p = program(layer(rows, 1, dtype));
@@ -172,6 +182,8 @@ TEST_CASE("a stitched layer is the layer, for rows that broadcast and rows that 
     CHECK(!check_laws(r.result->graph));
     CHECK(difference(p, p.graph, r.result->graph) < 1e-12);
     CHECK(r.result->claims.size() == 2);
+    // Norms divide by the length of a row, which is 96 in this program alone: at other extents the gate runs what the program means there.
+    CHECK(constants_of(r.result->graph, 96) == std::set<std::vector<std::pair<int, int>>>{{{0, 1}}});
   }
 }
 
