@@ -90,9 +90,11 @@ std::string host_source(const std::vector<Case>& cases) {
   std::string base = read(root + "/lib/codegen/runtime/00_base.cuh");
   for (const char* include : {"#include <cuda_bf16.h>", "#include <cuda_fp16.h>"})
     if (size_t at = base.find(include); at != std::string::npos) base.erase(at, strlen(include));
-  const size_t ptx = base.find("MO_FN uint4 read_now(");   // the one primitive of rows that is PTX
-  MIRAGE_ASSERT(ptx != std::string::npos) << "00_base.cuh has no read_now any more";
-  base.replace(ptx, base.find('\n', ptx) - ptx, "MO_FN uint4 read_now(const uint4* p) { return *p; }");
+  for (const std::string name : {"read_now", "read_once_now"}) {   // the primitives of rows that are PTX
+    const size_t ptx = base.find("MO_FN uint4 " + name + "(");
+    MIRAGE_ASSERT(ptx != std::string::npos) << "00_base.cuh has no " << name << " any more";
+    base.replace(ptx, base.find('\n', ptx) - ptx, "MO_FN uint4 " + name + "(const uint4* p) { return *p; }");
+  }
   std::string text = read(root + "/test/cuda/region_host_cuda.inc") + base + read(root + "/lib/codegen/runtime/20_region.cuh");
   for (const Case& c : cases)
     for (const KernelText& k : c.kernels) {
