@@ -1,6 +1,7 @@
 // Properties of the whole flow, over every spec: printed graphs read back as themselves, candidates and plans mean what the reference means, and nothing depends on the number of threads.
 #include <catch2/catch.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -142,6 +143,9 @@ TEST_CASE("planning preserves meaning: the graph of a plan, matmuls lowered to c
 
 TEST_CASE("one and three threads give the same files") {
   for (const Source& s : specs()) {
+    // Without MIRAGE_FULL one of each family: batch siblings and the second decoder layer search the same spaces.
+    const bool is_sibling = s.name.find("_b8") != std::string::npos || s.name.find("_b16") != std::string::npos || s.name.find("_bf16") != std::string::npos || s.name.find("llama_layer_8") != std::string::npos;
+    if (is_sibling && !std::getenv("MIRAGE_FULL")) continue;
     INFO(s.name);
     std::vector<std::map<std::string, std::string>> files;
     for (int64_t jobs : {1, 3}) {
