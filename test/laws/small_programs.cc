@@ -33,7 +33,6 @@ std::string spec(const Small& s) {
 }  // namespace
 
 TEST_CASE("small ragged programs: predicted order is measured order", "[small]") {
-  int kept = 0;
   for (const Small& s : kMeasured) {
     INFO(spec(s));
     Options o;
@@ -42,9 +41,6 @@ TEST_CASE("small ragged programs: predicted order is measured order", "[small]")
     const CompileResult r = compile(o, {"small.json", spec(s)}, trace);
     REQUIRE(r.exit == ExitCode::kOk);
     INFO(r.summary);
-    const bool is_fused = r.summary.find(": 1 kernel instead of ") != std::string::npos;
-    if (s.fused < s.plain && !is_fused) kept++;
-    else CHECK(is_fused == (s.fused < s.plain));
+    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos) == (s.fused < s.plain));
   }
-  CHECK(kept <= 1);   // predicted 2 % apart, less than the model is off by: what is certain not to be slower stays (rms_norm and linear, 33 x 333 x 555; docs/decisions.md)
 }
