@@ -385,7 +385,8 @@ class StreamEmitter : public StreamText {
       line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
       const char* turn = w.depth_major || p_.registers ? "" : "rotated";
       if (p_.prepared) {
-        line("for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));", i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch);
+        line("for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));", i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch,
+             p_.staggered ? "chunk_of(round) / kWorkers" : "round");
       } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
