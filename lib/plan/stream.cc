@@ -63,6 +63,13 @@ void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
   for (ValueId o : p.body.def(v).operands) leaves(p, o, out);
 }
 
+/// How far an input that is reduced before the loop reaches along that reduction; 0: it does not.
+int64_t whole_extent(const StreamShape& p, NodeId input) {
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kWhole) return p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)].dims[static_cast<int>(d)];
+  return 0;
+}
+
 }  // namespace
 
 NodeId held_input(const StreamShape& p, NodeId deep, const std::set<NodeId>& whole) {
@@ -79,10 +86,7 @@ NodeId held_input(const StreamShape& p, NodeId deep, const std::set<NodeId>& who
   const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(deep)->param)];
   for (NodeId n : whole) {
     const Access& b = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
-    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
-    int64_t extent = 0;
-    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kWhole) extent = b.dims[static_cast<int>(d)];
-    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && extent == p.depth && strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole)) return n;
+    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && whole_extent(p, n) == p.depth && strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole)) return n;
   }
   return -1;
 }
@@ -114,6 +118,7 @@ bool prepares(const StreamPlan& p) {
   std::set<NodeId> early, loop;
   for (const StreamStatistic& s : p.early) leaves(p, s.of, early);
   leaves(p, p.contractions[0].small, loop);
+  for (NodeId n : early) if (const int64_t e = whole_extent(p, n); e != 0 && e != p.depth) return false;   // held in the order of the loop's chunks
   const auto has = [&](NodeId n, StreamAxis a) {
     const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
     return std::count(axes.begin(), axes.end(), a) > 0;
