@@ -20,7 +20,7 @@ bool SubexprDecider::operator()(PolyId e, PolyId t) {
 
 bool SubexprDecider::decide(PolyId e, PolyId t) {
   const Inside& in = inside(t);
-  const PolyInfo& a = forms_.info(e);
+  const PolyInfo a = forms_.info(e);   // a copy: what is asked below makes new polynomials, and their table moves
   for (PolyId u : in.polys) {
     const PolyInfo& b = forms_.info(u);
     if ((a.signature & ~b.signature) == 0 && a.weight <= b.weight && included(e, u)) return true;
