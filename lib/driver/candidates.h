@@ -29,6 +29,7 @@ struct Claim {
 struct Candidate {
   Structure structure;
   std::vector<Claim> claims;
+  double seconds = 0;                               ///< from the start of the search until it was verified; for --report only
 };
 
 /// The outcome for one structure: kept if every claim is Equal and the rounding is no worse than that of the reference computed node by node.

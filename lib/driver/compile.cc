@@ -2,6 +2,7 @@
 // straightforward one, becomes a library (OSDI'25 figure 1).
 #include "mirage/driver/compile.h"
 
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -90,6 +91,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     return f;
   }
   std::mutex mutex;
+  const auto start = std::chrono::steady_clock::now();
   auto sink = [&](const Structure& s) {
     std::lock_guard lock(mutex);
     if (is_interrupted(listener)) return SinkVerdict::kUnknown;
@@ -99,6 +101,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     if (e.numeric) trace.count(Stat::kNumericDropped);
     if (e.verdict == SinkVerdict::kVerified) {
       trace.product("verify", fmt::format("{}.graph", s.rank), [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
+      e.candidate.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       f.candidates.push_back(std::move(e.candidate));
       tell(listener.live, fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.back().structure.kernels));
     } else if (f.dropped.size() < 8) {
@@ -371,7 +374,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
-  r.explanation = explain_search(found.report) + explain_support(data);
+  r.explanation = explain_search(found.report) + explain_winner(data) + explain_support(data);
   if (decision.partition) r.explanation += explain_partition(*decision.partition);
   for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
   if (!folder) return r;

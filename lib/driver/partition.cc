@@ -403,7 +403,7 @@ class Partitioner {
         const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], narrow_type(program_)), planned = program_of(program_, pieces_[static_cast<size_t>(c)], DType::kReal);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
-      out_.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified});
+      out_.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
       if (e.structure) kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
     }
     if (kept.empty()) return;

@@ -38,6 +38,7 @@ struct PieceOutcome {
   double straightforward_us = 0, predicted_us = 0;
   bool searched = false;             ///< predicted_us is that of a structure that the search found
   int64_t states = 0, verified = 0;
+  int64_t found_after = 0;           ///< so many of the states; 0: not searched, or nothing found pays
 };
 
 struct Partitioned {

@@ -118,7 +118,7 @@ Json partition_json(const Partitioned& p) {
   Json pieces = Json::array();
   for (const PieceOutcome& o : p.chosen)
     pieces.push_back({{"operators", o.text}, {"kernels", o.kernels}, {"straightforward_us", rounded(o.straightforward_us)}, {"predicted_us", rounded(o.predicted_us)}, {"searched", o.searched},
-                      {"states", o.states}, {"verified", o.verified}});
+                      {"states", o.states}, {"found_after", o.found_after}, {"verified", o.verified}});
   out["pieces"] = pieces;
   out["search"] = search_json(p.search);
   return out;
@@ -141,6 +141,9 @@ Json support_json(const ReportData& d) {
   return out;
 }
 
+/// What the search found and was chosen; nullptr if that is the straightforward library or pieces, or was found before.
+const Candidate* winner(const ReportData& d) { return d.chosen && d.search.states > 0 ? &d.candidates[d.chosen->candidate] : nullptr; }
+
 }  // namespace
 
 std::string spec_id(const Program& p) { return fmt::format("{:016x}", hash_text(p.canonical)); }
@@ -162,6 +165,11 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
   out["search"] = search_json(d.search);
+  if (const Candidate* w = winner(d)) {
+    out["search"]["effort"] = d.search.effort;
+    out["search"]["winner"] = {{"rank", w->structure.rank}, {"states", w->structure.states}, {"effort", w->structure.effort}};
+    if (trace) out["search"]["winner"]["seconds"] = rounded(w->seconds), out["search"]["seconds"] = rounded(d.search.seconds);
+  }
   Json claims = Json::array();
   for (const Claim& c : d.claims) claims.push_back(claim_json(c));
   out["evidence"] = claims;
@@ -199,6 +207,11 @@ std::string explain_search(const SearchReport& s) {
   return out;
 }
 
+std::string explain_winner(const ReportData& d) {
+  const Candidate* w = winner(d);
+  return w ? fmt::format("the winner's structure after {} of {} states ({} of {} units of effort)\n", w->structure.states, d.search.states, w->structure.effort, d.search.effort) : "";
+}
+
 std::string explain_support(const ReportData& d) {
   std::string out;
   for (const Json& line : support_json(d)) out += "supported by: " + line.get<std::string>() + "\n";
@@ -210,7 +223,8 @@ std::string explain_partition(const Partitioned& p) {
   std::string out = fmt::format("pieces: {} cut points, {} possible pieces, {} distinct, {} states, {} verified{}\n", p.units, p.cuts, p.distinct, p.search.states, p.search.verified,
                                 p.result ? "" : "; not used: no cut is predicted to be faster and holds");
   for (const PieceOutcome& o : p.chosen)
-    out += fmt::format("{:>10.2f} us instead of {:.2f} us, {} kernel{}{}: {}\n", o.predicted_us, o.straightforward_us, o.kernels, o.kernels == 1 ? "" : "s", o.searched ? ", searched" : "", o.text);
+    out += fmt::format("{:>10.2f} us instead of {:.2f} us, {} kernel{}{}: {}\n", o.predicted_us, o.straightforward_us, o.kernels, o.kernels == 1 ? "" : "s",
+                       o.searched ? fmt::format(", found after {} of {} states", o.found_after, o.states) : "", o.text);
   return out;
 }
 

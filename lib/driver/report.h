@@ -46,6 +46,7 @@ struct ReportData {
 std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
 std::string report_html(const std::string& report_json, const std::string& graph, const std::string& plan);
 std::string explain_search(const SearchReport&);
+std::string explain_winner(const ReportData&);         ///< how early the search came to what won; empty if nothing that it found did
 std::string explain_support(const ReportData&);        ///< what supports the result: proof, bounds, what the kernels passed, one a line
 std::string explain_partition(const Partitioned&);     ///< the pieces of the cheapest cut, one a line
 /// The report of a spec that has no result.

@@ -240,7 +240,7 @@ void Enumerator::deliver(State& s) {
     const Output& o = *g.form<Output>(n);
     s.builder.add_output(o.result, add_stores(s, g.node(n).operands[0]), o.dtype);
   }
-  Structure st{remove_dead(s.builder.graph()), next_rank_++, s.kernels, s.is_good, worlds_};
+  Structure st{remove_dead(s.builder.graph()), next_rank_++, s.kernels, s.is_good, worlds_, report_.states, report_.effort};
   s.builder.rollback(mark);
   if (auto broken = check_laws(st.graph)) return count(Gate::kLaw, *broken);
   if (!holds_at_ragged_witness(st)) return count(Gate::kFingerprint, "structure " + std::to_string(st.rank) + " at the ragged witness");

@@ -58,6 +58,7 @@ struct Structure {
   int kernels = 0;       ///< graph-defined and pre-defined kernels that it launches
   bool is_good = true;   ///< at plausible tiles it fits shared memory, repeats little work and has enough blocks; others are kept for want of better ones
   std::shared_ptr<const Worlds> worlds = nullptr;   ///< may be empty for a program without slices, iotas and reshapes that join or split
+  int64_t states = 0, effort = 0;                   ///< SearchReport's when it was handed out: with a smaller budget it would not have been
 };
 
 /// What the caller made of a candidate.

@@ -87,6 +87,8 @@ TEST_CASE("the report says what was searched, chosen and why, and is never worse
   const Json report = Json::parse(r.report);
   CHECK(report["schema_version"] == 1);
   CHECK(report["search"]["states"].get<int64_t>() > 0);
+  CHECK(report["search"]["winner"]["states"].get<int64_t>() > 0);
+  CHECK(report["search"]["winner"]["states"].get<int64_t>() <= report["search"]["states"].get<int64_t>());
   CHECK(report["search"]["candidates"] == report["search"]["verified"].get<int64_t>() + report["search"]["rejected"].get<int64_t>() + report["search"]["unknown"].get<int64_t>());
   CHECK(report["result"]["predicted_us"].get<double>() <= report["result"]["straightforward_us"].get<double>());
   CHECK(report["result"]["kind"] == "searched");
