@@ -3,6 +3,7 @@
 
 #include "mirage/plan/block.h"
 #include "plan/hoist.h"
+#include "plan/narrow.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -77,10 +78,15 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
+  const auto consider = [&](const std::optional<Graph>& g) {
+    if (!g) return;
+    Planned other = Planner(program, *g, target).run();
+    if (other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(other);
+  };
   const std::optional<Graph> hoisted = hoist_operands(calls);
-  if (!hoisted) return planned;
-  Planned other = Planner(program, *hoisted, target).run();
-  return other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) ? other : planned;
+  consider(hoisted);
+  consider(narrow_operands(hoisted ? *hoisted : calls, contract_rule(program)));
+  return planned;
 }
 
 }  // namespace mirage

@@ -9,8 +9,8 @@ using test::Sketch;
 
 namespace {
 
-/// The types of the workspace buffers of silu(x w) v, or of that with another reader of silu(x w).
-std::vector<DType> workspace(DType t, bool another_reader) {
+/// The workspace buffers of silu(x w) v, or of that with another reader of silu(x w).
+std::vector<Buffer> buffers(DType t, bool another_reader) {
   Sketch s;
   const ValueId x = s.input(t, {32, 64}), w = s.input(t, {64, 64}), v = s.input(t, {64, 64});
   const ValueId h = s.b.map(MapFn::kSilu, {s.b.add(MatMul{}, {x, w})});
@@ -19,8 +19,13 @@ std::vector<DType> workspace(DType t, bool another_reader) {
   const Program p = s.finish();
   const Planned planned = make_plan(p, p.graph, *find_target("sm_90a"));
   REQUIRE(planned.plan);
+  std::vector<Buffer> out;
+  for (const Buffer& b : planned.plan->buffers) if (b.kind == Buffer::Kind::kWorkspace) out.push_back(b);
+  return out;
+}
+std::vector<DType> workspace(DType t, bool another_reader) {
   std::vector<DType> out;
-  for (const Buffer& b : planned.plan->buffers) if (b.kind == Buffer::Kind::kWorkspace) out.push_back(b.dtype);
+  for (const Buffer& b : buffers(t, another_reader)) out.push_back(b.dtype);
   return out;
 }
 
@@ -31,8 +36,11 @@ TEST_CASE("an operand that bfloat16 contractions alone read is stored in bfloat1
   CHECK(std::count(types.begin(), types.end(), DType::kBF16) == 1);
 }
 
-TEST_CASE("what float16 contractions read keeps the range of float32") {
-  for (DType t : workspace(DType::kF16, false)) CHECK(t == DType::kF32);
+TEST_CASE("what float16 contractions read keeps the range of float32: in float32, or in float16 with a factor per line") {
+  const std::vector<Buffer> all = buffers(DType::kF16, false);
+  const auto factors = std::count_if(all.begin(), all.end(), [](const Buffer& b) { return b.dtype == DType::kF32 && b.dims == Dims{32, 1}; });
+  CHECK(std::count_if(all.begin(), all.end(), [](const Buffer& b) { return b.dtype == DType::kF16; }) == factors);
+  for (DType t : workspace(DType::kF16, true)) CHECK(t == DType::kF32);
 }
 
 TEST_CASE("a second reader that does not round keeps an intermediate in float32") {
