@@ -1,6 +1,7 @@
 // The include table of docs/architecture.md against every #include "..." of the repository: an arrow that is not in the table is named with its line.
 #include <catch2/catch.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -140,5 +141,30 @@ TEST_CASE("CMake links what the table says") {
         INFO(line);
         CHECK(table.at(dir).contains(word.substr(7)));
       }
+  }
+}
+
+TEST_CASE("what is kept at the top level is what docs/architecture.md lists", "[laws]") {
+  const std::string command = "git -C '" + std::string(MIRAGE_SOURCE_DIR) + "' ls-files 2>/dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::set<std::string> top;
+  std::string line;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) {
+    if (c != '\n') line += static_cast<char>(c);
+    else top.insert(line.substr(0, line.find('/'))), line.clear();
+  }
+  if (pclose(pipe) != 0 || top.empty()) {
+    WARN("SKIPPED: these sources are not in a git repository");
+    return;
+  }
+  const std::set<std::string> known = {"CMakeLists.txt", "LICENSE", "README.md", "cmd", "docs", "include", "lib", "specs", "test", ".ci"};
+  for (const std::string& name : top) {
+    INFO(name);
+    CHECK((known.contains(name) || (name.starts_with(".") && name.size() > 1)));
+  }
+  for (const std::string& name : known) {
+    INFO(name);
+    CHECK(top.contains(name));
   }
 }
