@@ -30,7 +30,7 @@ std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<Cal
   if (!small) return std::nullopt;
   Claim claim{variant, std::move(numbers), witness.graph, std::move(*small), {}, {}};
   claim.verdict = equal(claim.reference, claim.candidate, seed);
-  if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, hash_combine(seed, 1));
+  if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
   return claim;
 }
 
@@ -60,6 +60,8 @@ Witnesses make_witnesses(const Program& program) {
   }
   return w;
 }
+
+uint64_t rounding_seed(const Evidence& e) { return hash_combine(e.seed, 1); }
 
 std::vector<Type> param_types(const Program& program) {
   std::vector<Type> types;

@@ -25,6 +25,9 @@ struct Claim {
   NumericReport numerics;
 };
 
+/// Where the draws of a claim's rounding check begin: what is recorded gives them, so that the check can be repeated.
+uint64_t rounding_seed(const Evidence&);
+
 /// A structure that was found equal at both witness sizes.
 struct Candidate {
   Structure structure;

@@ -101,6 +101,9 @@ Json numerics_json(const NumericReport& n) {
   return cases;
 }
 
+/// As text that does not depend on the order of keys.
+std::string sorted_text(const Json& j) { return nlohmann::json::parse(j.dump()).dump(); }
+
 Graph read_graph(const Json& j, const std::string& what) {
   auto g = parse_graph(j.get<std::string>(), what);
   if (!g) throw std::runtime_error(what + ": " + g.errors().front().text);
@@ -255,11 +258,22 @@ Result<CertificateFile> read_certificate(const Source& source) {
       claim.verdict.kind = Verdict::Kind::kEqual;
       claim.verdict.evidence = read_evidence(k.at("evidence"));
       c.claims.push_back(std::move(claim));
+      c.rounding.push_back(sorted_text(k.at("numerics")));
     }
     return c;
   } catch (const std::exception& e) {
     return broken(source.name, std::string("the certificate cannot be read: ") + e.what());
   }
+}
+
+/// Trials and rounding check of a claim once more; "": they come out as recorded.
+static std::string repeat_claim(const Claim& claim, const std::string& rounding, const Program& program) {
+  const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
+  if (v.kind != Verdict::Kind::kEqual) return to_string(v);
+  const NumericReport now = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
+  if (!now.ok) return "rounding: " + now.reason;
+  if (const std::string text = sorted_text(numerics_json(now)); text != rounding) return "rounding errors are others than the certificate claims: " + text;
+  return "";
 }
 
 /// Whether a piece takes and gives values of the program, as its structure does by number.
@@ -299,8 +313,7 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Program& pr
     if (!(claim.reference == pair->reference)) return {broken(file, which + ": the reference is not the program at small size")};
     if (!same_numbers(claim.numbers, pair->numbers)) return {broken(file, which + ": its tails are not those of the result")};
     if (!(claim.candidate == pair->candidate)) return {broken(file, which + ": the candidate is not the program with these pieces at small size")};
-    const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
-    if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
+    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken(file, which + ": " + wrong)};
   }
   if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both small sizes are needed")};
   return {};
@@ -332,8 +345,7 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
     if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
     std::optional<Graph> small = instantiate(structure, witness.params, claim.numbers);
     if (!small || !(*small == claim.candidate)) return {broken(file, which + ": the candidate is not the structure at witness size")};
-    const Verdict v = recheck(claim.reference, claim.candidate, claim.verdict.evidence);
-    if (v.kind != Verdict::Kind::kEqual) return {broken(file, which + ": " + to_string(v))};
+    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken(file, which + ": " + wrong)};
   }
   if (c.proof.proved)
     if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};

@@ -30,14 +30,15 @@ struct CertificateFile {
   Structure structure;
   std::vector<CallNumbers> numbers;
   Graph graph;
-  std::vector<Claim> claims;
+  std::vector<Claim> claims;                        ///< without their rounding errors, which are
+  std::vector<std::string> rounding;                ///< per claim, as recorded
   Proof proof;                                      ///< of the emitted graph at its own size, if there is one
 };
 /// Errors: kCertificate (not JSON, a missing part, another version, a graph that does not parse).
 Result<CertificateFile> read_certificate(const Source&);
 
 /// Everything again, from the program: its hash, that the emitted graph is this structure with these numbers, that every claim speaks of the program's witness and of the structure scaled down with the
-/// same tails, and each recorded trial. Errors: kCertificate, kNotEqual.
+/// same tails, and each recorded trial and rounding error. Errors: kCertificate, kNotEqual.
 Diagnostics check_certificate(const CertificateFile&, const Program&, const std::string& file);
 
 }  // namespace mirage

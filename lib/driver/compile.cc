@@ -184,20 +184,22 @@ bool surely_faster(const Plan& p, const Plan& straightforward, const std::string
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
 Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
   Decision d;
+  std::string refused;   // of what is predicted to be faster: the best, and why it was not used
+  const auto refuse = [&](const Choice& c, const std::string& why) {
+    not_done.push_back(fmt::format("structure {} with {} was not used: {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers), why));
+    if (refused.empty()) refused = fmt::format("{:.2f} us: {}", c.plan.predicted_us, why);
+  };
   for (const Choice& c : choices.best) {
     if (c.plan.predicted_us >= straightforward.predicted_us) break;
-    if (!surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers)), not_done)) continue;
+    if (!surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers)), not_done)) {
+      if (refused.empty()) refused = fmt::format("{:.2f} us: within what the model is off by", c.plan.predicted_us);
+      continue;
+    }
     MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
     const Structure& s = found.candidates[c.candidate].structure;
     Instance instance = verify_instance(s, c.numbers, program, found.witnesses, verification_seed(program, o));
-    if (!instance.refusal.empty()) {
-      not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), instance.refusal));
-      continue;
-    }
-    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) {
-      not_done.push_back(fmt::format("structure {} with {} was not used: {}", s.rank, numbers_text(c.numbers), g.text));
-      continue;
-    }
+    if (!instance.refusal.empty()) { refuse(c, instance.refusal); continue; }
+    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) { refuse(c, g.text); continue; }
     d.choice = &c;
     d.claims = std::move(instance.claims);
     d.proof = prove(program.graph, c.graph);
@@ -209,6 +211,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
   if (found.report.stop_reason.starts_with("not searched")) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
   else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
+  else if (!refused.empty()) d.why = kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
   else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
   return d;
 }

@@ -41,42 +41,54 @@ struct EmulationField {
   void gemm(int64_t m, int64_t n, int64_t k, const Value* x, const Value* y, Value* out);
 };
 
-/// The parts of many values, for sums of products: q is 0 where it is not known; some: it is not the known 0; unknown: it is not known.
+/// The parts of a matrix' values, line by line, for sums of products: q is 0 where it is not known; some: it is not the known 0; unknown: it is not known. Two bytes each: compilers make dot products of such of one
+/// instruction per eight terms.
 struct Parts {
-  std::vector<uint32_t> p, q, some, unknown;
-  bool plain = true;   ///< no infinity, nothing undefined
-  Parts(const uint32_t* x, int64_t n) : p(static_cast<size_t>(n)), q(p), some(p), unknown(p) {
-    for (size_t i = 0; i < p.size(); i++) {
-      plain = plain && mirage_field::is_element(x[i]);
-      const uint32_t second = mirage_field::part_q(x[i]);
-      p[i] = mirage_field::part_p(x[i]), unknown[i] = second == mirage_field::kNoQ, q[i] = unknown[i] ? 0 : second, some[i] = second != 0;
-    }
+  std::vector<int16_t> p, q, some, unknown;
+  bool plain = true;         ///< no infinity, nothing undefined
+  bool has_unknown = false;
+  /// lines x columns values, or its transpose.
+  Parts(const uint32_t* x, int64_t lines, int64_t columns, bool transposed) : p(static_cast<size_t>(lines * columns)), q(p), some(p), unknown(p) {
+    for (int64_t l = 0; l < lines; l++)
+      for (int64_t c = 0; c < columns; c++) {
+        const uint32_t v = x[l * columns + c], second = mirage_field::part_q(v);
+        const size_t i = static_cast<size_t>(transposed ? c * lines + l : l * columns + c);
+        const bool is_unknown = second == mirage_field::kNoQ;
+        plain = plain && mirage_field::is_element(v), has_unknown = has_unknown || is_unknown;
+        p[i] = static_cast<int16_t>(mirage_field::part_p(v)), q[i] = is_unknown ? int16_t{0} : static_cast<int16_t>(second), some[i] = second != 0, unknown[i] = is_unknown;
+      }
   }
 };
 
+int32_t dot(const int16_t* x, const int16_t* y, int64_t n) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += static_cast<int32_t>(x[i]) * static_cast<int32_t>(y[i]);
+  return sum;
+}
+
 /// Sums of products, reduced every few thousand terms; terms that are no elements (infinities) go the ordinary way.
 void EmulationField::gemm(int64_t m, int64_t n, int64_t k, const Value* x, const Value* y, Value* out) {
-  const Parts a(x, m * k), b(y, k * n);
+  const Parts a(x, m, k, false), b(y, k, n, true);
   if (!a.plain || !b.plain) {
     for (int64_t i = 0; i < m; i++)
       for (int64_t l = 0; l < k; l++)
         for (int64_t j = 0; j < n; j++) out[i * n + j] = l == 0 ? mul(x[i * k], y[j]) : add(out[i * n + j], mul(x[i * k + l], y[l * n + j]));
     return;
   }
-  std::vector<uint32_t> p(static_cast<size_t>(n)), q(p), unknown(p);
-  for (int64_t i = 0; i < m; i++) {
-    std::fill(p.begin(), p.end(), 0), std::fill(q.begin(), q.end(), 0), std::fill(unknown.begin(), unknown.end(), 0);
-    for (int64_t l = 0; l < k; l++) {
-      const size_t w = static_cast<size_t>(i * k + l);
-      const uint32_t wp = a.p[w], wq = a.q[w];
-      const uint32_t *bp = b.p.data() + l * n, *bq = b.q.data() + l * n, *bu = (a.unknown[w] ? b.some : b.unknown).data() + l * n;
-      uint32_t *sp = p.data(), *sq = q.data(), *su = unknown.data();
-      for (int64_t j = 0; j < n; j++) sp[j] += wp * bp[j], sq[j] += wq * bq[j];
-      if (a.some[w]) for (int64_t j = 0; j < n; j++) su[j] |= bu[j];
-      if (l % 16384 == 16383) for (int64_t j = 0; j < n; j++) sp[j] %= mirage_field::kP, sq[j] %= mirage_field::kQ;   // 359 * 359 * 16384 < 2^31
+  constexpr int64_t kTerms = 16384;   // 359 * 359 * 16384 < 2^31
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      uint32_t p = 0, q = 0;
+      bool unknown = false;
+      for (int64_t l = 0; l < k; l += kTerms) {
+        const int64_t s = i * k + l, t = j * k + l, terms = std::min(kTerms, k - l);
+        p += static_cast<uint32_t>(dot(&a.p[static_cast<size_t>(s)], &b.p[static_cast<size_t>(t)], terms)) % mirage_field::kP;
+        q += static_cast<uint32_t>(dot(&a.q[static_cast<size_t>(s)], &b.q[static_cast<size_t>(t)], terms)) % mirage_field::kQ;
+        if (a.has_unknown) unknown = unknown || dot(&a.unknown[static_cast<size_t>(s)], &b.some[static_cast<size_t>(t)], terms) > 0;
+        if (b.has_unknown) unknown = unknown || dot(&a.some[static_cast<size_t>(s)], &b.unknown[static_cast<size_t>(t)], terms) > 0;
+      }
+      out[i * n + j] = mirage_field::make(p % mirage_field::kP, unknown ? mirage_field::kNoQ : q % mirage_field::kQ);
     }
-    for (size_t j = 0; j < p.size(); j++) out[static_cast<size_t>(i * n) + j] = mirage_field::make(p[j] % mirage_field::kP, unknown[j] ? mirage_field::kNoQ : q[j] % mirage_field::kQ);
-  }
 }
 
 uint32_t field_bits(uint32_t x, DType t) { return t == DType::kBool ? x != 0 : dtype_bytes(t) == 2 ? mirage_field::to16(x) : x; }

@@ -242,7 +242,7 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   const SourceCheck source = check_source(certificate);
   if (!source.errors.empty()) return mode_failed(source.errors);
   ModeResult r;
-  r.text = file->is_searched || file->is_partitioned ? fmt::format("the certificate holds: {} claims of '{}' verified again, as functions of real numbers; rounding errors and emulations that it records were not repeated\n", file->claims.size(), program->name)
+  r.text = file->is_searched || file->is_partitioned ? fmt::format("the certificate holds: {} claims of '{}' verified again, their rounding errors among them; emulations that it records were not repeated\n", file->claims.size(), program->name)
                              : fmt::format("the certificate holds: the graph is the reference graph of '{}'\n", program->name);
   r.text += source.text;
   return r;

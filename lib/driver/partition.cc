@@ -511,7 +511,7 @@ Instance verify_stitched(const Program& program, const std::vector<Replaced>& pi
     if (!pair) return out;
     Claim claim{variant, std::move(pair->numbers), std::move(pair->reference), std::move(pair->candidate), {}, {}};
     claim.verdict = equal(claim.reference, claim.candidate, hash_combine(seed, 3));
-    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, hash_combine(seed, 4));
+    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
     if (claim.verdict.kind != Verdict::Kind::kEqual || !claim.numerics.ok) {
       out.refusal = claim.verdict.kind != Verdict::Kind::kEqual ? to_string(claim.verdict) : "rounding: " + claim.numerics.reason;
       return out;

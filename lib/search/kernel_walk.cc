@@ -156,7 +156,8 @@ Answer KernelWalk::under(const Kernel& k, const Split& split, const std::vector<
   std::string text;
   Walked walked;
   if (!walk(k, e, load_of, walked, text)) return {false, false, text};
-  const auto& [steps, targets] = walked;
+  const auto& steps = walked.steps;   // no structured binding: a lambda below takes it, which clang 14 refuses
+  const auto& targets = walked.results;
   for (size_t t = 0; t < targets.size(); t++)
     if (e.values.target_of(targets[t]) != static_cast<int>(t)) return {false, false, text + "  closed by gate fingerprint: result " + std::to_string(t) + " is not the program's, stored as the split says\n"};
   int ideas = 0;
