@@ -80,18 +80,28 @@ class Hoister {
   std::optional<Partition> partition(ValueId v) const {
     Partition part;
     bool tensors = false;
-    return cut_alike(v, v, part, tensors) && tensors ? std::optional(part) : std::nullopt;
+    return cut_alike(v, v, {}, part, tensors) && tensors ? std::optional(part) : std::nullopt;
   }
-  bool cut_alike(ValueId v, ValueId root, Partition& part, bool& tensors) const {
+  /// `gone`: dimensions, counted from the last, along which what lies between v and the root is reduced, whole, before the loop.
+  bool cut_alike(ValueId v, ValueId root, std::set<int> gone, Partition& part, bool& tensors) const {
     if (b_.def_form<Const>(v)) return true;
-    if (b_.def_form<Map>(v)) return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(), [&](ValueId o) { return cut_alike(o, root, part, tensors); });
+    if (b_.def_form<Map>(v)) return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(), [&](ValueId o) { return cut_alike(o, root, gone, part, tensors); });
+    if (const auto* r = b_.def_form<Reduce>(v); r && r->group == 0 && phase_[static_cast<size_t>(v)] == Phase::kInvariant) {
+      gone.insert(b_.dims(v).rank() - r->dim);
+      return cut_alike(b_.def(v).operands[0], root, gone, part, tensors);
+    }
     const auto* in = b_.def_form<Input>(v);
     if (!in) return false;
     tensors = true;
     const Dims &tile = b_.dims(v), &all = g_.dims(call_.operands[static_cast<size_t>(in->param)]), &wanted = b_.dims(root);
     const int shift = wanted.rank() - tile.rank();
-    for (int d = 0; d < tile.rank(); d++)
+    for (int d = 0; d < tile.rank(); d++) {
+      if (gone.count(tile.rank() - d)) {
+        if (tile[d] != all[d]) return false;   // a part of what is reduced
+        continue;
+      }
       if (all[d] > 1 && tile[d] != wanted[d + shift]) return false;   // a piece of one element is no broadcast
+    }
     const auto joined = [&](int8_t& to, int8_t from) {
       if (from < 0) return true;
       const int8_t d = static_cast<int8_t>(from + shift);

@@ -6,7 +6,7 @@
 
 namespace mirage {
 
-/// g (kernel level, contractions are calls) where every elementwise operand that a call computes for a contraction inside its loop, from its inputs alone, is a value of g that the call reads: computed once, not by
+/// g (kernel level, contractions are calls) where every elementwise operand that a call computes for a contraction inside its loop, from its inputs and from reductions of whole inputs alone, is a value of g that the call reads: computed once, not by
 /// every block that needs it. The same function. nullopt if no call has such an operand.
 std::optional<Graph> hoist_operands(const Graph& g);
 

@@ -1,6 +1,8 @@
 // make_plan: from a kernel-level graph to kernels in order and memory. MatMuls become calls, everything else regions (region.h); the Planner (planner.h) does the rest.
 #include "mirage/plan/plan.h"
 
+#include <algorithm>
+
 #include "mirage/plan/block.h"
 #include "plan/hoist.h"
 #include "plan/narrow.h"
@@ -52,6 +54,18 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
   return std::move(b).finish();
 }
 
+/// By how much a plan whose rows are reduced by a kernel of their own must be predicted faster than one that reduces them where they are needed, and not at all beside generic block kernels, for which the model is
+/// off by more: small programs were measured fastest in one kernel (test/laws/small_programs.cc).
+constexpr double kReducedAheadUs = 1.0;
+
+bool generic(const Plan& p) {
+  return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body); });
+}
+
+int64_t reductions(const Graph& g) {
+  return std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Reduce>(n.op); });
+}
+
 }  // namespace
 
 Planned Planner::run() {
@@ -78,14 +92,17 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  const auto consider = [&](const std::optional<Graph>& g) {
+  const double whole = planned.plan ? planned.plan->predicted_us : 0;
+  const auto consider = [&](const std::optional<Graph>& g, double margin_us) {
     if (!g) return;
     Planned other = Planner(program, *g, target).run();
-    if (other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(other);
+    if (other.plan && margin_us > 0 && generic(*other.plan)) return;
+    if (other.plan && (!planned.plan || (other.plan->predicted_us < planned.plan->predicted_us && other.plan->predicted_us + margin_us < whole))) planned = std::move(other);
   };
   const std::optional<Graph> hoisted = hoist_operands(calls);
-  consider(hoisted);
-  consider(narrow_operands(hoisted ? *hoisted : calls, contract_rule(program)));
+  const double margin = hoisted && reductions(*hoisted) > reductions(calls) ? kReducedAheadUs : 0;
+  consider(hoisted, margin);
+  consider(narrow_operands(hoisted ? *hoisted : calls, contract_rule(program)), margin);
   return planned;
 }
 

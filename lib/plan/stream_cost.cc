@@ -23,6 +23,7 @@ constexpr double kOneShotUs = 0.35;          // of copies that are all under way
 constexpr double kOneShotRankUs = 0.6;       // a low rank there: its copy, its second factor and its products have nothing to hide behind
 constexpr double kRegisterTailUs = 0.7;     // weights straight to registers: their one wave of loads over the bytes' time, sums to shared memory, the fused tail
 constexpr double kRegisterBytesPerUs = 60e3; // what one SM takes through loads to registers
+constexpr double kLateRowsUs = 0.73e-3;      // per element of the reduction and eight rows beyond the first eight that are reduced before the loop and whose operand the loop computes: 16 x 3000 with a layer norm took 13.4, predicted 10.8 without
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
@@ -147,8 +148,9 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double warp_rows = std::ceil(8.0 * p.row_tiles / p.warps);
   const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
                        : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
+  const double late = !p.early.empty() && !p.prepared ? kLateRowsUs * static_cast<double>(p.depth) * (p.row_tiles - 1) : 0.0;
   Cost c;
-  c.us = early + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);

@@ -68,4 +68,33 @@ TEST_CASE("the same numbers come out") {
   for (size_t i = 0; i < x[0].data.size(); i++) CHECK(x[0].data[i] == Approx(y[0].data[i]));
 }
 
+TEST_CASE("operands of rows that are reduced before the loop become values of the kernel level, too, with their reductions") {
+  // (x - mean(x)) w: x whole beside its tiles.
+  for (bool whole : {true, false}) {
+    Builder b(Level::kBlock, {{2, 2, 1}, 3});
+    const ValueId x = b.add_input(0, {kHalf, {16, 16}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {kHalf, {16, 32}}, {{1, -1, -1}, 0});
+    const ValueId all = whole ? b.add_input(0, {kHalf, {16, 48}}, {{-1, 0, -1}, -1}) : b.add_input(0, {kHalf, {16, 24}}, {{1, 0, -1}, -1});   // or halves of it, one for each block: another program
+    const ValueId mean = b.map(MapFn::kMul, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {all}), b.constant(1.0 / 48)});
+    b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {b.map(MapFn::kSub, {x, mean}), w})}), kHalf, {{1, 0, -1}, -1});
+    Builder top(Level::kKernel);
+    const ValueId xs = top.add_input(0, {kHalf, {32, 48}}), ws = top.add_input(1, {kHalf, {48, 64}});
+    top.add_output(0, top.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, {xs, ws}), kHalf);
+    const Graph g = std::move(top).finish();
+    const auto h = hoist_operands(g);
+    CHECK(h.has_value() == whole);
+    if (!h) continue;
+    CHECK(!check_laws(*h));
+    DoubleAlgebra reals;
+    std::vector<Tensor<double>> inputs;
+    uint64_t seed = 5;
+    for (const Dims& d : {Dims{32, 48}, Dims{48, 64}}) {
+      Tensor<double> t(d, 0.0);
+      for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24;
+      inputs.push_back(std::move(t));
+    }
+    const auto before = evaluate(g, std::span<const Tensor<double>>(inputs), reals), after = evaluate(*h, std::span<const Tensor<double>>(inputs), reals);
+    for (size_t i = 0; i < before[0].data.size(); i++) CHECK(before[0].data[i] == Approx(after[0].data[i]).margin(1e-9));
+  }
+}
+
 TEST_CASE("stored operands stay where they are") { CHECK(!hoist_operands(linear(64, 64, 64, false, true))); }
