@@ -24,6 +24,7 @@ constexpr double kOneShotRankUs = 0.6;       // a low rank there: its copy, its 
 constexpr double kRegisterTailUs = 0.7;     // weights straight to registers: their one wave of loads over the bytes' time, sums to shared memory, the fused tail
 constexpr double kRegisterBytesPerUs = 60e3; // what one SM takes through loads to registers
 constexpr double kLateRowsUs = 0.73e-3;      // per element of the reduction and eight rows beyond the first eight that are reduced before the loop and whose operand the loop computes: 16 x 3000 with a layer norm took 13.4, predicted 10.8 without
+constexpr double kBesideProducts = 0.6;      // of the loop's elementwise work: the rest is issued while products wait (batch norm of 16 x 4096 before a product: 12.25, predicted 14.0 without)
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
@@ -42,13 +43,19 @@ double instructions(MapFn fn) {
 
 /// Elementwise instructions of one lane for its eight elements of a unit, all rows: what is computed for the products and statistics of the loop, each value once per use.
 double loop_instructions(const StreamPlan& p) {
+  const auto has_rows = [&](ValueId v) {
+    const auto& axes = p.axes[static_cast<size_t>(v)];
+    return std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0;
+  };
   const std::function<double(ValueId, std::set<ValueId>&)> count = [&](ValueId v, std::set<ValueId>& seen) -> double {
     const auto& axes = p.axes[static_cast<size_t>(v)];
     if (!seen.insert(v).second || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) return 0;
     const double times = std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1;
     if (p.body.def_form<Input>(v)) return times;   // widened to float32
     const auto* m = p.body.def_form<Map>(v);
-    double n = m ? times * instructions(m->fn) : 0;
+    // A quotient by what is the same for all rows is a product by its reciprocal.
+    const bool shared_divisor = m && m->fn == MapFn::kDiv && !has_rows(p.body.def(v).operands[1]);
+    double n = m ? times * (shared_divisor ? 1 : instructions(m->fn)) : 0;
     for (ValueId o : p.body.def(v).operands) n += count(o, seen);
     return n;
   };
@@ -150,7 +157,7 @@ Cost estimate(const StreamPlan& p, const Target& target) {
                        : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   const double late = !p.early.empty() && !p.prepared ? kLateRowsUs * static_cast<double>(p.depth) * (p.row_tiles - 1) : 0.0;
   Cost c;
-  c.us = early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
