@@ -9,6 +9,7 @@ namespace mirage {
 namespace {
 
 constexpr double kLargestHalf = 65504;
+constexpr int64_t kFewLines = 16;
 // Lines of zeros, and of numbers too small to divide by, keep a factor that is finite; infinities stay infinite under it, and no finite number of theirs becomes one.
 constexpr double kLeastMagnitude = 1e-30, kLargestMagnitude = 3e38;
 
@@ -59,7 +60,14 @@ class Narrower {
         }
       }
     }
+    // A few lines that inputs give elementwise cost a weight stream less than a kernel of their own; the predictions are nearer each other than the model is to what was measured.
+    if (dim >= 0 && g_.dims(v).elements() / g_.dims(v)[dim] <= kFewLines && !reduces(v)) return -1;
     return dim;
+  }
+  /// Whether v needs a reduction (a norm) that is a value of this level.
+  bool reduces(ValueId v) const {
+    if (g_.def_form<Reduce>(v)) return true;
+    return g_.def_form<Map>(v) && std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(), [&](ValueId o) { return reduces(o); });
   }
 
   /// Which operand (0, 1) of node m the input is, if m is such a contraction, over the whole reduction, and is added up and nothing else; -1.

@@ -54,9 +54,9 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
   return std::move(b).finish();
 }
 
-/// By how much a plan whose rows are reduced by a kernel of their own must be predicted faster than one that reduces them where they are needed, and not at all beside generic block kernels, for which the model is
-/// off by more: small programs were measured fastest in one kernel (test/laws/small_programs.cc).
-constexpr double kReducedAheadUs = 1.0;
+/// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
+/// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
+constexpr double kMoreKernels = 0.88;
 
 bool generic(const Plan& p) {
   return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body); });
@@ -92,17 +92,17 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  const double whole = planned.plan ? planned.plan->predicted_us : 0;
-  const auto consider = [&](const std::optional<Graph>& g, double margin_us) {
-    if (!g) return;
-    Planned other = Planner(program, *g, target).run();
-    if (other.plan && margin_us > 0 && generic(*other.plan)) return;
-    if (other.plan && (!planned.plan || (other.plan->predicted_us < planned.plan->predicted_us && other.plan->predicted_us + margin_us < whole))) planned = std::move(other);
-  };
   const std::optional<Graph> hoisted = hoist_operands(calls);
-  const double margin = hoisted && reductions(*hoisted) > reductions(calls) ? kReducedAheadUs : 0;
-  consider(hoisted, margin);
-  consider(narrow_operands(hoisted ? *hoisted : calls, contract_rule(program)), margin);
+  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
+  const auto consider = [&](const Graph& g, bool new_kernels_must_pay) {
+    Planned other = Planner(program, g, target).run();
+    if (!other.plan) return;
+    if (planned.plan && new_kernels_must_pay && other.plan->kernels.size() > planned.plan->kernels.size() && (generic(*other.plan) || other.plan->predicted_us > kMoreKernels * planned.plan->predicted_us)) return;
+    if (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) planned = std::move(other);
+  };
+  const std::optional<Graph> narrow = narrow_operands(hoisted ? *hoisted : calls, contract_rule(program));
+  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced);
+  if (narrow) consider(*narrow, true);
   return planned;
 }
 
