@@ -21,6 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Diagnostic broken(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
+/// What could not be read; nlohmann/json's messages begin with the exception's name in brackets.
+Diagnostic unreadable(const std::string& file, const std::string& what) {
+  const size_t end = what.starts_with("[json.exception") ? what.find("] ") : std::string::npos;
+  return broken(file, "the certificate cannot be read: " + (end == std::string::npos ? what : what.substr(end + 2)));
+}
 
 /// 64-bit numbers as hex text: JSON readers round large integers.
 std::string hex(uint64_t x) { return fmt::format("{:#018x}", x); }
@@ -219,7 +224,7 @@ SourceCheck check_source(const Source& certificate) {
     if (hash_text(*text) != hash) return {{broken(path, "the source is not the one that the certificate was written with")}, ""};
     return {{}, file + " is the source that the certificate was written with\n"};
   } catch (const std::exception& e) {
-    return {{broken(certificate.name, std::string("the certificate cannot be read: ") + e.what())}, ""};
+    return {{unreadable(certificate.name, e.what())}, ""};
   }
 }
 
@@ -262,7 +267,7 @@ Result<CertificateFile> read_certificate(const Source& source) {
     }
     return c;
   } catch (const std::exception& e) {
-    return broken(source.name, std::string("the certificate cannot be read: ") + e.what());
+    return unreadable(source.name, e.what());
   }
 }
 

@@ -39,7 +39,8 @@ CallNumbers numbers_of(const Graph& body) {
 /// What a kernel's strategy divides its extents into, if that is not the tiles of its body.
 struct Own { int64_t grid_tile = 0, loop_tile = 0, iterations = 4; };
 
-/// Iterations: after that many every slot of the kernel's rings was used twice; with `thrift` 1 one slot only was, with 2 every warp has two pieces of work (for programs that are slow to emulate).
+/// Iterations: after that many every slot of the kernel's rings was used twice; with `thrift` 1 one slot only was, with 2 every warp has two pieces of work (for programs that are slow to emulate: a
+/// tile of queries has to do there, too).
 Own own_tiles(const KernelPlan& k, int thrift) {
   const auto turns = [thrift](int stages, int more) -> int64_t { return thrift == 0 ? stages + more : thrift == 1 ? stages + 1 : 2; };
   if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return {0, 0, int64_t{(*b)->cluster} * (*b)->loop_warps * std::max<int64_t>((*b)->stages, turns((*b)->stages, 3))};
@@ -50,9 +51,10 @@ Own own_tiles(const KernelPlan& k, int thrift) {
   }
   if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
     const AttendPlan& p = **a;
-    if (p.wide) return {0, p.chunk, int64_t{p.cluster} * p.meets * std::min<int64_t>(p.chunks_per_block, turns(p.stages, 1))};
+    const int64_t rows = thrift == 0 ? int64_t{p.group_rows()} * p.query_groups : 0;
+    if (p.wide) return {rows, p.chunk, int64_t{p.cluster} * p.meets * std::min<int64_t>(p.chunks_per_block, turns(p.stages, 1))};
     const int64_t each = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(p.stages, 2)) : p.producer ? std::max<int64_t>(turns(p.stages, 2), p.stages + p.key_groups) : p.chunks_per_block;
-    return {0, p.chunk, int64_t{p.cluster} * p.meets * std::min(each, p.chunks_per_block)};
+    return {rows, p.chunk, int64_t{p.cluster} * p.meets * std::min(each, p.chunks_per_block)};
   }
   return {};
 }
@@ -174,8 +176,9 @@ std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, c
     for (size_t a = 0; a < 3; a++)
       if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
         Wish& w = wishes[static_cast<size_t>(it->second)];
-        const bool is_matrix = w.is_outer && calls.numbers[i].grid_tile[a] == 1;
-        w.grid_tile = std::max(w.grid_tile, own.grid_tile && !is_matrix ? own.grid_tile : calls.numbers[i].grid_tile[a]);
+        const auto* attend = calls.kernels[i] ? std::get_if<std::shared_ptr<const AttendPlan>>(&calls.kernels[i]->body) : nullptr;   // its blocks have one batch and tiles of their own, whatever the graph says
+        const bool is_matrix = w.is_outer && (attend || calls.numbers[i].grid_tile[a] == 1), has_own = own.grid_tile > 0 && (!attend || w.extent == (*attend)->shape.queries);
+        w.grid_tile = std::max(w.grid_tile, is_matrix ? 1 : has_own ? own.grid_tile : calls.numbers[i].grid_tile[a]);
       }
     if (const auto it = named.find(split[i].loop_tile); it != named.end()) {
       Wish& w = wishes[static_cast<size_t>(it->second)];
@@ -238,6 +241,11 @@ Reduced reduce_with(const Full& full, Tails tails, int thrift) {
 }
 
 constexpr double kMuchWork = 1e8;   ///< floating point operations: several seconds of emulation
+/// What emulating a kernel takes: an attention kernel computes whole tiles of queries.
+double work_of(const KernelPlan& k) {
+  const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+  return a ? k.flops * static_cast<double>((*a)->tiles() * (*a)->group_rows() * (*a)->query_groups) / static_cast<double>((*a)->shape.queries) : k.flops;
+}
 
 }  // namespace
 
@@ -254,7 +262,7 @@ Reduced reduce_plan(const Program& program, const Plan& plan, const Target& targ
     if (thrift > 0 && (!r.plan || !r.differs.empty())) break;   // too few pieces for its numbers
     out = std::move(r);
     double work = 0;
-    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += k.flops;
+    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += work_of(k);
     if (!out.plan || work < kMuchWork) break;
   }
   return out;
