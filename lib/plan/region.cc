@@ -304,7 +304,8 @@ int64_t working_registers(const RegionPlan& p, int64_t held) {
 void ask_residency(RegionPlan& p, const Target& target) {
   p.blocks_per_sm = 1;
   if (p.shape != RegionPlan::Shape::kRow || p.held == 0) return;
-  const int64_t most = std::min<int64_t>(65536 / (p.threads * working_registers(p, p.held)), 2048 / std::max(p.threads, 64));
+  const bool small = target.smem_per_sm < 128 << 10;   // multiprocessors of sm_86, sm_89 and sm_120 run 1536 threads in 16 blocks or more; ptxas warns of more, and ignores it
+  const int64_t most = std::min<int64_t>(65536 / (p.threads * working_registers(p, p.held)), small ? std::min(1536 / p.threads, 16) : 2048 / std::max(p.threads, 64));
   p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most)));
 }
 
