@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kLargestHalf = 65504;
 constexpr int64_t kFewLines = 16;
-// Lines of zeros, and of numbers too small to divide by, keep a factor that is finite; infinities stay infinite under it, and no finite number of theirs becomes one.
-constexpr double kLeastMagnitude = 1e-30, kLargestMagnitude = 3e38;
+// Lines of zeros, and of numbers too small to divide by, keep a factor that is finite; infinities stay infinite under it, and no finite float32 of theirs becomes one.
+constexpr double kLeastMagnitude = 1e-30, kLargestMagnitude = 3.4028234663852886e38;
 
 /// The dimension along which a contraction adds up its operand `side` of that rank.
 int reduced_dim(size_t side, int rank) { return side == 0 ? rank - 1 : rank - 2; }
