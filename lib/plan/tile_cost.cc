@@ -61,8 +61,8 @@ double all_flops(const TilePlan& p) {
 }
 
 // Large plans. The clock is what is left of it under such a load, for minutes (power); few rows at once ask more of shared memory per product than it gives.
-constexpr double kLoadedClockPerUs = 1450;
-constexpr double kStartUs = 1.5;           // barriers, tensor maps, the first bytes
+constexpr double kLoadedClockPerUs = 1450, kShortClockPerUs = 1850, kShortFlops = 3e9;   // a few microseconds of work do not reach the limit of power
+constexpr double kStartUs = 1.0;           // barriers, tensor maps, the first bytes
 constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
 constexpr double kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.2;   // with other products in flight while a stage is let go
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: 16 bytes of a line at a time
@@ -81,7 +81,8 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
   const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms), at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
   const double chunks = static_cast<double>(p.chunks);
   // Of the blocks at work together on one SM, per chunk of each: the tensor cores; one warpgroup's own turn.
-  const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / kLoadedClockPerUs;
+  const double clock = kLoadedClockPerUs + (kShortClockPerUs - kLoadedClockPerUs) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
+  const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / clock;
   const double bytes = weight_columns * p.chunk * 2 + rows_bytes, in_flight = static_cast<double>(p.stages * p.stage_bytes) * at_once;
   const double t_sm = bytes * at_once / std::min(kLargeSmBytesPerUs, in_flight / kLargeLatencyUs);
   const double together = p.sharing > 1 ? 1.15 : 1.0;   // blocks that wait for each other once per stage: more than the bytes that are not asked for twice

@@ -196,5 +196,6 @@ TEST_CASE("products for the tensor cores' rate: measured order of variants") {
   check_order(linear(4096, 4096, 4096), {{{1, 256, 64, 4, 1, 1, true, 2, true}, 198.84}, {{2, 128, 64, 4, 1, 1, true, 2, true}, 203.10}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 222.66}, {{1, 128, 64, 4, 1, 1, true, 4, true}, 202.05}});
   check_order(linear(2048, 2048, 2048), {{{1, 256, 64, 4, 1, 1, true, 2, true}, 30.22}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 30.99}});
   check_order(linear(384, 4096, 4096), {{{1, 192, 64, 6, 1, 1, true, 1, true}, 23.93}, {{2, 96, 64, 4, 2, 1, true, 2, false}, 25.09}});
+  check_order(linear(200, 2048, 3072), {{{1, 112, 128, 4, 1, 1, true, 1, true}, 9.3}, {{1, 64, 64, 8, 1, 1, true, 2, true}, 9.1}, {{2, 112, 64, 3, 2, 1}, 11.0}});
   check_order(linear(1024, 4096, 4096, 2), {{{1, 128, 64, 4, 1, 1, true, 2, true}, 118.46}, {{2, 64, 64, 4, 1, 1, true, 2, true}, 129.10}});
 }
