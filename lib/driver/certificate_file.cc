@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/folding.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -295,7 +296,8 @@ static bool fits_piece(const Replaced& r, const Graph& g) {
   return true;
 }
 
-static Diagnostics check_partitioned(const CertificateFile& c, const Program& program, const std::string& file) {
+static Diagnostics check_partitioned(const CertificateFile& c, const Folding& folding, const std::string& file) {
+  const Program& program = folding.program;
   std::set<ValueId> results;
   std::vector<std::vector<CallNumbers>> numbers;
   for (const Replaced& r : c.pieces) {
@@ -305,9 +307,9 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Program& pr
     numbers.push_back(r.numbers);
   }
   auto graph = stitch(program.graph, c.pieces, numbers);
-  if (!graph || !(*graph == c.graph)) return {broken(file, "the graph is not the program with these pieces")};
+  if (!graph || !(folding.unfold(*graph) == c.graph)) return {broken(file, "the graph is not the program with these pieces")};
   if (c.proof.proved)
-    if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
+    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
   std::array<bool, 2> seen{};
   for (const Claim& claim : c.claims) {
     const std::string which = fmt::format("claim {}", claim.variant);
@@ -324,11 +326,13 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Program& pr
   return {};
 }
 
-Diagnostics check_certificate(const CertificateFile& c, const Program& program, const std::string& file) {
-  if (c.program_hash != hash_text(program.canonical)) return {broken(file, "the certificate is of another program than '" + program.name + "'")};
-  if (c.is_partitioned) return check_partitioned(c, program, file);
+Diagnostics check_certificate(const CertificateFile& c, const Program& whole, const std::string& file) {
+  if (c.program_hash != hash_text(whole.canonical)) return {broken(file, "the certificate is of another program than '" + whole.name + "'")};
+  const Folding folding = fold_verified(whole);
+  const Program& program = folding.program;
+  if (c.is_partitioned) return check_partitioned(c, folding, file);
   if (!c.is_searched) {
-    if (c.graph == program.graph) return {};
+    if (c.graph == folding.unfold(program.graph)) return {};
     return {broken(file, "the graph is not the spec's reference graph")};
   }
   const std::vector<Type> params = param_types(program);
@@ -338,7 +342,7 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
   const std::vector<CallNumbers> extents = split_extents(structure, params);
   if (extents.size() != c.numbers.size()) return {broken(file, "the numbers do not fit the structure")};
   std::optional<Graph> graph = instantiate(structure, params, c.numbers);
-  if (!graph || !(*graph == c.graph) || !are_tiles_of(c.graph, c.numbers)) return {broken(file, "the graph is not the structure with these numbers")};
+  if (!graph || !(folding.unfold(*graph) == c.graph) || !are_tiles_of(*graph, c.numbers)) return {broken(file, "the graph is not the structure with these numbers")};
   const Witnesses w = make_witnesses(program);
   if (!w.refusal.empty()) return {broken(file, "the program has no witness: " + w.refusal)};
   std::array<bool, 2> seen{};
@@ -353,7 +357,7 @@ Diagnostics check_certificate(const CertificateFile& c, const Program& program, 
     if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken(file, which + ": " + wrong)};
   }
   if (c.proof.proved)
-    if (const Proof now = prove(program.graph, c.graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
+    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
   if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both witness sizes are needed")};
   return {};
 }

@@ -8,6 +8,7 @@
 
 namespace mirage {
 
+/// Graphs are over the inputs and outputs of the spec (Folded::unfold); structures, numbers, claims and pieces are of the folded program, which whoever checks makes again from the spec.
 /// `structure` is nullptr for the straightforward library (its graph is the reference itself, and there are no claims).
 std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
                               const std::vector<std::string>& gates = {});   ///< gates: what the emitted kernels passed, one sentence each

@@ -14,6 +14,7 @@
 #include "driver/certificate_file.h"
 #include "driver/checkpoint.h"
 #include "driver/emulation.h"
+#include "driver/folding.h"
 #include "driver/gate.h"
 #include "driver/measure.h"
 #include "driver/numbers.h"
@@ -182,13 +183,14 @@ bool surely_faster(const Plan& p, const Plan& straightforward, const std::string
 }
 
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
-Decision decide(const Choices& choices, Found& found, const Program& program, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
+Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
   Decision d;
   std::string refused;   // of what is predicted to be faster: the best, and why it was not used
   const auto refuse = [&](const Choice& c, const std::string& why) {
     not_done.push_back(fmt::format("structure {} with {} was not used: {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers), why));
     if (refused.empty()) refused = fmt::format("{:.2f} us: {}", c.plan.predicted_us, why);
   };
+  const Program& program = folding.program;
   for (const Choice& c : choices.best) {
     if (c.plan.predicted_us >= straightforward.predicted_us) break;
     if (!surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers)), not_done)) {
@@ -202,7 +204,7 @@ Decision decide(const Choices& choices, Found& found, const Program& program, co
     if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) { refuse(c, g.text); continue; }
     d.choice = &c;
     d.claims = std::move(instance.claims);
-    d.proof = prove(program.graph, c.graph);
+    d.proof = prove_found(folding, c.graph);
     d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
     return d;
@@ -241,8 +243,9 @@ Measured measure(const Decision& d, const Choices& choices, const Plan& straight
 }
 
 /// The fastest measured library that also passes what any library must pass replaces the model's decision.
-void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Program& program, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
+void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Folding& folding, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
   if (!m.result) return;
+  const Program& program = folding.program;
   for (size_t i = 0; i < m.cases.size(); i++)
     if (const MeasureRow& row = m.result->rows[i]; !row.ok && row.reason != "not timed") not_done.push_back(fmt::format("not used, as measured: {}: {}", row.what, row.reason));
   for (size_t i : m.result->order) {
@@ -262,7 +265,7 @@ void decide_by_measurement(Decision& d, const Measured& m, const Choices& choice
     }
     if (choice && choice != d.choice) {
       d.claims = std::move(instance.claims);
-      d.proof = prove(program.graph, choice->graph);
+      d.proof = prove_found(folding, choice->graph);
     } else if (c.choice == kStraightforward) {
       d.claims.clear();
       d.proof = {};
@@ -308,8 +311,9 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 }
 
 /// Cuts the program into pieces where the search of the whole led to nothing.
-void try_pieces(Decision& d, const Program& program, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
   if (d.choice || o.states == 0 || is_interrupted(listener)) return;
+  const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (checkpoint) checkpoint->connect(search);
   d.partition = partition_program(program, target, straightforward, search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
@@ -317,7 +321,10 @@ void try_pieces(Decision& d, const Program& program, const Target& target, const
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
   if (!p.refusal.empty()) return;
   tell(listener.progress, fmt::format("partition: {} cut points, {} possible pieces, {} distinct: {} states, {} verified", p.units, p.cuts, p.distinct, p.search.states, p.search.verified));
-  if (p.result) use_pieces(d, Stitched(*p.result), straightforward, gate, not_done);
+  if (!p.result) return;
+  Stitched stitched = *p.result;
+  stitched.proof = prove_found(folding, stitched.graph);
+  use_pieces(d, std::move(stitched), straightforward, gate, not_done);
 }
 
 /// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
@@ -349,12 +356,19 @@ void add_alternatives(std::map<std::string, std::string>& files, const Measured&
   files[module.name + ".alternatives.json"] = alternatives_list(module.name, rows);
 }
 
+/// For the certificate: the pieces' graph as the caller sees it.
+Stitched unfolded(Stitched s, const Graph& graph) {
+  s.graph = graph;
+  return s;
+}
+
 /// Builds, reports, certifies and writes.
-CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Program& program, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
+CompileResult write_result(CompileResult r, const Options& o, const Source& source, const Folding& folding, const Target& target, const Found& found, const Choices& choices, const Decision& decision,
                            const Plan& straightforward, const Measured& measured, const CudaModule& module, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
   const std::set<Emit> wanted = wanted_outputs(o);
   const Plan& plan = decision.plan(straightforward);
-  const Graph& graph = decision.graph(program);
+  const Program& program = folding.whole;   // what the caller sees
+  const Graph graph = folding.unfold(decision.graph(folding.program));
   Built built;
   if (folder) {
     built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
@@ -369,7 +383,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = dot(graph, module.name);
   if (wanted.contains(Emit::kReport)) r.files["report.json"] = r.report;
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
-  r.certificate = decision.stitched() ? write_certificate(program, *decision.stitched(), decision.gates)
+  r.certificate = decision.stitched() ? write_certificate(program, unfolded(*decision.stitched(), graph), decision.gates)
                                       : write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
                                                           decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
   if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = with_source(r.certificate, module.name + ".cu", module.files.at(module.name + ".cu"));
@@ -377,7 +391,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
   r.summary = fmt::format("{}: {}", module.name, decision.why);
-  r.explanation = explain_search(found.report) + explain_winner(data) + explain_support(data);
+  r.explanation = explain_folding(folding) + explain_search(found.report) + explain_winner(data) + explain_support(data);
   if (decision.partition) r.explanation += explain_partition(*decision.partition);
   for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
   if (!folder) return r;
@@ -446,11 +460,13 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 
   Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
   if (!parsed) return failed(parsed.errors(), result);
-  const Program& program = parsed->program;
-  result.name = program.name;
+  const Folding folding = trace.stage("parse", [&] { return fold_verified(parsed->program); });
+  const Program& whole = folding.whole;
+  const Program& program = folding.program;   // dimensions that go together are one: what is searched, planned and emulated
+  result.name = whole.name;
   result.diagnostics = parsed->warnings;
-  trace.count(Stat::kSpecNodes, program.graph.num_nodes());
-  trace.product("parse", program.name + ".graph", [&] { return print(program.graph, program.name); }, [&] { return check_laws(program.graph); });
+  trace.count(Stat::kSpecNodes, whole.graph.num_nodes());
+  trace.product("parse", whole.name + ".graph", [&] { return print(whole.graph, whole.name); }, [&] { return check_laws(whole.graph); });
 
   std::optional<OutputFolder> folder;        // opened before the long work: an unwritable folder is known at once
   if (!o.output.empty()) {
@@ -462,7 +478,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   Planned straightforward = trace.stage("plan", [&] { return make_plan(program, program.graph, *target); });
   MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
   const std::string key = decision_key(program, o, MIRAGE_VERSION);
-  Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return recall(program, *target, o, key, verification_seed(program, o)); });
+  Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return recall(whole, *target, o, key, verification_seed(program, o)); });
   if (!recalled) return failed(recalled.errors(), result);
   if (!*recalled && o.frozen) return failed({not_decided(program, o)}, result);
   std::optional<Checkpoint> checkpoint;
@@ -480,9 +496,9 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
   std::map<std::string, GateResult> gated;
   const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
-  Decision decision = trace.stage("verify", [&] { return decide(choices, found, program, *straightforward.plan, gate, o, not_done); });
+  Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
-  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, program, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
+  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
   if (kept)
     for (const Diagnostic& d : kept->write()) {
       result.diagnostics.push_back(d);
@@ -491,8 +507,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   if (!decision.choice && !decision.stitched())
     if (const GateResult g = trace.stage("verify", [&] { return gate(*straightforward.plan, decision); }); g.kind == GateResult::Kind::kFailed)
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
-  const Measured measured = measure(decision, choices, *straightforward.plan, program, *target, o, trace, listener);
-  decide_by_measurement(decision, measured, choices, found, program, gate, o, not_done);
+  const Measured measured = measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
+  decide_by_measurement(decision, measured, choices, found, folding, gate, o, not_done);
   if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);
@@ -503,12 +519,12 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 
   if (o.self_test) tell(listener.print, to_string(trace.stage("self-test", [&] { return run_self_test(program, plan, *target, find_host_compiler(), 48, verification_seed(program, o)); })));
 
-  CudaModule module = trace.stage("emit", [&] { return emit_module(program, plan, *target, {result_options_line(o), MIRAGE_VERSION}); });
+  CudaModule module = trace.stage("emit", [&] { return emit_module(whole, plan, *target, {result_options_line(o), MIRAGE_VERSION}); });
   trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
   trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
   trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
   const bool is_whole = !*recalled && !is_interrupted(listener) && found.report.stop_reason != "time" && !(decision.partition && decision.partition->search.stop_reason == "time");
-  CompileResult written = write_result(std::move(result), o, source, program, *target, found, choices, decision, *straightforward.plan, measured, module, std::move(not_done), folder, trace, listener);
+  CompileResult written = write_result(std::move(result), o, source, folding, *target, found, choices, decision, *straightforward.plan, measured, module, std::move(not_done), folder, trace, listener);
   if (is_whole)   // what a clock cut short is not kept
     for (const Diagnostic& d : keep(program, o, key, written.certificate)) {
       if (d.severity == Severity::kError) return failed({d}, std::move(written));

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "driver/certificate_file.h"
+#include "driver/folding.h"
+#include "driver/joined.h"
 #include "driver/report.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/plan.h"
@@ -82,53 +84,6 @@ Program program_of(const Graph& g, const std::string& name) {
   p.graph = g;
   p.canonical = print(g, name);
   return p;
-}
-
-/// Appends the nodes of g to b. Inputs that are there (by param) are shared; results are numbered on from `first_result`.
-void append(Builder& b, const Graph& g, std::map<int, ValueId>& inputs, int first_result) {
-  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
-  for (const Node& n : g.nodes()) {
-    std::vector<ValueId> operands;
-    for (ValueId v : n.operands) operands.push_back(to[static_cast<size_t>(v)]);
-    if (const auto* in = std::get_if<Input>(&n.op)) {
-      auto [at, is_new] = inputs.try_emplace(in->param, -1);
-      if (is_new) at->second = b.add_input(in->param, g.type(n.first_value));
-      to[static_cast<size_t>(n.first_value)] = at->second;
-    } else if (const auto* out = std::get_if<Output>(&n.op)) {
-      b.add_output(first_result + out->result, operands[0], out->dtype);
-    } else {
-      const ValueId first = b.add(n.op, operands);
-      for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
-    }
-  }
-}
-
-/// One graph that computes both: y's results come after x's.
-Graph joined(const Graph& x, const Graph& y) {
-  Builder b(Level::kKernel);
-  std::map<int, ValueId> inputs;
-  append(b, x, inputs, 0);
-  append(b, y, inputs, x.num_results());
-  return std::move(b).finish();
-}
-
-/// The part of g that computes `count` results from number `first` on, numbered from 0.
-Graph results_from(const Graph& g, int first, int count) {
-  Builder b(Level::kKernel);
-  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
-  for (const Node& n : g.nodes()) {
-    std::vector<ValueId> operands;
-    for (ValueId v : n.operands) operands.push_back(to[static_cast<size_t>(v)]);
-    if (const auto* in = std::get_if<Input>(&n.op)) {
-      to[static_cast<size_t>(n.first_value)] = b.add_input(in->param, g.type(n.first_value));
-    } else if (const auto* out = std::get_if<Output>(&n.op)) {
-      if (out->result >= first && out->result < first + count) b.add_output(out->result - first, operands[0], out->dtype);
-    } else {
-      const ValueId value = b.add(n.op, operands);
-      for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = value + i;
-    }
-  }
-  return remove_dead(b.graph());
 }
 
 /// Work of one evaluation, roughly: above this the comparison of two big graphs is refused as too long.
@@ -283,7 +238,8 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
     r.text = print(program->graph, program->name);
     return r;
   }
-  Planned planned = make_plan(*program, program->graph, *target);
+  const Folding folded = fold_verified(*program);
+  Planned planned = make_plan(folded.program, folded.program.graph, *target);
   if (!planned.plan) return mode_failed({at_file(DiagCode::kUnsupported, s.name, "the graph does not fit " + target->name + ": " + planned.reason)});
   if (stage == "plan") r.text = print(*planned.plan);
   else if (std::any_of(program->graph.nodes().begin(), program->graph.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/folding.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
@@ -35,15 +36,19 @@ std::string cache_path(const Options& o, const std::string& key) { return (std::
 
 bool uses_cache(const Options& o) { return !o.cache.empty() && !o.no_cache; }
 
-/// What a certificate says, verified anew.
-Result<Recalled> decide_again(const Source& certificate, const Program& program, const Target& target, uint64_t seed) {
+/// What a certificate says, verified anew. Graphs and plans are the folded program's.
+Result<Recalled> decide_again(const Source& certificate, const Program& whole, const Target& target, uint64_t seed) {
   auto c = read_certificate(certificate);
   if (!c) return c.errors();
-  if (c->program_hash != hash_text(program.canonical)) return broken(certificate.name, "the decision is of another program");
-  if (Diagnostics errors = check_certificate(*c, program, certificate.name); !errors.empty()) return errors;
+  if (c->program_hash != hash_text(whole.canonical)) return broken(certificate.name, "the decision is of another program");
+  if (Diagnostics errors = check_certificate(*c, whole, certificate.name); !errors.empty()) return errors;
   Recalled out;
   if (!c->is_searched && !c->is_partitioned) return out;
-  Planned planned = make_plan(program, c->graph, target);
+  const Folding folding = fold_verified(whole);
+  const Program& program = folding.program;
+  const std::optional<Graph> graph = folding.refold(c->graph);
+  if (!graph) return broken(certificate.name, "the graph is not over the spec's inputs and outputs");
+  Planned planned = make_plan(program, *graph, target);
   if (!planned.plan) return broken(certificate.name, "the decision does not fit " + target.name + ": " + planned.reason);
   if (c->is_searched) {
     int kernels = 0;
@@ -51,12 +56,12 @@ Result<Recalled> decide_again(const Source& certificate, const Program& program,
     c->structure.kernels = kernels;
     out.candidates.push_back({c->structure, {}});
     out.choices.alternatives.push_back({0, kernels, planned.plan->predicted_us, c->numbers, 1, ""});
-    out.choices.best.push_back({0, c->numbers, c->graph, std::move(*planned.plan)});
+    out.choices.best.push_back({0, c->numbers, *graph, std::move(*planned.plan)});
     return out;
   }
   Instance instance = verify_stitched(program, c->pieces, seed);
   if (!instance.refusal.empty()) return broken(certificate.name, "the decision does not hold: " + instance.refusal);
-  out.stitched = Stitched{c->pieces, c->graph, std::move(*planned.plan), prove(program.graph, c->graph), std::move(instance.claims)};
+  out.stitched = Stitched{c->pieces, *graph, std::move(*planned.plan), prove_found(folding, *graph), std::move(instance.claims)};
   return out;
 }
 

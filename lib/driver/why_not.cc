@@ -1,4 +1,5 @@
 // --why-not: where a muGraph stands in the search space of a spec (search/search.h, why_not). A mode of the command line; called by cmd/ only.
+#include "driver/folding.h"
 #include "driver/search_options.h"
 #include "mirage/driver/modes.h"
 #include "mirage/ir/stabilize.h"
@@ -26,8 +27,10 @@ ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, 
   if (g->num_params() > static_cast<int>(program->inputs.size()) || g->num_results() != program->graph.num_results()) return bad("the graph has other inputs or results than the spec");
   auto target = resolve_target(o.target);
   if (!target) return failed(target.errors());
-  program->graph = unshift(program->graph);   // as it is searched
-  const WhyNot w = why_not(*program, *target, search_options(o, listener), *g);
+  const Folding folded = fold_verified(*program);   // as it is searched; a graph of the folded program's own shapes is taken as it is
+  Program searched = folded.program;
+  searched.graph = unshift(searched.graph);
+  const WhyNot w = why_not(searched, *target, search_options(o, listener), folded.refold(*g).value_or(*g));
   r.text = w.text + (!w.in_space ? "not in the space\n" : w.is_found ? "in the space, and among the graphs that no other beats\n" : o.no_dominance ? "in the space\n" : "in the space, but not among the graphs that are handed out\n");
   r.exit = w.in_space ? ExitCode::kOk : ExitCode::kNothingFound;
   return r;

@@ -1,0 +1,23 @@
+// The folded program (mirage/ir/fold.h) as compile() uses it: joined only where that is verified. Search, plans and emulation work on the folded program; what the caller sees (ABI, graph, certificate, --verify) speaks
+// of the caller's.
+#pragma once
+#include <string>
+
+#include "mirage/ir/fold.h"
+#include "mirage/verify/verify.h"
+
+namespace mirage {
+
+struct Folding : Folded {
+  Proof proof;   ///< that the folded program is the caller's, at the sizes of the spec; not proved: it was tested at small sizes only. Empty where nothing is joined
+};
+/// Folds, and compares the result with the program: by proof, or else in the fields at two small sizes. What neither supports is left as it is.
+Folding fold_verified(const Program&);
+
+/// That a graph over the folded program's inputs and outputs, unfolded, is the caller's program: the proof for the folded one together with that of the folding.
+Proof prove_found(const Folding&, const Graph& found);
+
+/// --explain: which tensors have joined dimensions, "" if none has.
+std::string explain_folding(const Folding&);
+
+}  // namespace mirage

@@ -1,0 +1,668 @@
+// Folding adjacent dimensions; see the header. First which pairs of neighbours are joined: pairs that an operator ties together are one class (union-find), and an operator that needs to tell two neighbours apart
+// closes their class. Then the graph is built anew over the joined dimensions; extents of 1 stand where an operator needs them, so a value may get a reshape that only adds or drops them.
+#include "mirage/ir/fold.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace mirage {
+namespace {
+
+constexpr int64_t kMaxExtent = int64_t{1} << 30;   ///< of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
+
+bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
+
+/// Reductions of one function in a row, each of which only the next one reads, are one over several dimensions. Per node: the node that stands for the row, and of those the value and dimensions that are reduced.
+struct Chains {
+  struct Chain { ValueId base = -1; std::vector<int> dims; };
+  std::vector<bool> is_inner;               ///< a further reduction follows
+  std::map<NodeId, Chain> last;
+  explicit Chains(const Graph& g) : is_inner(static_cast<size_t>(g.num_nodes())) {
+    const auto users = g.users();
+    auto full = [&](NodeId n) { const auto* r = g.form<Reduce>(n); return r && is_full(g, *r, g.node(n).operands[0]) ? r : nullptr; };
+    for (NodeId n = 0; n < g.num_nodes(); n++) {
+      const Reduce* r = full(n);
+      if (!r) continue;
+      const auto& readers = users[static_cast<size_t>(g.node(n).first_value)];
+      const Reduce* next = readers.size() == 1 ? full(readers[0]) : nullptr;
+      is_inner[static_cast<size_t>(n)] = next && next->fn == r->fn && next->dim != r->dim;
+    }
+    for (NodeId n = 0; n < g.num_nodes(); n++) {
+      if (!full(n) || is_inner[static_cast<size_t>(n)]) continue;
+      Chain c{g.node(n).operands[0], {full(n)->dim}};
+      while (full(g.value(c.base).node) && is_inner[static_cast<size_t>(g.value(c.base).node)]) {
+        c.dims.insert(c.dims.begin(), full(g.value(c.base).node)->dim);
+        c.base = g.def(c.base).operands[0];
+      }
+      last.emplace(n, std::move(c));
+    }
+  }
+};
+
+/// Which neighbours are joined. A value's dimensions of extent above 1 are its axes; pair i of a value is between axes i and i+1.
+class Pairs {
+ public:
+  Pairs(const Program& p, const Chains& chains) : p_(p), g_(p.graph), chains_(chains) {
+    for (ValueId v = 0; v < g_.num_values(); v++) {
+      axes_.emplace_back();
+      for (int d = 0; d < g_.dims(v).rank(); d++) if (g_.dims(v)[d] > 1) axes_.back().push_back(d);
+      first_.push_back(static_cast<int>(parent_.size()));
+      for (size_t i = 0; i + 1 < axes_.back().size(); i++) parent_.push_back(static_cast<int>(parent_.size()));
+    }
+    closed_.resize(parent_.size());
+    for (NodeId n = 0; n < g_.num_nodes(); n++) constrain(n);
+    limit();
+  }
+
+  /// Per value: runs of axes that are one dimension.
+  std::vector<std::vector<std::vector<int>>> groups() {
+    std::vector<std::vector<std::vector<int>>> out;
+    for (ValueId v = 0; v < g_.num_values(); v++) out.push_back(groups(v));
+    return out;
+  }
+
+ private:
+  const std::vector<int>& axes(ValueId v) const { return axes_[static_cast<size_t>(v)]; }
+  int pairs(ValueId v) const { return std::max(0, static_cast<int>(axes(v).size()) - 1); }
+  int id(ValueId v, int pair) const { return first_[static_cast<size_t>(v)] + pair; }
+  int find(int x) {
+    while (parent_[static_cast<size_t>(x)] != x) x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
+    return x;
+  }
+  void tie(int a, int b) {
+    const int x = find(a), y = find(b);
+    if (x == y) return;
+    closed_[static_cast<size_t>(x)] = closed_[static_cast<size_t>(x)] || closed_[static_cast<size_t>(y)];
+    parent_[static_cast<size_t>(y)] = x;
+  }
+  void close(int a) { closed_[static_cast<size_t>(find(a))] = true; }
+  bool is_joined(ValueId v, int pair) { return !closed_[static_cast<size_t>(find(id(v, pair)))]; }
+
+  std::vector<std::vector<int>> groups(ValueId v) {
+    std::vector<std::vector<int>> out;
+    for (size_t i = 0; i < axes(v).size(); i++) {
+      if (i == 0 || !is_joined(v, static_cast<int>(i) - 1)) out.emplace_back();
+      out.back().push_back(axes(v)[i]);
+    }
+    return out;
+  }
+
+  /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its neighbours of this kind may be joined with it as they like.
+  /// A pair that is one in both is joined in both or neither; one that has no counterpart as a whole but in part stays apart.
+  void relate(ValueId x, ValueId r, const std::vector<int>& to) {
+    std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
+    for (int d : axes(x)) if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1) from[static_cast<size_t>(to[static_cast<size_t>(d)])] = d;
+    auto place = [&](ValueId v, int dim) { return static_cast<int>(std::find(axes(v).begin(), axes(v).end(), dim) - axes(v).begin()); };
+    for (int i = 0; i < pairs(x); i++) {
+      const int a = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i)])], b = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i) + 1])];
+      if (a == -2 && b == -2) continue;
+      const int at = a < 0 || b < 0 ? -1 : place(r, a);
+      if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b) tie(id(x, i), id(r, at));
+      else close(id(x, i));
+    }
+    for (int i = 0; i < pairs(r); i++) {
+      const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])], b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
+      if (a < 0 && b < 0) continue;
+      const int at = a < 0 || b < 0 ? -1 : place(x, a);
+      if (at < 0 || at >= pairs(x) || axes(x)[static_cast<size_t>(at) + 1] != b) close(id(r, i));
+    }
+  }
+
+  void strides(ValueId v, const TensorInfo& t) {
+    for (int i = 0; i < pairs(v); i++) {
+      const int a = axes(v)[static_cast<size_t>(i)], b = axes(v)[static_cast<size_t>(i) + 1];
+      if (t.strides[a] != t.strides[b] * t.type.dims[b]) close(id(v, i));
+    }
+  }
+
+  /// Pairs at a border that both shapes have stay together; within what is split or joined all is free.
+  void reshape(ValueId x, ValueId r) {
+    size_t i = 0, j = 0;
+    int64_t p = 1, q = 1;
+    while (i < axes(x).size() && j < axes(r).size()) {
+      if (p <= q) p *= g_.dims(x)[axes(x)[i++]];
+      else q *= g_.dims(r)[axes(r)[j++]];
+      while (p != q && i <= axes(x).size() && j <= axes(r).size()) {
+        if (p < q) { if (i == axes(x).size()) return; p *= g_.dims(x)[axes(x)[i++]]; }
+        else { if (j == axes(r).size()) return; q *= g_.dims(r)[axes(r)[j++]]; }
+      }
+      if (i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
+    }
+  }
+
+  /// Dimensions of x with the same numbers in r, but `special` ones.
+  void same(ValueId x, ValueId r, const std::vector<int>& special, int kind) {
+    std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
+    std::iota(to.begin(), to.end(), 0);
+    for (int d : special) to[static_cast<size_t>(d)] = kind;
+    relate(x, r, to);
+  }
+
+  void constrain(NodeId n) {
+    const Node& node = g_.node(n);
+    const ValueId r = node.first_value;
+    if (const auto* in = g_.form<Input>(n)) strides(r, p_.inputs[static_cast<size_t>(in->param)]);
+    else if (const auto* out = g_.form<Output>(n)) strides(node.operands[0], p_.outputs[static_cast<size_t>(out->result)]);
+    else if (const auto* c = g_.form<Const>(n)) extents(*c);
+    else if (const auto* at = g_.form<Iota>(n)) {
+      for (int i = 0; i < pairs(r); i++) if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
+    } else if (g_.form<Map>(n)) {
+      for (ValueId x : node.operands) {
+        std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
+        std::iota(to.begin(), to.end(), g_.dims(r).rank() - g_.dims(x).rank());
+        relate(x, r, to);
+      }
+    } else if (g_.form<MatMul>(n)) {
+      const int rank = g_.dims(r).rank();
+      same(node.operands[0], r, {rank - 1}, -1);
+      same(node.operands[1], r, {rank - 2}, -1);
+    } else if (const auto* sum = g_.form<Reduce>(n)) {
+      if (chains_.is_inner[static_cast<size_t>(n)]) return;
+      if (auto chain = chains_.last.find(n); chain != chains_.last.end()) same(chain->second.base, r, chain->second.dims, -2);
+      else same(node.operands[0], r, {sum->dim}, -1);
+    } else if (const auto* rep = g_.form<Repeat>(n)) same(node.operands[0], r, {rep->dim}, -1);
+    else if (const auto* s = g_.form<Slice>(n)) same(node.operands[0], r, {s->dim}, -1);
+    else if (const auto* cat = g_.form<Concat>(n)) {
+      for (ValueId x : node.operands) same(x, r, {cat->dim}, -1);
+    } else if (const auto* t = g_.form<Transpose>(n)) {
+      std::vector<int> to(static_cast<size_t>(g_.dims(r).rank()));
+      for (int i = 0; i < g_.dims(r).rank(); i++) to[static_cast<size_t>(t->perm[static_cast<size_t>(i)])] = i;
+      relate(node.operands[0], r, to);
+    } else if (g_.form<Reshape>(n)) reshape(node.operands[0], r);
+    else MIRAGE_ASSERT(false) << "a program has primitives only, not " << form_name(node.op);
+  }
+
+  /// A constant that is a product of extents must name all of a joined dimension or none.
+  void extents(const Const& c) {
+    for (NodeId n : g_.inputs()) {
+      const ValueId v = g_.node(n).first_value;
+      auto named = [&](int dim) { return std::count(c.extent_of.begin(), c.extent_of.end(), std::pair{g_.form<Input>(n)->param, dim}); };
+      for (int i = 0; i < pairs(v); i++) if (named(axes(v)[static_cast<size_t>(i)]) != named(axes(v)[static_cast<size_t>(i) + 1])) close(id(v, i));
+    }
+  }
+
+  /// Nothing becomes longer than kernels can count.
+  void limit() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (ValueId v = 0; v < g_.num_values(); v++) {
+        int64_t extent = 1;
+        for (size_t i = 0; i < axes(v).size(); i++) {
+          const bool joins = i > 0 && is_joined(v, static_cast<int>(i) - 1);
+          extent = (joins ? extent : 1) * g_.dims(v)[axes(v)[i]];   // at most 2^30 times 2^40
+          if (!joins || extent <= kMaxExtent) continue;
+          close(id(v, static_cast<int>(i) - 1));
+          changed = true;
+          extent = g_.dims(v)[axes(v)[i]];
+        }
+      }
+    }
+  }
+
+  const Program& p_;
+  const Graph& g_;
+  const Chains& chains_;
+  std::vector<std::vector<int>> axes_;
+  std::vector<int> first_, parent_;
+  std::vector<bool> closed_;
+};
+
+using Layout = std::vector<int>;   ///< of a new value, per dimension: which group of the old value's axes it is, -1: extent 1
+
+/// Builds the folded graph. Forms are asked for what fits as it is, so that only what would not broadcast or contract gets a reshape.
+class Lowering {
+ public:
+  Lowering(const Graph& g, const Chains& chains, const std::vector<std::vector<std::vector<int>>>& groups, std::vector<Layout> inputs)
+      : g_(g), chains_(chains), groups_(groups), inputs_(std::move(inputs)), b_(Level::kKernel), at_(static_cast<size_t>(g.num_values()), -1), layout_(at_.size()) {}
+
+  bool run() {
+    for (NodeId n = 0; n < g_.num_nodes(); n++) if (!lower(n)) return false;
+    return true;
+  }
+  Graph finish() const { return remove_dead(b_.graph()); }   ///< without reshapes that others have looked through
+  const Layout& layout(ValueId v) const { return layout_[static_cast<size_t>(v)]; }
+  ValueId at(ValueId v) const { return at_[static_cast<size_t>(v)]; }
+  const Graph& graph() const { return b_.graph(); }
+
+  /// All groups of v and no extents of 1.
+  Layout squeezed(ValueId v) const {
+    Layout l(groups(v).size());
+    std::iota(l.begin(), l.end(), 0);
+    return l;
+  }
+  /// Folded dimensions that an input's constants may name.
+  static std::vector<std::pair<int, int>> fold_extents(const std::vector<std::pair<int, int>>& of, const std::vector<std::vector<std::vector<int>>>& factors) {
+    std::vector<std::pair<int, int>> out;
+    for (auto [param, dim] : of) {
+      const auto& joined = factors[static_cast<size_t>(param)];
+      for (size_t d = 0; d < joined.size(); d++) if (!joined[d].empty() && joined[d][0] == dim) out.push_back({param, static_cast<int>(d)});   // the others of a group are named as often
+    }
+    return out;
+  }
+  std::vector<std::vector<int>> factors(ValueId input) const {
+    std::vector<std::vector<int>> out;
+    for (int k : layout(input)) out.push_back(k < 0 ? std::vector<int>{} : groups(input)[static_cast<size_t>(k)]);
+    return out;
+  }
+
+ private:
+  const std::vector<std::vector<int>>& groups(ValueId v) const { return groups_[static_cast<size_t>(v)]; }
+  /// The group of v that holds this dimension, -1: it has extent 1.
+  int group_of(ValueId v, int dim) const {
+    for (size_t k = 0; k < groups(v).size(); k++) if (std::find(groups(v)[k].begin(), groups(v)[k].end(), dim) != groups(v)[k].end()) return static_cast<int>(k);
+    return -1;
+  }
+  Dims dims_of(ValueId v, const Layout& l) const {
+    Dims out;
+    for (int k : l) {
+      int64_t extent = 1;
+      if (k >= 0) for (int d : groups(v)[static_cast<size_t>(k)]) extent *= g_.dims(v)[d];
+      out.push_back(extent);
+    }
+    return out;
+  }
+  /// The new value of v with these dimensions: itself, what it is a reshape of, or a reshape.
+  ValueId fit(ValueId v, const Dims& dims) {
+    ValueId x = at(v);
+    while (!(b_.graph().dims(x) == dims) && b_.graph().def_form<Reshape>(x)) x = b_.graph().def(x).operands[0];
+    if (b_.graph().dims(x) == dims) return x;
+    for (ValueId r = 0; r < b_.graph().num_values(); r++) if (b_.graph().def_form<Reshape>(r) && b_.graph().def(r).operands[0] == x && b_.graph().dims(r) == dims) return r;
+    return b_.add(Reshape{dims}, {x});
+  }
+  bool add(NodeId n, Op op, std::vector<ValueId> operands, Layout layout) {
+    const ValueId r = g_.node(n).first_value;
+    const auto value = b_.try_add(std::move(op), std::move(operands));
+    if (!value || !(b_.graph().dims(*value) == dims_of(r, layout))) return false;
+    set(r, *value, std::move(layout));
+    return true;
+  }
+  void set(ValueId r, ValueId value, Layout layout) {
+    at_[static_cast<size_t>(r)] = value;
+    layout_[static_cast<size_t>(r)] = std::move(layout);
+  }
+  /// x's layout in groups of r, dimension d of x being d + shift of r; what r has not, or with extent 1, is -1.
+  Layout in_groups_of(ValueId r, ValueId x, int shift) const {
+    Layout out;
+    for (int k : layout(x)) out.push_back(k < 0 ? -1 : group_of(r, groups(x)[static_cast<size_t>(k)][0] + shift));
+    return out;
+  }
+  /// Several layouts beside each other, aligned at the right: nullopt if two differ in a column, or the groups are not `all` of them in order.
+  static std::optional<Layout> merged(const std::vector<Layout>& layouts, const Layout& all) {
+    size_t rank = 0;
+    for (const Layout& l : layouts) rank = std::max(rank, l.size());
+    Layout out(rank, -1), seen;
+    for (const Layout& l : layouts)
+      for (size_t i = 0; i < l.size(); i++) {
+        int& k = out[rank - l.size() + i];
+        if (l[i] >= 0 && k >= 0 && k != l[i]) return std::nullopt;
+        k = std::max(k, l[i]);
+      }
+    std::copy_if(out.begin(), out.end(), std::back_inserter(seen), [](int k) { return k >= 0; });
+    return seen == all ? std::optional(out) : std::nullopt;
+  }
+  /// The groups `all` of r as x has them, dimension d of x being d + shift of r.
+  Layout aligned(ValueId r, ValueId x, int shift, const Layout& all) const {
+    Layout out;
+    for (int k : all) {
+      const int d = groups(r)[static_cast<size_t>(k)][0] - shift;
+      out.push_back(d >= 0 ? group_of(x, d) : -1);
+    }
+    return out;
+  }
+  static Layout trimmed(Layout l) {
+    l.erase(l.begin(), std::find_if(l.begin(), l.end(), [](int k) { return k >= 0; }));
+    return l;
+  }
+
+  bool map(NodeId n) {
+    const Node& node = g_.node(n);
+    const ValueId r = node.first_value;
+    std::vector<Layout> as_is;
+    for (ValueId x : node.operands) as_is.push_back(in_groups_of(r, x, g_.dims(r).rank() - g_.dims(x).rank()));
+    std::vector<ValueId> operands;
+    std::optional<Layout> l = merged(as_is, squeezed(r));
+    for (ValueId x : node.operands) operands.push_back(l ? at(x) : fit(x, dims_of(x, trimmed(aligned(r, x, g_.dims(r).rank() - g_.dims(x).rank(), squeezed(r))))));
+    return add(n, node.op, operands, l ? *l : squeezed(r));
+  }
+
+  bool matmul(NodeId n) {
+    const Node& node = g_.node(n);
+    const ValueId a = node.operands[0], b = node.operands[1], r = node.first_value;
+    const int rank = g_.dims(r).rank(), rows = group_of(r, rank - 2), columns = group_of(r, rank - 1), k_of_a = group_of(a, rank - 1), k_of_b = group_of(b, rank - 2);
+    Layout batch;
+    for (int k : squeezed(r)) if (k != rows && k != columns) batch.push_back(k);
+    auto side = [](Layout l, int second, int last) {
+      l.push_back(second);
+      l.push_back(last);
+      return l;
+    };
+    const int rows_of_a = group_of(a, rank - 2), columns_of_b = group_of(b, rank - 1);
+    const Layout &la = layout(a), &lb = layout(b);
+    if (la.size() == lb.size() && la.size() >= 2 && la.end()[-2] == rows_of_a && la.back() == k_of_a && lb.end()[-2] == k_of_b && lb.back() == columns_of_b) {
+      Layout x = in_groups_of(r, a, 0), y = in_groups_of(r, b, 0);
+      x.resize(x.size() - 2);
+      y.resize(y.size() - 2);
+      if (const auto l = merged({x, y}, batch)) return add(n, MatMul{}, {at(a), at(b)}, side(*l, rows, columns));
+    }
+    return add(n, MatMul{}, {fit(a, dims_of(a, side(aligned(r, a, 0, batch), rows_of_a, k_of_a))), fit(b, dims_of(b, side(aligned(r, b, 0, batch), k_of_b, columns_of_b)))}, side(batch, rows, columns));
+  }
+
+  bool reduce(NodeId n, const Reduce& red) {
+    if (chains_.is_inner[static_cast<size_t>(n)]) return true;
+    const ValueId r = g_.node(n).first_value;
+    const auto chain = chains_.last.find(n);
+    if (chain == chains_.last.end()) return one_dim(n, red.dim, [&](int place) { return Op{Reduce{red.fn, place, red.group}}; });
+    const ValueId x = chain->second.base;
+    const Layout l = in_groups_of(r, x, 0);
+    ValueId value = at(x);
+    for (int dim : chain->second.dims)
+      for (size_t i = 0; i < l.size(); i++) {
+        const int k = layout(x)[i];
+        if (k < 0 || groups(x)[static_cast<size_t>(k)][0] != dim) continue;   // once per group
+        const auto next = b_.try_add(Reduce{red.fn, static_cast<int>(i), 0}, {value});
+        if (!next) return false;
+        value = *next;
+      }
+    if (!(b_.graph().dims(value) == dims_of(r, l))) return false;
+    set(r, value, l);
+    return true;
+  }
+
+  /// An operator that changes one dimension, at its place in the layout; where that has extent 1 before and behind it is the identity.
+  template <class Make> bool one_dim(NodeId n, int dim, Make make) {
+    const ValueId x = g_.node(n).operands[0], r = g_.node(n).first_value;
+    const int before = group_of(x, dim), behind = group_of(r, dim);
+    if (before < 0 && behind < 0) {
+      set(r, at(x), in_groups_of(r, x, 0));
+      return true;
+    }
+    if (before < 0) {   // an extent of 1 that grows: it needs a place
+      const Layout all = squeezed(r);
+      return add(n, make(static_cast<int>(std::find(all.begin(), all.end(), behind) - all.begin())), {fit(x, dims_of(x, aligned(r, x, 0, all)))}, all);
+    }
+    const auto place = std::find(layout(x).begin(), layout(x).end(), before) - layout(x).begin();
+    return add(n, make(static_cast<int>(place)), {at(x)}, in_groups_of(r, x, 0));
+  }
+
+  bool concat(NodeId n, int dim) {
+    const Node& node = g_.node(n);
+    const ValueId r = node.first_value;
+    if (node.operands.size() == 1) {
+      set(r, at(node.operands[0]), in_groups_of(r, node.operands[0], 0));
+      return true;
+    }
+    const Layout all = squeezed(r);
+    std::vector<ValueId> operands;
+    for (ValueId x : node.operands) operands.push_back(fit(x, dims_of(x, aligned(r, x, 0, all))));
+    return add(n, Concat{static_cast<int>(std::find(all.begin(), all.end(), group_of(r, dim)) - all.begin())}, operands, all);
+  }
+
+  bool transpose(NodeId n, const Transpose& t) {
+    const ValueId x = g_.node(n).operands[0], r = g_.node(n).first_value;
+    const ValueId from = fit(x, dims_of(x, squeezed(x)));
+    Transpose out;
+    bool is_identity = true;
+    for (size_t i = 0; i < groups(r).size(); i++) {
+      const int k = group_of(x, t.perm[static_cast<size_t>(groups(r)[i][0])]);
+      out.perm[i] = static_cast<int8_t>(k);
+      is_identity = is_identity && k == static_cast<int>(i);
+    }
+    if (!is_identity) return add(n, out, {from}, squeezed(r));
+    set(r, from, squeezed(r));
+    return true;
+  }
+
+  bool iota(NodeId n, const Iota& i) {   // its dimension keeps a place even where it has extent 1
+    const ValueId r = g_.node(n).first_value;
+    Layout l;
+    int place = -1;
+    for (int d = 0; d < g_.dims(r).rank(); d++) {
+      const int k = group_of(r, d);
+      if (d == i.dim) place = static_cast<int>(l.size());
+      if (d == i.dim || (k >= 0 && groups(r)[static_cast<size_t>(k)][0] == d)) l.push_back(k);
+    }
+    return add(n, Iota{place, dims_of(r, l)}, {}, l);
+  }
+
+  bool lower(NodeId n) {
+    const Node& node = g_.node(n);
+    const ValueId r = node.first_value;
+    if (const auto* in = g_.form<Input>(n)) {
+      const Layout& l = inputs_[static_cast<size_t>(in->param)];
+      set(r, b_.add_input(in->param, {g_.type(r).dtype, dims_of(r, l)}), l);
+      return true;
+    }
+    if (const auto* out = g_.form<Output>(n)) {
+      b_.add_output(out->result, at(node.operands[0]), out->dtype);
+      return true;
+    }
+    if (const auto* c = g_.form<Const>(n)) return add(n, Const{c->value, fold_extents(c->extent_of, input_factors())}, {}, {});
+    if (g_.form<Map>(n)) return map(n);
+    if (g_.form<MatMul>(n)) return matmul(n);
+    if (const auto* red = g_.form<Reduce>(n)) return reduce(n, *red);
+    if (const auto* rep = g_.form<Repeat>(n)) return one_dim(n, rep->dim, [&](int place) { return Op{Repeat{place, rep->count}}; });
+    if (const auto* s = g_.form<Slice>(n)) return one_dim(n, s->dim, [&](int place) { return Op{Slice{place, s->start, s->stop, s->step}}; });
+    if (const auto* c = g_.form<Concat>(n)) return concat(n, c->dim);
+    if (const auto* t = g_.form<Transpose>(n)) return transpose(n, *t);
+    if (const auto* i = g_.form<Iota>(n)) return iota(n, *i);
+    if (g_.form<Reshape>(n)) {
+      set(r, fit(node.operands[0], dims_of(r, squeezed(r))), squeezed(r));
+      return true;
+    }
+    return false;
+  }
+
+  std::vector<std::vector<std::vector<int>>> input_factors() const {
+    std::vector<std::vector<std::vector<int>>> out(inputs_.size());
+    for (NodeId n : g_.inputs()) {
+      const ValueId v = g_.node(n).first_value;
+      for (int k : inputs_[static_cast<size_t>(g_.form<Input>(n)->param)]) out[static_cast<size_t>(g_.form<Input>(n)->param)].push_back(k < 0 ? std::vector<int>{} : groups(v)[static_cast<size_t>(k)]);
+    }
+    return out;
+  }
+
+  const Graph& g_;
+  const Chains& chains_;
+  const std::vector<std::vector<std::vector<int>>>& groups_;
+  const std::vector<Layout> inputs_;   // by param
+  Builder b_;
+  std::vector<ValueId> at_;
+  std::vector<Layout> layout_;
+};
+
+/// Layouts of inputs: without extents of 1, or as all that reads one reshapes it to.
+std::vector<Layout> input_layouts(const Graph& g, const Lowering& first, const std::vector<Layout>& squeezed) {
+  std::vector<Layout> out = squeezed;
+  const Graph& made = first.graph();
+  const auto users = made.users();
+  for (NodeId n : g.inputs()) {
+    const auto param = static_cast<size_t>(g.form<Input>(n)->param);
+    const ValueId x = first.at(g.node(n).first_value);
+    std::optional<Dims> dims;
+    bool alike = true;
+    for (NodeId u : users[static_cast<size_t>(x)]) {
+      const auto* r = made.form<Reshape>(u);
+      if (r && users[static_cast<size_t>(made.node(u).first_value)].empty()) continue;   // looked through by others
+      alike = alike && r && (!dims || *dims == r->dims);
+      if (r) dims = r->dims;
+    }
+    if (!alike || !dims) continue;
+    Layout l;
+    int k = 0;
+    for (int64_t e : *dims) {
+      const bool is_next = e > 1 && k < made.dims(x).rank() && made.dims(x)[k] == e;
+      if (e > 1 && !is_next) alike = false;
+      l.push_back(is_next ? k++ : -1);
+    }
+    if (alike && k == made.dims(x).rank()) out[param] = l;
+  }
+  return out;
+}
+
+/// Strides along these dimensions of a tensor; where the extent is 1 they do not matter.
+TensorInfo joined(const TensorInfo& t, const std::vector<std::vector<int>>& factors) {
+  TensorInfo out = t;
+  out.type.dims = out.strides = {};
+  for (const auto& f : factors) {
+    int64_t extent = 1;
+    for (int d : f) extent *= t.type.dims[d];
+    out.type.dims.push_back(extent);
+    out.strides.push_back(f.empty() ? 0 : t.strides[f.back()]);
+  }
+  int64_t inner = 1;
+  for (int d = out.type.dims.rank() - 1; d >= 0; d--) {
+    if (factors[static_cast<size_t>(d)].empty()) out.strides[d] = inner;
+    inner = out.strides[d] * out.type.dims[d];
+  }
+  return out;
+}
+
+/// g with other extents named by its constants, in bodies too; false if one cannot.
+template <class Rename> std::optional<Graph> with_constants(const Graph& g, Rename rename) {
+  Builder b(g.level(), g.launch());
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) {
+      b.add_input(in->param, g.type(node.first_value), in->part);
+      continue;
+    }
+    Op op = node.op;
+    if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) {
+      auto of = rename(c->extent_of);
+      if (!of) return std::nullopt;
+      c->extent_of = std::move(*of);
+    }
+    if (auto* call = std::get_if<Call>(&op)) {
+      auto body = with_constants(*call->body, rename);
+      if (!body) return std::nullopt;
+      call->body = std::make_shared<const Graph>(std::move(*body));
+    }
+    b.add(std::move(op), node.operands);
+  }
+  return std::move(b).finish();
+}
+
+}  // namespace
+
+Folded fold(const Program& program) {
+  Folded out{program, program, false, {}};
+  const Graph& g = program.graph;
+  if (std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) return out;
+  const Chains chains(g);
+  const auto groups = Pairs(program, chains).groups();
+  // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so there is one rule.
+  if (std::all_of(groups.begin(), groups.end(), [](const auto& of) { return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; }); })) return out;
+  std::vector<Layout> inputs(program.inputs.size());
+  for (NodeId n : g.inputs()) {
+    Layout& l = inputs[static_cast<size_t>(g.form<Input>(n)->param)];
+    l.resize(groups[static_cast<size_t>(g.node(n).first_value)].size());
+    std::iota(l.begin(), l.end(), 0);
+  }
+  Lowering first(g, chains, groups, inputs);
+  if (!first.run()) return out;
+  Lowering second(g, chains, groups, input_layouts(g, first, inputs));
+  if (!second.run()) return out;
+  Program folded = program;
+  out.factors.resize(program.inputs.size());
+  for (NodeId n : g.inputs()) {
+    const auto param = static_cast<size_t>(g.form<Input>(n)->param);
+    out.factors[param] = second.factors(g.node(n).first_value);
+    folded.inputs[param] = joined(program.inputs[param], out.factors[param]);
+  }
+  for (NodeId n : g.outputs()) {
+    const auto result = static_cast<size_t>(g.form<Output>(n)->result);
+    folded.outputs[result] = joined(program.outputs[result], second.factors(g.node(n).operands[0]));
+  }
+  folded.graph = second.finish();
+  out.program = std::move(folded);
+  out.folds = true;
+  return out;
+}
+
+Graph Folded::unfold(const Graph& given) const {
+  if (!folds) return given;
+  auto renamed = with_constants(given, [&](const std::vector<std::pair<int, int>>& of) {
+    std::optional<std::vector<std::pair<int, int>>> names(std::in_place);
+    for (auto [param, dim] : of) for (int d : factors[static_cast<size_t>(param)][static_cast<size_t>(dim)]) names->push_back({param, d});
+    return names;
+  });
+  const Graph& g = *renamed;
+  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
+  Builder b(Level::kKernel);
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) {
+      const ValueId x = b.add_input(in->param, {g.type(node.first_value).dtype, whole.inputs[static_cast<size_t>(in->param)].type.dims});
+      at[static_cast<size_t>(node.first_value)] = b.graph().dims(x) == g.dims(node.first_value) ? x : b.add(Reshape{g.dims(node.first_value)}, {x});
+      continue;
+    }
+    std::vector<ValueId> operands;
+    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
+    if (const auto* out = g.form<Output>(n)) {
+      const Dims& dims = whole.outputs[static_cast<size_t>(out->result)].type.dims;
+      b.add_output(out->result, b.graph().dims(operands[0]) == dims ? operands[0] : b.add(Reshape{dims}, {operands[0]}), out->dtype);
+      continue;
+    }
+    const ValueId value = b.add(node.op, operands);
+    for (int i = 0; i < node.num_values; i++) at[static_cast<size_t>(node.first_value + i)] = value + i;
+  }
+  return remove_dead(b.graph());   // reshapes of inputs that nothing reads
+}
+
+std::optional<Graph> Folded::refold(const Graph& given) const {
+  if (!folds) return given;
+  auto renamed = with_constants(given, [&](std::vector<std::pair<int, int>> of) {
+    std::optional<std::vector<std::pair<int, int>>> names(std::in_place);
+    for (size_t p = 0; p < factors.size(); p++)
+      for (size_t d = 0; d < factors[p].size(); d++) {
+        const auto& f = factors[p][d];
+        auto take = [&](int dim) { auto at = std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}); if (at == of.end()) return false; of.erase(at); return true; };
+        while (!f.empty() && std::all_of(f.begin(), f.end(), [&](int dim) { return std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}) != of.end(); })) {
+          for (int dim : f) take(dim);
+          names->push_back({static_cast<int>(p), static_cast<int>(d)});
+        }
+      }
+    if (!of.empty()) names.reset();
+    return names;
+  });
+  if (!renamed) return std::nullopt;
+  const Graph& g = *renamed;
+  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
+  Builder b(Level::kKernel);
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Node& node = g.node(n);
+    if (const auto* in = g.form<Input>(n)) {
+      const auto param = static_cast<size_t>(in->param);
+      if (param >= whole.inputs.size() || !(g.dims(node.first_value) == whole.inputs[param].type.dims)) return std::nullopt;
+      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, {g.type(node.first_value).dtype, program.inputs[param].type.dims});
+      continue;
+    }
+    std::vector<ValueId> operands;
+    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
+    if (const auto* r = g.form<Reshape>(n); r && b.graph().dims(operands[0]) == r->dims && b.graph().def_form<Input>(operands[0])) {
+      at[static_cast<size_t>(node.first_value)] = operands[0];
+      continue;
+    }
+    if (const auto* out = g.form<Output>(n)) {
+      const auto result = static_cast<size_t>(out->result);
+      if (result >= program.outputs.size()) return std::nullopt;
+      if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) {
+        if (!b.graph().def_form<Reshape>(operands[0])) return std::nullopt;
+        operands[0] = b.graph().def(operands[0]).operands[0];
+        if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) return std::nullopt;
+      }
+      b.add_output(out->result, operands[0], out->dtype);
+      continue;
+    }
+    const auto value = b.try_add(node.op, operands);
+    if (!value && node.num_values > 0) return std::nullopt;
+    for (int i = 0; i < node.num_values; i++) {
+      if (!(b.graph().dims(*value + i) == g.dims(node.first_value + i))) return std::nullopt;
+      at[static_cast<size_t>(node.first_value + i)] = *value + i;
+    }
+  }
+  return remove_dead(b.graph());
+}
+
+}  // namespace mirage

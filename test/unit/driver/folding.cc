@@ -1,0 +1,89 @@
+// Folding as compile() uses it: verified against the program, and everything that a caller sees speaks of the caller's program.
+#include <catch2/catch.hpp>
+
+#include "driver/certificate_file.h"
+#include "driver/folding.h"
+#include "mirage/driver/compile.h"
+#include "mirage/driver/modes.h"
+#include "mirage/spec/text.h"
+#include "unit/ir/fold_programs.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+const Source kGrouped{"gqa.json", R"({"version": "1.0", "name": "gqa", "axes": {"B": 2, "G": 2, "R": 4, "Q": 16, "S": 512, "D": 64},
+  "inputs": {"q": {"shape": ["B", "G", "R", "Q", "D"], "dtype": "float16"}, "k": {"shape": ["B", "G", 1, "S", "D"], "dtype": "float16"}, "v": {"shape": ["B", "G", 1, "S", "D"], "dtype": "float16"}},
+  "outputs": {"o": {"shape": ["B", "G", "R", "Q", "D"], "dtype": "float16"}},
+  "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})"};
+
+/// A product, its rows as two dimensions, and batch norm with the statistics of the batch.
+const Source kBatchNorm{"bn.json", R"({"version": "1.0", "name": "bn", "axes": {"N": 8, "L": 16, "K": 96, "C": 64},
+  "inputs": {"x": {"shape": ["N*L", "K"], "dtype": "float16"}, "w": {"shape": ["K", "C"], "dtype": "float16"}}, "outputs": {"o": {"shape": ["N", "L", "C"], "dtype": "float16"}},
+  "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}, {"op": "reshape", "inputs": ["y"], "output": "z", "attrs": {"shape": ["N", "L", "C"]}},
+            {"op": "mean", "inputs": ["z"], "output": "mu", "attrs": {"axis": [0, 1], "keepdim": true}}, {"op": "sub", "inputs": ["z", "mu"], "output": "d"}, {"op": "square", "inputs": ["d"], "output": "d2"},
+            {"op": "mean", "inputs": ["d2"], "output": "var", "attrs": {"axis": [0, 1], "keepdim": true}}, {"op": "add", "inputs": ["var", 1e-5], "output": "ve"}, {"op": "rsqrt", "inputs": ["ve"], "output": "r"},
+            {"op": "mul", "inputs": ["d", "r"], "output": "o"}]})"};
+
+CompileResult compiled(const Source& s) {
+  Options o;
+  o.gate = "none";
+  Trace trace;
+  return compile(o, s, trace);
+}
+
+}  // namespace
+
+TEST_CASE("random programs are folded only where that is proved or tested, and it always is") {
+  int folds = 0, proved = 0;
+  for (uint64_t seed = 10'000; seed < 10'600; seed++) {
+    const Graph g = FoldPrograms(seed).make();
+    Rng rng(seed);
+    const Program p = program_around(g, &rng);
+    const Folded f = fold(p);
+    if (!f.folds) continue;
+    INFO("seed " << seed << "\n" << print(g) << print(f.program.graph));
+    const Graph back = f.unfold(f.program.graph);
+    const Verdict v = equal(g, back, seed);   // small as they are, at their own sizes
+    INFO(to_string(v));
+    REQUIRE(v.kind != Verdict::Kind::kDifferent);
+    const Folding verified = fold_verified(p);
+    folds++;
+    proved += verified.proof.proved;
+  }
+  INFO(folds << " fold, " << proved << " proved");
+  REQUIRE(folds > 120);
+  REQUIRE(proved * 10 > folds * 9);
+}
+
+TEST_CASE("programs over dimensions that go together are one kernel, and their results speak of the caller's program") {
+  for (const Source& s : {kGrouped, kBatchNorm}) {
+    const CompileResult r = compiled(s);
+    INFO(s.name << ": " << r.summary << "\n" << r.explanation);
+    REQUIRE(r.exit == ExitCode::kOk);
+    REQUIRE(r.summary.find(": 1 kernel instead of") != std::string::npos);
+    REQUIRE(r.explanation.find("dimensions that go together are one") != std::string::npos);
+    REQUIRE(r.explanation.find("proved equal to the program") != std::string::npos);
+    const Source graph{"found.graph", r.files.at(r.name + ".graph")};
+    REQUIRE(verify_two(graph, s, Options{}).exit == ExitCode::kOk);
+    REQUIRE(why_not_graph(graph, {s}, Options{}, {}).exit == ExitCode::kOk);
+    REQUIRE(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {s}, Options{}).exit == ExitCode::kOk);
+    // the ABI has the caller's shapes
+    REQUIRE(r.files.at(r.name + ".h").find(s.name == "gqa.json" ? "[2,2,4,16,64]" : "[8,16,64]") != std::string::npos);
+  }
+  // a certificate of the one is none of a program with the dimensions joined by hand
+  const std::string joined = R"({"version": "1.0", "name": "gqa", "inputs": {"q": {"shape": [4, 64, 64], "dtype": "float16"}, "k": {"shape": [4, 512, 64], "dtype": "float16"}, "v": {"shape": [4, 512, 64], "dtype": "float16"}},
+    "outputs": {"o": {"shape": [4, 64, 64], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})";
+  const CompileResult five = compiled(kGrouped), three = compiled({"gqa.json", joined});
+  REQUIRE(check_certificate(Source{"c.json", five.files.at("certificate.json")}, {{"gqa.json", joined}}, Options{}).exit != ExitCode::kOk);
+  // and the kernels are the same
+  auto kernels = [](const CompileResult& r) {
+    const std::string& cu = r.files.at("gqa.cu");
+    const size_t from = cu.find("gqa_k0_attend_parts"), to = cu.find("launcher and C ABI");
+    REQUIRE((from != std::string::npos && to > from));
+    return cu.substr(from, to - from);
+  };
+  REQUIRE(kernels(five) == kernels(three));
+}
