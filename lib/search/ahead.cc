@@ -38,12 +38,16 @@ std::shared_ptr<Ahead::Entry> Ahead::find(const SplitSearch& s) {
   return nullptr;
 }
 
-/// The first step that nobody makes yet, in the order in which they will be asked for.
+/// The first step that nobody makes yet, in about the order in which they will be asked for.
 std::shared_ptr<Ahead::Entry> Ahead::next_entry() {
   std::shared_ptr<Entry> best;
+  auto waits = [&](const Entry& e) {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& o) { return o->batch == e.batch && o->next <= o->last && !o->given_up && e.search->split.is_coarser_than(o->search->split); });
+  };
   for (const auto& e : entries_) {
-    if (e->running || e->wanted || e->given_up || e->next > e->last || held_ >= bytes_) continue;
-    if (!best || std::pair(e->batch, e->next) < std::pair(best->batch, best->next)) best = e;
+    if (e->running || e->wanted || e->given_up || e->next > e->last || held_ >= bytes_ || waits(*e)) continue;
+    const auto turn = [](const Entry& x) { return std::pair(x.batch, turn_of(x.search->split, x.spent)); };
+    if (!best || turn(*e) < turn(*best)) best = e;
   }
   return best;
 }
@@ -62,6 +66,7 @@ void Ahead::run_ahead(std::unique_lock<std::mutex>& lock, Entry& e) {
   if (&e == awaited_ && meanwhile_) meanwhile_->hurried = true;
   if (bytes_ != kNoLimit) hold(e, is_whole ? outcome.held_bytes : 0);
   if (outcome.capped) e.last = ideas;
+  if (is_whole) e.spent += outcome.report.effort;
   if (is_whole) e.made.emplace(ideas, Made{std::move(outcome), limits});
   else if (e.search->hurried) e.next = ideas;   // nothing was wrong with it
   else e.given_up = true;
@@ -121,6 +126,7 @@ Outcome Ahead::take(const std::shared_ptr<SplitSearch>& search, int ideas, StepK
   Outcome outcome = search->step(ideas, kind, limits);
   lock.lock();
   e->running = false;
+  e->spent += outcome.report.effort;
   changed_.notify_all();
   return outcome;
 }

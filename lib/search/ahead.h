@@ -16,7 +16,7 @@ class Ahead {
   /// `bytes`: what steps that run ahead may hold together; a step for which there is no room waits for its turn.
   Ahead(int threads, int64_t bytes);
   ~Ahead();
-  /// These searches will be asked for their steps with 0 to `ideas` ideas, unless they are dropped. In this order: all with fewer ideas first.
+  /// These searches will be asked for their steps with 0 to `ideas` ideas, unless they are dropped. In the order of their turns (split_search.h).
   void expect(const std::vector<std::shared_ptr<SplitSearch>>& searches, int ideas, int64_t effort_left);
   /// The outcome of a step within these limits: made already, waited for, or made now.
   Outcome take(const std::shared_ptr<SplitSearch>& search, int ideas, StepKind kind, const Limits& limits);
@@ -28,6 +28,7 @@ class Ahead {
   struct Entry {
     std::shared_ptr<SplitSearch> search;
     int batch = 0, next = 0, last = -1;     ///< steps next to last are still to be made
+    int64_t spent = 0;                      ///< effort of those that were made
     bool wanted = false;                    ///< the caller is about to make a step of it
     bool running = false, given_up = false; ///< given up: something stopped it; its turn will come
     int64_t held = 0;                       ///< bytes of what was made ahead and is not taken

@@ -38,7 +38,14 @@ class Enumerator {
   void deliver(State& s);
   /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
   void solve(const Problem& problem, const SolutionSink& found);
-  void search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink);
+  void search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink);
+  /// A split in the queue: its next step is the one with so many ideas.
+  struct Queued { std::shared_ptr<SplitSearch> search; int ideas = 0; bool apart = false; };
+  void enqueue(const Problem& problem, const SplitOptions& which, std::vector<Queued>& queue);
+  bool is_open(const Queued& q) const;
+  bool waits(const Queued& q, const std::vector<Queued>& queue) const;
+  Queued* next_of(std::vector<Queued>& queue) const;
+  bool is_superfluous(const Queued& q, const std::vector<Queued>& queue) const;
   /// The splits of a problem that are searched, and what closes the others.
   struct Opened { Splits splits; std::vector<Split> too_large; int max_block_ops = 0; std::vector<std::shared_ptr<SplitSearch>> searches; };
   Opened open(const Problem& problem, const SplitOptions& which) const;

@@ -13,6 +13,10 @@ SplitOptions split_options(const SearchOptions& options, const Target& target, b
   o.loops_over_whole = !options.dominance;   // there are few parts: in one step with dominance
   o.memory = target.smem_per_block + kRegisterBytes;
   o.shared = target.smem_per_block;
+  o.multiprocessors = target.num_sms;
+  o.bytes_per_us = target.dram_bytes_per_us;
+  o.flops_per_us = target.tensor_flops_per_us;
+  o.launch_us = target.launch_us;
   return o;
 }
 

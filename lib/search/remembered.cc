@@ -13,7 +13,7 @@ std::string search_name(uint64_t program, const Problem& problem, const SplitOpt
   return s.str();
 }
 
-std::string step_key(const std::string& search, int ideas) { return search + " i" + std::to_string(ideas); }
+std::string step_key(const std::string& search, int ideas, StepKind kind) { return search + (kind == StepKind::kIdeas ? " i" : " c") + std::to_string(ideas); }
 
 std::optional<std::string> write_outcome(const Outcome& o, const Limits& had) {
   if (!o.candidates.empty() || o.end == End::kStopped) return std::nullopt;

@@ -8,7 +8,7 @@
 namespace mirage::search {
 
 std::string search_name(uint64_t program, const Problem& problem, const SplitOptions& which, bool poor, size_t split);
-std::string step_key(const std::string& search, int ideas);
+std::string step_key(const std::string& search, int ideas, StepKind kind = StepKind::kIdeas);
 /// nullopt for steps that are not kept: with graphs, or ended from outside.
 std::optional<std::string> write_outcome(const Outcome& o, const Limits& had);
 struct ReadOutcome { Outcome outcome; Limits had; };

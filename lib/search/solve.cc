@@ -1,4 +1,4 @@
-// One problem of the enumeration: splits in turn for each number of ideas; see enumerator.h.
+// One problem of the enumeration: a queue of steps, best first; see enumerator.h.
 #include <algorithm>
 #include "search/enumerator.h"
 #include "search/open_problem.h"
@@ -24,14 +24,7 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
   std::vector<Solution> all;
   SplitOptions which = split_options(options_, target_, is_tail_, kernels_now_, whole_);
   search_splits(problem, which, all, uncounted);
-  // What loads a tensor twice, or computes values again, only where nothing else streams what it sums.
-  const auto streams = [](const Solution& s) { return s.split.loop_class >= 0; };
-  if (std::none_of(all.begin(), all.end(), streams) || !options_.dominance) {
-    which.apart = true;
-    search_splits(problem, which, all, uncounted);
-  }
-  if (all.empty() || !options_.dominance) {
-    which.apart = false;
+  if (all.empty() || !options_.dominance) {   // what computes values again, only where nothing else leads anywhere
     which.recompute = true;
     search_splits(problem, which, all, uncounted);
   }
@@ -73,15 +66,16 @@ Outcome Enumerator::take(const std::shared_ptr<SplitSearch>& s, int ideas, StepK
   const Limits l = limits(s.get());
   Outcome o;
   bool is_remembered = false;
-  if (options_.remembered && kind == StepKind::kIdeas)
-    if (const auto text = options_.remembered(step_key(s->name, ideas)))
+  if (options_.remembered)
+    if (const auto text = options_.remembered(step_key(s->name, ideas, kind)))
       if (const auto r = read_outcome(*text); r && r->outcome.holds_within(r->had, l)) { o = r->outcome; is_remembered = true; }
   if (!is_remembered) {
     o = ahead_.take(s, ideas, kind, l);
-    if (const auto text = kind == StepKind::kIdeas && options_.remember ? write_outcome(o, l) : std::nullopt) options_.remember(step_key(s->name, ideas), *text);
+    if (const auto text = options_.remember ? write_outcome(o, l) : std::nullopt) options_.remember(step_key(s->name, ideas, kind), *text);
   }
   report_.states += o.report.states;
   report_.effort += o.report.effort;
+  s->spent += o.report.effort;
   for (size_t g = 0; g < o.report.gates.size(); g++) count(static_cast<Gate>(g), o.report.gates[g].first_example, o.report.gates[g].closed);
   report_.peak_bytes = std::max(report_.peak_bytes, held_ - s->committed + o.peak_bytes);
   held_ += o.held_bytes - s->committed;
@@ -101,7 +95,8 @@ void Enumerator::settle(const std::shared_ptr<SplitSearch>& s) {
   ahead_.drop(s);
 }
 
-void Enumerator::search_splits(const Problem& problem, const SplitOptions& which, std::vector<Solution>& all, const SolutionSink& sink) {
+/// The splits of a problem join the queue, and other threads may begin with them.
+void Enumerator::enqueue(const Problem& problem, const SplitOptions& which, std::vector<Queued>& queue) {
   const auto key = std::tuple{problem.leaves, problem.targets, poor_now_};
   const auto ready = which.apart || which.recompute ? prepared_.end() : prepared_.find(key);
   const Opened opened = ready != prepared_.end() ? std::move(ready->second) : open(problem, which);
@@ -111,7 +106,35 @@ void Enumerator::search_splits(const Problem& problem, const SplitOptions& which
   for (const Split& s : opened.too_large)
     count(Gate::kMemory, "tiles of at least " + std::to_string(least_bytes(ref_.graph(), s)) + " bytes" + (s.loop_class < 0 ? " without a loop" : ""));
   report_.max_block_ops_used = std::max(report_.max_block_ops_used, opened.max_block_ops);
-  const auto& searches = opened.searches;
+  for (const auto& s : opened.searches) queue.push_back({s, 0, which.apart});
+}
+
+bool Enumerator::is_open(const Queued& q) const { return !q.search->settled && q.ideas <= options_.max_ideas; }
+
+/// What has fewer axes and is the same otherwise comes when the other is through, unless instances are wanted for themselves.
+bool Enumerator::waits(const Queued& q, const std::vector<Queued>& queue) const {
+  return options_.dominance && std::any_of(queue.begin(), queue.end(), [&](const Queued& o) { return o.apart == q.apart && is_open(o) && q.search->split.is_coarser_than(o.search->split); });
+}
+
+/// nullptr: all have been searched. Ties: the first, which has more axes.
+Enumerator::Queued* Enumerator::next_of(std::vector<Queued>& queue) const {
+  Queued* best = nullptr;
+  const auto turn = [](const Queued& q) { return turn_of(q.search->split, q.search->spent); };
+  for (Queued& q : queue)
+    if (is_open(q) && !waits(q, queue) && (!best || turn(q) < turn(*best))) best = &q;
+  return best;
+}
+
+/// Whether what was found makes a split superfluous: one that it is an instance of led to something, or it loads a tensor twice and there is something that streams without.
+bool Enumerator::is_superfluous(const Queued& q, const std::vector<Queued>& queue) const {
+  return options_.dominance && std::any_of(queue.begin(), queue.end(), [&](const Queued& o) {
+    return o.search->found && ((o.apart == q.apart && o.search != q.search && q.search->split.is_instance_of(o.search->split)) || (q.apart && !o.apart && o.search->split.loop_class >= 0));
+  });
+}
+
+void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink) {
+  std::vector<Queued> queue;
+  enqueue(problem, which, queue);
   std::map<uint64_t, std::vector<size_t>> by_body;   // by its hash, solutions with such a body: the first of each, a structure may have several second kernels
   for (size_t i = 0; i < all.size(); i++) by_body[all[i].block.body.hash()].push_back(i);
   auto hand_out = [&](const SplitSearch& s, std::vector<BlockCandidate> more) {
@@ -126,19 +149,31 @@ void Enumerator::search_splits(const Problem& problem, const SplitOptions& which
       for (Graph& g : seconds) { all.push_back({s.split, c, std::move(g)}); sink(Solution(all.back())); }
     }
   };
-  for (int ideas = 0; ideas <= options_.max_ideas && !stopped(); ideas++)
-    for (const auto& s : searches) {
-      if (stopped() || s->settled) continue;   // more ideas only where fewer did not lead anywhere
-      if (options_.dominance && std::any_of(searches.begin(), searches.end(), [&](const auto& o) { return o != s && o->found && s->split.is_instance_of(o->split); })) { s->found = true; settle(s); continue; }
-      Outcome o = take(s, ideas, StepKind::kIdeas);
-      if (!o.reached) continue;
-      const int64_t before = report_.verified;
-      hand_out(*s, std::move(o.candidates));
-      if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped()) hand_out(*s, take(s, ideas, StepKind::kSecondChances).candidates);   // what was beaten by graphs that did not pass
-      s->found = kernels_now_ > 1 || is_tail_ || report_.verified > before;
-      if (options_.dominance && s->found && !s->settled) settle(s);
+  const auto streams = [](const Queued& q) { return q.search->found && q.search->split.loop_class >= 0; };
+  const auto leads = [&](const Queued& q) {
+    return q.search->split.is_good && is_open(q) && std::none_of(queue.begin(), queue.end(), [&](const Queued& o) { return q.search->split.is_coarser_than(o.search->split); });
+  };
+  bool apart_came = which.recompute;
+  while (!stopped()) {
+    Queued* const next = next_of(queue);
+    if (!apart_came && (!next || std::none_of(queue.begin(), queue.end(), leads))) {   // what loads a tensor twice, only where no good split led to something that streams what it sums
+      apart_came = which.apart = true;
+      if (!options_.dominance || std::none_of(queue.begin(), queue.end(), streams)) enqueue(problem, which, queue);
+      continue;
     }
-  for (const auto& s : searches) if (!s->settled) settle(s);
+    if (!next) break;
+    const std::shared_ptr<SplitSearch>& s = next->search;
+    if (is_superfluous(*next, queue)) { s->found = true; settle(s); continue; }
+    const int ideas = next->ideas++;   // more ideas only where fewer did not lead anywhere
+    Outcome o = take(s, ideas, StepKind::kIdeas);
+    if (!o.reached) continue;
+    const int64_t before = report_.verified;
+    hand_out(*s, std::move(o.candidates));
+    if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped()) hand_out(*s, take(s, ideas, StepKind::kSecondChances).candidates);   // what was beaten by graphs that did not pass
+    s->found = kernels_now_ > 1 || is_tail_ || report_.verified > before;
+    if (options_.dominance && s->found && !s->settled) settle(s);
+  }
+  for (const Queued& q : queue) if (!q.search->settled) settle(q.search);
 }
 
 }  // namespace mirage::search

@@ -10,6 +10,18 @@
 
 namespace mirage::search {
 
+/// Best first: the split whose next step is made is the one with the least of this. Each gets effort in inverse proportion to what its graphs cost at least (those that are not good: to four times that), so what is
+/// reached after some effort under its own split is there after about that, times the number of splits that are no dearer. Among splits that have had none: the cheapest.
+struct Turn {
+  double spent_on_cost = 0;
+  int64_t cost = 0;
+  friend auto operator<=>(const Turn&, const Turn&) = default;
+};
+inline Turn turn_of(const Split& s, int64_t spent) {
+  const int64_t cost = s.is_good ? s.cost : 4 * s.cost;
+  return {static_cast<double>(spent) * static_cast<double>(cost), cost};
+}
+
 /// kIdeas: graphs with at most so many ideas that no other beats (all, without dominance). kSecondChances: a few that are beaten, for when none of the best passed.
 enum class StepKind : uint8_t { kIdeas, kSecondChances };
 
@@ -45,6 +57,7 @@ class SplitSearch {
   bool settled = false;                     ///< nothing more is to be searched under this split
   bool found = false;                       ///< something under it, or under one that it is an instance of, was verified
   int64_t committed = 0;                    ///< bytes of it that count
+  int64_t spent = 0;                        ///< effort of its steps so far
   std::atomic<bool> cancelled{false};       ///< a step that is under way ends soon, and does not count
   std::atomic<bool> hurried{false};         ///< the same for the step that is under way only: its thread has something else to do
 

@@ -206,7 +206,7 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
 /// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
 class Estimate {
  public:
-  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o) : g_(g), ix_(ix), p_(p), memory_(o.memory), shared_(o.shared), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
+  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o) : g_(g), ix_(ix), p_(p), o_(o), memory_(o.memory), shared_(o.shared), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
     auto note = [&](ValueId v, const std::vector<int>& of) { for (size_t d = 0; d < of.size(); d++) if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)]; };
     for (const auto& use : ix.uses()) { note(use.leaf, use.index); bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype)); }
     for (NodeId n : p.inside) {
@@ -215,7 +215,10 @@ class Estimate {
       if (!g.form<MatMul>(n)) continue;
       for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2}) if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
     }
-    for (ValueId t : p.targets) bytes_ += static_cast<double>(g.dims(t).elements() * 4);
+    for (ValueId t : p.targets) {
+      bytes_ += static_cast<double>(g.dims(t).elements() * 4);
+      stored_ += static_cast<double>(g.dims(t).elements() * dtype_bytes(g.type(t).dtype));
+    }
   }
   void judge(std::vector<Split>& all, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
     std::vector<double> work;
@@ -224,6 +227,7 @@ class Estimate {
     for (Split& s : all) {
       const auto chosen = axis_roots(s, axes, groups);
       work.push_back(work_of(chosen));
+      s.cost = cost_of(s, work.back(), blocks_of(chosen), groups);
       const bool other_loop = s.partial_group >= 0 && s.loop_group >= 0 && s.loop_group != s.partial_group;
       s.is_good = s.partial_group < 0 && work.back() <= 1.5 * work_of({}) && memory_of(s, chosen, groups) <= shared_;
       blocks.push_back(blocks_of(chosen));
@@ -248,6 +252,14 @@ class Estimate {
     int64_t n = 1;
     for (const auto& roots : axes) { const auto r = static_cast<size_t>(roots[0]); n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r]; }
     return n;
+  }
+  int64_t cost_of(const Split& s, double work, int64_t blocks, const std::vector<Group>& groups) const {
+    double bytes = stored_;
+    for (const Load& l : s.loads) bytes += static_cast<double>(g_.dims(l.leaf).elements() * dtype_bytes(g_.type(l.leaf).dtype));
+    if (s.partial_group >= 0) bytes += part_bytes(groups[static_cast<size_t>(s.partial_group)]);
+    const double share = s.loop_group >= 0 ? 1 : std::min(1.0, static_cast<double>(blocks) / static_cast<double>(o_.multiprocessors));   // the planner may divide a loop over blocks
+    const double us = std::max(bytes / o_.bytes_per_us, 2 * work / o_.flops_per_us) / share + o_.launch_us * (s.partial_group >= 0 ? 2 : 1);
+    return static_cast<int64_t>(us * 1000) + 1;
   }
   /// Products of all blocks: along an axis that does not split it, each of a matmul is made again by every block.
   double work_of(const Roots& axes) const {
@@ -303,10 +315,11 @@ class Estimate {
   const Graph& g_;
   const Indices& ix_;
   const Problem& p_;
+  const SplitOptions& o_;
   int64_t memory_, shared_;
   std::vector<int64_t> extent_;   // by root
   std::vector<bool> multiplied_;  // by root: rows or columns of a matmul's result
-  double bytes_ = 0;
+  double bytes_ = 0, stored_ = 0;
 };
 
 }  // namespace

@@ -35,11 +35,14 @@ struct Split {
   unsigned axis_mask = 0;              ///< the other axes, as bits of the problem's candidates
   int loop_group = -1, partial_group = -1;   ///< numbers of the indices on the loop and on the partial axis, -1: none
   bool is_good = false;                ///< no part of it waits for a better one: plausible tiles fit shared memory, little work is done twice, there are enough blocks, and no other kernel adds up
+  int64_t cost = 1;                    ///< an estimate from below, in nanoseconds, of what any graph under it takes: what it loads, its products, parts that it stores; without a loop on as many multiprocessors as it has blocks
   bool is_poor = false;                ///< at plausible tiles it does several times the program's work, stores far more, or does not fit: searched where nothing else is found
   /// Whether o is this split with more axes, or a loop: what o computes with one block along these, or one iteration, is what this split computes.
   bool is_instance_of(const Split& o) const {
     return (loop_group == o.loop_group || loop_group < 0) && partial_group == o.partial_group && (axis_mask & ~o.axis_mask) == 0 && loads.size() == o.loads.size();
   }
+  /// An instance by fewer axes alone: the same values, in fewer blocks.
+  bool is_coarser_than(const Split& o) const { return axis_mask != o.axis_mask && loop_group == o.loop_group && is_instance_of(o); }
 };
 
 struct Splits {
@@ -56,6 +59,8 @@ struct SplitOptions {
   std::vector<int> whole;   ///< classes that the grid does not split
   bool loops_over_whole = false;   ///< but the loop may
   int64_t memory = 480'000, shared = 230'000;   ///< bytes that a block may hold, and those of them in shared memory, for judging what is poor or good
+  int64_t multiprocessors = 132;
+  double bytes_per_us = 4.3e6, flops_per_us = 790e6, launch_us = 0.6;   ///< of the whole device, for costs
 };
 /// Empty if recomputing makes more than a few hundred uses.
 Splits enumerate_splits(const Graph& reference, const DimClasses& classes, const Problem& problem, const SplitOptions& options = {});

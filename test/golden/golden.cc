@@ -5,7 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <regex>
 #include <sstream>
+#include <utility>
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 
@@ -27,6 +30,13 @@ std::vector<fs::path> specs() {
     if (e.path().extension() == ".json") out.push_back(e.path());
   std::sort(out.begin(), out.end());
   return out;
+}
+
+/// Units of effort after which the winner's structure was found, and of the whole search; nullopt if what won is no structure of the whole program.
+std::optional<std::pair<int64_t, int64_t>> found_after(const std::string& explanation) {
+  std::smatch m;
+  if (!std::regex_search(explanation, m, std::regex("the winner's structure after .* states \\((\\d+) of (\\d+) units of effort\\)"))) return std::nullopt;
+  return std::pair(std::stoll(m[1]), std::stoll(m[2]));
 }
 
 /// The emitted text without the device library, which has tests of its own and would hide what changed.
@@ -51,6 +61,7 @@ std::string first_difference(const std::string& a, const std::string& b) {
 
 TEST_CASE("specs give what they gave") {
   REQUIRE(specs().size() >= 10);
+  int searched = 0;
   const bool is_blessing = std::getenv("MIRAGE_BLESS") != nullptr;
   for (const fs::path& spec : specs()) {
     Options o;
@@ -59,6 +70,10 @@ TEST_CASE("specs give what they gave") {
     const CompileResult r = compile(o, {"specs/" + spec.filename().string(), read(spec)}, trace);
     INFO(spec.filename());
     REQUIRE(r.exit == ExitCode::kOk);
+    if (const auto after = found_after(r.explanation)) {   // good results come early: within a quarter of the effort, or 60 000 units (0.03 s)
+      searched++;
+      CHECK((after->first <= 60'000 || 4 * after->first <= after->second));
+    }
     const std::string name = spec.stem().string();
     const std::map<std::string, std::string> products = {
         {name + ".graph", r.files.at(r.name + ".graph")}, {name + ".funnel", r.summary + "\n" + r.explanation}, {name + ".kernels.cu", without_runtime(r.files.at(r.name + ".cu"))}};
@@ -70,6 +85,7 @@ TEST_CASE("specs give what they gave") {
       CHECK(difference.empty());
     }
   }
+  CHECK(searched >= 25);
 }
 
 TEST_CASE("every golden file belongs to a spec") {
