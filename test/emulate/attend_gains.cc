@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulate/helpers.h"
+#include "emulate/run_all.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/spec/text.h"
@@ -85,17 +85,6 @@ TEST_CASE("attention with gains is right on the CPU") {
   add(40, 256, 80, "f16", true, "mul %s 1", {false, 1, 2, 64, 1});
   add(130, 200, 64, "bf16", true, "mul (tanh (mul %s 0.1)) 10", {false, 2, 1, 64, 1});
   add(130, 130, 64, "f16", false, "where (greater %x %y) %n %s", {false, 1, 1, 64, 2});
-  std::vector<const EmulationCase*> all;
-  for (const EmulationCase& c : cases) all.push_back(&c);
-  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
-  INFO(lib.error);
-  REQUIRE(lib.error.empty());
-  for (size_t i = 0; i < cases.size(); i++)
-    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
-      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
-      INFO(names[i] << ", " << mode_name(m) << ": " << o.reason);
-      CHECK(o.ok);
-      if (m != EmulationMode::kField) CHECK(o.compared * 2 >= o.elements);
-    }
+  check_emulations(cases, names, compiler, 0.5, false);
   CHECK(found_without(cases[3], "MO_FN void attend_loop", "fence_async_proxy();", compiler) == "missing proxy fence");   // wgmma reads rows of Q that threads have multiplied
 }

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulate/helpers.h"
+#include "emulate/run_all.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/spec/text.h"
@@ -115,16 +115,5 @@ TEST_CASE("attention with many features is right on the CPU") {
       names.push_back("float32 parts");
     }
   CHECK(cases.size() == 10);
-  std::vector<const EmulationCase*> all;
-  for (const EmulationCase& c : cases) all.push_back(&c);
-  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
-  INFO(lib.error);
-  REQUIRE(lib.error.empty());
-  for (size_t i = 0; i < cases.size(); i++)
-    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
-      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
-      INFO(names[i] << ", " << mode_name(m) << ": " << o.reason);
-      CHECK(o.ok);
-      CHECK(o.compared * 2 >= o.elements);
-    }
+  check_emulations(cases, names, compiler, 0.5, true);
 }

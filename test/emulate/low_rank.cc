@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "emulate/helpers.h"
+#include "emulate/run_all.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "mirage/spec/text.h"
@@ -37,16 +37,5 @@ TEST_CASE("low-rank sums with gains are right on the CPU") {
     CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(body) == (rows == 40));
     cases.push_back(case_of(p, *planned.plan, target, fmt::format("c{}_", rows)));
   }
-  std::vector<const EmulationCase*> all;
-  for (const EmulationCase& c : cases) all.push_back(&c);
-  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
-  INFO(lib.error);
-  REQUIRE(lib.error.empty());
-  for (const EmulationCase& c : cases)
-    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
-      const EmulationOutcome o = run_emulation(c, lib.path, m, 1);
-      INFO(mode_name(m) << ": " << o.reason);
-      CHECK(o.ok);
-      CHECK(o.compared == o.elements);
-    }
+  check_emulations(cases, {"9 rows", "40 rows"}, compiler, 1, true);
 }

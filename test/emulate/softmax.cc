@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulate/helpers.h"
+#include "emulate/run_all.h"
 #include "mirage/plan/block_plan.h"
 
 using namespace mirage;
@@ -33,16 +33,5 @@ TEST_CASE("stable attention is right on the CPU") {
   }
   CHECK(cases.size() == 6);
   CHECK(chains >= 3);
-  std::vector<const EmulationCase*> all;
-  for (const EmulationCase& c : cases) all.push_back(&c);
-  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
-  INFO(lib.error);
-  REQUIRE(lib.error.empty());
-  for (size_t i = 0; i < cases.size(); i++)
-    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
-      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
-      INFO(i << " " << mode_name(m) << ": " << o.reason);
-      CHECK(o.ok);
-      CHECK(o.compared * 2 >= o.elements);
-    }
+  check_emulations(cases, {}, compiler, 0.5, true);
 }
