@@ -60,7 +60,7 @@ struct AttendPlan {
   bool warp_rings = false;                ///< up to 16 queries: a group is one warp with a ring of its own (mma.sync), else a warpgroup (wgmma)
   int query_groups = 1, key_groups = 1;   ///< groups along queries (64 each, or 16) and along keys
   int chunk = 64, stages = 2, cluster = 1;
-  int meets = 1;                          ///< clusters with the same queries; above 1 all but the last post their sums to slots in device memory, so all blocks must be resident (cooperative launch)
+  int meets = 1;                          ///< clusters (or blocks without one) with the same queries; above 1 each owns a part of the results and takes the others' sums of it from slots in device memory, so all blocks must be resident (cooperative launch)
   int64_t slot_bytes = 0;                 ///< scratch in device memory, all ones before and after every launch
   int blocks_per_sm = 1;
   int helpers = 0;                        ///< warps that prepare per-key values
