@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/device_turn.h"
 #include "driver/report.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/support/file.h"
@@ -198,7 +199,8 @@ Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, co
 
 Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const MeasureJob& job, const Toolchain& tools, const MeasureLimits& limits) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  double waited = 0;   // for other runs' turns at the GPU: not this one's time
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - waited; };
   const Folder folder;
   std::vector<std::string> built(cases.size(), "not built: time");
   ProcessLimits process;
@@ -236,6 +238,8 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
     if (!no_check.empty()) return {false, no_check, {}, {}};
     std::vector<std::string> argv = {"./" + name + "_check", "--json", "--seed", std::to_string(1 + round)};
     if (round == 0) argv.push_back("--quick");
+    const DeviceTurn turn(4 * limits.run_seconds, job.interrupted);
+    waited += turn.waited_s();
     process.timeout_s = std::min(limits.run_seconds, std::max(0.05 * limits.seconds, 1.5 * limits.seconds - seconds()));   // the whole stays within a known time, whatever hangs
     return look_of(run_process(argv, folder.of(i), process));
   };
