@@ -14,6 +14,7 @@ constexpr double kClock = 1755;               // cycles per microsecond
 constexpr double kStartUs = 2.3;              // barriers, first copies, first scores; sums and stores at the end
 constexpr double kWarpStartUs = 1.5;          // the same where warps have rings of their own
 constexpr double kClusterUs = 0.5;            // starting a cluster, parts to their owners
+constexpr double kFirstShare = 0.1;           // where all chunks have a stage: of a group's first chunk, which nothing overlaps with
 constexpr double kPartUs = 0.05;              // one more block of a cluster in the exchange
 constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling
 constexpr double kDramBytesPerUs = 4.6e6;     // steady; what the start takes is in kStartUs
@@ -21,7 +22,8 @@ constexpr double kLatencyUs = 1.1;            // of a copy from device memory, a
 constexpr double kSmBytesPerUs = 80e3;        // into one multiprocessor at best
 constexpr double kSmBytesPerCycle = 60;       // from L2 into one multiprocessor
 constexpr double kL2BytesPerCycle = 30 * 132; // from L2 into all of them
-constexpr double kStatisticCycles = 0.065;    // of one element of a row whose norm is taken
+constexpr double kStatisticCycles = 0.065;    // of one element of a row whose norm is taken, by the warp that needs it
+constexpr double kHelpedCycles = 0.033;       // the same by four helper warps, one per scheduler
 constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a score
 
 // Many features (runtime/67_attend_wide.cuh)
@@ -78,13 +80,19 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   for (const Access& a : p.operands) if (a.position < 0) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   const double blocks = static_cast<double>(p.blocks()), width = p.features + p.columns, chunk_bytes = p.chunk * width * 2;
-  const double waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
+  // Clusters lie within groups of multiprocessors of odd sizes: before all are in use, some have the blocks of two clusters, and these end last.
+  // Under a mask by positions those are the tiles with the fewest chunks.
+  const bool limited = s.last || s.first;
+  const bool crowded = !limited && p.cluster > 1 && p.blocks() / p.cluster > clusters_that_fit(p.cluster, target);
+  const double waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = crowded ? p.blocks_per_sm : std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
   const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
-  const double statistics = kStatisticCycles * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
+  const double statistics = (p.warp_rings ? kStatisticCycles : kHelpedCycles) * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
   // Masks by positions: the last tile of a causal mask has all chunks, the mean tile fewer; the logit is evaluated near the mask's edge only.
   const double part = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
   const double chunks = static_cast<double>(p.chunks_per_block) * part;
-  const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : s.only_masks && (s.last || s.first) ? 2 * std::min(1.0, 2.0 * p.chunk / static_cast<double>(s.keys)) : 2) + (s.share == s.weights ? 0 : 1));
+  // In one wave the tile counts that has all chunks: those at the mask's edge are evaluated score by score.
+  const double edge = waves > 1 ? 2.0 * p.chunk / static_cast<double>(s.keys) : std::ceil(static_cast<double>(p.group_rows() * p.query_groups) / p.chunk) / chunks;
+  const double rows = p.group_rows(), elements = kElementCycles * rows * p.chunk * ((s.plain ? 0 : s.only_masks && limited ? 2 * std::min(1.0, edge) : 2) + (s.share == s.weights ? 0 : 1));
   double issue, own;   // cycles of a multiprocessor for a chunk and one group's queries; of one group for its chunks, from the first to the last
   if (p.warp_rings) {
     own = std::ceil(chunks / p.key_groups) * (100 + 0.1 * p.chunk * width + statistics + elements);
@@ -99,7 +107,8 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double in_flight = free_stages * chunk_bytes * together;
   const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
   const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
-  const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
+  const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0) +
+                      (!p.warp_rings && !p.producer ? kFirstShare * busy * p.key_groups / chunks : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
   double share = 0;
   if (p.warp_rings && t_dram > t_sm && sms < 0.6 * target.num_sms) share += kHalfUs;
   if (p.cluster == 1 && p.meets > 1)

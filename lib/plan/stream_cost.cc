@@ -149,7 +149,7 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double alone = rounds > p.stages ? (p.stages == 1 ? 0.5 : 0.0) + (warps < 8 && p.chunk < 128 ? 0.05 * (8 - warps) : 0.0) + (p.cluster == 1 && p.depth > 512 ? 0.25 : 0.0) + few : 0.0;
   // The last chunk of each warp is computed when everything has arrived; then warps and blocks add up.
   const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
-  const double issue = 0.05 * (p.stages - 1);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens
+  const double issue = 0.05 * (p.stages - 1) * (tf32 && p.prepared ? std::min(1.0, box / kBox) : 1.0);   // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens; but rows that wait for theirs, too
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.3 : 0.9) + 0.015 * p.warps + 0.05 * static_cast<double>(p.sums.size()) * p.row_tiles;
   // Rows read whole before the loop: in registers before the weights, or two walks per warp and row at the latency of L2, partly under the first weights.
   const double warp_rows = std::ceil(8.0 * p.row_tiles / p.warps);

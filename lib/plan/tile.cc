@@ -79,15 +79,18 @@ int registers(const TilePlan& p) {
   return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
 }
 
+constexpr int kInstructionRegisters = 26;   // of a wgmma beside its accumulators, as ptxas counts them against what a thread is launched with
+
 /// Whether a large plan's warpgroups have the registers that they need, taking those of the copying warps where they must.
 bool give_registers(TilePlan& p) {
-  const auto launched = [&] { return std::min(248, 65536 / (p.threads() * p.blocks_per_sm) / 8 * 8); };
+  const auto launched = [&] { return std::min(248, 65536 / static_cast<int>(round_up(p.threads() * p.blocks_per_sm, 128)) / 8 * 8); };   // each of the four schedulers has a quarter
   const int needed = registers(p);
   p.grown = 0;
+  if (p.group_rows / 2 + kInstructionRegisters > launched()) return false;   // whatever the threads take later (C7602)
   if (needed <= launched()) return true;
   p.grown = 8;   // for threads()
   p.grown = std::min(240, (launched() * p.threads() - kCopyingRegisters * 128) / (128 * p.groups()) / 8 * 8);
-  return needed <= p.grown && needed <= launched() + 16;   // ptxas refuses wgmma whose accumulators are more than the launch's registers (C7602)
+  return needed <= p.grown && needed <= launched() + 16;
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
     killed_launch.py [--rounds N] [--seed S] DIR...        DIR holds one result with its library built (DIR/libNAME.so)
 
 A library's tensors and workspace belong to this process; a child that opened the same memory (CUDA IPC) launches into them without end until SIGKILL ends it at a random moment, so that its last kernel is torn down with slots half
-posted. Then, as the header asks after a launch that did not run to its end, workspace_init, one launch here: the bits must be those of a launch before any kill. All libraries' children run at once. No PyTorch, only libcudart.
+posted (drivers seen so far let the kernel that runs end first). Then, as the header asks after a launch that did not run to its end, workspace_init, one launch here: the bits must be those of a launch before any kill; and once
+more with random bytes in the workspace before workspace_init, as if torn down anywhere. All libraries' children run at once. No PyTorch, only libcudart.
 Exit code 8 if bits differ; a hang is for the caller's timeout.
 """
 import argparse
@@ -146,12 +147,16 @@ def main():
             must(cuda.cudaDeviceSynchronize(), library.name)
             if read(base + library.offsets[-1], library.workspace_bytes) != before:
                 left[library.name] = left.get(library.name, 0) + 1
-            for _ in range(3):
-                library.launch(base)
-            must(cuda.cudaDeviceSynchronize(), library.name + " after a kill")
-            if outputs() != want:
-                wrong += 1
-                print("WRONG: %s after a kill" % library.name)
+            for torn in (False, True):
+                if torn:
+                    must(cuda.cudaMemcpy(base + library.offsets[-1], draw.randbytes(library.workspace_bytes), library.workspace_bytes, 1), "cudaMemcpy")
+                    library.init(base)
+                for _ in range(3):
+                    library.launch(base)
+                must(cuda.cudaDeviceSynchronize(), library.name + " after a kill")
+                if outputs() != want:
+                    wrong += 1
+                    print("WRONG: %s after a kill%s" % (library.name, ", workspace torn" if torn else ""))
     print("killed launches: %d libraries, %d kills, something left in the workspace after %d (%s), %d wrong" % (len(libraries), kills, sum(left.values()), ", ".join("%s %d" % x for x in sorted(left.items())), wrong))
     sys.exit(8 if wrong else 0)
 

@@ -6,6 +6,9 @@ namespace mo {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+/// Warps that work on what depends on one key: those that do nothing else, and the producer, so that each of the four schedulers has one.
+template <class P> MO_FN constexpr int attend_helpers() { return P::kHelpers + (P::kProducer ? 1 : 0); }
+
 /// Barriers, then the first copies. Issuing a copy costs its thread about 130 clocks, so three warps share them.
 template <class P> MO_FN void attend_prologue(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int warp) {
   constexpr int kIssuer = P::kProducer ? 4 * P::kGroups : 0;
@@ -18,7 +21,7 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
         mbarrier_init(mem.k_empty(s), 4 * P::kQueryGroups + (P::kKeyKnown ? P::kHelpers : 0));
         mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown > 0 ? P::kHelpers : 0));
       }
-      if constexpr (P::kHelpers > 0) { mbarrier_init(mem.k_known(s), P::kHelpers); mbarrier_init(mem.v_known(s), P::kHelpers); }
+      if constexpr (P::kHelpers > 0) { mbarrier_init(mem.k_known(s), attend_helpers<P>()); mbarrier_init(mem.v_known(s), attend_helpers<P>()); }
     }
     mbarrier_init(mem.q_full(), 1);
     mbarrier_init(mem.received(), 1);
@@ -45,23 +48,25 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
   warp_barrier();
 }
 
+/// Chunk c takes the place of chunk c - kStages, once that is free.
+template <class P> MO_FN void attend_refill(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int c, bool keys, bool values) {
+  const int s = c % P::kStages, turn = c / P::kStages;
+  if (keys) { mbarrier_wait(mem.k_empty(s), (turn - 1) & 1); attend_copy_k<P>(a, at, mem, c, c); }
+  if (values) { mbarrier_wait(mem.v_empty(s), (turn - 1) & 1); attend_copy_v<P>(a, at, mem, c, c); }
+}
 /// One warp refills the ring, or two, one with keys and one with values: keys are free a chunk earlier, and need not wait until values are.
 template <class P> MO_FN void attend_produce(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int producer) {
-  const bool keys = P::kProducers == 1 || producer == 0, values = P::kProducers == 1 || producer == 1;
   if (lane_id() == 0)
-    for (int c = P::kStages; c < at.chunks; c++) {
-      const int s = c % P::kStages, turn = c / P::kStages;
-      if (keys) { mbarrier_wait(mem.k_empty(s), (turn - 1) & 1); attend_copy_k<P>(a, at, mem, c, c); }
-      if (values) { mbarrier_wait(mem.v_empty(s), (turn - 1) & 1); attend_copy_v<P>(a, at, mem, c, c); }
-    }
+    for (int c = P::kStages; c < at.chunks; c++) attend_refill<P>(a, at, mem, c, P::kProducers == 1 || producer == 0, P::kProducers == 1 || producer == 1);
   warp_barrier();
 }
 
-/// Helper warps: what depends on one key alone (its norm, its bias), a lane per key. Units of 32 keys are dealt to them in turn, from chunk to chunk, so that three of them have equal shares of four units.
-template <class P> MO_FN void attend_help(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int helper) {
+/// Helper warps: what depends on one key alone (its norm, its bias), a lane per key. Units of 32 keys are dealt to them in turn, from chunk to chunk, where their number does not divide.
+/// PRODUCES: the warp refills the ring, too. A chunk is let go once the same warpgroup has the scores of its next, kKeyGroups further, and these may need that one's values; so it is refilled behind the work on that one.
+template <class P, bool PRODUCES> MO_FN void attend_help(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int helper) {
   for (int c = 0; c < at.chunks; c++) {
     const int s = c % P::kStages, turn = (c / P::kStages) & 1, key0 = (at.first + c) * P::kChunk;
-    constexpr int kUnits = P::kChunk / 32, kHelpers = P::kHelpers > 0 ? P::kHelpers : 1;
+    constexpr int kUnits = P::kChunk / 32, kHelpers = attend_helpers<P>();
     const int mine = (kUnits % kHelpers == 0 ? helper : (helper + kHelpers - c * kUnits % kHelpers) % kHelpers) * 32 + lane_id();
     if constexpr (P::kKeyKnown > 0) {
       mbarrier_wait(mem.k_full(s), turn);
@@ -71,7 +76,7 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
         P::key_values(a, at, row, key0 + r, mem.k_values(s), r);
       }
       warp_barrier();
-      if (lane_id() == 0) { mbarrier_arrive(mem.k_known(s)); if (P::kProducer) mbarrier_arrive(mem.k_empty(s)); }
+      if (lane_id() == 0) { mbarrier_arrive(mem.k_known(s)); if (P::kProducer && !PRODUCES) mbarrier_arrive(mem.k_empty(s)); }
     }
     if constexpr (P::kValueKnown > 0) {
       mbarrier_wait(mem.v_full(s), turn);
@@ -81,7 +86,12 @@ template <class P> MO_FN void attend_help(const typename P::Args& a, const Atten
         P::value_values(a, at, row, key0 + r, mem.v_values(s), r);
       }
       warp_barrier();
-      if (lane_id() == 0) { mbarrier_arrive(mem.v_known(s)); if (P::kProducer) mbarrier_arrive(mem.v_empty(s)); }
+      if (lane_id() == 0) { mbarrier_arrive(mem.v_known(s)); if (P::kProducer && !PRODUCES) mbarrier_arrive(mem.v_empty(s)); }
+    }
+    if constexpr (PRODUCES) {
+      const int next = c - P::kKeyGroups + P::kStages;
+      if (lane_id() == 0 && c >= P::kKeyGroups && next < at.chunks) attend_refill<P>(a, at, mem, next, true, true);
+      warp_barrier();
     }
   }
 }

@@ -17,8 +17,12 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   if (!P::kWarpRings && warp >= 4 * P::kGroups) {
     if constexpr (P::kGrow > 0) registers_shrink<P::kShrink>();
     const int other = warp - 4 * P::kGroups;
-    if (other < P::kProducers) attend_produce<P>(a, at, mem, other);
-    else if (P::kHelpers > 0 && other - P::kProducers < P::kHelpers) attend_help<P>(a, at, mem, other - P::kProducers);
+    if constexpr (P::kHelpers == 0) {
+      if (other < P::kProducers) attend_produce<P>(a, at, mem, other);
+    } else {
+      if (P::kProducer && other == 0) attend_help<P, true>(a, at, mem, other);
+      else if (other < attend_helpers<P>()) attend_help<P, false>(a, at, mem, other);
+    }
     if constexpr (P::kCluster > 1) cluster_wait();
     return;
   }

@@ -185,6 +185,29 @@ TEST_CASE("blocks that share rows come in whole clusters, and only in large plan
 }
 
 // docs/planning.md, "Tiles on warpgroups": emitted kernels, one H200, cold.
+TEST_CASE("no plan has wgmma with more accumulators than ptxas lets a thread have at its launch") {
+  std::string reason;
+  const Case c = linear(2048, 256, 2048);   // four warpgroups of 160 rows: 80 accumulators and 26 more where 640 threads leave 96 (C7602)
+  const auto shape = match_stream(c.body, c.operands, c.results, {kHalf, false}, kAnyRows, reason);
+  REQUIRE(shape);
+  const auto matched = tile_plan(*shape, target(), reason);
+  REQUIRE(matched);
+  int taken = 0, refused = 0;
+  for (int groups : {1, 2, 4})
+    for (int rows = 16; rows <= 256; rows += 16) {
+      TilePlan p = *matched;
+      TileChoice choice{1, rows, 64, 3, 1, 1};
+      choice.column_groups = groups;
+      choice.large = true;
+      if (!divide_tile(p, choice, target(), reason)) { refused++; continue; }
+      taken++;
+      INFO(groups << " warpgroups of " << rows << " rows, " << p.threads() << " threads");
+      CHECK(p.group_rows / 2 + 26 <= 65536 / ((p.threads() + 127) / 128 * 128) / 8 * 8);
+    }
+  CHECK(taken > 10);
+  CHECK(refused > 0);
+}
+
 TEST_CASE("gated MLP of 64 and 128 rows: measured order of variants") {
   check_order(linear(64, 4096, 4096, 2), {{{2, 32, 64, 4, 2, 1}, 19.04}, {{2, 32, 64, 5, 2, 1}, 19.04}, {{2, 32, 64, 3, 2, 1}, 20.20}, {{2, 32, 64, 6, 2, 1}, 19.22}, {{1, 64, 64, 4, 2, 1}, 19.37}});
   check_order(linear(128, 4096, 4096, 2), {{{2, 64, 64, 4, 2, 1}, 19.80}, {{2, 64, 64, 3, 2, 1}, 22.66}, {{2, 64, 64, 5, 2, 1}, 20.68}});
