@@ -7,21 +7,19 @@
 //
 // muGraph:
 //   kernel group_norm {
-//     %0 = input 0 : f16[4,32,40,256]
-//     %1 = reduce.sum 2 %0
-//     %2 = reduce.sum 3 %1
-//     %3 = const 10240 extent 0.2*0.3
-//     %4 = div %2 %3
-//     %5 = sub %0 %4
-//     %6 = square %5
-//     %7 = reduce.sum 2 %6
-//     %8 = reduce.sum 3 %7
-//     %9 = div %8 %3
-//     %10 = const 1e-05
-//     %11 = add %9 %10
-//     %12 = sqrt %11
-//     %13 = div %5 %12
-//     output 0 %13 : f16
+//     %0 = input 0 : f16[128,10240]
+//     %1 = reduce.sum 1 %0
+//     %2 = const 10240 extent 0.1
+//     %3 = div %1 %2
+//     %4 = sub %0 %3
+//     %5 = square %4
+//     %6 = reduce.sum 1 %5
+//     %7 = div %6 %2
+//     %8 = const 1e-05
+//     %9 = add %7 %8
+//     %10 = sqrt %9
+//     %11 = div %4 %10
+//     output 0 %11 : f16
 //   }
 
 // ======== device library ========

@@ -83,35 +83,40 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : real
 //     }
-//     %41 = square %40
-//     %42 = reduce.sum 1 %41
-//     %43 = div %42 %14
-//     %44 = add %43 %16
-//     %45 = sqrt %44
-//     %46 = div %40 %45
-//     %47 = mul %46 %8
-//     %48 = call grid(224,1,1) loop(64) (%47, %9, %10) {
+//     %41 = call grid(224,1,1) loop(64) (%40, %8, %9, %10) {
 //       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = matmul %0 %1
-//       %4 = matmul %0 %2
-//       %5 = accum.sum %3
-//       %6 = accum.sum %4
-//       %7 = silu %5
-//       %8 = mul %6 %7
-//       output 0 %8 grid(1,0,-) : real
+//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,64]
+//       %4 = const 4096 extent 0.1
+//       %5 = const 1e-05
+//       %6 = square %0
+//       %7 = mul %0 %1
+//       %8 = reduce.sum 1 %6
+//       %9 = matmul %7 %2
+//       %10 = matmul %7 %3
+//       %11 = accum.sum %8
+//       %12 = accum.sum %9
+//       %13 = accum.sum %10
+//       %14 = div %11 %4
+//       %15 = add %5 %14
+//       %16 = sqrt %15
+//       %17 = div %12 %16
+//       %18 = div %13 %16
+//       %19 = silu %17
+//       %20 = mul %18 %19
+//       output 0 %20 grid(1,0,-) : real
 //     }
-//     %49 = call grid(256,1,1) loop(224) (%40, %11, %48) {
+//     %42 = call grid(256,1,1) loop(224) (%40, %41, %11) {
 //       %0 = input 0 grid(1,0,-) loop(-) : real[8,16]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
-//       %2 = input 2 grid(-,0,-) loop(1) : real[8,64]
-//       %3 = matmul %2 %1
+//       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = matmul %1 %2
 //       %4 = accum.sum %3
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : f16
 //     }
-//     output 0 %49 : f16
+//     output 0 %42 : f16
 //     output 1 %22 : f16
 //     output 2 %23 : f16
 //   }
@@ -715,81 +720,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   }
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k9_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
-  using Team = mo::RowTeam<512>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> q0[2];
-    mo::ElementVector<4, mo::f16> q1[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
-      mo::hold(q1[k], p1 + (i1 * 4u));
-    }
-    mo::real h0[2][4];
-    mo::real h1[2][4];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-    }
-    mo::real r2[4];
-    mo::clear<mo::Sum>(r2);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::real (&x0)[4] = h0[k];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v0 = x0[i2];
-        const mo::real v1 = mo::mul(v0, v0);
-        r2[i2] = mo::Sum::combine(r2[i2], v1);
-      }
-    }
-    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i1 = u;
-      const mo::real (&x3)[4] = h0[k];
-      const mo::real (&x10)[4] = h1[k];
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
-        const mo::real v3 = x3[i2];
-        const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v6 = mo::constant(9.99999975e-06f);
-        const mo::real v7 = mo::add(v5, v6);
-        const mo::real v8 = mo::sqrt(v7);
-        const mo::real v9 = mo::div(v3, v8);
-        const mo::real v10 = x10[i2];
-        const mo::real v11 = mo::mul(v9, v10);
-        y0[i2] = v11;
-      }
-      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
-    }
-  }
-}
-
 // bound by device memory: 235.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
+__global__ void __launch_bounds__(128, 2) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -815,11 +751,13 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
     }
   };
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
       for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -829,10 +767,13 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
   sum0.clear();
   StreamSum<kRows> sum1;
   sum1.clear();
+  float statistic0[kRows];
+  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -840,8 +781,9 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v6 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v6)); }
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v7)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -854,7 +796,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small1[r] = rotated(small_operand(v0)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); small1[r] = rotated(small_operand(v7)); }
         sum1.add(w1, u, small1);
       }
       warp_barrier();
@@ -866,20 +808,35 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k10_stream(const __grid_
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
+  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
+  for (int r = 0; r < kRows; r++) {
+    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
+    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
+    if (lane % 4 == 0) *to = x;
+  }
   barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
-    const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    const auto v7 = mo::silu(v5);
-    const auto v8 = mo::mul(v6, v7);
-    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
+    const Pack<4> v13 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
+    Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
+    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
+    const auto v14 = mo::mul(s11, mo::constant(0.000244140625f));
+    const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14);
+    const auto v16 = mo::sqrt(v15);
+    const auto v18_0 = along_rows(v16);
+    const auto v18 = mo::div(v13, v18_0);
+    const Pack<4> v12 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v17_0 = along_rows(v16);
+    const auto v17 = mo::div(v12, v17_0);
+    const auto v19 = mo::silu(v17);
+    const auto v20 = mo::mul(v18, v19);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v20);
   }
 }
 
 // bound by device memory: 118.1 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -903,12 +860,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
+  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
+      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -922,7 +879,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -931,7 +888,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -1057,8 +1014,8 @@ inline int set_attributes() {
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102600)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 73864)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65736)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1136,15 +1093,14 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   mo::TensorMap map8_0;
   if ((error = encode_map(map8_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k8_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map8_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k9_row, dim3(8u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
+  mo::TensorMap map9_0;
+  if ((error = encode_map(map9_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map9_1;
+  if ((error = encode_map(map9_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k9_stream, dim3(224u, 1u, 1u), 128u, 65736u, stream, map9_0, map9_1, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map10_0;
-  if ((error = encode_map(map10_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map10_1;
-  if ((error = encode_map(map10_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k10_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map10_0, map10_1, static_cast<const void*>(w + 131072), static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  mo::TensorMap map11_0;
-  if ((error = encode_map(map11_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k11_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map11_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 262144), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map10_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k10_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map10_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 131072), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1230,7 +1186,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8519680,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k2_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":102600},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k5_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k7_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }
