@@ -174,7 +174,6 @@ void Engine::finish_fiber() {
   Fiber& f = me();
   f.ended = true;
   const uint64_t who = static_cast<uint64_t>(block_number_) << 16 | static_cast<uint64_t>(f.index);   // threads in any order
-  trace_.device_accesses += hash_combine(f.trace.device_accesses, who);
   trace_.waits += hash_combine(f.trace.waits, who);
   alive_--;
   bool all = true;

@@ -274,7 +274,7 @@ struct Api {
     if (box->at[0] * m->element_bytes % 16 != 0) g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
     if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle) g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
     g.shared_at(to, static_cast<uint64_t>(bytes), pc);
-    for (int d = 0; d < box->rank && g.options_.trace; d++) me().trace.device_accesses += hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4));
+    for (int d = 0; d < box->rank && g.options_.trace; d++) g.trace_.device_accesses += hash_combine(hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4)), g.block_number_);
     g.require_fence(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy writes ", pc);
     g.require_fence(bar, 8, g.current_, "a tensor copy completes on ", pc);
     g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);

@@ -15,7 +15,7 @@ void Engine::note_access(const void* p, uint64_t bytes, bool write, int thread) 
   if (what == f.last_access) return;
   f.last_access = what;
   trace_.accesses += hash_combine(what, block_number_);   // of a block: which lane of a warp makes an access of all of them depends on the schedule
-  for (uint64_t i = 0; i < bytes && !shared; i++) f.trace.device_accesses += hash_combine((place + i) * 2 + (write ? 1 : 0), 3);
+  for (uint64_t i = 0; i < bytes && !shared; i++) trace_.device_accesses += hash_combine((place + i) * 2 + (write ? 1 : 0), block_number_ + 3);
 }
 
 void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {

@@ -55,7 +55,7 @@ struct EmulateOptions {
 /// What is wrong with a kernel. `text` names kernel, block, thread and place.
 struct Finding { std::string kind, text; };
 
-/// Sums over what was done, so that two runs can be compared: which accesses each block made (places and widths, not values), which bytes of device memory each thread touched, and how each thread waited for others.
+/// Sums over what was done, so that two runs can be compared: which accesses each block made (places and widths, not values), which bytes of device memory each block touched, and how each thread waited for others.
 struct EmulationTrace {
   uint64_t accesses = 0, device_accesses = 0, waits = 0;
   friend bool operator==(const EmulationTrace&, const EmulationTrace&) = default;
