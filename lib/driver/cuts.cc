@@ -69,14 +69,15 @@ class Units {
     }
   }
 
-  /// A light node joins the last light unit that it reads and that none of its other operands depends on.
+  /// A light node joins the last light unit that it reads and that none of its other operands depends on. A transpose stays apart: a piece that ended behind it would store its order, one that begins before it
+  /// reads what is stored in the order of its own (keys, transposed for a product).
   void place(NodeId n) {
     const Node& node = g_.node(n);
     const bool contracts = g_.form<MatMul>(n) != nullptr;
     std::set<int> read;
     for (ValueId v : node.operands)
       if (unit(def(v)) >= 0) read.insert(unit(def(v)));
-    for (auto u = read.rbegin(); u != read.rend() && !contracts && unit(n) < 0; ++u) {
+    for (auto u = read.rbegin(); u != read.rend() && !contracts && !g_.form<Transpose>(n) && unit(n) < 0; ++u) {
       if (contracts_[static_cast<size_t>(*u)]) continue;
       const bool is_behind = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId v) {
         const int w = unit(def(v));

@@ -198,6 +198,20 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
   });
   const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(limits.plans / static_cast<int64_t>(candidates.size()), 24, limits.plans_per_candidate);
   const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? limits.plans / each : 0));
+  if (tried < order.size()) {   // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
+    std::vector<size_t> fewest(order.size()), mixed;
+    for (size_t i = 0; i < fewest.size(); i++) fewest[i] = i;
+    std::stable_sort(fewest.begin(), fewest.end(), [&](size_t a, size_t b) {
+      const Structure &x = candidates[a].structure, &y = candidates[b].structure;
+      return std::tuple(x.kernels, x.rank) < std::tuple(y.kernels, y.rank);
+    });
+    auto take_next = [&](const std::vector<size_t>& from) {
+      for (size_t c : from)
+        if (std::find(mixed.begin(), mixed.end(), c) == mixed.end()) { mixed.push_back(c); return; }
+    };
+    while (mixed.size() < order.size()) take_next(mixed.size() % 2 == 0 ? order : fewest);
+    order = std::move(mixed);
+  }
 
   out.alternatives.resize(candidates.size());
   std::vector<std::optional<Choice>> found(candidates.size());

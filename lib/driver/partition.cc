@@ -37,7 +37,7 @@ struct Evaluated {
 };
 
 /// Few plans per piece while the cut is looked for; the pieces of the cheapest one get what a whole program gets.
-constexpr NumberLimits kQuick{24, 72}, kThorough{};
+constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
 /// The type that node-by-node evaluation would store intermediates in: that of the program's first 16-bit input.
 DType narrow_type(const Program& p) {

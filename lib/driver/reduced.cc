@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "mirage/search/extents.h"
+#include "mirage/search/search.h"
+
 namespace mirage {
 
 namespace {
@@ -192,6 +195,20 @@ std::optional<Graph> with_dims(const Graph& g, const std::vector<Dims>& dims) {
   return std::move(b).finish();
 }
 
+/// Slices and concatenations tie extents as sums, which the search's own witnesses follow (search/witness.cc): the same graph, node by node, at their extents.
+Reduced by_witness(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
+  Program p;
+  p.inputs.resize(static_cast<size_t>(g.num_params()));
+  for (NodeId n : g.inputs()) p.inputs[static_cast<size_t>(g.form<Input>(n)->param)].type = g.type(g.node(n).first_value);
+  p.graph = g;
+  Witness w = make_witness(p, variant);
+  if (w.refusal.empty())
+    for (const auto& values : alike)
+      for (ValueId v : values)
+        if (!(w.graph.dims(v) == w.graph.dims(values[0]))) w.refusal = "results of one kernel cannot have one shape";
+  return w.refusal.empty() ? Reduced{std::move(w.graph), ""} : Reduced{{}, w.refusal};
+}
+
 }  // namespace
 
 bool is_searchable(const Graph& g, NodeId n) {
@@ -209,7 +226,10 @@ bool is_searchable(const Graph& g, NodeId n) {
 std::vector<std::vector<int>> extent_classes(const Graph& g) {
   Extents extents(g);
   for (NodeId n = 0; n < g.num_nodes(); n++)
-    if (!tie_node(g, n, extents)) return {};
+    if (!tie_node(g, n, extents)) {
+      const search::DimClasses classes = search::dim_classes(g);
+      return classes.refusal.empty() ? classes.of : std::vector<std::vector<int>>{};
+    }
   std::vector<std::vector<int>> out(static_cast<size_t>(g.num_values()));
   for (ValueId v = 0; v < g.num_values(); v++)
     for (int d = 0; d < g.dims(v).rank(); d++) out[static_cast<size_t>(v)].push_back(extents.at(v, d));
@@ -221,7 +241,8 @@ Reduced reduce_extents(const Graph& g, int variant, const std::vector<std::vecto
   Extents extents(g);
   for (NodeId n = 0; n < g.num_nodes(); n++)
     if (!tie_node(g, n, extents)) {
-      out.refusal = fmt::format("no small extents for {} (node {})", form_name(g.node(n).op), n);
+      out = by_witness(g, variant, alike);
+      if (!out.refusal.empty()) out.refusal = fmt::format("no small extents for {} (node {}): {}", form_name(g.node(n).op), n, out.refusal);
       return out;
     }
   for (const auto& values : alike)

@@ -1,5 +1,5 @@
 // A program over small extents, reshapes that split or join dimensions included: what a partitioned program is verified at as a whole. The search's own witnesses (search/witness.cc) leave such
-// reshapes out, because splits of a joined dimension have no structure of their own; here nothing is searched, only evaluated.
+// reshapes out, because splits of a joined dimension have no structure of their own; here nothing is searched, only evaluated. Slices and concatenations take the search's own extents.
 #pragma once
 #include <optional>
 #include <string>
