@@ -480,7 +480,7 @@ std::optional<SmallPair> small_pair(const Program& program, const std::vector<Re
         if (program.graph.dims(a) == program.graph.dims(b)) same.push_back(b);
       if (same.size() > 1 && same[0] == a) alike.push_back(std::move(same));
     }
-  Reduced small = reduce_extents(program.graph, variant, alike);
+  ReducedProgram small = reduce_extents(program.graph, variant, alike);
   refusal = small.refusal;
   if (!refusal.empty()) return std::nullopt;
   const auto real = extents_at(program.graph, pieces), at = extents_at(small.graph, pieces);

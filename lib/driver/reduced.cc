@@ -196,7 +196,7 @@ std::optional<Graph> with_dims(const Graph& g, const std::vector<Dims>& dims) {
 }
 
 /// Slices and concatenations tie extents as sums, which the search's own witnesses follow (search/witness.cc): the same graph, node by node, at their extents.
-Reduced by_witness(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
+ReducedProgram by_witness(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
   Program p;
   p.inputs.resize(static_cast<size_t>(g.num_params()));
   for (NodeId n : g.inputs()) p.inputs[static_cast<size_t>(g.form<Input>(n)->param)].type = g.type(g.node(n).first_value);
@@ -206,7 +206,7 @@ Reduced by_witness(const Graph& g, int variant, const std::vector<std::vector<Va
     for (const auto& values : alike)
       for (ValueId v : values)
         if (!(w.graph.dims(v) == w.graph.dims(values[0]))) w.refusal = "results of one kernel cannot have one shape";
-  return w.refusal.empty() ? Reduced{std::move(w.graph), ""} : Reduced{{}, w.refusal};
+  return w.refusal.empty() ? ReducedProgram{std::move(w.graph), ""} : ReducedProgram{{}, w.refusal};
 }
 
 }  // namespace
@@ -236,8 +236,8 @@ std::vector<std::vector<int>> extent_classes(const Graph& g) {
   return out;
 }
 
-Reduced reduce_extents(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
-  Reduced out;
+ReducedProgram reduce_extents(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
+  ReducedProgram out;
   Extents extents(g);
   for (NodeId n = 0; n < g.num_nodes(); n++)
     if (!tie_node(g, n, extents)) {

@@ -9,14 +9,14 @@
 namespace mirage {
 
 /// The program's graph, node by node and value by value, over small extents; or why there is none.
-struct Reduced {
+struct ReducedProgram {
   Graph graph;
   std::string refusal;
 };
 
 /// Dimensions that broadcasting, contractions and reshapes force equal stay equal; one that a reshape splits is the product of its parts. variant 0: even extents, 1: odd ones. `alike`: lists of values
 /// whose equal real shapes stay equal (results of one kernel).
-Reduced reduce_extents(const Graph& graph, int variant, const std::vector<std::vector<ValueId>>& alike = {});
+ReducedProgram reduce_extents(const Graph& graph, int variant, const std::vector<std::vector<ValueId>>& alike = {});
 
 /// Per value and dimension a number; equal numbers, equal extents at every size. Empty where there are no small extents.
 std::vector<std::vector<int>> extent_classes(const Graph& graph);

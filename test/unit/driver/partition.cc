@@ -148,7 +148,7 @@ TEST_CASE("every way through the states computes every unit once, in an order th
 TEST_CASE("small extents follow reshapes that split and join") {
   const Program p = program(layer(3, 1));
   for (int variant : {0, 1}) {
-    const Reduced small = reduce_extents(p.graph, variant);
+    const ReducedProgram small = reduce_extents(p.graph, variant);
     REQUIRE(small.refusal.empty());
     CHECK(small.graph.num_nodes() == p.graph.num_nodes());
     CHECK(!check_laws(small.graph));
@@ -162,7 +162,7 @@ TEST_CASE("small extents follow reshapes that split and join") {
   };
   for (int variant : {0, 1}) {   // a sum of two parts, as the search's witnesses have it
     const Program p4 = sliced("4");
-    const Reduced small = reduce_extents(p4.graph, variant);
+    const ReducedProgram small = reduce_extents(p4.graph, variant);
     REQUIRE(small.refusal.empty());
     CHECK(!check_laws(small.graph));
     const Dims x = small.graph.dims(small.graph.node(small.graph.inputs()[0]).first_value), y = small.graph.dims(small.graph.node(small.graph.outputs()[0]).operands[0]);
