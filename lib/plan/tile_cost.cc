@@ -27,10 +27,11 @@ double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
   return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * 0.92);
 }
 
-/// Clocks of a warpgroup to compute its share of a chunk of rows: asked of L2 one chunk ahead only, so that more than a few words wait for it; functions of many instructions count by themselves.
-double computing(const TilePlan& p, ValueId rows) {
-  double words = 0, heavy = 0;
-  std::vector<ValueId> open{rows};
+/// What v is computed from in the loop: `words` of 32 bits of rows, and `heavy` functions of many instructions, per eight elements of a row.
+struct Reading { double words = 0, heavy = 0; bool apart = false; };   // apart: some of it is not in the ring
+Reading reading(const TilePlan& p, ValueId value) {
+  Reading r;
+  std::vector<ValueId> open{value};
   std::vector<bool> seen(static_cast<size_t>(p.body.num_values()), false);
   while (!open.empty()) {
     const ValueId v = open.back();
@@ -38,13 +39,32 @@ double computing(const TilePlan& p, ValueId rows) {
     if (seen[static_cast<size_t>(v)]) continue;
     seen[static_cast<size_t>(v)] = true;
     const auto& axes = p.axes[static_cast<size_t>(v)];
-    if (const auto* in = p.body.def_form<Input>(v); in && std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0) words += dtype_bytes(p.operands[static_cast<size_t>(in->param)].dtype) * 2;
+    const auto along = [&](StreamAxis a) { return std::count(axes.begin(), axes.end(), a) > 0; };
+    if (const auto* in = p.body.def_form<Input>(v)) {
+      if (along(StreamAxis::kRow)) r.words += dtype_bytes(p.operands[static_cast<size_t>(in->param)].dtype) * 2;
+      r.apart = r.apart || (along(StreamAxis::kDepth) && std::none_of(p.small.begin(), p.small.end(), [&](const TileRows& x) { return x.input == p.body.value(v).node; }));
+    }
     if (const auto* m = p.body.def_form<Map>(v))
-      heavy += m->fn != MapFn::kAdd && m->fn != MapFn::kSub && m->fn != MapFn::kMul && m->fn != MapFn::kNeg && m->fn != MapFn::kMax && m->fn != MapFn::kMin ? 1 : 0.05;
+      r.heavy += m->fn != MapFn::kAdd && m->fn != MapFn::kSub && m->fn != MapFn::kMul && m->fn != MapFn::kNeg && m->fn != MapFn::kMax && m->fn != MapFn::kMin ? 1 : 0.05;
     for (ValueId o : p.body.def(v).operands) open.push_back(o);
   }
-  const double pieces = static_cast<double>(p.chunk) / 8 / p.lanes;
-  return 500 + pieces * (55 * words + 700 * heavy);
+  return r;
+}
+
+/// Clocks of a warpgroup to compute its share of a chunk of rows: asked of L2 one chunk ahead only, so that more than a few words wait for it; functions of many instructions count by themselves.
+double computing(const TilePlan& p, ValueId rows) {
+  const Reading r = reading(p, rows);
+  return 500 + static_cast<double>(p.chunk) / 8 / p.lanes * (55 * r.words + 700 * r.heavy);
+}
+
+/// The same for statistics. Those of rows in the ring read them there; others have rows of their own come through registers, in each chunk as late as a load from L2 is (200 x 2000 rows, 64 at a time: 0.86 us a chunk; 48 rows of 4096, half of
+/// them in a block: 0.83; both halves of a cluster of two: 1.4).
+double statistics(const TilePlan& p) {
+  double clocks = p.statistics.empty() ? 0.0 : 60.0, apart = 0;
+  if (std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; })) return clocks;   // rows come that way in any case, and are counted with what is computed from them
+  for (const StreamStatistic& s : p.statistics)
+    if (const Reading r = reading(p, s.of); r.apart) apart += static_cast<double>(p.chunk) / 8 / p.lanes * (80 * r.words + 700 * r.heavy);
+  return clocks + (apart > 0 ? 900 + apart : 0.0);
 }
 
 /// Bytes of all tensors once.
@@ -72,7 +92,7 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
   const double few_rows = 1 + 0.0013 * std::max(0, 192 - p.group_rows);
   for (const StreamContraction& c : p.contractions) clocks += p.group_rows / 2.0 * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0) * few_rows;
   for (const StreamWeight& w : p.weights) weight_columns += w.free == StreamAxis::kCol ? p.block_columns() : 64;
-  double turn = kIssueClocks + (p.statistics.empty() ? 0.0 : 60.0);
+  double turn = kIssueClocks + statistics(p);
   double rows_bytes = 0, computed = 0;
   for (const TileRows& r : p.small) {
     rows_bytes += static_cast<double>(r.bytes);
@@ -119,7 +139,7 @@ Cost estimate(const TilePlan& p, const Target& target) {
     clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
   }
   // A warpgroup waits for its own products before it lets a stage go: few of them leave gaps.
-  double turn = 130.0 + (p.statistics.empty() ? 0.0 : 60.0);
+  double turn = 130.0 + statistics(p);
   for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
   for (size_t i = 0; i < p.contractions.size(); i++) if (tile_rank(p, i)) turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((p.group_rows + 63) / 64);
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) turn += kWidenClocks * (p.chunk / 16);

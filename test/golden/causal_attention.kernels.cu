@@ -50,9 +50,9 @@ namespace mirage_causal_attention {
 struct causal_attention_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 512, kKeys = 512, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
-  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 1, kCluster = 4, kRows = 16, kEvenChunks = 0;
+  static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 64, kStages = 2, kCluster = 4, kRows = 16, kEvenChunks = 0;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
+  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
   static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 8;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
@@ -65,10 +65,10 @@ struct causal_attention_k0_attend_parts {
     at.tile = 7 - in_section / 4;
     at.batch = item / 32 * 4 + in_section % 4;
     const int first_query = at.tile * 64, last_query = first_query + 63 < 512 ? first_query + 63 : 511;
-    int begin = 0, end = 4;
+    int begin = 0, end = 8;
     if (mo::masks_skip()) {
       const int last_key = last_query + (0);
-      if (last_key / 128 + 1 < end) end = last_key < 0 ? 0 : last_key / 128 + 1;
+      if (last_key / 64 + 1 < end) end = last_key < 0 ? 0 : last_key / 64 + 1;
       if (begin > end) begin = end;
     }
     const int part = (end - begin + 3) / 4;
@@ -77,7 +77,7 @@ struct causal_attention_k0_attend_parts {
     if (at.chunks < 0) at.chunks = 0;
     return at;
   }
-  static MO_FN bool clear(int key0, int first_query, int last_query) { return mo::masks_skip() && key0 + 127 <= first_query + (0); }
+  static MO_FN bool clear(int key0, int first_query, int last_query) { return mo::masks_skip() && key0 + 63 <= first_query + (0); }
   static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {
     mo::copy_box(to + 0, *a.q, 0, at.batch * 512 + at.tile * 64 + 0, bar);
   }
@@ -159,7 +159,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 3;
 constexpr int kNumTensors = 4;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 50240;
+constexpr int kMaxSharedBytes = 50288;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // q: f16[4,512,64]
     {3, 2, 16, 262144u, {4, 512, 64}, {32768, 64, 1}},   // k: f16[4,512,64]
@@ -216,7 +216,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 50240)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&causal_attention_k0_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 50288)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -278,10 +278,10 @@ inline int launch(const causal_attention_dims* dims, const void* const* t, void*
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[0]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_1;
-  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_2;
-  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(causal_attention_k0_attend, dim3(128u, 1u, 1u), 128u, 50240u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {64, 2048}, {128}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(causal_attention_k0_attend, dim3(128u, 1u, 1u), 128u, 50288u, stream, map0_0, map0_1, map0_2, const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -367,7 +367,7 @@ MIRAGE_API int causal_attention_launch_dlpack(const mirage_causal_attention::DlT
 MIRAGE_API const char* causal_attention_status_string(int status) { return mirage_causal_attention::status_string(status); }
 
 MIRAGE_API const char* causal_attention_info_json(void) {
-  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"152059583fc92b76\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":50240}]}";
+  return "{\"schema\":1,\"name\":\"causal_attention\",\"program\":\"causal_attention\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"152059583fc92b76\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"q\",\"c_name\":\"q\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"k\",\"c_name\":\"k\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144},{\"name\":\"v\",\"c_name\":\"v\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[4,512,64],\"strides\":[32768,64,1],\"span_bytes\":262144}],\"kernels\":[{\"name\":\"causal_attention_k0_attend\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":50288}]}";
 }
 
 MIRAGE_API unsigned causal_attention_abi_version(void) { return 1u; }

@@ -10,20 +10,23 @@ using namespace mirage;
 
 namespace {
 
-enum class Kind { kRms, kLayerNorm, kGated };
+enum class Kind { kRms, kLayerNorm, kGated, kGainBias };
 struct Small { Kind kind; int rows, depth, columns; double fused, plain; };
 constexpr Small kMeasured[] = {
     {Kind::kLayerNorm, 5, 1000, 1000, 4.13, 6.37}, {Kind::kLayerNorm, 3, 100, 200, 4.12, 5.14}, {Kind::kLayerNorm, 20, 520, 264, 6.12, 6.64}, {Kind::kRms, 5, 1000, 1000, 4.99, 5.46},
     {Kind::kRms, 33, 333, 555, 8.25, 10.10},       {Kind::kRms, 1, 1000, 1000, 4.61, 5.19},     {Kind::kGated, 7, 300, 500, 3.36, 7.50},     {Kind::kGated, 17, 513, 257, 7.43, 14.63},
     {Kind::kGated, 5, 1001, 1003, 7.67, 15.48},
+    {Kind::kGainBias, 200, 2000, 3072, 29.11, 17.20},   // the fused one read the rows' squares beside the ring, chunk by chunk, each as late as L2 answers
 };
 
 std::string spec(const Small& s) {
-  const char* extra[] = {"", R"(, "g": {"shape": ["K"], "dtype": "float16"}, "b": {"shape": ["K"], "dtype": "float16"}, "c": {"shape": ["N"], "dtype": "float16"})", R"(, "v": {"shape": ["K", "N"], "dtype": "float16"})"};
+  const char* extra[] = {"", R"(, "g": {"shape": ["K"], "dtype": "float16"}, "b": {"shape": ["K"], "dtype": "float16"}, "c": {"shape": ["N"], "dtype": "float16"})", R"(, "v": {"shape": ["K", "N"], "dtype": "float16"})",
+                         R"(, "g": {"shape": ["K"], "dtype": "float16"}, "c": {"shape": ["N"], "dtype": "float16"})"};
   const char* nodes[] = {
       R"({"op": "rms_norm", "inputs": ["x"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"})",
       R"({"op": "layer_norm", "inputs": ["x", "g", "b"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "p"}, {"op": "add", "inputs": ["p", "c"], "output": "y"})",
-      R"({"op": "matmul", "inputs": ["x", "v"], "output": "a"}, {"op": "silu", "inputs": ["a"], "output": "s"}, {"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "mul", "inputs": ["s", "u"], "output": "y"})"};
+      R"({"op": "matmul", "inputs": ["x", "v"], "output": "a"}, {"op": "silu", "inputs": ["a"], "output": "s"}, {"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "mul", "inputs": ["s", "u"], "output": "y"})",
+      R"({"op": "rms_norm", "inputs": ["x", "g"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "p"}, {"op": "add", "inputs": ["p", "c"], "output": "y"})"};
   const auto k = static_cast<size_t>(s.kind);
   return fmt::format(R"({{"version": "1.0", "name": "small", "axes": {{"M": {{"type": "const", "value": {}}}, "K": {{"type": "const", "value": {}}}, "N": {{"type": "const", "value": {}}}}},
 "inputs": {{"x": {{"shape": ["M", "K"], "dtype": "float16"}}, "w": {{"shape": ["K", "N"], "dtype": "float16"}}{}}}, "outputs": {{"y": {{"shape": ["M", "N"], "dtype": "float16"}}}}, "nodes": [{}]}})",
@@ -41,6 +44,6 @@ TEST_CASE("small ragged programs: predicted order is measured order", "[small]")
     const CompileResult r = compile(o, {"small.json", spec(s)}, trace);
     REQUIRE(r.exit == ExitCode::kOk);
     INFO(r.summary);
-    CHECK((r.summary.find(": 1 kernel instead of ") != std::string::npos) == (s.fused < s.plain));
+    CHECK((r.summary.find(s.fused < s.plain ? ": 1 kernel instead of " : ": the straightforward ") != std::string::npos));
   }
 }
