@@ -184,6 +184,47 @@ TEST_CASE("why not: published GQA and MQA, keys split, den reduced before or beh
   }
 }
 
+TEST_CASE("why not: the right QK norm (queries and values normed in the loop), keys split, parts put together") {
+  Program p = spec("qk_norm_published");
+  p.graph = unshift(p.graph);
+  const std::string inputs = "  %0 = input 0 : f16[2,256,64]\n  %1 = input 1 : f16[2,64,4096]\n  %2 = input 2 : f16[2,4096,64]\n  %3 = reshape [1,2,256,64] %0\n  %4 = reshape [1,2,64,4096] %1\n  %5 = reshape [1,2,4096,64] %2\n";
+  const std::string first = "  %6, %7 = call grid(2,8,16) loop(4) (%3, %4, %5) {\n    %0 = input 0 grid(1,-,2) loop(-) : f16[1,1,16,64]\n    %1 = input 1 grid(1,3,-) loop(3) : f16[1,1,64,128]\n"
+                            "    %2 = input 2 grid(1,2,-) loop(2) : f16[1,1,128,64]\n    %3 = const 64 extent 0.2\n";
+  const std::string query = "    %4 = square %0\n    %5 = reduce.sum 3 %4\n    %6 = div %5 %3\n    %7 = sqrt %6\n    %8 = div %0 %7\n", value = "    %9 = square %2\n    %10 = reduce.sum 3 %9\n    %20 = const 64 extent 2.2\n    %11 = div %10 %20\n    %12 = sqrt %11\n";
+  const std::string body = "    %14 = matmul %8 %1\n    %15 = exp %14\n    %16 = matmul %15 %13\n    %17 = accum.sum %16\n    %18 = reduce.sum 3 %15\n    %19 = accum.sum %18\n    output 0 %17 grid(1,0,2) : real\n    output 1 %19 grid(1,0,2) : real\n  }\n";
+  const std::string second = "  %8 = call grid(2,16,1) loop(1) (%6, %7) {\n    %0 = input 0 grid(1,2,-) loop(-) : real[8,1,16,64]\n    %1 = input 1 grid(1,2,-) loop(-) : real[8,1,16,1]\n    %2 = reduce.sum 0 %0\n    %3 = reduce.sum 0 %1\n"
+                             "    %4 = div %2 %3\n    output 0 %4 grid(1,2,-) : f16\n  }\n  %9 = reshape [2,256,64] %8\n  output 0 %9 : f16\n}\n";
+  const std::string whole = "kernel attention {\n" + inputs + first + query + value;
+  const WhyNot right = ask(p, whole + "    %13 = div %2 %12\n" + body + second);
+  INFO(right.text);
+  CHECK(right.in_space);
+  const WhyNot wrong = ask(p, whole + "    %13 = mul %2 %12\n" + body + second);   // values times their root, not over it
+  INFO(wrong.text);
+  CHECK(!wrong.in_space);
+}
+
+TEST_CASE("why not: Qwen's norm with a gain in front of a product, and its down projection with silu(x) y in front") {
+  const auto program = [](const std::string& name, const std::string& inputs, const std::string& nodes) {
+    auto p = parse_spec({name + ".json", R"({"version": "1.0", "name": ")" + name + R"(", "inputs": {)" + inputs + R"(}, "outputs": {"o": {"shape": [16,1024], "dtype": "bfloat16"}}, "nodes": [)" + nodes + "]}"});
+    REQUIRE(p);
+    return *p;
+  };
+  const std::string x = R"("x": {"shape": [16,4096], "dtype": "bfloat16"}, )", w = R"(, "w": {"shape": [4096,1024], "dtype": "bfloat16"})";
+  const std::string tiles = "    %0 = input 0 grid(-,-,-) loop(1) : bf16[16,64]\n";
+  const WhyNot norm = ask(program("norm", x + R"("g": {"shape": [4096], "dtype": "bfloat16"})" + w, R"({"op": "rms_norm", "inputs": ["x", "g"], "output": "n", "attrs": {"axis": -1, "eps": 1e-6}}, {"op": "matmul", "inputs": ["n", "w"], "output": "o"})"),
+                          "kernel norm {\n  %0 = input 0 : bf16[16,4096]\n  %1 = input 1 : bf16[4096]\n  %2 = input 2 : bf16[4096,1024]\n  %3 = call grid(32,1,1) loop(64) (%0, %1, %2) {\n" + tiles +
+                              "    %1 = input 1 grid(-,-,-) loop(0) : bf16[64]\n    %2 = input 2 grid(1,-,-) loop(0) : bf16[64,32]\n    %3 = const 4096 extent 0.1\n    %4 = const 1e-06\n    %5 = mul %0 %1\n    %6 = matmul %5 %2\n"
+                              "    %7 = accum.sum %6\n    %8 = square %0\n    %9 = reduce.sum 1 %8\n    %10 = accum.sum %9\n    %11 = div %10 %3\n    %12 = add %11 %4\n    %13 = sqrt %12\n    %14 = div %7 %13\n    output 0 %14 grid(1,-,-) : bf16\n  }\n  output 0 %3 : bf16\n}\n");
+  INFO(norm.text);
+  CHECK(norm.in_space);
+  const WhyNot down = ask(program("down", x + R"("y": {"shape": [16,4096], "dtype": "bfloat16"})" + w, R"({"op": "silu", "inputs": ["x"], "output": "s"}, {"op": "mul", "inputs": ["s", "y"], "output": "p"}, {"op": "matmul", "inputs": ["p", "w"], "output": "o"})"),
+                          "kernel down {\n  %0 = input 0 : bf16[16,4096]\n  %1 = input 1 : bf16[16,4096]\n  %2 = input 2 : bf16[4096,1024]\n  %3 = call grid(32,1,1) loop(64) (%0, %1, %2) {\n" + tiles +
+                              "    %1 = input 1 grid(-,-,-) loop(1) : bf16[16,64]\n    %2 = input 2 grid(1,-,-) loop(0) : bf16[64,32]\n    %3 = silu %0\n    %4 = mul %3 %1\n    %5 = matmul %4 %2\n    %6 = accum.sum %5\n"
+                              "    output 0 %6 grid(1,-,-) : bf16\n  }\n  output 0 %3 : bf16\n}\n");
+  INFO(down.text);
+  CHECK(down.in_space);
+}
+
 TEST_CASE("why not: published MHA, products of queries and keys by a pre-defined operator, then values split and put together; exp or the quotient left to kernels of their own") {
   Program p = spec("mha");
   p.graph = unshift(p.graph);
