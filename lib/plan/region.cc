@@ -298,7 +298,8 @@ constexpr int64_t kBusyThreads = 3072, kResidentThreads = 480;
 int64_t working_registers(const RegionPlan& p, int64_t held) {
   int64_t words = 0, elements = 0, operands = 0;
   for (const RegionInstr& i : held_loads(p)) words += std::max<int64_t>(1, p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype) / 4), elements += p.width, operands++;
-  return (held * words + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + 7) / 8 * 8;   // a cap of less spilled (three operands of two norms)
+  const int64_t written = std::count_if(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a) { return a.written; });
+  return (held * words + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + 8 * std::max<int64_t>(0, written - 1) + 7) / 8 * 8;   // a cap of less spilled (three operands of two norms; a softmax' exponentials and their sums)
 }
 /// Asks for as many blocks per multiprocessor as one wave needs, up to what registers allow without spilling.
 void ask_residency(RegionPlan& p, const Target& target) {
