@@ -467,7 +467,7 @@ class BlockEmitter {
 
 }  // namespace
 
-KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target& target) {
   const BlockPlan& p = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);
   KernelText k;
   k.name = kernel.name;
@@ -486,7 +486,9 @@ KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target
   k.threads = p.threads;
   k.smem_bytes = p.smem_bytes;
   const std::string text = BlockEmitter(p).body();
-  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, p.blocks_per_sm,
+  // Blocks per multiprocessor are asked for where that was measured. Elsewhere the compiler takes the registers that it needs: a promise of four blocks of 128 threads spilled on sm_80 and sm_100a.
+  const int promised = target.sm == 90 ? p.blocks_per_sm : 1;
+  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, promised,
                          kernel.name, params, p.threads, text);
   return k;
 }
