@@ -46,6 +46,20 @@ std::optional<Graph> with_body(const Graph& g, NodeId call, const Graph& body) {
   return b.graph();
 }
 
+/// g with every constant of its kernels' bodies that is beyond 2^20 (the start of a maximum and what mutants make of it) brought down to 7.25 with its sign.
+Graph with_mild_constants(Graph g) {
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const auto* c = g.form<Call>(n);
+    if (!c) continue;
+    Graph body = *c->body;
+    for (NodeId i = 0; i < body.num_nodes(); i++)
+      if (const auto* v = body.form<Const>(i); v && std::fabs(v->value) > 0x1p20)
+        if (auto m = with_node(body, i, Const{std::copysign(7.25, v->value), {}}, {}, body.launch())) body = std::move(*m);
+    if (auto m = with_body(g, n, body)) g = std::move(*m);
+  }
+  return g;
+}
+
 struct Winner { Graph reference, candidate; };
 
 /// The first verified structure at a witness size, as the driver finds it.
@@ -78,7 +92,7 @@ TEST_CASE("mutants of winners are proved or rejected") {
   for (const auto& e : fs::directory_iterator(fs::path(MIRAGE_SOURCE_DIR) / "specs"))
     if (e.path().extension() == ".json" && (!only || e.path().stem() == only)) specs.push_back(e.path());
   std::sort(specs.begin(), specs.end());
-  int all = 0, all_open = 0;
+  int all = 0, all_open = 0, overflowed = 0;
   std::string table, open_ones;
   std::set<uint64_t> seen;   // gqa at another batch has the same witness
   for (size_t i = 0; i < 2 * specs.size(); i++) {   // even tiles, then ragged ones
@@ -111,7 +125,17 @@ TEST_CASE("mutants of winners are proved or rejected") {
       (v.kind == Verdict::Kind::kEqual ? same : v.kind == Verdict::Kind::kDifferent ? different : unknown)++;
       proved += proof.proved;
       INFO(name << ": " << what << "\n" << print(g) << to_string(v) << "\n" << to_string(proof));
-      CHECK_FALSE((proof.proved && v.kind == Verdict::Kind::kDifferent));
+      if (proof.proved && v.kind == Verdict::Kind::kDifferent) {
+        // A softmax shifted by 3.4e38 is equal over the reals, and 0/0 in doubles: refused, and proved "where denominators are not 0". Nothing but that may be the reason: with a mild shift both sides must agree.
+        const Graph mild = with_mild_constants(g);
+        CHECK(mild.hash() != g.hash());
+        CHECK(v.counterexample.right.find("nan") != std::string::npos);
+        CHECK(prove(winner->reference, mild).proved);
+        CHECK(equal(winner->reference, mild, 1, 1).kind != Verdict::Kind::kDifferent);
+        CHECK(agree_in_doubles(winner->reference, mild, inputs));
+        overflowed++;
+        continue;
+      }
       if (v.kind == Verdict::Kind::kEqual || proof.proved) CHECK(agree_in_doubles(winner->reference, g, inputs));
       if (v.kind == Verdict::Kind::kEqual && !proof.proved) { open++; if (open_ones.size() < 4000) open_ones += name + ": " + what + ": " + to_string(proof) + "\n" + (only ? print(g) : ""); }
     }
@@ -124,5 +148,7 @@ TEST_CASE("mutants of winners are proved or rejected") {
   INFO("mutants, different, unknown, equal, proved, equal without a proof\n" << table << open_ones);
   if (full || only) WARN("mutants, different, unknown, equal, proved, equal without a proof; " << all << " in all\n" << table << open_ones);
   CHECK(all >= (only ? 1 : full ? 2000 : 300));
+  INFO(overflowed << " equal over the reals only");
+  CHECK(overflowed * 50 <= all);
   CHECK(all_open == 0);
 }
