@@ -1,219 +1,24 @@
-// Folding adjacent dimensions; see the header. First which pairs of neighbours are joined: pairs that an operator ties together are one class (union-find), and an operator that needs to tell two neighbours apart
-// closes their class. Then the graph is built anew over the joined dimensions; extents of 1 stand where an operator needs them, so a value may get a reshape that only adds or drops them.
+// Folding adjacent dimensions; see the header. Which pairs of neighbours are joined says fold_groups.h. Here the graph is built anew over the joined dimensions; extents of 1 stand where an operator needs them, so a value
+// may get a reshape that only adds or drops them. What the folded graph's results are called in the caller's shapes: unfold.cc.
 #include "mirage/ir/fold.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
+#include <utility>
+
+#include "ir/fold_groups.h"
 
 namespace mirage {
 namespace {
 
-constexpr int64_t kMaxExtent = int64_t{1} << 30;   ///< of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
-
-bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
-
-/// Reductions of one function in a row, each of which only the next one reads, are one over several dimensions. Per node: the node that stands for the row, and of those the value and dimensions that are reduced.
-struct Chains {
-  struct Chain { ValueId base = -1; std::vector<int> dims; };
-  std::vector<bool> is_inner;               ///< a further reduction follows
-  std::map<NodeId, Chain> last;
-  explicit Chains(const Graph& g) : is_inner(static_cast<size_t>(g.num_nodes())) {
-    const auto users = g.users();
-    auto full = [&](NodeId n) { const auto* r = g.form<Reduce>(n); return r && is_full(g, *r, g.node(n).operands[0]) ? r : nullptr; };
-    for (NodeId n = 0; n < g.num_nodes(); n++) {
-      const Reduce* r = full(n);
-      if (!r) continue;
-      const auto& readers = users[static_cast<size_t>(g.node(n).first_value)];
-      const Reduce* next = readers.size() == 1 ? full(readers[0]) : nullptr;
-      is_inner[static_cast<size_t>(n)] = next && next->fn == r->fn && next->dim != r->dim;
-    }
-    for (NodeId n = 0; n < g.num_nodes(); n++) {
-      if (!full(n) || is_inner[static_cast<size_t>(n)]) continue;
-      Chain c{g.node(n).operands[0], {full(n)->dim}};
-      while (full(g.value(c.base).node) && is_inner[static_cast<size_t>(g.value(c.base).node)]) {
-        c.dims.insert(c.dims.begin(), full(g.value(c.base).node)->dim);
-        c.base = g.def(c.base).operands[0];
-      }
-      last.emplace(n, std::move(c));
-    }
-  }
-};
-
-/// Which neighbours are joined. A value's dimensions of extent above 1 are its axes; pair i of a value is between axes i and i+1.
-class Pairs {
- public:
-  Pairs(const Program& p, const Chains& chains) : p_(p), g_(p.graph), chains_(chains) {
-    for (ValueId v = 0; v < g_.num_values(); v++) {
-      axes_.emplace_back();
-      for (int d = 0; d < g_.dims(v).rank(); d++) if (g_.dims(v)[d] > 1) axes_.back().push_back(d);
-      first_.push_back(static_cast<int>(parent_.size()));
-      for (size_t i = 0; i + 1 < axes_.back().size(); i++) parent_.push_back(static_cast<int>(parent_.size()));
-    }
-    closed_.resize(parent_.size());
-    for (NodeId n = 0; n < g_.num_nodes(); n++) constrain(n);
-    limit();
-  }
-
-  /// Per value: runs of axes that are one dimension.
-  std::vector<std::vector<std::vector<int>>> groups() {
-    std::vector<std::vector<std::vector<int>>> out;
-    for (ValueId v = 0; v < g_.num_values(); v++) out.push_back(groups(v));
-    return out;
-  }
-
- private:
-  const std::vector<int>& axes(ValueId v) const { return axes_[static_cast<size_t>(v)]; }
-  int pairs(ValueId v) const { return std::max(0, static_cast<int>(axes(v).size()) - 1); }
-  int id(ValueId v, int pair) const { return first_[static_cast<size_t>(v)] + pair; }
-  int find(int x) {
-    while (parent_[static_cast<size_t>(x)] != x) x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
-    return x;
-  }
-  void tie(int a, int b) {
-    const int x = find(a), y = find(b);
-    if (x == y) return;
-    closed_[static_cast<size_t>(x)] = closed_[static_cast<size_t>(x)] || closed_[static_cast<size_t>(y)];
-    parent_[static_cast<size_t>(y)] = x;
-  }
-  void close(int a) { closed_[static_cast<size_t>(find(a))] = true; }
-  bool is_joined(ValueId v, int pair) { return !closed_[static_cast<size_t>(find(id(v, pair)))]; }
-
-  std::vector<std::vector<int>> groups(ValueId v) {
-    std::vector<std::vector<int>> out;
-    for (size_t i = 0; i < axes(v).size(); i++) {
-      if (i == 0 || !is_joined(v, static_cast<int>(i) - 1)) out.emplace_back();
-      out.back().push_back(axes(v)[i]);
-    }
-    return out;
-  }
-
-  /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its neighbours of this kind may be joined with it as they like.
-  /// A pair that is one in both is joined in both or neither; one that has no counterpart as a whole but in part stays apart.
-  void relate(ValueId x, ValueId r, const std::vector<int>& to) {
-    std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
-    for (int d : axes(x)) if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1) from[static_cast<size_t>(to[static_cast<size_t>(d)])] = d;
-    auto place = [&](ValueId v, int dim) { return static_cast<int>(std::find(axes(v).begin(), axes(v).end(), dim) - axes(v).begin()); };
-    for (int i = 0; i < pairs(x); i++) {
-      const int a = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i)])], b = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i) + 1])];
-      if (a == -2 && b == -2) continue;
-      const int at = a < 0 || b < 0 ? -1 : place(r, a);
-      if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b) tie(id(x, i), id(r, at));
-      else close(id(x, i));
-    }
-    for (int i = 0; i < pairs(r); i++) {
-      const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])], b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
-      if (a < 0 && b < 0) continue;
-      const int at = a < 0 || b < 0 ? -1 : place(x, a);
-      if (at < 0 || at >= pairs(x) || axes(x)[static_cast<size_t>(at) + 1] != b) close(id(r, i));
-    }
-  }
-
-  void strides(ValueId v, const TensorInfo& t) {
-    for (int i = 0; i < pairs(v); i++) {
-      const int a = axes(v)[static_cast<size_t>(i)], b = axes(v)[static_cast<size_t>(i) + 1];
-      if (t.strides[a] != t.strides[b] * t.type.dims[b]) close(id(v, i));
-    }
-  }
-
-  /// Pairs at a border that both shapes have stay together; within what is split or joined all is free.
-  void reshape(ValueId x, ValueId r) {
-    size_t i = 0, j = 0;
-    int64_t p = 1, q = 1;
-    while (i < axes(x).size() && j < axes(r).size()) {
-      if (p <= q) p *= g_.dims(x)[axes(x)[i++]];
-      else q *= g_.dims(r)[axes(r)[j++]];
-      while (p != q && i <= axes(x).size() && j <= axes(r).size()) {
-        if (p < q) { if (i == axes(x).size()) return; p *= g_.dims(x)[axes(x)[i++]]; }
-        else { if (j == axes(r).size()) return; q *= g_.dims(r)[axes(r)[j++]]; }
-      }
-      if (i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
-    }
-  }
-
-  /// Dimensions of x with the same numbers in r, but `special` ones.
-  void same(ValueId x, ValueId r, const std::vector<int>& special, int kind) {
-    std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
-    std::iota(to.begin(), to.end(), 0);
-    for (int d : special) to[static_cast<size_t>(d)] = kind;
-    relate(x, r, to);
-  }
-
-  void constrain(NodeId n) {
-    const Node& node = g_.node(n);
-    const ValueId r = node.first_value;
-    if (const auto* in = g_.form<Input>(n)) strides(r, p_.inputs[static_cast<size_t>(in->param)]);
-    else if (const auto* out = g_.form<Output>(n)) strides(node.operands[0], p_.outputs[static_cast<size_t>(out->result)]);
-    else if (const auto* c = g_.form<Const>(n)) extents(*c);
-    else if (const auto* at = g_.form<Iota>(n)) {
-      for (int i = 0; i < pairs(r); i++) if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
-    } else if (g_.form<Map>(n)) {
-      for (ValueId x : node.operands) {
-        std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
-        std::iota(to.begin(), to.end(), g_.dims(r).rank() - g_.dims(x).rank());
-        relate(x, r, to);
-      }
-    } else if (g_.form<MatMul>(n)) {
-      const int rank = g_.dims(r).rank();
-      same(node.operands[0], r, {rank - 1}, -1);
-      same(node.operands[1], r, {rank - 2}, -1);
-    } else if (const auto* sum = g_.form<Reduce>(n)) {
-      if (chains_.is_inner[static_cast<size_t>(n)]) return;
-      if (auto chain = chains_.last.find(n); chain != chains_.last.end()) same(chain->second.base, r, chain->second.dims, -2);
-      else same(node.operands[0], r, {sum->dim}, -1);
-    } else if (const auto* rep = g_.form<Repeat>(n)) same(node.operands[0], r, {rep->dim}, -1);
-    else if (const auto* s = g_.form<Slice>(n)) same(node.operands[0], r, {s->dim}, -1);
-    else if (const auto* cat = g_.form<Concat>(n)) {
-      for (ValueId x : node.operands) same(x, r, {cat->dim}, -1);
-    } else if (const auto* t = g_.form<Transpose>(n)) {
-      std::vector<int> to(static_cast<size_t>(g_.dims(r).rank()));
-      for (int i = 0; i < g_.dims(r).rank(); i++) to[static_cast<size_t>(t->perm[static_cast<size_t>(i)])] = i;
-      relate(node.operands[0], r, to);
-    } else if (g_.form<Reshape>(n)) reshape(node.operands[0], r);
-    else MIRAGE_ASSERT(false) << "a program has primitives only, not " << form_name(node.op);
-  }
-
-  /// A constant that is a product of extents must name all of a joined dimension or none.
-  void extents(const Const& c) {
-    for (NodeId n : g_.inputs()) {
-      const ValueId v = g_.node(n).first_value;
-      auto named = [&](int dim) { return std::count(c.extent_of.begin(), c.extent_of.end(), std::pair{g_.form<Input>(n)->param, dim}); };
-      for (int i = 0; i < pairs(v); i++) if (named(axes(v)[static_cast<size_t>(i)]) != named(axes(v)[static_cast<size_t>(i) + 1])) close(id(v, i));
-    }
-  }
-
-  /// Nothing becomes longer than kernels can count.
-  void limit() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (ValueId v = 0; v < g_.num_values(); v++) {
-        int64_t extent = 1;
-        for (size_t i = 0; i < axes(v).size(); i++) {
-          const bool joins = i > 0 && is_joined(v, static_cast<int>(i) - 1);
-          extent = (joins ? extent : 1) * g_.dims(v)[axes(v)[i]];   // at most 2^30 times 2^40
-          if (!joins || extent <= kMaxExtent) continue;
-          close(id(v, static_cast<int>(i) - 1));
-          changed = true;
-          extent = g_.dims(v)[axes(v)[i]];
-        }
-      }
-    }
-  }
-
-  const Program& p_;
-  const Graph& g_;
-  const Chains& chains_;
-  std::vector<std::vector<int>> axes_;
-  std::vector<int> first_, parent_;
-  std::vector<bool> closed_;
-};
-
+using folding::Chains;
+using folding::Groups;
 using Layout = std::vector<int>;   ///< of a new value, per dimension: which group of the old value's axes it is, -1: extent 1
 
 /// Builds the folded graph. Forms are asked for what fits as it is, so that only what would not broadcast or contract gets a reshape.
 class Lowering {
  public:
-  Lowering(const Graph& g, const Chains& chains, const std::vector<std::vector<std::vector<int>>>& groups, std::vector<Layout> inputs)
+  Lowering(const Graph& g, const Chains& chains, const Groups& groups, std::vector<Layout> inputs)
       : g_(g), chains_(chains), groups_(groups), inputs_(std::move(inputs)), b_(Level::kKernel), at_(static_cast<size_t>(g.num_values()), -1), layout_(at_.size()) {}
 
   bool run() {
@@ -464,7 +269,7 @@ class Lowering {
 
   const Graph& g_;
   const Chains& chains_;
-  const std::vector<std::vector<std::vector<int>>>& groups_;
+  const Groups& groups_;
   const std::vector<Layout> inputs_;   // by param
   Builder b_;
   std::vector<ValueId> at_;
@@ -518,31 +323,6 @@ TensorInfo joined(const TensorInfo& t, const std::vector<std::vector<int>>& fact
   return out;
 }
 
-/// g with other extents named by its constants, in bodies too; false if one cannot.
-template <class Rename> std::optional<Graph> with_constants(const Graph& g, Rename rename) {
-  Builder b(g.level(), g.launch());
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      b.add_input(in->param, g.type(node.first_value), in->part);
-      continue;
-    }
-    Op op = node.op;
-    if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) {
-      auto of = rename(c->extent_of);
-      if (!of) return std::nullopt;
-      c->extent_of = std::move(*of);
-    }
-    if (auto* call = std::get_if<Call>(&op)) {
-      auto body = with_constants(*call->body, rename);
-      if (!body) return std::nullopt;
-      call->body = std::make_shared<const Graph>(std::move(*body));
-    }
-    b.add(std::move(op), node.operands);
-  }
-  return std::move(b).finish();
-}
-
 }  // namespace
 
 Folded fold(const Program& program) {
@@ -550,7 +330,7 @@ Folded fold(const Program& program) {
   const Graph& g = program.graph;
   if (std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) return out;
   const Chains chains(g);
-  const auto groups = Pairs(program, chains).groups();
+  const Groups groups = folding::find_groups(program, chains);
   // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so there is one rule.
   if (std::all_of(groups.begin(), groups.end(), [](const auto& of) { return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; }); })) return out;
   std::vector<Layout> inputs(program.inputs.size());
@@ -578,91 +358,6 @@ Folded fold(const Program& program) {
   out.program = std::move(folded);
   out.folds = true;
   return out;
-}
-
-Graph Folded::unfold(const Graph& given) const {
-  if (!folds) return given;
-  auto renamed = with_constants(given, [&](const std::vector<std::pair<int, int>>& of) {
-    std::optional<std::vector<std::pair<int, int>>> names(std::in_place);
-    for (auto [param, dim] : of) for (int d : factors[static_cast<size_t>(param)][static_cast<size_t>(dim)]) names->push_back({param, d});
-    return names;
-  });
-  const Graph& g = *renamed;
-  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
-  Builder b(Level::kKernel);
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      const ValueId x = b.add_input(in->param, {g.type(node.first_value).dtype, whole.inputs[static_cast<size_t>(in->param)].type.dims});
-      at[static_cast<size_t>(node.first_value)] = b.graph().dims(x) == g.dims(node.first_value) ? x : b.add(Reshape{g.dims(node.first_value)}, {x});
-      continue;
-    }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
-    if (const auto* out = g.form<Output>(n)) {
-      const Dims& dims = whole.outputs[static_cast<size_t>(out->result)].type.dims;
-      b.add_output(out->result, b.graph().dims(operands[0]) == dims ? operands[0] : b.add(Reshape{dims}, {operands[0]}), out->dtype);
-      continue;
-    }
-    const ValueId value = b.add(node.op, operands);
-    for (int i = 0; i < node.num_values; i++) at[static_cast<size_t>(node.first_value + i)] = value + i;
-  }
-  return remove_dead(b.graph());   // reshapes of inputs that nothing reads
-}
-
-std::optional<Graph> Folded::refold(const Graph& given) const {
-  if (!folds) return given;
-  auto renamed = with_constants(given, [&](std::vector<std::pair<int, int>> of) {
-    std::optional<std::vector<std::pair<int, int>>> names(std::in_place);
-    for (size_t p = 0; p < factors.size(); p++)
-      for (size_t d = 0; d < factors[p].size(); d++) {
-        const auto& f = factors[p][d];
-        auto take = [&](int dim) { auto at = std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}); if (at == of.end()) return false; of.erase(at); return true; };
-        while (!f.empty() && std::all_of(f.begin(), f.end(), [&](int dim) { return std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}) != of.end(); })) {
-          for (int dim : f) take(dim);
-          names->push_back({static_cast<int>(p), static_cast<int>(d)});
-        }
-      }
-    if (!of.empty()) names.reset();
-    return names;
-  });
-  if (!renamed) return std::nullopt;
-  const Graph& g = *renamed;
-  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
-  Builder b(Level::kKernel);
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      const auto param = static_cast<size_t>(in->param);
-      if (param >= whole.inputs.size() || !(g.dims(node.first_value) == whole.inputs[param].type.dims)) return std::nullopt;
-      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, {g.type(node.first_value).dtype, program.inputs[param].type.dims});
-      continue;
-    }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
-    if (const auto* r = g.form<Reshape>(n); r && b.graph().dims(operands[0]) == r->dims && b.graph().def_form<Input>(operands[0])) {
-      at[static_cast<size_t>(node.first_value)] = operands[0];
-      continue;
-    }
-    if (const auto* out = g.form<Output>(n)) {
-      const auto result = static_cast<size_t>(out->result);
-      if (result >= program.outputs.size()) return std::nullopt;
-      if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) {
-        if (!b.graph().def_form<Reshape>(operands[0])) return std::nullopt;
-        operands[0] = b.graph().def(operands[0]).operands[0];
-        if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) return std::nullopt;
-      }
-      b.add_output(out->result, operands[0], out->dtype);
-      continue;
-    }
-    const auto value = b.try_add(node.op, operands);
-    if (!value && node.num_values > 0) return std::nullopt;
-    for (int i = 0; i < node.num_values; i++) {
-      if (!(b.graph().dims(*value + i) == g.dims(node.first_value + i))) return std::nullopt;
-      at[static_cast<size_t>(node.first_value + i)] = *value + i;
-    }
-  }
-  return remove_dead(b.graph());
 }
 
 }  // namespace mirage

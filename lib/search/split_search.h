@@ -37,7 +37,7 @@ struct Outcome {
   bool holds_within(const Limits& had, const Limits& l) const {
     if (end == End::kStopped) return false;
     if (had.effort == l.effort && had.bytes == l.bytes) return true;
-    return end == End::kWhole && checked_effort < l.effort && peak_bytes <= l.bytes;
+    return end == End::kWhole && checked_effort < l.effort && peak_bytes <= std::min(had.bytes, l.bytes);   // a peak above what it had: something was not kept, and states were visited twice
   }
 };
 

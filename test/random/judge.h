@@ -16,6 +16,8 @@ struct Prepared { std::string name; EmulationCase with; };
 /// What came of preparing a spec: its distinct plans, or why there is none (the reader's words). An assertion ends the process, as everywhere.
 struct PreparedSpec { std::vector<Prepared> plans; std::string refusal; };
 PreparedSpec prepare(const RandomSpec&, const std::string& prefix, int64_t states = 20'000);
+/// The same of a spec as text. folds: dimensions that go together are one first, as the driver does.
+PreparedSpec prepare_text(const std::string& name, const std::string& spec, const std::string& prefix, int64_t states, bool folds);
 
 /// kinds of kernels of a plan: block, region, stream, attend.
 std::array<int, 4> kernel_kinds(const Plan&);

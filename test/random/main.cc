@@ -28,6 +28,7 @@ constexpr const char* kUsage = R"(random_programs [--count N] [--seed S] [--jobs
   N programs with seeds S, S+1, ... end to end; T seconds at most; B programs per host compile. DIR gets a file per failure (the spec, and its reduced form) and a line per program in seeds.txt.
 random_programs --print S            the spec of a seed
 random_programs --plans --count N --seed S       how many kernels of each kind the plans have
+random_programs --files SPEC...      judges specs in files, as they are and folded; a line per plan
 random_programs --only S             judges one seed and prints what it does
 random_programs --specs DIR --count N --seed S   writes the specs, for other tools
 )";
@@ -230,19 +231,43 @@ int count_plans(const Arguments& a) {
   return 0;
 }
 
+/// Builds and judges each plan; a line per plan. How many are wrong.
+int judge_plans(const std::vector<Prepared>& plans) {
+  const std::string compiler = find_host_compiler(), folder = fmt::format("/tmp/random_only.{}", getpid());
+  int bad = 0;
+  for (const Prepared& x : plans) {
+    const EmulationLibrary lib = build_emulation({&x.with}, compiler, folder);
+    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, {}};
+    const auto kinds = kernel_kinds(x.with.plan);
+    fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3], j.wrong.empty() ? "ok" : j.wrong, j.slow ? " (too slow to judge)" : "",
+               j.carried ? "" : " (not carried by the field)");
+    std::fflush(stdout);
+    bad += !j.wrong.empty();
+  }
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  return bad;
+}
+
 int judge_one(uint64_t seed) {
   const RandomSpec s = random_spec(seed);
   fmt::print("{}\n", s.text());
   std::fflush(stdout);
-  const std::string compiler = find_host_compiler(), folder = "/tmp/random_only";
-  const PreparedSpec p = prepare(s, "p");
+  return judge_plans(prepare(s, "p").plans) ? 8 : 0;
+}
+
+int judge_files(const std::vector<std::string>& files) {
   int bad = 0;
-  for (const Prepared& x : p.plans) {
-    const EmulationLibrary lib = build_emulation({&x.with}, compiler, folder);
-    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, {}};
-    const auto kinds = kernel_kinds(x.with.plan);
-    fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3], j.wrong.empty() ? "ok" : j.wrong, j.carried ? "" : " (not carried by the field)");
-    bad += !j.wrong.empty();
+  for (const std::string& file : files) {
+    const auto text = read_file(file);
+    if (!text) { fmt::print("{}: cannot be read\n", file); bad++; continue; }
+    const std::string name = std::filesystem::path(file).stem().string();
+    for (bool folds : {false, true}) {
+      const PreparedSpec p = prepare_text(name, *text, "p", 20'000, folds);
+      if (!p.refusal.empty()) fmt::print("{}: refused: {}\n", name, p.refusal);
+      if (folds) fmt::print("{} folded:\n", name);
+      bad += judge_plans(p.plans);
+    }
   }
   return bad ? 8 : 0;
 }
@@ -252,6 +277,7 @@ int judge_one(uint64_t seed) {
 int main(int argc, char** argv) {
   Arguments a;
   std::string specs, print, only;
+  std::vector<std::string> files;
   bool plans = false;
   for (int i = 1; i < argc; i++) {
     const std::string f = argv[i];
@@ -267,10 +293,12 @@ int main(int argc, char** argv) {
     else if (f == "--plans") plans = true;
     else if (f == "--print") print = value();
     else if (f == "--only") only = value();
+    else if (f == "--files") files.assign(argv + i + 1, argv + argc), i = argc;
     else { fmt::print("{}", kUsage); return f == "--help" ? 0 : 2; }
   }
   if (!print.empty()) { fmt::print("{}", random_spec(std::strtoull(print.c_str(), nullptr, 10)).text()); return 0; }
   if (plans) return count_plans(a);
+  if (!files.empty()) return judge_files(files);
   if (!only.empty()) return judge_one(std::strtoull(only.c_str(), nullptr, 10));
   if (!specs.empty()) {
     std::filesystem::create_directories(specs);

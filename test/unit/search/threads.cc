@@ -1,5 +1,6 @@
 // Any number of threads: the same structures in the same order, and the same counts; also where a budget of states or of memory ends the search.
 #include "helpers.h"
+#include "search/split_search.h"
 
 using namespace mirage;
 using namespace helpers;
@@ -58,6 +59,15 @@ TEST_CASE("threads: a limit of memory gives up the same splits for any number of
   for (int threads : {2, 4}) CHECK(run_with(p, o, threads) == text_of(cut));
   o.max_bytes = 2 * whole.report.peak_bytes;   // three quarters of it are for steps in their turn
   CHECK(text_of(find(p, o)) == text_of(whole));
+  for (int threads : {2, 4}) CHECK(run_with(p, o, threads) == text_of(whole));   // what had less room ahead of its turn, and could not remember all it had visited, is done again
+}
+
+TEST_CASE("threads: a step that had less room than it wanted does not stand for one that has it") {
+  search::Outcome o;
+  o.peak_bytes = 1000;   // asked for at its highest, and refused: what it had visited was not remembered, and visited again
+  CHECK_FALSE(o.holds_within({50, 900}, {50, 2000}));
+  CHECK(o.holds_within({50, 1000}, {50, 2000}));
+  CHECK(o.holds_within({50, 900}, {50, 900}));
 }
 
 TEST_CASE("threads: an interrupt ends them all") {

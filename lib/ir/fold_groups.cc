@@ -1,0 +1,208 @@
+// Union-find over pairs of neighbours; see the header. Pairs that an operator ties together are one class, and an operator that needs to tell two neighbours apart closes their class.
+#include "ir/fold_groups.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace mirage::folding {
+namespace {
+
+constexpr int64_t kMaxExtent = int64_t{1} << 30;   ///< of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
+
+bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
+
+/// Which neighbours are joined. A value's dimensions of extent above 1 are its axes; pair i of a value is between axes i and i+1.
+class Pairs {
+ public:
+  Pairs(const Program& p, const Chains& chains) : p_(p), g_(p.graph), chains_(chains) {
+    for (ValueId v = 0; v < g_.num_values(); v++) {
+      axes_.emplace_back();
+      for (int d = 0; d < g_.dims(v).rank(); d++) if (g_.dims(v)[d] > 1) axes_.back().push_back(d);
+      first_.push_back(static_cast<int>(parent_.size()));
+      for (size_t i = 0; i + 1 < axes_.back().size(); i++) parent_.push_back(static_cast<int>(parent_.size()));
+    }
+    closed_.resize(parent_.size());
+    for (NodeId n = 0; n < g_.num_nodes(); n++) constrain(n);
+    limit();
+  }
+
+  /// Per value: runs of axes that are one dimension.
+  std::vector<std::vector<std::vector<int>>> groups() {
+    std::vector<std::vector<std::vector<int>>> out;
+    for (ValueId v = 0; v < g_.num_values(); v++) out.push_back(groups(v));
+    return out;
+  }
+
+ private:
+  const std::vector<int>& axes(ValueId v) const { return axes_[static_cast<size_t>(v)]; }
+  int pairs(ValueId v) const { return std::max(0, static_cast<int>(axes(v).size()) - 1); }
+  int id(ValueId v, int pair) const { return first_[static_cast<size_t>(v)] + pair; }
+  int find(int x) {
+    while (parent_[static_cast<size_t>(x)] != x) x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
+    return x;
+  }
+  void tie(int a, int b) {
+    const int x = find(a), y = find(b);
+    if (x == y) return;
+    closed_[static_cast<size_t>(x)] = closed_[static_cast<size_t>(x)] || closed_[static_cast<size_t>(y)];
+    parent_[static_cast<size_t>(y)] = x;
+  }
+  void close(int a) { closed_[static_cast<size_t>(find(a))] = true; }
+  bool is_joined(ValueId v, int pair) { return !closed_[static_cast<size_t>(find(id(v, pair)))]; }
+
+  std::vector<std::vector<int>> groups(ValueId v) {
+    std::vector<std::vector<int>> out;
+    for (size_t i = 0; i < axes(v).size(); i++) {
+      if (i == 0 || !is_joined(v, static_cast<int>(i) - 1)) out.emplace_back();
+      out.back().push_back(axes(v)[i]);
+    }
+    return out;
+  }
+
+  /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its neighbours of this kind may be joined with it as they like.
+  /// A pair that is one in both is joined in both or neither; one that has no counterpart as a whole but in part stays apart.
+  void relate(ValueId x, ValueId r, const std::vector<int>& to) {
+    std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
+    for (int d : axes(x)) if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1) from[static_cast<size_t>(to[static_cast<size_t>(d)])] = d;
+    auto place = [&](ValueId v, int dim) { return static_cast<int>(std::find(axes(v).begin(), axes(v).end(), dim) - axes(v).begin()); };
+    for (int i = 0; i < pairs(x); i++) {
+      const int a = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i)])], b = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i) + 1])];
+      if (a == -2 && b == -2) continue;
+      const int at = a < 0 || b < 0 ? -1 : place(r, a);
+      if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b) tie(id(x, i), id(r, at));
+      else close(id(x, i));
+    }
+    for (int i = 0; i < pairs(r); i++) {
+      const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])], b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
+      if (a < 0 && b < 0) continue;
+      const int at = a < 0 || b < 0 ? -1 : place(x, a);
+      if (at < 0 || at >= pairs(x) || axes(x)[static_cast<size_t>(at) + 1] != b) close(id(r, i));
+    }
+  }
+
+  void strides(ValueId v, const TensorInfo& t) {
+    for (int i = 0; i < pairs(v); i++) {
+      const int a = axes(v)[static_cast<size_t>(i)], b = axes(v)[static_cast<size_t>(i) + 1];
+      if (t.strides[a] != t.strides[b] * t.type.dims[b]) close(id(v, i));
+    }
+  }
+
+  /// Pairs at a border that both shapes have stay together; within what is split or joined all is free.
+  void reshape(ValueId x, ValueId r) {
+    size_t i = 0, j = 0;
+    int64_t p = 1, q = 1;
+    while (i < axes(x).size() && j < axes(r).size()) {
+      if (p <= q) p *= g_.dims(x)[axes(x)[i++]];
+      else q *= g_.dims(r)[axes(r)[j++]];
+      while (p != q && i <= axes(x).size() && j <= axes(r).size()) {
+        if (p < q) { if (i == axes(x).size()) return; p *= g_.dims(x)[axes(x)[i++]]; }
+        else { if (j == axes(r).size()) return; q *= g_.dims(r)[axes(r)[j++]]; }
+      }
+      if (i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
+    }
+  }
+
+  /// Dimensions of x with the same numbers in r, but `special` ones.
+  void same(ValueId x, ValueId r, const std::vector<int>& special, int kind) {
+    std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
+    std::iota(to.begin(), to.end(), 0);
+    for (int d : special) to[static_cast<size_t>(d)] = kind;
+    relate(x, r, to);
+  }
+
+  void constrain(NodeId n) {
+    const Node& node = g_.node(n);
+    const ValueId r = node.first_value;
+    if (const auto* in = g_.form<Input>(n)) strides(r, p_.inputs[static_cast<size_t>(in->param)]);
+    else if (const auto* out = g_.form<Output>(n)) strides(node.operands[0], p_.outputs[static_cast<size_t>(out->result)]);
+    else if (const auto* c = g_.form<Const>(n)) extents(*c);
+    else if (const auto* at = g_.form<Iota>(n)) {
+      for (int i = 0; i < pairs(r); i++) if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
+    } else if (g_.form<Map>(n)) {
+      for (ValueId x : node.operands) {
+        std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
+        std::iota(to.begin(), to.end(), g_.dims(r).rank() - g_.dims(x).rank());
+        relate(x, r, to);
+      }
+    } else if (g_.form<MatMul>(n)) {
+      const int rank = g_.dims(r).rank();
+      same(node.operands[0], r, {rank - 1}, -1);
+      same(node.operands[1], r, {rank - 2}, -1);
+    } else if (const auto* sum = g_.form<Reduce>(n)) {
+      if (chains_.is_inner[static_cast<size_t>(n)]) return;
+      if (auto chain = chains_.last.find(n); chain != chains_.last.end()) same(chain->second.base, r, chain->second.dims, -2);
+      else same(node.operands[0], r, {sum->dim}, -1);
+    } else if (const auto* rep = g_.form<Repeat>(n)) same(node.operands[0], r, {rep->dim}, -1);
+    else if (const auto* s = g_.form<Slice>(n)) same(node.operands[0], r, {s->dim}, -1);
+    else if (const auto* cat = g_.form<Concat>(n)) {
+      for (ValueId x : node.operands) same(x, r, {cat->dim}, -1);
+    } else if (const auto* t = g_.form<Transpose>(n)) {
+      std::vector<int> to(static_cast<size_t>(g_.dims(r).rank()));
+      for (int i = 0; i < g_.dims(r).rank(); i++) to[static_cast<size_t>(t->perm[static_cast<size_t>(i)])] = i;
+      relate(node.operands[0], r, to);
+    } else if (g_.form<Reshape>(n)) reshape(node.operands[0], r);
+    else MIRAGE_ASSERT(false) << "a program has primitives only, not " << form_name(node.op);
+  }
+
+  /// A constant that is a product of extents must name all of a joined dimension or none.
+  void extents(const Const& c) {
+    for (NodeId n : g_.inputs()) {
+      const ValueId v = g_.node(n).first_value;
+      auto named = [&](int dim) { return std::count(c.extent_of.begin(), c.extent_of.end(), std::pair{g_.form<Input>(n)->param, dim}); };
+      for (int i = 0; i < pairs(v); i++) if (named(axes(v)[static_cast<size_t>(i)]) != named(axes(v)[static_cast<size_t>(i) + 1])) close(id(v, i));
+    }
+  }
+
+  /// Nothing becomes longer than kernels can count.
+  void limit() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (ValueId v = 0; v < g_.num_values(); v++) {
+        int64_t extent = 1;
+        for (size_t i = 0; i < axes(v).size(); i++) {
+          const bool joins = i > 0 && is_joined(v, static_cast<int>(i) - 1);
+          extent = (joins ? extent : 1) * g_.dims(v)[axes(v)[i]];   // at most 2^30 times 2^40
+          if (!joins || extent <= kMaxExtent) continue;
+          close(id(v, static_cast<int>(i) - 1));
+          changed = true;
+          extent = g_.dims(v)[axes(v)[i]];
+        }
+      }
+    }
+  }
+
+  const Program& p_;
+  const Graph& g_;
+  const Chains& chains_;
+  std::vector<std::vector<int>> axes_;
+  std::vector<int> first_, parent_;
+  std::vector<bool> closed_;
+};
+
+}  // namespace
+
+Chains::Chains(const Graph& g) : is_inner(static_cast<size_t>(g.num_nodes())) {
+  const auto users = g.users();
+  auto full = [&](NodeId n) { const auto* r = g.form<Reduce>(n); return r && is_full(g, *r, g.node(n).operands[0]) ? r : nullptr; };
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const Reduce* r = full(n);
+    if (!r) continue;
+    const auto& readers = users[static_cast<size_t>(g.node(n).first_value)];
+    const Reduce* next = readers.size() == 1 ? full(readers[0]) : nullptr;
+    is_inner[static_cast<size_t>(n)] = next && next->fn == r->fn && next->dim != r->dim;
+  }
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    if (!full(n) || is_inner[static_cast<size_t>(n)]) continue;
+    Chain c{g.node(n).operands[0], {full(n)->dim}};
+    while (full(g.value(c.base).node) && is_inner[static_cast<size_t>(g.value(c.base).node)]) {
+      c.dims.insert(c.dims.begin(), full(g.value(c.base).node)->dim);
+      c.base = g.def(c.base).operands[0];
+    }
+    last.emplace(n, std::move(c));
+  }
+}
+
+Groups find_groups(const Program& p, const Chains& chains) { return Pairs(p, chains).groups(); }
+
+}  // namespace mirage::folding
