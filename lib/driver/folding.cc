@@ -60,6 +60,8 @@ std::string explain_folding(const Folding& f) {
   add(f.whole.inputs, f.program.inputs);
   add(f.whole.outputs, f.program.outputs);
   if (!f.folds) return "";
+  const auto repeats = [](const Graph& g) { return std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || std::holds_alternative<Concat>(n.op); }); };
+  if (repeats(f.program.graph) < repeats(f.whole.graph)) return "repetitions that only products read are left out: each reads what would be repeated" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
   return "dimensions that go together are one: " + (out.empty() ? "of values inside the program" : out) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ir/fold_groups.h"
+#include "ir/unrepeat.h"
 
 namespace mirage {
 namespace {
@@ -14,6 +15,15 @@ namespace {
 using folding::Chains;
 using folding::Groups;
 using Layout = std::vector<int>;   ///< of a new value, per dimension: which group of the old value's axes it is, -1: extent 1
+
+/// Whether a product of one row each has a batch that its second operand lacks: then these are its rows.
+bool batch_as_rows(const Graph& g, NodeId n) {
+  if (!g.form<MatMul>(n)) return false;
+  const Dims &r = g.dims(g.node(n).first_value), &b = g.dims(g.node(n).operands[1]);
+  if (r[r.rank() - 2] != 1) return false;
+  for (int d = r.rank() - 3; d >= 0; d--) if (r[d] > 1) return b[d] == 1;
+  return false;
+}
 
 /// Builds the folded graph. Forms are asked for what fits as it is, so that only what would not broadcast or contract gets a reshape.
 class Lowering {
@@ -134,15 +144,21 @@ class Lowering {
   bool matmul(NodeId n) {
     const Node& node = g_.node(n);
     const ValueId a = node.operands[0], b = node.operands[1], r = node.first_value;
-    const int rank = g_.dims(r).rank(), rows = group_of(r, rank - 2), columns = group_of(r, rank - 1), k_of_a = group_of(a, rank - 1), k_of_b = group_of(b, rank - 2);
+    const int rank = g_.dims(r).rank(), columns = group_of(r, rank - 1), k_of_a = group_of(a, rank - 1), k_of_b = group_of(b, rank - 2);
+    int rows = group_of(r, rank - 2), rows_of_a = group_of(a, rank - 2);
     Layout batch;
     for (int k : squeezed(r)) if (k != rows && k != columns) batch.push_back(k);
+    if (batch_as_rows(g_, n)) {
+      rows = batch.back();
+      rows_of_a = group_of(a, groups(r)[static_cast<size_t>(rows)][0]);
+      batch.pop_back();
+    }
     auto side = [](Layout l, int second, int last) {
       l.push_back(second);
       l.push_back(last);
       return l;
     };
-    const int rows_of_a = group_of(a, rank - 2), columns_of_b = group_of(b, rank - 1);
+    const int columns_of_b = group_of(b, rank - 1);
     const Layout &la = layout(a), &lb = layout(b);
     if (la.size() == lb.size() && la.size() >= 2 && la.end()[-2] == rows_of_a && la.back() == k_of_a && lb.end()[-2] == k_of_b && lb.back() == columns_of_b) {
       Layout x = in_groups_of(r, a, 0), y = in_groups_of(r, b, 0);
@@ -325,14 +341,17 @@ TensorInfo joined(const TensorInfo& t, const std::vector<std::vector<int>>& fact
 
 }  // namespace
 
-Folded fold(const Program& program) {
+/// The program with dimensions joined; `folds` is false where nothing could be.
+static Folded join_dimensions(const Program& program) {
   Folded out{program, program, false, {}};
   const Graph& g = program.graph;
   if (std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) return out;
   const Chains chains(g);
   const Groups groups = folding::find_groups(program, chains);
+  bool has_rows = false;
+  for (NodeId n = 0; n < g.num_nodes(); n++) has_rows = has_rows || batch_as_rows(g, n);
   // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so there is one rule.
-  if (std::all_of(groups.begin(), groups.end(), [](const auto& of) { return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; }); })) return out;
+  if (!has_rows && std::all_of(groups.begin(), groups.end(), [](const auto& of) { return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; }); })) return out;
   std::vector<Layout> inputs(program.inputs.size());
   for (NodeId n : g.inputs()) {
     Layout& l = inputs[static_cast<size_t>(g.form<Input>(n)->param)];
@@ -357,6 +376,24 @@ Folded fold(const Program& program) {
   folded.graph = second.finish();
   out.program = std::move(folded);
   out.folds = true;
+  return out;
+}
+
+Folded fold(const Program& program) {
+  const auto& nodes = program.graph.nodes();
+  const bool calls = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
+  std::optional<Graph> broadcast = calls ? std::nullopt : without_repeats(program.graph);
+  if (!broadcast) return join_dimensions(program);
+  Program p = program;
+  p.graph = std::move(*broadcast);
+  Folded out = join_dimensions(p);
+  out.whole = program;
+  if (out.folds) return out;
+  out.folds = true;
+  for (const TensorInfo& t : program.inputs) {
+    out.factors.emplace_back();
+    for (int d = 0; d < t.type.dims.rank(); d++) out.factors.back().push_back(t.type.dims[d] > 1 ? std::vector<int>{d} : std::vector<int>{});
+  }
   return out;
 }
 

@@ -26,6 +26,17 @@ const Source kBatchNorm{"bn.json", R"({"version": "1.0", "name": "bn", "axes": {
             {"op": "mean", "inputs": ["d2"], "output": "var", "attrs": {"axis": [0, 1], "keepdim": true}}, {"op": "add", "inputs": ["var", 1e-5], "output": "ve"}, {"op": "rsqrt", "inputs": ["ve"], "output": "r"},
             {"op": "mul", "inputs": ["d", "r"], "output": "o"}]})"};
 
+/// One query per head over cached keys, which repeat_kv repeats for the heads of a group.
+const Source kRepeated{"repeat_kv.json", R"({"version": "1.0", "name": "repeat_kv", "axes": {"B": 1, "H": 4, "G": 4, "S": 1024, "D": 64},
+  "inputs": {"q": {"shape": ["B", "H*G", 1, "D"], "dtype": "float16"}, "k": {"shape": ["B", "H", "S", "D"], "dtype": "float16"}, "v": {"shape": ["B", "H", "S", "D"], "dtype": "float16"}},
+  "outputs": {"o": {"shape": ["B", "H*G", 1, "D"], "dtype": "float16"}},
+  "nodes": [{"op": "reshape", "inputs": ["k"], "output": "k1", "attrs": {"shape": ["B", "H", 1, "S", "D"]}}, {"op": "repeat", "inputs": ["k1"], "output": "k2", "attrs": {"axis": 2, "count": 4}},
+            {"op": "reshape", "inputs": ["k2"], "output": "kr", "attrs": {"shape": ["B", "H*G", "S", "D"]}},
+            {"op": "reshape", "inputs": ["v"], "output": "v1", "attrs": {"shape": ["B", "H", 1, "S", "D"]}}, {"op": "repeat", "inputs": ["v1"], "output": "v2", "attrs": {"axis": 2, "count": 4}},
+            {"op": "reshape", "inputs": ["v2"], "output": "vr", "attrs": {"shape": ["B", "H*G", "S", "D"]}},
+            {"op": "matmul", "inputs": ["q", "kr"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "p"},
+            {"op": "matmul", "inputs": ["p", "vr"], "output": "o"}]})"};
+
 CompileResult compiled(const Source& s) {
   Options o;
   o.gate = "none";
@@ -58,7 +69,7 @@ TEST_CASE("random programs are folded only where that is proved or tested, and i
 }
 
 TEST_CASE("programs over dimensions that go together are one kernel, and their results speak of the caller's program") {
-  for (const Source& s : {kGrouped, kBatchNorm}) {
+  for (const Source& s : {kGrouped, kBatchNorm, kRepeated}) {
     const CompileResult r = compiled(s);
     INFO(s.name << ": " << r.summary << "\n" << r.explanation);
     REQUIRE(r.exit == ExitCode::kOk);
@@ -70,8 +81,9 @@ TEST_CASE("programs over dimensions that go together are one kernel, and their r
     REQUIRE(why_not_graph(graph, {s}, Options{}, {}).exit == ExitCode::kOk);
     REQUIRE(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {s}, Options{}).exit == ExitCode::kOk);
     // the ABI has the caller's shapes
-    REQUIRE(r.files.at(r.name + ".h").find(s.name == "gqa.json" ? "[2,2,4,16,64]" : "[8,16,64]") != std::string::npos);
+    REQUIRE(r.files.at(r.name + ".h").find(s.name == "gqa.json" ? "[2,2,4,16,64]" : s.name == "bn.json" ? "[8,16,64]" : "[1,16,1,64]") != std::string::npos);
   }
+  REQUIRE(compiled(kRepeated).explanation.find("repetitions that only products read are left out") != std::string::npos);
   // a certificate of the one is none of a program with the dimensions joined by hand
   const std::string joined = R"({"version": "1.0", "name": "gqa", "inputs": {"q": {"shape": [4, 64, 64], "dtype": "float16"}, "k": {"shape": [4, 512, 64], "dtype": "float16"}, "v": {"shape": [4, 512, 64], "dtype": "float16"}},
     "outputs": {"o": {"shape": [4, 64, 64], "dtype": "float16"}},

@@ -1,0 +1,239 @@
+// Leaves out repetitions that only serve the batch of a product; see the header. Each value is built anew with some of its dimensions taken apart into factors, of which those that a repetition made are not there: their
+// extent is 1, and whatever reads the value broadcasts. What an operator cannot take in this form it gets as the program has it.
+#include "ir/unrepeat.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace mirage {
+namespace {
+
+/// Part of a dimension. source: the repetition that made it and that is left out, so that the new value has extent 1 there; -1: it is there.
+struct Factor {
+  int64_t extent = 1;
+  NodeId source = -1;
+  int64_t here() const { return source < 0 ? extent : 1; }
+};
+using Factors = std::vector<Factor>;   ///< of one dimension, outermost first; none: extent 1
+using Shape = std::vector<Factors>;    ///< per dimension of the old value
+
+class Spread {
+ public:
+  /// skipped: the repetitions that may be left out, as nodes of g.
+  Spread(const Graph& g, std::set<NodeId> skipped) : g_(g), skipped_(std::move(skipped)), b_(Level::kKernel), spread_(static_cast<size_t>(g.num_values())), plain_(spread_.size(), -1) {}
+
+  bool run() {
+    for (NodeId n = 0; n < g_.num_nodes(); n++) {
+      const Node& node = g_.node(n);
+      if (const auto* in = g_.form<Input>(n)) plain_[at(node.first_value)] = b_.add_input(in->param, g_.type(node.first_value));
+      else if (const auto* out = g_.form<Output>(n)) b_.add_output(out->result, plain(node.operands[0]), out->dtype);
+      else if (std::optional<Form> f = wants_spread(n) ? make(n) : std::nullopt) spread_[at(node.first_value)] = std::move(f);
+    }
+    return !failed_;
+  }
+  Graph finish() const { return remove_dead(b_.graph()); }
+  /// Repetitions that a product would have read.
+  const std::set<NodeId>& used() const { return used_; }
+
+ private:
+  struct Form { ValueId value = -1; Shape shape; };
+
+  static size_t at(ValueId v) { return static_cast<size_t>(v); }
+  bool wants_spread(NodeId n) const {
+    const auto& operands = g_.node(n).operands;
+    return skipped_.count(n) || std::any_of(operands.begin(), operands.end(), [&](ValueId v) { return spread_[at(v)].has_value(); });
+  }
+
+  Shape plain_shape(ValueId v) const {
+    Shape out;
+    for (int64_t e : g_.dims(v)) out.push_back(e > 1 ? Factors{{e, -1}} : Factors{});
+    return out;
+  }
+  static Dims dims_of(const Shape& s) {
+    Dims out;
+    for (const Factors& f : s) {
+      for (const Factor& x : f) out.push_back(x.here());
+      if (f.empty()) out.push_back(1);
+    }
+    return out;
+  }
+  static int rank_of(const Shape& s) {
+    size_t rank = 0;
+    for (const Factors& f : s) rank += std::max<size_t>(f.size(), 1);
+    return static_cast<int>(rank);
+  }
+  static bool is_simple(const Factors& f) { return f.empty() || (f.size() == 1 && f[0].source < 0); }
+
+  Form form(ValueId v) { return spread_[at(v)] ? *spread_[at(v)] : Form{plain(v), plain_shape(v)}; }
+
+  /// The value as the program has it.
+  ValueId plain(ValueId v) {
+    ValueId& out = plain_[at(v)];
+    if (out >= 0) return out;
+    if (const auto& f = spread_[at(v)]; f && std::all_of(f->shape.begin(), f->shape.end(), [](const Factors& x) { return std::all_of(x.begin(), x.end(), [](const Factor& y) { return y.source < 0; }); }))
+      return out = dims_of(f->shape) == g_.dims(v) ? f->value : b_.add(Reshape{g_.dims(v)}, {f->value});
+    std::vector<ValueId> operands;
+    for (ValueId o : g_.def(v).operands) operands.push_back(plain(o));
+    const auto made = b_.try_add(g_.def(v).op, operands);
+    failed_ = failed_ || !made;
+    return out = made.value_or(0);
+  }
+
+  ValueId fit(ValueId v, const Dims& dims) { return b_.graph().dims(v) == dims ? v : b_.add(Reshape{dims}, {v}); }
+
+  std::optional<Form> added(Op op, const std::vector<ValueId>& operands, Shape shape) {
+    if (rank_of(shape) > kMaxRank) return std::nullopt;
+    const auto v = b_.try_add(std::move(op), operands);
+    if (!v || !(b_.graph().dims(*v) == dims_of(shape))) return std::nullopt;
+    return Form{*v, std::move(shape)};
+  }
+
+  std::optional<Form> make(NodeId n) {
+    const Node& node = g_.node(n);
+    if (skipped_.count(n)) return repeat(n);
+    if (g_.form<Map>(n)) return broadcast(n, 0);
+    if (g_.form<MatMul>(n)) return broadcast(n, 2);
+    Form x = form(node.operands[0]);
+    if (const auto* r = g_.form<Reduce>(n)) {
+      Shape shape = x.shape;
+      Factors& f = shape[static_cast<size_t>(r->dim)];
+      if (!is_simple(f)) return std::nullopt;
+      const int place = rank_of({shape.begin(), shape.begin() + r->dim});
+      const int64_t behind = g_.dims(node.first_value)[r->dim];
+      f = behind > 1 ? Factors{{behind, -1}} : Factors{};
+      return added(Reduce{r->fn, place, r->group}, {x.value}, std::move(shape));
+    }
+    if (const auto* t = g_.form<Transpose>(n)) return transpose(*t, x);
+    if (g_.form<Reshape>(n)) return reshape(g_.dims(node.first_value), x);
+    return std::nullopt;
+  }
+
+  std::optional<Form> repeat(NodeId n) {
+    const Node& node = g_.node(n);
+    const auto* r = g_.form<Repeat>(n);
+    const auto dim = static_cast<size_t>(r ? r->dim : g_.form<Concat>(n)->dim);
+    Form x = form(node.operands[0]);
+    Factors& f = x.shape[dim];
+    f.insert(f.begin(), Factor{r ? r->count : static_cast<int64_t>(node.operands.size()), n});
+    if (rank_of(x.shape) > kMaxRank) return std::nullopt;
+    return Form{fit(x.value, dims_of(x.shape)), std::move(x.shape)};
+  }
+
+  std::optional<Form> transpose(const Transpose& t, const Form& x) {
+    Shape shape;
+    Transpose out;
+    size_t place = 0;
+    for (size_t i = 0; i < x.shape.size(); i++) {
+      const auto from = t.perm[i];
+      shape.push_back(x.shape[static_cast<size_t>(from)]);
+      const int first = rank_of({x.shape.begin(), x.shape.begin() + from});
+      for (size_t k = 0; k < std::max<size_t>(shape.back().size(), 1); k++) out.perm[place++] = static_cast<int8_t>(first + static_cast<int>(k));
+    }
+    return added(out, {x.value}, std::move(shape));
+  }
+
+  /// The same factors in other dimensions; one that a border cuts is taken apart.
+  std::optional<Form> reshape(const Dims& dims, const Form& x) {
+    Factors all;
+    for (const Factors& f : x.shape) all.insert(all.end(), f.begin(), f.end());
+    Shape shape;
+    size_t next = 0;
+    for (int64_t e : dims) {
+      shape.emplace_back();
+      while (e > 1) {
+        if (next == all.size()) return std::nullopt;
+        Factor& f = all[next];
+        if (e % f.extent == 0) { shape.back().push_back(f); e /= f.extent; next++; }
+        else if (f.extent % e == 0) { shape.back().push_back({e, f.source}); f.extent /= e; e = 1; }
+        else return std::nullopt;
+      }
+    }
+    if (rank_of(shape) > kMaxRank) return std::nullopt;
+    return Form{fit(x.value, dims_of(shape)), std::move(shape)};
+  }
+
+  /// The factors of one dimension of a result, from those of operands that have it: equal ones, or one that is taken apart as another has it.
+  static std::optional<Factors> common(const std::vector<Factors>& all) {
+    Factors out;
+    for (const Factors& f : all) if (f.size() > out.size()) out = f;
+    for (const Factors& f : all) {
+      int64_t product = 1;
+      for (const Factor& x : out) product *= x.extent;
+      if (f.empty() || (f.size() == 1 && f[0].source < 0 && f[0].extent == product)) continue;
+      if (f.size() != out.size()) return std::nullopt;
+      for (size_t i = 0; i < f.size(); i++) if (f[i].extent != out[i].extent) return std::nullopt;
+    }
+    for (size_t i = 0; i < out.size(); i++)
+      for (const Factors& f : all) if (!f.empty() && (f.size() != out.size() || f[i].source < 0)) out[i].source = -1;
+    return out;
+  }
+  /// One dimension of an operand among these factors.
+  static Dims beside(const Factors& own, const Factors& result) {
+    Dims out;
+    for (size_t i = 0; i < std::max<size_t>(result.size(), 1); i++) out.push_back(own.empty() ? 1 : own.size() == result.size() ? own[i].here() : result[i].extent);
+    return out;
+  }
+
+  /// Elementwise functions, and products with as many last dimensions as `own`, which each operand has for itself.
+  std::optional<Form> broadcast(NodeId n, size_t own) {
+    const Node& node = g_.node(n);
+    std::vector<Form> operands;
+    for (ValueId v : node.operands) operands.push_back(form(v));
+    const auto rank = static_cast<size_t>(g_.dims(node.first_value).rank());
+    Shape shape(rank);
+    for (size_t d = 0; d + own < rank; d++) {
+      std::vector<Factors> all;
+      for (const Form& f : operands) if (d + f.shape.size() >= rank) all.push_back(f.shape[d + f.shape.size() - rank]);
+      const auto factors = common(all);
+      if (!factors) return std::nullopt;
+      shape[d] = *factors;
+    }
+    for (const Form& f : operands)
+      for (size_t d = f.shape.size() - std::min(own, f.shape.size()); d < f.shape.size(); d++) if (!is_simple(f.shape[d])) return std::nullopt;
+    if (own == 2) shape[rank - 2] = operands[0].shape[rank - 2], shape[rank - 1] = operands[1].shape[rank - 1];
+    if (rank_of(shape) > kMaxRank) return std::nullopt;
+    std::vector<ValueId> values;
+    std::set<NodeId> saved;
+    for (const Form& f : operands) {
+      Dims dims;
+      for (size_t d = 0; d < f.shape.size(); d++) {
+        const Factors& of = f.shape[d];
+        const size_t in_result = d + rank - f.shape.size();
+        for (int64_t e : in_result + own < rank ? beside(of, shape[in_result]) : Dims{of.empty() ? 1 : of[0].extent}) dims.push_back(e);
+        for (const Factor& x : of) if (x.source >= 0) saved.insert(x.source);
+      }
+      values.push_back(fit(f.value, dims));
+    }
+    auto out = added(node.op, values, std::move(shape));
+    if (out && own == 2) used_.insert(saved.begin(), saved.end());
+    return out;
+  }
+
+  const Graph& g_;
+  std::set<NodeId> skipped_, used_;
+  Builder b_;
+  std::vector<std::optional<Form>> spread_;   // of values that have factors
+  std::vector<ValueId> plain_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::optional<Graph> without_repeats(const Graph& g) {
+  std::set<NodeId> all;
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const auto& of = g.node(n).operands;
+    if (const auto* r = g.form<Repeat>(n); r && r->count > 1) all.insert(n);
+    if (g.form<Concat>(n) && of.size() > 1 && std::all_of(of.begin(), of.end(), [&](ValueId v) { return v == of[0]; })) all.insert(n);
+  }
+  if (all.empty()) return std::nullopt;
+  Spread every(g, all);
+  if (!every.run() || every.used().empty()) return std::nullopt;
+  Spread some(g, every.used());   // what only other operators read is left as it is
+  if (!some.run()) return std::nullopt;
+  return some.finish();
+}
+
+}  // namespace mirage

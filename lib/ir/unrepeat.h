@@ -1,0 +1,13 @@
+// Repeated operands of batched products: what a program repeats along heads only so that a product has equal batches is broadcast instead. Runs in front of folding (mirage/ir/fold.h).
+#pragma once
+#include <optional>
+
+#include "mirage/ir/graph.h"
+
+namespace mirage {
+
+/// `g` with repetitions (`repeat`, or a concatenation of one value with itself) that reach the batch of a product left out: keys and values that PyTorch's repeat_kv writes as reshape, repeat, reshape are read where they
+/// lie, and the dimension of heads that they meet is two, head and group. Inputs, results and their shapes are g's. nullopt where nothing is repeated for a product. Requires primitives only, no calls.
+std::optional<Graph> without_repeats(const Graph& g);
+
+}  // namespace mirage
