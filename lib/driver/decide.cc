@@ -1,0 +1,180 @@
+// What wins; see the header.
+#include "driver/decide.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "driver/emulation.h"
+#include "driver/report.h"
+#include "driver/search_options.h"
+#include "driver/toolchain.h"
+#include "mirage/support/hash.h"
+#include "mirage/support/worker_pool.h"
+
+#ifndef MIRAGE_VERSION
+#define MIRAGE_VERSION "0.1.0"
+#endif
+
+namespace mirage {
+
+namespace {
+
+/// Whether kernels are run on the CPU before they may win.
+bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate == "auto" && !o.output.empty()); }
+
+/// Predicted time of the plan's generic block kernels.
+double generic_us(const Plan& p) {
+  double us = 0;
+  for (const KernelPlan& k : p.kernels) if (std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body)) us += k.predicted_us;
+  return us;
+}
+/// Whether a plan is predicted to be faster by more than the model is off by for generic block kernels (measured against predicted over the programs of test/generality: 0.85 to 1.12; kernels of the other strategies
+/// are fitted closer). Where the straightforward plan has such kernels, too, the model is off alike for both. If it is not faster by that alone, `what` was not used, which is said.
+bool surely_faster(const Plan& p, const Plan& straightforward, const std::string& what, std::vector<std::string>& not_done) {
+  if (p.predicted_us >= straightforward.predicted_us) return false;
+  if (generic_us(straightforward) > 0 || p.predicted_us + 0.15 * generic_us(p) < straightforward.predicted_us) return true;
+  not_done.push_back(fmt::format("{} was not used: {:.2f} us predicted instead of {:.2f}, which is within what the model is off by for generic block kernels", what, p.predicted_us, straightforward.predicted_us));
+  return false;
+}
+
+}  // namespace
+
+uint64_t verification_seed(const Program& p, const Options& o) { return hash_combine(hash_text(p.canonical, 0x56657269), static_cast<uint64_t>(o.seed)); }
+
+GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done, std::map<std::string, GateResult>& gated) {
+  if (!wants_emulation(o)) return {};
+  const auto [it, fresh] = gated.try_emplace(gate_key(program, plan, target));
+  GateResult& r = it->second;
+  if (fresh) r = emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o));
+  if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
+    d.gates.clear();
+    if (!r.text.empty()) d.gates.push_back(r.text);
+  }
+  if (fresh && r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);
+  return r;
+}
+
+Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
+  Decision d;
+  std::string refused;   // of what is predicted to be faster: the best, and why it was not used
+  const auto refuse = [&](const Choice& c, const std::string& why) {
+    not_done.push_back(fmt::format("structure {} with {} was not used: {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers), why));
+    if (refused.empty()) refused = fmt::format("{:.2f} us: {}", c.plan.predicted_us, why);
+  };
+  const Program& program = folding.program;
+  for (const Choice& c : choices.best) {
+    if (c.plan.predicted_us >= straightforward.predicted_us) break;
+    if (!surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers)), not_done)) {
+      if (refused.empty()) refused = fmt::format("{:.2f} us: within what the model is off by", c.plan.predicted_us);
+      continue;
+    }
+    MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
+    const Structure& s = found.candidates[c.candidate].structure;
+    Instance instance = verify_instance(s, c.numbers, program, found.witnesses, verification_seed(program, o));
+    if (!instance.refusal.empty()) { refuse(c, instance.refusal); continue; }
+    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) { refuse(c, g.text); continue; }
+    d.choice = &c;
+    d.claims = std::move(instance.claims);
+    d.proof = prove_found(folding, c.graph);
+    d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
+                        c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
+    return d;
+  }
+  const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
+  if (found.report.stop_reason.starts_with("not searched")) d.why = kernels + ": " + found.report.stop_reason;
+  else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
+  else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
+  else if (!refused.empty()) d.why = kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
+  else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
+  return d;
+}
+
+RunHints run_hints(const Options& o) { return {o.cold, o.warm, o.pdl}; }
+ModuleOptions module_options(const Options& o) { return {result_options_line(o), MIRAGE_VERSION}; }
+
+Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener) {
+  Measured m;
+  const int64_t most = o.measure ? o.measure_cases : o.alternatives;   // cut by measure_cases, which never leaves out the straightforward plan
+  if (most == 0 || is_interrupted(listener)) return m;
+  m.cases = measure_cases(choices, straightforward, d.stitched() ? &d.stitched()->plan : nullptr, program, target, static_cast<size_t>(most));
+  for (MeasureCase& c : m.cases) c.plan = with_hints(std::move(c.plan), run_hints(o));
+  const Toolchain tools = o.measure ? find_toolchain() : Toolchain{};
+  if (!o.measure || !tools.has_nvcc() || !detect_device().device) return m;   // the build stage says what is missing
+  MeasureLimits limits;
+  const MeasureJob job{program, target, module_options(o), num_threads(o.jobs), o.warm, listener.interrupted};
+  m.result = trace.stage("measure", [&] { return measure_cases_on_device(m.cases, job, tools, limits); });
+  tell(listener.progress, fmt::format("measure: {} of {} plans in {:.0f} s{}", std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), m.cases.size(), m.result->seconds,
+                                      m.result->order.empty() ? "" : fmt::format(", the best: {:.2f} us", m.result->rows[m.result->order[0]].final_us)));
+  return m;
+}
+
+void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Folding& folding, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
+  if (!m.result) return;
+  const Program& program = folding.program;
+  for (size_t i = 0; i < m.cases.size(); i++)
+    if (const MeasureRow& row = m.result->rows[i]; !row.ok && row.reason != "not timed") not_done.push_back(fmt::format("not used, as measured: {}: {}", row.what, row.reason));
+  for (size_t i : m.result->order) {
+    const MeasureCase& c = m.cases[i];
+    const Choice* choice = c.choice >= 0 ? &choices.best[static_cast<size_t>(c.choice)] : nullptr;
+    Instance instance;
+    if (choice && choice != d.choice) {
+      instance = verify_instance(found.candidates[choice->candidate].structure, choice->numbers, program, found.witnesses, verification_seed(program, o));
+      if (!instance.refusal.empty()) {
+        not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, instance.refusal));
+        continue;
+      }
+    }
+    if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) {
+      not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, g.text));
+      continue;
+    }
+    if (choice && choice != d.choice) {
+      d.claims = std::move(instance.claims);
+      d.proof = prove_found(folding, choice->graph);
+    } else if (c.choice == kStraightforward) {
+      d.claims.clear();
+      d.proof = {};
+    }
+    d.choice = choice;
+    if (c.choice != kPieces && d.partition) d.partition->result.reset();
+    d.tuned = c.plan;
+    d.why = fmt::format("{} kernel{}, {:.2f} us measured, the best of {} plans ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", m.result->rows[i].final_us,
+                        std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), c.what);
+    return;
+  }
+}
+
+void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done) {
+  if (d.partition) d.partition->result.reset();
+  if (!surely_faster(stitched.plan, straightforward, "a cut into pieces", not_done)) return;
+  if (const GateResult g = gate(stitched.plan, d); g.kind == GateResult::Kind::kFailed) {
+    not_done.push_back("the pieces were not used: " + g.text);
+    return;
+  }
+  if (!d.partition) d.partition.emplace();
+  d.claims = stitched.claims;
+  d.proof = stitched.proof;
+  d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), stitched.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
+                      stitched.plan.predicted_us, straightforward.predicted_us, stitched.pieces.size());
+  d.partition->result = std::move(stitched);
+}
+
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
+  if (d.choice || o.states == 0 || is_interrupted(listener)) return;
+  const Program& program = folding.program;
+  SearchOptions search = search_options(o, listener);
+  if (checkpoint) checkpoint->connect(search);
+  d.partition = partition_program(program, target, straightforward, search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
+  const Partitioned& p = *d.partition;
+  not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
+  if (!p.refusal.empty()) return;
+  tell(listener.progress, fmt::format("partition: {} cut points, {} possible pieces, {} distinct: {} states, {} verified", p.units, p.cuts, p.distinct, p.search.states, p.search.verified));
+  if (!p.result) return;
+  Stitched stitched = *p.result;
+  stitched.proof = prove_found(folding, stitched.graph);
+  use_pieces(d, std::move(stitched), straightforward, gate, not_done);
+}
+
+}  // namespace mirage

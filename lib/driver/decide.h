@@ -1,0 +1,83 @@
+// What is emitted, and why: the cheapest verified structure that holds and passes the gate, pieces, or the straightforward library; then what measuring says. Between the choice of numbers and the emitter; used by
+// compile(), which owns what the decision points into.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "driver/candidates.h"
+#include "driver/checkpoint.h"
+#include "driver/folding.h"
+#include "driver/gate.h"
+#include "driver/measure.h"
+#include "driver/numbers.h"
+#include "driver/partition.h"
+#include "mirage/codegen/module.h"
+#include "mirage/driver/compile.h"
+#include "mirage/plan/hints.h"
+
+namespace mirage {
+
+/// What the search of the whole program, or a lock or cache in its place, came to.
+struct Found {
+  SearchReport report;
+  Witnesses witnesses;
+  std::vector<Candidate> candidates;         ///< verified, in the order of the search
+  std::string judge;                         ///< what --prune=z3 asked
+  std::vector<std::string> dropped;          ///< why candidates were rejected or have no verdict, the first few
+};
+
+/// What is emitted: a chosen structure with its numbers, or the reference itself.
+struct Decision {
+  const Choice* choice = nullptr;            ///< nullptr: the straightforward library, or pieces
+  std::vector<Claim> claims;
+  Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
+  std::string why;
+  std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
+  std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing
+  std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
+  const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
+  const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }
+  const Plan& plan(const Plan& straightforward) const { return tuned ? *tuned : choice ? choice->plan : stitched() ? stitched()->plan : straightforward; }
+};
+
+using PlanGate = std::function<GateResult(const Plan&, Decision&)>;
+/// Whether the kernels of a plan may win; what they passed is noted in the decision.
+/// `gated`: what was run before, since what measuring finds fastest is often the model's own plan.
+GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done, std::map<std::string, GateResult>& gated);
+
+/// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
+Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
+
+/// Takes a stitched program if it is surely faster and passes the gate.
+void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done);
+
+/// Cuts the program into pieces where the search of the whole led to nothing.
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
+                const Listener& listener);
+
+RunHints run_hints(const Options& o);
+ModuleOptions module_options(const Options& o);
+
+/// What may be timed, and what came of it.
+struct Measured {
+  std::vector<MeasureCase> cases;
+  std::optional<Measurement> result;
+};
+/// The cases, and, with --measure and a GPU, their times.
+Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener);
+
+/// The fastest measured library that also passes what any library must pass replaces the model's decision.
+void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Folding& folding, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
+
+/// Of results and their checks. Never the seed that the search's own fingerprints came from.
+uint64_t verification_seed(const Program& p, const Options& o);
+
+inline void tell(const std::function<void(const std::string&)>& f, const std::string& s) {
+  if (f) f(s);
+}
+inline bool is_interrupted(const Listener& l) { return l.interrupted && l.interrupted->load(); }
+
+}  // namespace mirage

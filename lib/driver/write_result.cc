@@ -1,0 +1,135 @@
+// Files of a result; see the header.
+#include "driver/write_result.h"
+
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "driver/build.h"
+#include "driver/certificate_file.h"
+#include "driver/outputs.h"
+#include "driver/report.h"
+#include "driver/toolchain.h"
+
+namespace mirage {
+
+namespace {
+
+/// Files without the program's name in theirs may be somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
+bool is_foreign(const OutputFolder& folder, const std::string& file) {
+  static const std::set<std::string> shared = {"Makefile", "CMakeLists.txt", "certificate.json", "report.json", "report.html"};   // a program may be called Make, or report
+  if (!shared.contains(file)) return false;
+  const auto old = read_file((std::filesystem::path(folder.path()) / file).string());
+  return old && old->find("mirage-opt") == std::string::npos;
+}
+
+/// Files of an earlier run that are not of the program whose sources are about to be written. What this run writes takes itself off the list again.
+void remove_stale(OutputFolder& folder, const std::string& name, const std::string& cu) {
+  const auto old = read_file((std::filesystem::path(folder.path()) / (name + ".cu")).string());
+  if (!old || *old == cu) return;
+  for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map", name + ".pc", name + "_check.cu", name + ".graph", name + ".dot"})
+    folder.remove_on_commit(file);
+  for (const std::string file : {"certificate.json", "report.json", "report.html"})
+    if (!is_foreign(folder, file)) folder.remove_on_commit(file);
+}
+
+/// --alternatives: the cases as sources that build beside the result's header and version script.
+void add_alternatives(std::map<std::string, std::string>& files, const Measured& measured, const Options& o, const Program& program, const Target& target, const CudaModule& module) {
+  std::vector<std::pair<std::string, double>> rows;
+  for (const MeasureCase& c : measured.cases) {
+    const std::string file = fmt::format("{}.alternative-{:02}.cu", module.name, rows.size());
+    files[file] = emit_module(program, c.plan, target, module_options(o)).files.at(module.name + ".cu");
+    rows.emplace_back(c.what, c.plan.predicted_us);
+  }
+  files[module.name + ".alternatives.json"] = alternatives_list(module.name, rows);
+}
+
+/// For the certificate: the pieces' graph as the caller sees it.
+Stitched unfolded(Stitched s, const Graph& graph) {
+  s.graph = graph;
+  return s;
+}
+
+}  // namespace
+
+CompileResult failed(const Diagnostics& all, CompileResult r) {
+  for (const Diagnostic& d : all) {
+    r.diagnostics.push_back(d);
+    if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
+  }
+  r.timed_report = failure_report(r.name, r.exit, r.diagnostics);
+  return r;
+}
+
+CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
+  const Folding& folding = facts.folding;
+  const Decision& decision = facts.decision;
+  const Found& found = facts.found;
+  const Plan& straightforward = facts.straightforward;
+  const Measured& measured = facts.measured;
+  const CudaModule& module = facts.module;
+  const Target& target = facts.target;
+  const std::set<Emit> wanted = wanted_outputs(o);
+  const Plan& plan = decision.plan(straightforward);
+  const Program& program = folding.whole;   // what the caller sees
+  const Graph graph = folding.unfold(decision.graph(folding.program));
+  Built built;
+  if (folder) {
+    built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
+    not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
+  }
+  const ReportData data{program, target, o, found.report, found.candidates, facts.choices, decision.choice, decision.claims, decision.proof, decision.gates, plan, straightforward.predicted_us, straightforward.kernels.size(),
+                        decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr, measured.result ? &*measured.result : nullptr};
+  const std::string graph_text = print(graph, module.name);
+  r.report = report_json(data);
+  r.files = select_texts(module.files, module.name, wanted);
+  if (wanted.contains(Emit::kGraph)) r.files[module.name + ".graph"] = graph_text;
+  if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = dot(graph, module.name);
+  if (wanted.contains(Emit::kReport)) r.files["report.json"] = r.report;
+  if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
+  r.certificate = decision.stitched() ? write_certificate(program, unfolded(*decision.stitched(), graph), decision.gates)
+                                      : write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
+                                                          decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
+  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = with_source(r.certificate, module.name + ".cu", module.files.at(module.name + ".cu"));
+  if (o.alternatives > 0) add_alternatives(r.files, measured, o, program, target, module);
+  r.timed_report = report_json(data, &trace, built.measured);
+  r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());
+  r.summary = fmt::format("{}: {}", module.name, decision.why);
+  r.explanation = explain_folding(folding) + explain_search(found.report) + explain_winner(data) + explain_support(data);
+  if (decision.partition) r.explanation += explain_partition(*decision.partition);
+  for (const std::string& d : found.dropped) r.explanation += "dropped: " + d + "\n";
+  if (!folder) return r;
+
+  if (built.exit == ExitCode::kCheckFailed) {   // what its own check found wrong is not left where somebody may load it
+    r.exit = built.exit;
+    r.notes.push_back(fmt::format("nothing was written to {}: the library does not pass its check", o.output));
+    return failed(built.errors, r);
+  }
+  if (auto held = folder->lock(); !held.empty()) return failed(held, r);
+  remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
+  Diagnostics errors = built.errors;
+  for (const auto& [file, text] : r.files) {
+    if (is_foreign(*folder, file)) {
+      r.notes.push_back(fmt::format("{} was not written: there is one in {} that mirage-opt did not make", file, o.output));
+      continue;
+    }
+    Diagnostics d = folder->write(file, text);
+    errors.insert(errors.end(), d.begin(), d.end());
+    if (!d.empty()) return failed(errors, r);
+  }
+  if (o.write_deps) {
+    const std::string path = o.deps_file.empty() ? (std::filesystem::path(o.output) / (module.name + ".d")).string() : o.deps_file;
+    std::vector<std::string> targets;
+    for (const auto& [file, text] : r.files) targets.push_back((std::filesystem::path(o.output) / file).string());
+    for (const Diagnostic& d : write_file(path, dependency_rule(targets, {source.name}))) errors.push_back(d);
+  }
+  for (const Diagnostic& d : folder->commit("certificate.json")) errors.push_back(d);
+  r.exit = more_severe(r.exit, built.exit);
+  if (!errors.empty()) return failed(errors, r);
+  if (is_interrupted(listener)) r.notes.push_back("interrupted: this is the best that was verified until then");
+  return r;
+}
+
+}  // namespace mirage

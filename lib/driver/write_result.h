@@ -1,0 +1,31 @@
+// The last step of compile(): builds the emitted module, and writes it with report, certificate and graph into the output folder.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "driver/decide.h"
+#include "mirage/codegen/module.h"
+#include "mirage/support/file.h"
+
+namespace mirage {
+
+/// What has been decided, for whoever writes it down.
+struct ResultFacts {
+  const Target& target;
+  const Folding& folding;
+  const Found& found;
+  const Choices& choices;
+  const Decision& decision;
+  const Plan& straightforward;
+  const Measured& measured;
+  const CudaModule& module;
+};
+
+/// Builds, reports, certifies and writes. r: what is known of the run so far; not_done: notes for the user; folder: none, and nothing is built or written.
+CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener);
+
+/// r with these diagnostics, the exit code of the worst error among them and a report of the failure.
+CompileResult failed(const Diagnostics& all, CompileResult r);
+
+}  // namespace mirage
