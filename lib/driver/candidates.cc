@@ -122,9 +122,22 @@ std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents,
   return out;
 }
 
+/// Whether results have the same extents, in order.
+static bool same_results(const Graph& a, const Graph& b) {
+  std::vector<Dims> x(static_cast<size_t>(a.num_results())), y(static_cast<size_t>(b.num_results()));
+  for (NodeId n : a.outputs()) x[static_cast<size_t>(a.form<Output>(n)->result)] = a.dims(a.node(n).operands[0]);
+  for (NodeId n : b.outputs()) y[static_cast<size_t>(b.form<Output>(n)->result)] = b.dims(b.node(n).operands[0]);
+  return x == y;
+}
+
 Instance verify_instance(const Structure& s, const std::vector<CallNumbers>& numbers, const Program& program, const Witnesses& w, uint64_t seed) {
   Instance out;
   const std::vector<CallNumbers> extents = split_extents(s, param_types(program));
+  const std::optional<Graph> whole = instantiate(s, param_types(program), numbers);
+  if (!whole || !same_results(*whole, program.graph)) {
+    out.refusal = "its results at the program's own extents are not the program's";
+    return out;
+  }
   for (int variant : {0, 1}) {
     const std::vector<CallNumbers> small = shrink_numbers(extents, numbers, split_extents(s, w.variants[static_cast<size_t>(variant)].params));
     auto claim = make_claim(s, variant, small, program, w, hash_combine(seed, 2));

@@ -35,6 +35,7 @@ inline uint32_t bits_of(double x, DType t) {
   if (t == DType::kF32 || t == DType::kReal) return w;
   if (t == DType::kBF16 || x == 0) return w >> 16;
   if (std::isinf(x)) return x < 0 ? 0xfc00 : 0x7c00;
+  if (std::isnan(x)) return 0x7e00;
   int e = 0;
   std::frexp(std::fabs(x), &e);
   const int q = std::max(e - 11, -24), n = static_cast<int>(std::ldexp(std::fabs(x), -q));

@@ -298,6 +298,7 @@ class Matcher {
       else clean = false;
     }
     s_.plain = clean && !through_mask;
+    s_.huge = may_be_huge(s_.logit);
     find_masks();
     if (s_.plain)   // factors of Q and K that are the same for all keys are factors of the scores
       for (AttendTensor* t : {&s_.q, &s_.k}) {
@@ -307,6 +308,21 @@ class Matcher {
         s_.plain = s_.plain && rest.empty();
       }
     return true;
+  }
+
+  /// Whether something that is added to the scores, or stands in their place, may be as low as the least numbers of bfloat16 and float32, with which people hide keys: their product with log2 e is no float32.
+  bool may_be_huge(ValueId v) const {
+    constexpr double kLeast = -2.0e38;
+    if (v == s_.scores) return false;
+    if (!depends(v, s_.scores)) {
+      const Const* c = form<Const>(v);
+      return !(c && c->value == -kInfinity) && !(bound(v).low >= kLeast);
+    }
+    const Map* m = form<Map>(v);
+    const bool scales = m && (m->fn == MapFn::kMul || m->fn == MapFn::kDiv);
+    for (size_t i = m && m->fn == MapFn::kWhere ? 1 : 0; i < g_.def(v).operands.size(); i++)
+      if ((!scales || depends(operand(v, i), s_.scores)) && may_be_huge(operand(v, i))) return true;
+    return false;
   }
 
   // ---- masks by positions

@@ -55,17 +55,22 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
   return s;
 }
 
-/// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures.
+/// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures. None if it is not clear which: inputs may have the same extents in two worlds by chance, and
+/// be cut elsewhere (10 of 16 elements in one, 6 of 16 in the other).
 std::optional<Op> look_up(const Graph& g, NodeId n, const Worlds* worlds, const std::vector<Type>& params) {
   if (!worlds || worlds->all.empty()) return std::nullopt;
   const Graph& here = worlds->all[0].second;
   const Node& node = g.node(n);
+  std::optional<Op> out;
   for (const auto& [types, there] : worlds->all) {
     if (!(types == params)) continue;
-    for (NodeId m = 0; m < here.num_nodes(); m++)
-      if (here.node(m).op == node.op && (node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) return there.node(m).op;
+    for (NodeId m = 0; m < here.num_nodes(); m++) {
+      if (!(here.node(m).op == node.op) || !(node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) continue;
+      if (out && !(*out == there.node(m).op)) return std::nullopt;
+      out = there.node(m).op;
+    }
   }
-  return std::nullopt;
+  return out;
 }
 
 /// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of the program.

@@ -1,8 +1,11 @@
 // Specs on which random programs (test/random) found the compiler wrong, reduced. Each once ended in an assertion or a wrong kernel; now it ends in a library whose kernels pass the emulation.
 #include <catch2/catch.hpp>
 
+#include "driver/candidates.h"
 #include "driver/emulation.h"
 #include "mirage/driver/compile.h"
+#include "mirage/search/search.h"
+#include "mirage/spec/spec.h"
 
 using namespace mirage;
 
@@ -55,4 +58,27 @@ TEST_CASE("a softmax over a maximum of more dimensions keeps its shape without t
   // x has two dimensions and its maximum three: exp(x) lost one, and the sum over the third met nothing (an assertion).
   compiles(R"({"version": "1.0", "name": "rank_of_maximum", "inputs": {"x0": {"shape": [100, 13], "dtype": "float32", "strides": [21, 1]}}, "outputs": {"v1": {"dtype": "float32"}},
  "nodes": [{"op": "reshape", "inputs": ["x0"], "output": "v0", "attrs": {"shape": [1, 100, 13]}}, {"op": "softmax", "inputs": ["v0"], "output": "v1", "attrs": {"axis": -1}}]})");
+}
+
+TEST_CASE("a slice is not looked up among extents that are the program's by chance", "[bugs]") {
+  // The search tries the program at inputs of 6 + 10 elements; the program cuts its own 16 behind the tenth. Structures kept the cut behind the sixth, and results had six elements of ten.
+  const auto p = parse_spec({"slice.json", R"({"version": "1.0", "name": "cut", "inputs": {"x0": {"shape": [16], "dtype": "float16"}}, "outputs": {"v1": {"dtype": "float16"}},
+ "nodes": [{"op": "slice", "inputs": ["x0"], "output": "v0", "attrs": {"axis": 0, "stop": 10}}, {"op": "silu", "inputs": ["v0"], "output": "v1"}]})"});
+  REQUIRE(p);
+  const Witnesses w = make_witnesses(*p);
+  REQUIRE(w.refusal.empty());
+  SearchOptions options;
+  options.max_states = 60'000;
+  int found = 0;
+  enumerate(*p, *find_target("sm_90a"), options, [&](const Structure& s) {
+    const Examined e = examine(s, *p, w, 7);
+    found += e.verdict == SinkVerdict::kVerified;
+    const auto g = instantiate(s, param_types(*p), split_extents(s, param_types(*p)));
+    for (NodeId n = 0; g && n < g->num_nodes(); n++)
+      if (g->form<Output>(n)) CHECK(g->dims(g->node(n).operands[0]) == Dims{10});
+    const std::vector<CallNumbers> numbers = split_extents(s, param_types(*p));
+    if (e.verdict == SinkVerdict::kVerified) CHECK(verify_instance(s, numbers, *p, w, 12).refusal.empty() == (g.has_value()));
+    return e.verdict;
+  });
+  CHECK(found > 0);   // else this looks at nothing
 }

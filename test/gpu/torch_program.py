@@ -92,6 +92,34 @@ OPS = {
 }
 
 
+def iota(program, t, device):
+    shape, axis = t["shape"], t.get("axis", 0)
+    axis %= len(shape)
+    return torch.arange(shape[axis], dtype=torch.float32, device=device).reshape([-1 if a == axis else 1 for a in range(len(shape))]).expand(shape)
+
+
+# What no tensor is an operand of.
+MADE = {"iota": iota, "extent": lambda p, t, device: torch.full((), float(math.prod(p.inputs[i].shape[a] for i, a in t["of"])), device=device)}
+
+
+def ordered(nodes, names):
+    """The nodes in an order in which every operand is there before it is used: a spec may list them in any. names: the inputs'."""
+    waiting, known, out = list(nodes), set(names), []
+    while waiting:
+        produced = {n["output"] for n in waiting}
+        ready = [n for n in waiting if not any(i in produced for i in n["inputs"] if isinstance(i, str))]
+        if not ready:
+            raise ValueError("nodes depend on each other: " + ", ".join(sorted(produced)))
+        for n in ready:
+            for i in n["inputs"]:
+                if isinstance(i, str) and i not in known:
+                    raise ValueError("there is no tensor '%s'" % i)
+        known |= {n["output"] for n in ready}
+        out += ready
+        waiting = [n for n in waiting if n["output"] not in known]
+    return out
+
+
 class Tensor:
     def __init__(self, name, shape, strides, dtype, limits):
         self.name, self.shape, self.dtype, self.limits = name, shape, dtype, limits
@@ -113,6 +141,7 @@ class Program:
         self.name = spec["name"]
         self.axes = {k: v["value"] if isinstance(v, dict) else v for k, v in spec.get("axes", {}).items()}
         self.nodes = [dict(n, attrs={k: self.shape(v) if k in ("shape",) else v for k, v in n.get("attrs", {}).items() if v is not None}, output=n.get("output") or n["outputs"][0]) for n in spec["nodes"]]
+        self.nodes = ordered(self.nodes, spec["inputs"])
         for n in self.nodes:
             for key in ("start", "stop", "count", "offset"):
                 if key in n["attrs"]:
@@ -141,7 +170,10 @@ class Program:
             if "call" in n:
                 values[n["output"]] = n["call"](values)
                 continue
-            x, *rest = [values[i] if isinstance(i, str) and i in values else float(i) if isinstance(i, str) else i for i in n["inputs"]]
+            if n["op"] in MADE:
+                values[n["output"]] = MADE[n["op"]](self, n["attrs"], tensors[0].device)
+                continue
+            x, *rest = [values[i] if isinstance(i, str) else i for i in n["inputs"]]
             if not torch.is_tensor(x):
                 x = torch.full((), x, dtype=next(r for r in rest if torch.is_tensor(r)).dtype, device=tensors[0].device)
             values[n["output"]] = OPS[n["op"]](x, rest, n["attrs"])
@@ -233,7 +265,7 @@ class Program:
         for n in self.nodes:
             product = made.get(n["inputs"][0]) if n["op"] == "add" else None
             bias = n["inputs"][1] if n["op"] == "add" else None
-            if product and product["op"] == "matmul" and not product["attrs"] and used[product["output"]] == 1 and isinstance(bias, str) and len(shape.get(bias, [])) == 1:
+            if product and product["op"] == "matmul" and not product["attrs"] and used[product["output"]] == 1 and product["output"] not in self.results and isinstance(bias, str) and len(shape.get(bias, [])) == 1:
                 gone.add(id(product))
                 calls[id(n)] = lambda values, a=product["inputs"], b=bias: torch.addmm(values[b], values[a[0]], values[a[1]]) if values[a[0]].dim() == 2 else torch.matmul(values[a[0]], values[a[1]]) + values[b]
         return [dict(n, call=calls[id(n)]) if id(n) in calls else n for n in self.nodes if id(n) not in gone] if calls else None

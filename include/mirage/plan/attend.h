@@ -47,6 +47,7 @@ struct AttendShape {
   bool parts_bounded = false;             ///< a partial result divided by its own sum fits the operands' type
   // A mask by positions: logits are -inf, whatever the scores, for keys above query + last, or below query + first. Proved from the comparison, for chunks of keys that need not be looked at.
   std::optional<int64_t> last, first;
+  bool huge = false;                      ///< logits may be so low that float32 does not hold their product with log2 e (masks of the lowest bfloat16 or float32)
   bool only_masks = false;                ///< a key that no such mask removes has its scaled score as logit: chunks without removed keys need not evaluate it
   double value_factor_bound = 0;          ///< of the product of V's factors; infinity if unknown
   std::vector<std::array<AttendAxis, 2>> axes;   ///< per value

@@ -16,7 +16,7 @@ namespace mo {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 [[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-[[maybe_unused]] constexpr float kLowest = -3.0e38f;   // the maximum of no scores: finite, so that a chunk of nothing but -inf gives weights of 0
+[[maybe_unused]] constexpr float kLowest = -3.4028234663852886e38f;   // the maximum of no scores: finite, so that a chunk of nothing but -inf gives weights of 0
 
 MO_FN float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 template <class T> MO_FN uint32_t pack_pair(float lo, float hi);   // two neighbours as one word
@@ -261,6 +261,23 @@ template <class P> struct AttendState {
   bool active;     // whether this warp has a query at all
 };
 
+/// Weights of a chunk's logits are exp2(logit * factor + offset), and m is the running maximum behind it, in units of log2.
+struct AttendShift { float m, factor, offset; };
+MO_FN bool leaves_float(float scaled) { return scaled < -3.0e38f; }   // host twin
+/// m: the running maximum before; most: the chunk's largest logit. HUGE: logits may be so low that their product with log2 e leaves float32, as those are that a mask of the lowest bfloat16 or float32 hides. A row that
+/// has seen nothing else gives equal weights to the largest ones. Neighbours are 2^100 apart there: a weight is 1 or 0, and m need only keep the order, below every other maximum.
+template <bool HUGE> MO_FN AttendShift attend_shift(float m, float most, float scale) {
+  const float scaled = most * scale;
+  if constexpr (HUGE) {
+    if (leaves_float(scaled)) {
+      const float low = ::fmaf(most, 0.1f, -3.0e38f);
+      return {::fmaxf(m, low), 1.0f, low >= m ? -most : -infinity()};   // -inf hides for good: low is -inf, and m is finite
+    }
+  }
+  const float now = ::fmaxf(m, scaled);
+  return {now, scale, -now};
+}
+
 /// Multiplies row r by its gains, up to what scaling asks for; `apply(factor)` does it.
 template <class P, class F> MO_FN void attend_gain(AttendState<P>& t, int r, float most, F apply) {
   if constexpr (AttendScaled<P>::value) {
@@ -307,16 +324,16 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
     x = ::fmaxf(x, y);
     x = ::fmaxf(x, shuffle_xor(x, 1));
     x = ::fmaxf(x, shuffle_xor(x, 2));
-    const float m = ::fmaxf(t.m[r], x * t.scale[r]);
-    t.alpha[r] = exp2_fast(t.m[r] - m);
-    t.m[r] = m;
+    const AttendShift shift = attend_shift<P::kHugeLogits>(t.m[r], x, t.scale[r]);
+    t.alpha[r] = exp2_fast(t.m[r] - shift.m);
+    t.m[r] = shift.m;
     float sum[2] = {0, 0};
 #pragma unroll
     for (int j = 0; j < P::kChunk / 8; j++)
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         float& s = t.S[4 * j + 2 * r + c];
-        s = exp2_fast(::fmaf(s, t.scale[r], -m));
+        s = exp2_fast(::fmaf(s, shift.factor, shift.offset));
         sum[c] += s;
       }
     t.sums[0][r] = t.sums[0][r] * t.alpha[r] + (sum[0] + sum[1]);

@@ -97,7 +97,8 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
   }
 #pragma unroll
   for (int mask = 8; mask > 0; mask /= 2) most = ::fmaxf(most, shuffle_xor(most, mask));
-  const float now = ::fmaxf(m, most * scale), factor = exp2_fast(m - now);
+  const AttendShift shift = attend_shift<P::kHugeLogits>(m, most, scale);
+  const float factor = exp2_fast(m - shift.m);
   float total = 0;
 #pragma unroll
   for (int e = 0; e < kPairs; e++) {
@@ -105,7 +106,7 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       const int key = key0 + 2 * lane + 32 * e + c;
-      w[c] = exp2_fast(::fmaf(x[2 * e + c], scale, -now));
+      w[c] = exp2_fast(::fmaf(x[2 * e + c], shift.factor, shift.offset));
       total += w[c];
       if constexpr (!P::kPlainWeight) {
         w[c] = P::weight(a, at, w[c], of_row, nullptr, query, key);
@@ -115,7 +116,7 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
     *reinterpret_cast<uint32_t*>(mem.weights(row) + (2 * lane + 32 * e) * 2) = pack_pair<typename P::T>(w[0], w[1]);
   }
   sum = sum * factor + lanes_reduce<Sum, 16>(total);
-  m = now;
+  m = shift.m;
   if (lane == 0) { mem.statistics()[row] = m; mem.statistics()[16 + row] = sum; mem.statistics()[32 + row] = factor; }
 }
 
