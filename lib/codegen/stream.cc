@@ -37,14 +37,59 @@ class StreamEmitter : public StreamText {
     const int64_t chunks = (p_.depth + p_.chunk - 1) / p_.chunk, workers = p_.warps * p_.cluster;
     line("constexpr int kThreads = {}, kWarps = {}, kStages = {}, kChunk = {}, kCluster = {}, kWorkers = {}, kSteps = {}, kChunks = {}, kRounds = {};", p_.warps * 32, p_.warps, p_.stages, p_.chunk, p_.cluster, workers,
          p_.steps, chunks, (chunks + workers - 1) / workers);
-    line("constexpr int kM = {}, kN = {}, kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8", p_.rows, p_.cols, p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
+    if (!p_.beside.empty()) choose_call();
+    line("constexpr int kM = {}, {}kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8", p_.rows, p_.beside.empty() ? fmt::format("kN = {}, ", p_.cols) : "", p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
          tail_rounds());
     line("constexpr int kStage = {}, kRing = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.stage_bytes, p_.ring_bytes, p_.received_at, p_.statistics_at, p_.barriers_at);
     line("extern __shared__ __align__(1024) unsigned char stream_smem[];");   // a name of its own: block kernels of one library ask for another alignment
     line("unsigned char* const smem = stream_smem;");
-    line("const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = {}, column = block_id() / kCluster * {}, worker = rank * kWarps + warp;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.columns);
+    line("const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = {}, column = {} * {}, worker = rank * kWarps + warp;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.beside.empty() ? "block_id() / kCluster" : "(block_id() / kCluster - first)", p_.columns);
     if (!p_.registers) line("const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;");
   }
+  // ---- calls beside each other: what differs is data
+  /// `of(0)` for blocks of the first call, of(1) for those of the next, ...
+  template <class F> std::string chosen(F of) const {
+    std::string text;
+    for (size_t i = p_.beside.size(); i > 0; i--) text += fmt::format("part == {} ? {} : ", i, of(i));
+    return text + of(0);
+  }
+  const StreamShape& call(size_t i) const { return i == 0 ? static_cast<const StreamShape&>(p_) : p_.beside[i - 1]; }
+  static int64_t row_stride_of(const StreamShape& s, NodeId n) {
+    const auto* out = s.body.form<Output>(n);
+    const Access& a = out ? s.results[at(out->result)] : s.operands[at(s.body.form<Input>(n)->param)];
+    return stride_of(a, s.axes[at(out ? s.body.node(n).operands[0] : s.body.node(n).first_value)], Axis::kRow);
+  }
+  bool same_row_stride(NodeId n) const { return std::all_of(p_.beside.begin(), p_.beside.end(), [&](const StreamShape& s) { return row_stride_of(s, n) == row_stride_of(p_, n); }); }
+  std::string row_stride(NodeId n, int64_t stride) const override { return same_row_stride(n) ? std::to_string(stride) : fmt::format("rows{}", n); }
+  int64_t offset(NodeId n, int64_t elements) const override { return !p_.beside.empty() && (g_.form<Output>(n) || differs(n)) ? 0 : elements; }   // chosen with the pointer
+  void choose_call() {
+    std::vector<int64_t> first{0};
+    for (size_t i = 0; i < p_.beside.size(); i++) first.push_back(first.back() + (call(i).cols + p_.columns - 1) / p_.columns);
+    std::string part;
+    for (size_t i = p_.beside.size(); i > 0; i--) part += fmt::format("block_id() >= {} ? {} : ", first[i] * p_.cluster, i);
+    line("const int part = {}0, first = {}, kN = {};   // calls beside each other: which one this block is of", part, chosen([&](size_t i) { return std::to_string(first[i]); }), chosen([&](size_t i) { return std::to_string(call(i).cols); }));
+    for (size_t w = 0; w < p_.weights.size(); w++) line("const TensorMap& map{} = {};", w, chosen([&](size_t i) { return fmt::format("map{}_{}", w, i); }));
+    for (NodeId n : g_.inputs())
+      if (differs(n)) {
+        line("const void* const in{} = {};", param(n), chosen([&](size_t i) { const Access& a = call(i).operands[at(param(n))]; return fmt::format("(const {}*)in{}_{} + {}", cuda_type(a.dtype), param(n), i, a.offset); }));
+        if (has(value(n), Axis::kRow) && !same_row_stride(n)) line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
+      }
+    for (NodeId n : g_.outputs()) {
+      const int r = g_.form<Output>(n)->result;
+      line("void* const out{} = {};", r, chosen([&](size_t i) { const Access& a = call(i).results[at(r)]; return fmt::format("({}*)out{}_{} + {}", cuda_type(a), r, i, a.offset); }));
+      if (!same_row_stride(n)) line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
+    }
+  }
+
+ public:
+  /// Whether input n, read through a pointer, lies elsewhere for each call.
+  bool differs(NodeId n) const { return !p_.beside.empty() && !mapped(n) && has(value(n), Axis::kCol); }
+  NodeId input_of(int param) const {
+    for (NodeId n : g_.inputs()) if (this->param(n) == param) return n;
+    return -1;
+  }
+
+ private:
   int64_t items() const { return p_.row_tiles * p_.columns * 2; }
   std::string item_row() const { return p_.columns == 64 ? "item_row" : fmt::format("item_row<{}>", tiles()); }
   std::string item_column() const { return p_.columns == 64 && column_step() == 8 ? "item_column" : fmt::format("item_column<{}, {}>", tiles(), column_step()); }
@@ -479,25 +524,31 @@ class StreamEmitter : public StreamText {
 KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(kernel.body);
   StreamEmitter emitter(p, plan.pdl, reads_early(kernel, plan));
+  const size_t calls = 1 + p.beside.size();
+  const auto call = [&](size_t i) -> const StreamShape& { return i == 0 ? p : p.beside[i - 1]; };
   KernelText k;
   k.name = kernel.name;
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
   for (size_t i = 0; i < p.weights.size() && !p.registers; i++) {
-    k.maps.push_back(stream_weight_map(p, p.weights[i], p.weights[i].padded, p.chunk));
-    add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
+    for (size_t c = 0; c < calls; c++) {
+      k.maps.push_back(stream_weight_map(call(c), call(c).weights[i], p.weights[i].padded, p.chunk));
+      add(fmt::format("const __grid_constant__ mo::TensorMap map{}{}", i, calls > 1 ? fmt::format("_{}", c) : ""));
+    }
   }
-  for (int i : emitter.pointer_params()) {
-    k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
-    k.written.push_back(false);
-    add(fmt::format("const void* __restrict__ in{}", i));
-  }
-  for (size_t i = 0; i < p.results.size(); i++) {
-    k.args.push_back(p.results[i].buffer);
-    k.written.push_back(true);
-    add(fmt::format("void* __restrict__ out{}", i));
-  }
-  k.grid = {(p.cols + p.columns - 1) / p.columns * p.cluster, p.batch, 1};
+  for (int i : emitter.pointer_params())
+    for (size_t c = 0; c < (emitter.differs(emitter.input_of(i)) ? calls : 1); c++) {
+      k.args.push_back(call(c).operands[static_cast<size_t>(i)].buffer);
+      k.written.push_back(false);
+      add(fmt::format("const void* __restrict__ in{}{}", i, emitter.differs(emitter.input_of(i)) ? fmt::format("_{}", c) : ""));
+    }
+  for (size_t i = 0; i < p.results.size(); i++)
+    for (size_t c = 0; c < calls; c++) {
+      k.args.push_back(call(c).results[i].buffer);
+      k.written.push_back(true);
+      add(fmt::format("void* __restrict__ out{}{}", i, calls > 1 ? fmt::format("_{}", c) : ""));
+    }
+  k.grid = {p.column_blocks() * p.cluster, p.batch, 1};
   k.threads = p.warps * 32;
   k.smem_bytes = p.smem_bytes;
   k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads,

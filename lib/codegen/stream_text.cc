@@ -124,7 +124,7 @@ std::string StreamText::tail_loads() {
   for (NodeId n : tail_leaves()) {
     const Shape x = shape(value(n));
     const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-    if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), rs, cs, rs, cs);
+    if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs);
     else if (x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
     else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, {}, kN - c); ", n, pointer(n), cs, cs, column_step());
   }
@@ -143,7 +143,7 @@ void StreamText::tail_results() {
 
 std::string StreamText::result_pointer(NodeId n) const {
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
-  return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, a.offset, slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
+  return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, offset(n, a.offset), slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
 }
 
 void StreamText::store_result(NodeId n, const std::string& text) {
@@ -154,7 +154,7 @@ void StreamText::store_result(NodeId n, const std::string& text) {
     line("store_item_pairs({} + m * int64_t({}) + c, {}, kM - m, kN - c, {});", result_pointer(n), rs, rs, text);
     return;
   }
-  line("{}({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), rs, cs, rs, cs, has(v, Axis::kRow) ? "kM" : "1",
+  line("{}({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1",
        has(v, Axis::kCol) ? "kN" : "1", text);
 }
 

@@ -36,7 +36,9 @@ class StreamText {
   ValueId value(NodeId n) const { return g_.node(n).first_value; }
   static int64_t stride_of(const Access& a, const std::vector<Axis>& axes, Axis which);
   int64_t stride(NodeId n, Axis a) const { return stride_of(access(n), s_.axes[at(value(n))], a); }
-  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), access(n).offset, slice_text(stride(n, Axis::kBatch))); }
+  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), offset(n, access(n).offset), slice_text(stride(n, Axis::kBatch))); }
+  virtual int64_t offset(NodeId n, int64_t elements) const { (void)n; return elements; }   ///< from where in{param} or out{result} points, of an input or of an output's result
+  virtual std::string row_stride(NodeId n, int64_t stride) const { (void)n; return std::to_string(stride); }   ///< from one row to the next of an input, or of an output's result, that has columns
   std::string result_pointer(NodeId output) const;   ///< of this block's product of a batch
   static std::string slice_text(int64_t stride) { return stride ? fmt::format(" + batch_id() * int64_t({})", stride) : ""; }
   const char* weight_type(const StreamWeight& w) const { return cuda_type(access(w.input).dtype); }

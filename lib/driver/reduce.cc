@@ -20,8 +20,8 @@ namespace {
 
 using search::DimClasses;
 
-/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles.
-struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1; bool is_outer = true; int thrift = 0; };
+/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
+struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2; bool is_outer = true; int thrift = 0; };
 
 /// The tiles that a call's body was made with.
 CallNumbers numbers_of(const Graph& body) {
@@ -69,7 +69,7 @@ int64_t reduced_extent(const Wish& w, Tails tails) {
     e = tile * (std::min(all, pieces) - 1) + (rest ? rest : tile);
   };
   if (w.loop_tile > 0) shrink(w.loop_tile, w.iterations);
-  else if (w.grid_tile > 0) shrink(w.grid_tile, 2);
+  else if (w.grid_tile > 0) shrink(w.grid_tile, w.pieces);
   else if (w.is_outer) e = std::min(w.extent, kFewMatrices);
   else if (w.thrift > 0 && w.extent > 192) e = 128 + (w.extent % 64 ? w.extent % 64 : 64);
   else if (w.extent > 512) e = 256 + w.extent % 64;
@@ -144,7 +144,7 @@ Dims reduced_strides(const Dims& dims, const Dims& strides, const Dims& reduced)
 }
 
 /// Calls of a plan in node order, with the tiles that they were made with and their kernels (null: none of their own).
-struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; };
+struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; std::vector<int> places; };   ///< places: among the calls of the kernel
 Calls calls_of(const Plan& full) {
   Calls out;
   for (NodeId n = 0; n < full.graph.num_nodes(); n++) {
@@ -152,8 +152,11 @@ Calls calls_of(const Plan& full) {
     if (!call) continue;
     out.numbers.push_back(numbers_of(*call->body));
     const KernelPlan* of = nullptr;
-    for (const KernelPlan& k : full.kernels) if (std::find(k.nodes.begin(), k.nodes.end(), n) != k.nodes.end()) of = &k;
+    int place = 0;
+    for (const KernelPlan& k : full.kernels)
+      if (const auto at = std::find(k.nodes.begin(), k.nodes.end(), n); at != k.nodes.end()) of = &k, place = std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) ? static_cast<int>(at - k.nodes.begin()) : 0;
     out.kernels.push_back(of);
+    out.places.push_back(place);
   }
   return out;
 }
@@ -178,6 +181,7 @@ std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, c
         Wish& w = wishes[static_cast<size_t>(it->second)];
         const auto* attend = calls.kernels[i] ? std::get_if<std::shared_ptr<const AttendPlan>>(&calls.kernels[i]->body) : nullptr;   // its blocks have one batch and tiles of their own, whatever the graph says
         const bool is_matrix = w.is_outer && (attend || calls.numbers[i].grid_tile[a] == 1), has_own = own.grid_tile > 0 && (!attend || w.extent == (*attend)->shape.queries);
+        w.pieces = std::max<int64_t>(w.pieces, 2 + calls.places[i]);
         w.grid_tile = std::max(w.grid_tile, is_matrix ? 1 : has_own ? own.grid_tile : calls.numbers[i].grid_tile[a]);
       }
     if (const auto it = named.find(split[i].loop_tile); it != named.end()) {

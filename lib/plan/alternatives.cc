@@ -11,6 +11,7 @@
 #include "mirage/plan/tile.h"
 #include "plan/block_internal.h"
 #include "plan/buffers.h"
+#include "plan/stream_internal.h"
 
 namespace mirage {
 
@@ -75,6 +76,10 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
       out.back().why = cost.why;
       out.back().body = std::make_shared<const RegionPlan>(std::move(p));
     }
+    return distinct(std::move(out), most);
+  }
+  if (const auto* own = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body); own && !(*own)->beside.empty()) {
+    for (StreamPlan& p : stream_divisions(**own, target).plans) out.push_back(with_body(k, std::make_shared<const StreamPlan>(std::move(p))));
     return distinct(std::move(out), most);
   }
   // Positions that are not stored are computed by attention kernels only.

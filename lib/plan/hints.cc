@@ -27,22 +27,27 @@ Plan with_hints(Plan plan, const RunHints& hints) {
   return plan;
 }
 
+/// Buffers of a plan's weights, of all calls that stand beside each other.
+static std::vector<int> weights_of(const StreamPlan& p) {
+  std::vector<int> out;
+  const auto add = [&](const StreamShape& s) { for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer); };
+  add(p);
+  for (const StreamShape& s : p.beside) add(s);
+  return out;
+}
+
 bool reads_early(const KernelPlan& k, const Plan& plan) {
   const auto* body = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
   if (!plan.pdl || !body) return false;
-  const StreamPlan& p = **body;
-  return std::all_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) {
-    const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(w.input)->param)];
-    return plan.buffers[static_cast<size_t>(a.buffer)].kind == Buffer::Kind::kInput;
-  });
+  const std::vector<int> buffers = weights_of(**body);
+  return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kInput; });
 }
 
 std::vector<int> read_early(const Plan& plan) {
   std::set<int> out;
   for (const KernelPlan& k : plan.kernels) {
     if (!reads_early(k, plan)) continue;
-    const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(k.body);
-    for (const StreamWeight& w : p.weights) out.insert(p.operands[static_cast<size_t>(p.body.form<Input>(w.input)->param)].buffer);
+    for (int b : weights_of(*std::get<std::shared_ptr<const StreamPlan>>(k.body))) out.insert(b);
   }
   return {out.begin(), out.end()};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mirage/plan/plan.h"
+#include "mirage/plan/stream.h"
 #include "plan/region.h"
 #include "plan/tape.h"
 
@@ -101,12 +102,19 @@ class Planner {
 
   // ---- order, memory, calls
 
-  /// Items in an order that respects what they read, earliest first by number.
-  std::vector<int> order() const;
+  /// Calls of one form over the same rows become one kernel where that is faster (beside.cc): leader_.
+  void join_calls();
+  std::vector<StreamShape> shapes_beside(const std::vector<int>& items) const;
+  std::string plan_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost) const;
+  /// The model's kernel of exactly these calls; nullptr: it has none.
+  const KernelPlan* model_kernel(const std::vector<int>& items) const;
+
+  /// Items in an order that respects what they read, earliest first by number; those that are one kernel together. Empty if calls that were joined need each other.
+  std::vector<std::vector<int>> order() const;
   std::vector<int> buffers_touched(const Item& item) const;
 
   /// Drops workspace buffers that no kernel touches, numbers the rest anew and places them.
-  int64_t place(const std::vector<int>& sequence);
+  int64_t place(const std::vector<std::vector<int>>& sequence);
 
   /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
   void drop_positions();
@@ -114,6 +122,10 @@ class Planner {
   bool model_computes(NodeId call) const;
   bool is_computed(NodeId call, ValueId operand) const;
   Planned finish();
+
+  /// A call's body as strategies take it, and where its operands and results lie. computes: an operand is a position that is not stored.
+  struct CallAccess { Graph body; std::vector<Access> operands, results; bool computes = false; };
+  CallAccess accesses_of(NodeId call) const;
 
   /// Asks every strategy for a call's body and keeps the cheapest plan in k.body; the reason if none fits.
   std::string plan_call(NodeId n, KernelPlan& k, Cost& cost) const;
@@ -139,6 +151,7 @@ class Planner {
   std::set<std::pair<std::vector<ValueId>, std::vector<ValueId>>> tried_;
   std::vector<std::pair<ValueId, View>> pending_;
   std::map<NodeId, bool> computes_;             // calls whose operands that are positions are not stored
+  std::vector<int> leader_;                     // per item, the first of those that it is one kernel with; -1: alone
   RegionContext context_;
 };
 

@@ -29,30 +29,37 @@ std::string identifier(const std::string& name) {
 
 }  // namespace
 
-std::vector<int> Planner::order() const {
-  std::vector<int> out, waiting(items_.size());
+std::vector<std::vector<int>> Planner::order() const {
+  const auto first = [&](int i) { return leader_.empty() || leader_[static_cast<size_t>(i)] < 0 ? i : leader_[static_cast<size_t>(i)]; };
+  std::vector<std::vector<int>> out, together(items_.size());
+  std::vector<std::set<int>> before(items_.size());
+  std::vector<int> waiting(items_.size());
   std::vector<std::set<int>> next(items_.size());
   std::set<int> ready;
   for (size_t i = 0; i < items_.size(); i++) {
     if (!items_[i].alive) continue;
-    std::set<int> before;
+    const int step = first(static_cast<int>(i));
+    together[static_cast<size_t>(step)].push_back(static_cast<int>(i));
     for (ValueId v : items_[i].reads)
-      if (producer_[static_cast<size_t>(v)] >= 0) before.insert(producer_[static_cast<size_t>(v)]);
-    if (items_[i].after >= 0) before.insert(items_[i].after);
-    for (int b : before) next[static_cast<size_t>(b)].insert(static_cast<int>(i));
-    waiting[i] = static_cast<int>(before.size());
-    if (before.empty()) ready.insert(static_cast<int>(i));
+      if (producer_[static_cast<size_t>(v)] >= 0) before[static_cast<size_t>(step)].insert(first(producer_[static_cast<size_t>(v)]));
+    if (items_[i].after >= 0) before[static_cast<size_t>(step)].insert(first(items_[i].after));
+  }
+  size_t steps = 0;
+  for (size_t i = 0; i < items_.size(); i++) {
+    if (together[i].empty()) continue;
+    steps++;
+    for (int b : before[i]) next[static_cast<size_t>(b)].insert(static_cast<int>(i));
+    waiting[i] = static_cast<int>(before[i].size());
+    if (before[i].empty()) ready.insert(static_cast<int>(i));
   }
   while (!ready.empty()) {
     const int i = *ready.begin();
     ready.erase(ready.begin());
-    out.push_back(i);
+    out.push_back(together[static_cast<size_t>(i)]);
     for (int n : next[static_cast<size_t>(i)])
       if (--waiting[static_cast<size_t>(n)] == 0) ready.insert(n);
   }
-  const auto alive = std::count_if(items_.begin(), items_.end(), [](const Item& i) { return i.alive; });
-  MIRAGE_ASSERT(static_cast<long>(out.size()) == alive) << "kernels depend on each other in a circle: " << print(g_);
-  return out;
+  return out.size() == steps ? out : std::vector<std::vector<int>>{};
 }
 
 std::vector<int> Planner::buffers_touched(const Item& item) const {
@@ -67,14 +74,15 @@ std::vector<int> Planner::buffers_touched(const Item& item) const {
   return out;
 }
 
-int64_t Planner::place(const std::vector<int>& sequence) {
+int64_t Planner::place(const std::vector<std::vector<int>>& sequence) {
   std::vector<Lifetime> lives(buffers_.size(), {-1, -1});
   for (size_t k = 0; k < sequence.size(); k++)
-    for (int b : buffers_touched(items_[static_cast<size_t>(sequence[k])])) {
-      Lifetime& life = lives[static_cast<size_t>(b)];
-      if (life.first < 0) life.first = static_cast<int>(k);
-      life.last = static_cast<int>(k);
-    }
+    for (int item : sequence[k])
+      for (int b : buffers_touched(items_[static_cast<size_t>(item)])) {
+        Lifetime& life = lives[static_cast<size_t>(b)];
+        if (life.first < 0) life.first = static_cast<int>(k);
+        life.last = static_cast<int>(k);
+      }
   std::vector<Buffer> kept;
   std::vector<Lifetime> kept_lives;
   std::vector<int> to(buffers_.size(), -1);
@@ -145,18 +153,20 @@ bool Planner::is_computed(NodeId call, ValueId operand) const {
 
 Planned Planner::finish() {
   drop_positions();
-  const std::vector<int> sequence = order();
+  join_calls();
+  const std::vector<std::vector<int>> sequence = order();
+  MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
   Plan plan;
   plan.workspace_bytes = place(sequence);
   const std::string prefix = identifier(program_.name);
-  for (int i : sequence) {
-    Item& item = items_[static_cast<size_t>(i)];
+  for (const std::vector<int>& step : sequence) {
+    Item& item = items_[static_cast<size_t>(step[0])];
     KernelPlan k;
     Cost cost;
     if (item.call >= 0) {
-      const std::string reason = plan_call(item.call, k, cost);
+      const std::string reason = step.size() > 1 ? plan_beside(step, k, cost) : plan_call(item.call, k, cost);
       if (!reason.empty()) return {std::nullopt, reason};
-      k.nodes = {item.call};
+      for (int i : step) k.nodes.push_back(items_[static_cast<size_t>(i)].call);
       k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kind_of(k));
     } else {
       static constexpr const char* kShapes[] = {"map", "row", "column"};
@@ -183,26 +193,30 @@ Planned Planner::finish() {
   return {std::move(plan), ""};
 }
 
-std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
+Planner::CallAccess Planner::accesses_of(NodeId n) const {
   const Node& node = g_.node(n);
+  CallAccess out;
   const auto access = [&](ValueId v) {
     const View view = *view_with(v, false);
     return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32};
   };
-  std::vector<Access> operands, results;
-  bool computes = false;
   for (ValueId o : node.operands) {
-    operands.push_back(is_computed(n, o) ? Access{} : access(o));
+    out.operands.push_back(is_computed(n, o) ? Access{} : access(o));
     if (!is_computed(n, o)) continue;
-    Access& a = operands.back();
+    Access& a = out.operands.back();
     a.dims = g_.dims(o);
     a.strides = Dims(a.dims);
     for (int d = 0; d < a.strides.rank(); d++) a.strides[d] = 0;
     a.position = form<Iota>(o)->dim;
-    computes = true;
+    out.computes = true;
   }
-  for (int k = 0; k < node.num_values; k++) results.push_back(access(node.first_value + k));
-  const Graph body = separate_sums(*std::get<Call>(node.op).body);
+  for (int k = 0; k < node.num_values; k++) out.results.push_back(access(node.first_value + k));
+  out.body = separate_sums(*std::get<Call>(node.op).body);
+  return out;
+}
+
+std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
+  const auto [body, operands, results, computes] = accesses_of(n);
   if (model_) return plan_call_like(n, body, operands, results, k, cost);
   BlockPlanned block;
   StreamPlanned stream;

@@ -143,6 +143,7 @@ bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
   if (chunks != p.warps || p.cluster != 1 || p.stages != 1) { reason = "more of the weights than registers hold"; return false; }
   if (!p.early.empty()) { reason = "rows that are reduced before the loop"; return false; }
   if (p.batch > 1) { reason = "a batch"; return false; }
+  if (!p.beside.empty()) { reason = "columns of several calls"; return false; }
   int words = 0;
   for (const StreamWeight& w : p.weights) {
     if (w.free == StreamAxis::kCol) {
@@ -218,7 +219,11 @@ StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>&
   }
   const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, all.reason);
   if (!shape) return all;
-  const StreamPlan matched = stream_plan(*shape);
+  return stream_divisions(stream_plan(*shape), target);
+}
+
+StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target) {
+  StreamCandidates all;
   StreamPlan smallest = matched;
   if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, all.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, all.reason)) return all;
   std::string reason;
@@ -258,6 +263,7 @@ std::string print(const StreamPlan& p) {
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
   out += fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
                                 p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.registers ? fmt::format(", weights straight to registers, {} columns per block", p.columns) : p.evict_first ? ", weights evicted first" : "");
+  for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
   if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,

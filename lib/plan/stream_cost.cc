@@ -77,6 +77,8 @@ double soft_max(double a, double b) { return std::pow(std::pow(a, 8) + std::pow(
 
 double flops_of(const StreamPlan& p) {
   double n = 0;
+  for (const StreamShape& s : p.beside)
+    for (const StreamContraction& x : s.contractions) n += 2.0 * static_cast<double>(s.rows * s.depth * s.weights[static_cast<size_t>(x.weight)].extent);
   for (const StreamContraction& x : p.contractions) n += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(x.weight)].extent);
   return n;
 }
@@ -114,7 +116,11 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   double dram = 0, shared = 0, streamed = 0;   // bytes: of all tensors once; of what all blocks read alike; of what one block streams
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double tiles = std::ceil(static_cast<double>(p.cols) / 64) * static_cast<double>(p.batch), blocks = tiles * p.cluster;
+  for (const StreamShape& s : p.beside) {   // the rows are read already
+    for (const StreamWeight& w : s.weights) dram += static_cast<double>(w.extent * s.depth) * 2;
+    for (const Access& a : s.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  }
+  const double tiles = static_cast<double>(p.column_blocks() * p.batch), blocks = tiles * p.cluster;
   const double waves = std::ceil(tiles / std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target)));
   for (const StreamWeight& w : p.weights) {
     const double bytes = static_cast<double>(w.padded) * static_cast<double>(p.depth) * 2 / p.cluster;

@@ -12,6 +12,11 @@ std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Acc
 /// A stream plan of that structure, not yet divided.
 StreamPlan stream_plan(StreamShape shape);
 
+/// All divisions of a matched plan that fit, the cheapest first; empty with the reason.
+StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target);
+/// Whether calls of these shapes can be one kernel, each with columns of its own: the same graph over the same rows (plan/beside.cc).
+bool stands_beside(const StreamShape& a, const StreamShape& b);
+
 /// One line of a plan's text.
 std::string print_product(const StreamShape&, const StreamProduct&);
 

@@ -83,12 +83,18 @@ struct StreamPlan : StreamShape {
   bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
   bool prepared = false;                         ///< held rows become the products' operand once, in shared memory, as soon as their reductions are known; the loop reads nothing else
   int64_t prepared_at = 0, prepared_pitch = 0;   ///< bytes: where, from one row to the next
+  std::vector<StreamShape> beside;               ///< further calls of this form over the same rows, each with columns of its own (a linear layer of another width): their blocks follow in the grid (plan/beside.cc)
   bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
   int64_t received_at = 0, statistics_at = 0, early_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
   Cost cost;
+  int64_t column_blocks() const {
+    int64_t n = (cols + columns - 1) / columns;
+    for (const StreamShape& s : beside) n += (s.cols + columns - 1) / columns;
+    return n;
+  }
 };
 
 struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
