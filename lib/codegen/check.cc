@@ -118,7 +118,7 @@ static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t st
 
 std::string emit_check(const ModuleFacts& f) {
   const ReferenceText reference = emit_reference(f.program);
-  const double rtol = f.program.numerics.rtol.value_or(has_16_bit(f.program) ? 5e-3 : 1e-5);
+  const double rtol = f.program.numerics.rtol.value_or(has_16_bit(f.program) || f.program.numerics.tf32 ? 5e-3 : 1e-5);
   const double atol = f.program.numerics.atol.value_or(-1.0);
   std::string pointers;
   for (int i = 0; i < f.num_tensors(); i++) pointers += "t[" + std::to_string(i) + "], ";

@@ -106,7 +106,11 @@ Diagnostic not_decided(const Program& program, const Options& o) {
   std::vector<std::string> where;
   if (!o.lock.empty()) where.push_back("the lock " + o.lock);
   if (!o.cache.empty() && !o.no_cache) where.push_back("the cache " + o.cache);
-  return {Severity::kError, DiagCode::kNotDecided, {}, fmt::format("--frozen: '{}' is not decided by {}", program.name, where.empty() ? "anything: give --lock or --cache" : fmt::format("{}", fmt::join(where, " or "))), {}};
+  Diagnostic d{Severity::kError, DiagCode::kNotDecided, {}, fmt::format("--frozen: '{}' is not decided by {}", program.name, where.empty() ? "anything: give --lock or --cache" : fmt::format("{}", fmt::join(where, " or "))), {}};
+  const std::string own = result_options_line(o);
+  for (const std::string& other : options_in_lock(program, o))
+    d.notes.push_back({{}, fmt::format("the lock has '{}' with {}, this run is with {}", program.name, other.empty() ? "no options" : other, own.empty() ? "none" : own)});
+  return d;
 }
 
 /// A decision from lock or cache in the place of a search.

@@ -2,6 +2,7 @@
 #include "driver/reuse.h"
 
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -95,6 +96,17 @@ Result<std::optional<Recalled>> recall(const Program& program, const Target& tar
     }
   }
   return std::optional<Recalled>();
+}
+
+std::vector<std::string> options_in_lock(const Program& program, const Options& o) {
+  std::set<std::string> out;
+  if (o.lock.empty()) return {};
+  const auto lock = read_lock(o.lock);
+  if (!lock) return {};
+  const auto text = [](const Json& entry, const char* key) { return entry.is_object() && entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : std::string(); };
+  for (const Json& entry : (*lock)["decisions"])
+    if (text(entry, "name") == program.name && text(entry, "target") == o.target && text(entry, "options") != result_options_line(o)) out.insert(text(entry, "options"));
+  return {out.begin(), out.end()};
 }
 
 Diagnostics keep(const Program& program, const Options& o, const std::string& key, const std::string& certificate) {

@@ -26,6 +26,9 @@ std::string decision_key(const Program&, const Options&, const std::string& vers
 /// entry that does not hold is as if it were not there.
 Result<std::optional<Recalled>> recall(const Program&, const Target&, const Options&, const std::string& key, uint64_t seed);
 
+/// Options with which the lock has this program for this target, where it does not have it with those given: what the user may have forgotten. Sorted, "" for none; empty if there is no such entry.
+std::vector<std::string> options_in_lock(const Program&, const Options&);
+
 /// Keeps a decision where the options ask. Errors: kFileUnwritable, of a lock. A cache that cannot be written (CI often shares one read-only) is a warning of that code.
 Diagnostics keep(const Program&, const Options&, const std::string& key, const std::string& certificate);
 

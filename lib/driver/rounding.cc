@@ -83,7 +83,8 @@ double coarsest_roundoff(const Program& p) {
   double u = unit_roundoff(DType::kF32);
   for (const std::vector<TensorInfo>* list : {&p.inputs, &p.outputs})
     for (const TensorInfo& t : *list) u = std::max(u, unit_roundoff(t.type.dtype));
-  return u;
+  const bool contracts = std::any_of(p.graph.nodes().begin(), p.graph.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
+  return p.numerics.tf32 && contracts ? std::max(u, 0x1p-11) : u;   // TF32 has float16's mantissa
 }
 
 std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed) {

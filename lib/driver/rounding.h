@@ -9,7 +9,7 @@ namespace mirage {
 
 /// Half the distance of neighbouring values of the type, relative: 2^-11 for float16 (and TF32), 2^-8 for bfloat16, 2^-24 for float32.
 double unit_roundoff(DType);
-/// Of the coarsest floating type among the tensors of a program: what its kernels may hold any value in.
+/// Of the coarsest floating type among the tensors of a program, TF32 where its products may be rounded to that: what its kernels may hold any value in.
 double coarsest_roundoff(const Program&);
 
 /// The largest magnitude among all values of a graph (of calls: their results), in fp64; infinity where one is not finite. Masks (minus infinity) do not count.

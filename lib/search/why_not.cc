@@ -9,19 +9,26 @@ namespace mirage {
 namespace search {
 namespace {
 
-/// The body without what stabilisation brought: exp(x - running maximum) is exp(x), rescaled sums are sums. What else reads a maximum stays.
-Graph plain_body(const Graph& body) {
+/// Values that are a maximum: a running one, or, where the program has no maximum of its own, any that a reduction or an accumulator makes.
+bool is_maximum(const Graph& g, ValueId v, bool program_has_maxima) {
+  if (g.def_form<Running>(v)) return true;
+  if (program_has_maxima) return false;
+  if (const auto* r = g.def_form<Reduce>(v)) return r->fn == ReduceFn::kMax;
+  const auto* a = g.def_form<Accum>(v);
+  return a && a->fn == ReduceFn::kMax;
+}
+
+/// The body without what stabilisation brought: exp(x - maximum) is exp(x), rescaled sums are sums. What else reads a maximum stays.
+Graph plain_body(const Graph& body, bool program_has_maxima) {
   Builder b(Level::kBlock, body.launch());
   std::vector<ValueId> at(static_cast<size_t>(body.num_values()), -1);
-  std::vector<bool> running(at.size());
   for (NodeId n = 0; n < body.num_nodes(); n++) {
     const Node& node = body.node(n);
     std::vector<ValueId> operands;
     for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
     if (const auto* in = body.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, body.type(node.first_value), in->part); continue; }
-    if (body.form<Running>(n)) running[static_cast<size_t>(node.first_value)] = true;
     const auto* m = body.form<Map>(n);
-    if (m && m->fn == MapFn::kSub && running[static_cast<size_t>(node.operands[1])]) { at[static_cast<size_t>(node.first_value)] = operands[0]; continue; }
+    if (m && m->fn == MapFn::kSub && is_maximum(body, node.operands[1], program_has_maxima) && body.dims(node.operands[0]) == body.dims(node.first_value)) { at[static_cast<size_t>(node.first_value)] = operands[0]; continue; }
     const auto* a = body.form<Accum>(n);
     const ValueId v = a && a->degree > 0 ? b.add(Accum{a->fn}, {operands[0]}) : b.add(node.op, operands);
     if (node.first_value >= 0) at[static_cast<size_t>(node.first_value)] = v;
@@ -35,12 +42,13 @@ int calls_of(const Graph& g) {
   return n;
 }
 
-Graph plain_graph(const Graph& g) {
+Graph plain_graph(const Graph& g, const Graph& program) {
+  const bool maxima = std::any_of(program.nodes().begin(), program.nodes().end(), [](const Node& n) { const auto* r = std::get_if<Reduce>(&n.op); return r && r->fn == ReduceFn::kMax; });
   Builder b(Level::kKernel);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (const auto* in = g.form<Input>(n)) b.add_input(in->param, g.type(node.first_value));
-    else if (const auto* c = g.form<Call>(n)) b.add(Call{std::make_shared<const Graph>(plain_body(*c->body))}, node.operands);
+    else if (const auto* c = g.form<Call>(n)) b.add(Call{std::make_shared<const Graph>(plain_body(*c->body, maxima))}, node.operands);
     else b.add(node.op, node.operands);
   }
   return std::move(b).finish();
@@ -298,7 +306,7 @@ WhyNot why_not(const Program& program, const Target& target, const SearchOptions
   const auto own = std::find_if(worlds->all.begin(), worlds->all.end(), [&](const auto& w) { return w.first == types; });
   if (own == worlds->all.end()) return {false, "the graph's inputs are not the program's, at its own sizes or at those of the search\n"};
   std::rotate(worlds->all.begin(), own, own + 1);
-  const Answer a = GraphWalk(program, target, options, 0).explain({plain_graph(given), 0, 0, true, worlds});
+  const Answer a = GraphWalk(program, target, options, 0).explain({plain_graph(given, program.graph), 0, 0, true, worlds});
   return {a.is_open, a.text, a.is_open && a.is_found};
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "driver/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 
@@ -86,4 +87,62 @@ TEST_CASE("files of another program do not stay beside new sources", "[bugs]") {
   CHECK_FALSE(std::filesystem::exists(dir / "two.graph"));
   CHECK_FALSE(std::filesystem::exists(dir / "certificate.json"));
   std::filesystem::remove_all(dir);
+}
+
+TEST_CASE("products that may be rounded to TF32 are judged by that rounding", "[bugs]") {
+  // Between float32 tensors their error was taken for a wrong kernel, so that no such program was compiled; and the check program asked for float32's.
+  Source s = spec("products", R"("x": {"shape": [64, 256], "dtype": "float32"}, "w": {"shape": [256, 64], "dtype": "float32"})", R"("y": {"shape": [64, 64], "dtype": "float32"})",
+                  R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})");
+  const auto tolerance = [](const CompileResult& r) {
+    const std::string& text = r.files.at("products_check.cu");
+    const size_t at = text.find("kRelativeTolerance = ");
+    REQUIRE(at != std::string::npos);
+    return std::strtod(text.c_str() + at + 21, nullptr);
+  };
+  Options o;
+  o.states = 0;
+  o.gate = find_host_compiler().empty() ? "none" : "emulate";
+  Trace trace;
+  const CompileResult exact = compile(o, s, trace);
+  CHECK(exact.exit == ExitCode::kOk);
+  s.text.replace(s.text.find("\"nodes\""), 0, R"("numerics": {"tf32": true}, )");
+  const CompileResult rounded = compile(o, s, trace);
+  for (const Diagnostic& d : rounded.diagnostics) INFO(d.text);
+  CHECK(rounded.exit == ExitCode::kOk);
+  CHECK(tolerance(rounded) >= 1e-3);
+  CHECK(tolerance(exact) < 1e-4);
+}
+
+TEST_CASE("--why-not knows the search's own winner, its softmax shifted behind the loop", "[bugs]") {
+  const Source s = spec("attention", R"("q": {"shape": [24, 8, 16], "dtype": "bfloat16"}, "k": {"shape": [24, 20, 16], "dtype": "bfloat16"}, "v": {"shape": [24, 20, 16], "dtype": "bfloat16"})",
+                        R"("y": {"shape": [24, 8, 16], "dtype": "bfloat16"})", R"({"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "p"},
+                        {"op": "matmul", "inputs": ["p", "v"], "output": "y"})");
+  const Source winner{"attention.graph", "kernel attention {\n  %0 = input 0 : bf16[24,8,16]\n  %1 = input 1 : bf16[24,20,16]\n  %2 = input 2 : bf16[24,20,16]\n  %3 = transpose (0,2,1) %1\n"
+                      "  %4 = call grid(1,4,24) loop(1) (%0, %2, %3) {\n    %0 = input 0 grid(-,1,0) loop(2) : bf16[1,2,16]\n    %1 = input 2 grid(-,-,0) loop(1) : bf16[1,16,20]\n"
+                      "    %2 = accum.sum (matmul %0 %1)\n    %3 = reduce.max 2 %2\n    %4 = input 1 grid(2,-,0) loop(-) : bf16[1,20,16]\n    %5 = exp (sub %2 %3)\n    %6 = reduce.sum 2 %5\n"
+                      "    output 0 (matmul (div %5 %6) %4) grid(2,1,0) : bf16\n  }\n  output 0 %4 : bf16\n}\n"};
+  const ModeResult r = why_not_graph(winner, {s}, Options{}, {});
+  for (const Diagnostic& d : r.diagnostics) INFO(d.text);
+  INFO(r.text);
+  CHECK(r.exit == ExitCode::kOk);
+}
+
+TEST_CASE("--frozen says with which options the lock has the program", "[bugs]") {
+  const std::filesystem::path lock = std::filesystem::path(MIRAGE_BINARY_DIR) / "bugs_frozen.lock";
+  std::filesystem::remove(lock);
+  const Source s = spec("one", R"("x": {"shape": [16, 64], "dtype": "float16"})", R"("y": {"shape": [16, 64], "dtype": "float16"})", R"({"op": "exp", "inputs": ["x"], "output": "y"})");
+  Options o;
+  o.lock = lock.string();
+  o.states = 0;
+  Trace trace;
+  REQUIRE(compile(o, s, trace).exit == ExitCode::kOk);
+  o.frozen = true;
+  CHECK(compile(o, s, trace).exit == ExitCode::kOk);
+  o.seed = 7;
+  const CompileResult r = compile(o, s, trace);
+  CHECK(r.exit == ExitCode::kFrozenMiss);
+  REQUIRE(r.diagnostics.size() == 1);
+  REQUIRE(r.diagnostics[0].notes.size() == 1);
+  CHECK(r.diagnostics[0].notes[0].text == "the lock has 'one' with --states 0, this run is with --states 0 --seed 7");
+  std::filesystem::remove(lock);
 }
