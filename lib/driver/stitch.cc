@@ -1,0 +1,203 @@
+// Structures in the place of pieces: the stitched graph at any numbers, and its claims at small extents. What partition.cc chooses becomes one program here; see partition.h.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "driver/partition.h"
+#include "driver/reduced.h"
+#include "mirage/support/hash.h"
+
+namespace mirage {
+
+namespace {
+
+/// A piece's graph in the program: what a constant counts are dimensions of the piece's inputs, in `extents` those of the program's (empty: it is a number only).
+using PieceExtents = std::function<std::vector<std::pair<int, int>>(const std::vector<std::pair<int, int>>&)>;
+Graph with_extents_of(const Graph& g, const PieceExtents& extents) {
+  Builder b(g.level(), g.launch());
+  for (const Node& n : g.nodes()) {
+    if (const auto* in = std::get_if<Input>(&n.op)) {
+      b.add_input(in->param, g.type(n.first_value), in->part);
+      continue;
+    }
+    Op op = n.op;
+    if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) c->extent_of = extents(c->extent_of);
+    if (auto* c = std::get_if<Call>(&op)) c->body = std::make_shared<const Graph>(with_extents_of(*c->body, extents));
+    b.add(std::move(op), n.operands);
+  }
+  return std::move(b).finish();
+}
+
+/// Copies the program from its outputs down, structures instead of pieces.
+class Stitcher {
+ public:
+  Stitcher(const Graph& g, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>* numbers)
+      : g_(g), pieces_(pieces), given_(numbers), piece_of_(static_cast<size_t>(g.num_values()), -1), to_(piece_of_.size(), -1), builder_(Level::kKernel) {
+    for (size_t p = 0; p < pieces.size(); p++)
+      for (ValueId v : pieces[p].piece.results) piece_of_[static_cast<size_t>(v)] = static_cast<int>(p);
+  }
+
+  std::optional<Graph> run() {
+    for (NodeId n : g_.inputs()) to_[static_cast<size_t>(g_.node(n).first_value)] = builder_.add_input(g_.form<Input>(n)->param, g_.type(g_.node(n).first_value));
+    for (NodeId n : g_.outputs())
+      if (!make(g_.node(n).operands[0])) return std::nullopt;
+    for (NodeId n : g_.outputs()) builder_.add_output(g_.form<Output>(n)->result, to_[static_cast<size_t>(g_.node(n).operands[0])], g_.form<Output>(n)->dtype);
+    Graph out = remove_dead(builder_.graph());
+    if (check_laws(out)) return std::nullopt;
+    return out;
+  }
+  /// Per piece the extents that its calls split, if no numbers were given.
+  const std::map<size_t, std::vector<CallNumbers>>& extents() const { return extents_; }
+
+ private:
+  bool make(ValueId v) {
+    ValueId& at = to_[static_cast<size_t>(v)];
+    if (at >= 0) return true;
+    if (const int p = piece_of_[static_cast<size_t>(v)]; p >= 0) return make_piece(static_cast<size_t>(p));
+    const Node& node = g_.def(v);
+    std::vector<ValueId> operands;
+    for (ValueId o : node.operands) {
+      if (!make(o)) return false;
+      operands.push_back(to_[static_cast<size_t>(o)]);
+    }
+    auto made = builder_.try_add(node.op, operands);
+    if (!made) return false;
+    to_[static_cast<size_t>(v)] = *made;
+    return true;
+  }
+
+  bool make_piece(size_t p) {
+    if (!begun_.insert(p).second) return false;   // a piece that needs its own result: no certificate of ours
+    const Piece& piece = pieces_[p].piece;
+    std::vector<Type> types;
+    for (ValueId v : piece.leaves) {
+      if (!make(v)) return false;
+      types.push_back(builder_.graph().type(to_[static_cast<size_t>(v)]));
+    }
+    // Without numbers whole tensors in one block: the types are those at any numbers.
+    std::vector<CallNumbers> numbers = given_ ? (*given_)[p] : std::vector<CallNumbers>{};
+    if (!given_) {
+      extents_[p] = split_extents(pieces_[p].structure, types);
+      numbers.resize(extents_[p].size());
+    }
+    const auto graph = instantiate(pieces_[p].structure, types, numbers);
+    if (!graph) return false;
+    const Graph g = with_extents_of(*graph, [&](const auto& of) { return extents_of(piece, of); });
+    std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
+    for (const Node& n : g.nodes()) {
+      std::vector<ValueId> operands;
+      for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
+      if (const auto* in = std::get_if<Input>(&n.op)) {
+        to[static_cast<size_t>(n.first_value)] = to_[static_cast<size_t>(piece.leaves[static_cast<size_t>(in->param)])];
+      } else if (const auto* out = std::get_if<Output>(&n.op)) {
+        to_[static_cast<size_t>(piece.results[static_cast<size_t>(out->result)])] = operands[0];
+      } else {
+        const auto made = builder_.try_add(n.op, operands);
+        if (!made) return false;
+        for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = *made + i;
+      }
+    }
+    return true;
+  }
+
+  /// Dimensions of a piece's leaves as dimensions of the program's inputs: gates run the whole at other extents (driver/reduce.h). Empty if one of them is no input's.
+  std::vector<std::pair<int, int>> extents_of(const Piece& piece, const std::vector<std::pair<int, int>>& of) {
+    if (!classes_) classes_ = extent_classes(g_);
+    std::vector<std::pair<int, int>> out;
+    for (auto [leaf, dim] : of) {
+      const ValueId v = piece.leaves[static_cast<size_t>(leaf)];
+      std::optional<std::pair<int, int>> found;
+      for (NodeId n : g_.inputs()) {
+        const ValueId in = g_.node(n).first_value;
+        for (int d = 0; d < g_.dims(in).rank() && !found; d++)
+          if ((in == v && d == dim) || (!classes_->empty() && g_.dims(in)[d] != 1 && (*classes_)[static_cast<size_t>(in)][static_cast<size_t>(d)] == (*classes_)[static_cast<size_t>(v)][static_cast<size_t>(dim)]))
+            found = {g_.form<Input>(n)->param, d};
+      }
+      if (!found) return {};
+      out.push_back(*found);
+    }
+    return out;
+  }
+
+  const Graph& g_;
+  std::optional<std::vector<std::vector<int>>> classes_;   ///< extent_classes, once asked for
+  const std::vector<Replaced>& pieces_;
+  const std::vector<std::vector<CallNumbers>>* given_;
+  std::vector<int> piece_of_;
+  std::vector<ValueId> to_;
+  Builder builder_;
+  std::map<size_t, std::vector<CallNumbers>> extents_;
+  std::set<size_t> begun_;
+};
+
+/// What the calls of each piece split when the program has the extents of `graph`.
+std::vector<std::vector<CallNumbers>> extents_at(const Graph& graph, const std::vector<Replaced>& pieces) {
+  Stitcher s(graph, pieces, nullptr);
+  s.run();
+  std::vector<std::vector<CallNumbers>> out(pieces.size());
+  for (const auto& [p, e] : s.extents()) out[p] = e;
+  return out;
+}
+
+}  // namespace
+
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers) {
+  if (numbers.size() != pieces.size()) return std::nullopt;
+  return Stitcher(graph, pieces, &numbers).run();
+}
+
+std::optional<SmallPair> small_pair(const Program& program, const std::vector<Replaced>& pieces, int variant, std::string& refusal) {
+  std::vector<std::vector<ValueId>> alike;
+  for (const Replaced& r : pieces)
+    for (ValueId a : r.piece.results) {   // results of one shape share a grid
+      std::vector<ValueId> same;
+      for (ValueId b : r.piece.results)
+        if (program.graph.dims(a) == program.graph.dims(b)) same.push_back(b);
+      if (same.size() > 1 && same[0] == a) alike.push_back(std::move(same));
+    }
+  ReducedProgram small = reduce_extents(program.graph, variant, alike);
+  refusal = small.refusal;
+  if (!refusal.empty()) return std::nullopt;
+  const auto real = extents_at(program.graph, pieces), at = extents_at(small.graph, pieces);
+  std::vector<std::vector<CallNumbers>> numbers;
+  SmallPair out;
+  for (size_t p = 0; p < pieces.size(); p++) {
+    if (real[p].size() != pieces[p].numbers.size() || at[p].size() != real[p].size()) {
+      refusal = fmt::format("piece {} has no counterpart at small size {}", p, variant);
+      return std::nullopt;
+    }
+    numbers.push_back(shrink_numbers(real[p], pieces[p].numbers, at[p]));
+    out.numbers.insert(out.numbers.end(), numbers.back().begin(), numbers.back().end());
+  }
+  auto candidate = stitch(small.graph, pieces, numbers);
+  if (!candidate) {
+    refusal = fmt::format("the pieces have no instance at small size {}", variant);
+    return std::nullopt;
+  }
+  out.reference = std::move(small.graph);
+  out.candidate = std::move(*candidate);
+  return out;
+}
+
+Instance verify_stitched(const Program& program, const std::vector<Replaced>& pieces, uint64_t seed) {
+  Instance out;
+  for (int variant : {0, 1}) {
+    auto pair = small_pair(program, pieces, variant, out.refusal);
+    if (!pair) return out;
+    Claim claim{variant, std::move(pair->numbers), std::move(pair->reference), std::move(pair->candidate), {}, {}};
+    claim.verdict = equal(claim.reference, claim.candidate, hash_combine(seed, 3));
+    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
+    if (claim.verdict.kind != Verdict::Kind::kEqual || !claim.numerics.ok) {
+      out.refusal = claim.verdict.kind != Verdict::Kind::kEqual ? to_string(claim.verdict) : "rounding: " + claim.numerics.reason;
+      return out;
+    }
+    out.claims.push_back(std::move(claim));
+  }
+  return out;
+}
+
+}  // namespace mirage
