@@ -24,7 +24,7 @@ def norm(kind, x, rest, attrs):
     axes = axes_of(attrs, x.dim(), -1)
     last = axes == list(range(x.dim() - len(axes), x.dim()))
     if kind == "l2_norm":
-        return F.normalize(x, dim=axes[0], eps=eps)
+        return F.normalize(x, dim=axes[0], eps=eps) if len(axes) == 1 else x / x.square().sum(axes, keepdim=True).sqrt().clamp(min=eps)
     if last and kind == "layer_norm":
         gain, bias = (list(rest) + [None, None])[:2]
         return F.layer_norm(x, [x.shape[a] for a in axes], gain, bias, eps)
@@ -65,6 +65,20 @@ def matmul(a, b, attrs):
     return torch.matmul(a, b.transpose(-1, -2) if attrs.get("transpose_b") else b)
 
 
+def softmax(x, axes):
+    if len(axes) == 1:
+        return torch.softmax(x, axes[0])
+    e = torch.exp(x - x.amax(axes, keepdim=True))
+    return e / e.sum(axes, keepdim=True)
+
+
+def clamp(x, rest, t):
+    if not rest:
+        return torch.clamp(x, t.get("min"), t.get("max"))
+    bounds = [b if torch.is_tensor(b) else torch.full((), float(b), dtype=x.dtype, device=x.device) for b in rest]
+    return torch.minimum(torch.maximum(x, bounds[0]), bounds[1]) if len(bounds) > 1 else torch.maximum(x, bounds[0])
+
+
 def reduced(fn):
     def reduce(x, rest, t):
         axes = axes_of(t, x.dim())
@@ -77,13 +91,13 @@ OPS = {
     "pow": lambda x, r, t: torch.pow(x, r[0] if r else t["exponent"]), "exp": lambda x, r, t: torch.exp(x), "log": lambda x, r, t: torch.log(x), "sqrt": lambda x, r, t: torch.sqrt(x),
     "rsqrt": lambda x, r, t: torch.rsqrt(x), "square": lambda x, r, t: torch.square(x), "abs": lambda x, r, t: torch.abs(x), "sigmoid": lambda x, r, t: torch.sigmoid(x),
     "silu": lambda x, r, t: F.silu(x), "relu": lambda x, r, t: F.relu(x), "tanh": lambda x, r, t: torch.tanh(x), "gelu": lambda x, r, t: F.gelu(x, approximate=t.get("approximate", "none")),
-    "clamp": lambda x, r, t: torch.clamp(x, *r) if r else torch.clamp(x, t.get("min"), t.get("max")),
+    "clamp": clamp,
     "maximum": lambda x, r, t: torch.clamp(x, min=r[0]) if not torch.is_tensor(r[0]) else torch.maximum(x, r[0]),
     "minimum": lambda x, r, t: torch.clamp(x, max=r[0]) if not torch.is_tensor(r[0]) else torch.minimum(x, r[0]),
     "equal": lambda x, r, t: x == r[0], "less": lambda x, r, t: x < r[0], "greater": lambda x, r, t: x > r[0], "where": lambda x, r, t: torch.where(x, r[0], r[1]),
     "matmul": lambda x, r, t: matmul(x, r[0], t), "einsum": lambda x, r, t: torch.einsum(t["equation"], x, *r),
     "sum": reduced(torch.sum), "mean": reduced(torch.mean), "max": reduced(torch.amax),
-    "softmax": lambda x, r, t: torch.softmax(x, axes_of(t, x.dim(), -1)[0]),
+    "softmax": lambda x, r, t: softmax(x, axes_of(t, x.dim(), -1)),
     "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t), "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t), "l2_norm": lambda x, r, t: norm("l2_norm", x, r, t),
     "group_norm": group_norm, "batch_norm": batch_norm,
     "transpose": lambda x, r, t: x.permute(t.get("perm", list(range(x.dim()))[::-1])), "reshape": lambda x, r, t: x.reshape(t["shape"]),
@@ -98,6 +112,9 @@ def iota(program, t, device):
     return torch.arange(shape[axis], dtype=torch.float32, device=device).reshape([-1 if a == axis else 1 for a in range(len(shape))]).expand(shape)
 
 
+INFINITIES = {"-inf": -math.inf, "+inf": math.inf}   # JSON has no other word for them
+# What takes bools as they are; elsewhere they count 0 and 1.
+TAKES_BOOLS = {"where", "equal", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
 # What no tensor is an operand of.
 MADE = {"iota": iota, "extent": lambda p, t, device: torch.full((), float(math.prod(p.inputs[i].shape[a] for i, a in t["of"])), device=device)}
 
@@ -112,7 +129,7 @@ def ordered(nodes, names):
             raise ValueError("nodes depend on each other: " + ", ".join(sorted(produced)))
         for n in ready:
             for i in n["inputs"]:
-                if isinstance(i, str) and i not in known:
+                if isinstance(i, str) and i not in known and i not in INFINITIES:
                     raise ValueError("there is no tensor '%s'" % i)
         known |= {n["output"] for n in ready}
         out += ready
@@ -173,7 +190,9 @@ class Program:
             if n["op"] in MADE:
                 values[n["output"]] = MADE[n["op"]](self, n["attrs"], tensors[0].device)
                 continue
-            x, *rest = [values[i] if isinstance(i, str) else i for i in n["inputs"]]
+            x, *rest = [INFINITIES.get(i, values.get(i)) if isinstance(i, str) else i for i in n["inputs"]]
+            if n["op"] not in TAKES_BOOLS:
+                x, *rest = [v.float() if torch.is_tensor(v) and v.dtype == torch.bool else v for v in (x, *rest)]
             if not torch.is_tensor(x):
                 x = torch.full((), x, dtype=next(r for r in rest if torch.is_tensor(r)).dtype, device=tensors[0].device)
             values[n["output"]] = OPS[n["op"]](x, rest, n["attrs"])
