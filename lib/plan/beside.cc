@@ -31,6 +31,13 @@ bool has_columns(const StreamShape& s, ValueId v) {
   return std::count(axes.begin(), axes.end(), StreamAxis::kCol) > 0;
 }
 
+/// From one column to the next: part of the kernel's text, where the distance of rows is data.
+int64_t column_step(const StreamShape& s, ValueId v, const Access& a) {
+  const auto& axes = s.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kCol) return a.strides[static_cast<int>(d)];
+  return 0;
+}
+
 }  // namespace
 
 bool stands_beside(const StreamShape& a, const StreamShape& b) {
@@ -49,11 +56,14 @@ bool stands_beside(const StreamShape& a, const StreamShape& b) {
   for (NodeId n : x.inputs()) {
     const auto param = static_cast<size_t>(x.form<Input>(n)->param);
     const Access &v = a.operands[param], &w = b.operands[param];
-    if (has_columns(a, x.node(n).first_value) ? v.dtype != w.dtype || v.position >= 0 || w.position >= 0 : !same_place(v, w)) return false;
+    const ValueId of = x.node(n).first_value;
+    const bool is_weight = std::any_of(a.weights.begin(), a.weights.end(), [&](const StreamWeight& g) { return g.input == n; });   // a tensor map says how it lies
+    if (has_columns(a, of) ? v.dtype != w.dtype || v.position >= 0 || w.position >= 0 || (!is_weight && column_step(a, of, v) != column_step(b, of, w)) : !same_place(v, w)) return false;
   }
   for (NodeId n : x.outputs()) {
     const auto r = static_cast<size_t>(x.form<Output>(n)->result);
-    if (!has_columns(a, x.node(n).operands[0]) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32) return false;
+    const ValueId of = x.node(n).operands[0];
+    if (!has_columns(a, of) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32 || column_step(a, of, a.results[r]) != column_step(b, of, b.results[r])) return false;
   }
   return true;
 }
