@@ -38,6 +38,16 @@ void warn_no_float(double constant, Span where, Report& report) {
     report.warn(DiagCode::kBadNumber, where, fmt::format("float32 has no {}: kernels take {} in its place", constant, x == 0 ? "0" : constant > 0 ? "infinity" : "minus infinity"));
 }
 
+/// Kernels compute with float32: positions that it does not hold are rounded (a mask hides a key more or less).
+void warn_long_positions(const Graph& g, Span where, Report& report) {
+  constexpr int64_t kWhole = int64_t{1} << 24;
+  for (NodeId n = 0; n < g.num_nodes(); n++)
+    if (const auto* i = g.form<Iota>(n); i && i->dims[i->dim] > kWhole + 1) {
+      report.warn(DiagCode::kBadNumber, where, fmt::format("positions up to {}: float32 has not every whole number beyond {}, kernels take the nearest ones in their place", i->dims[i->dim] - 1, kWhole));
+      return;
+    }
+}
+
 void warn_unused_inputs(const Graph& g, const std::vector<std::pair<std::string, Span>>& inputs, Report& report) {
   auto users = g.users();
   for (NodeId n : g.inputs()) {
@@ -258,6 +268,7 @@ class ProgramBuilder {
     if (!report_.ok()) return std::nullopt;
     p.graph = emit_.finish(roots_);
     warn_unused_inputs(p.graph, inputs, report_);
+    warn_long_positions(p.graph, ast_.name_where, report_);
     p.canonical = canonicalize(p);
     return p;
   }

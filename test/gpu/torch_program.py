@@ -183,6 +183,7 @@ class Program:
 
     def run(self, nodes, tensors, visit=None):
         values = dict(zip([t.name for t in self.inputs], tensors))
+        wide = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
         for n in nodes:
             if "call" in n:
                 values[n["output"]] = n["call"](values)
@@ -192,7 +193,7 @@ class Program:
                 continue
             x, *rest = [INFINITIES.get(i, values.get(i)) if isinstance(i, str) else i for i in n["inputs"]]
             if n["op"] not in TAKES_BOOLS:
-                x, *rest = [v.float() if torch.is_tensor(v) and v.dtype == torch.bool else v for v in (x, *rest)]
+                x, *rest = [v.to(wide) if torch.is_tensor(v) and v.dtype == torch.bool else v for v in (x, *rest)]
             if not torch.is_tensor(x):
                 x = torch.full((), x, dtype=next(r for r in rest if torch.is_tensor(r)).dtype, device=tensors[0].device)
             values[n["output"]] = OPS[n["op"]](x, rest, n["attrs"])
@@ -310,7 +311,7 @@ class Program:
         for n in self.nodes:
             if n["op"] == "matmul" and n["inputs"][1] in meta:
                 shape = meta[n["inputs"][1]].shape
-                fan[n["inputs"][1]] = shape[-1 if n["attrs"].get("transpose_b") else -2]
+                fan[n["inputs"][1]] = shape[-1 if n["attrs"].get("transpose_b") or len(shape) == 1 else -2]
             if n["op"] in ("sqrt", "rsqrt", "log"):
                 root = n["inputs"][0]
                 while root in made and made[root]["op"] == "add" and not isinstance(made[root]["inputs"][1], str):   # an epsilon

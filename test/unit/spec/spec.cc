@@ -147,6 +147,9 @@ TEST_CASE("warnings") {
   const std::string scaled = warnings(R"({"inputs": {"x": {"shape": [2], "dtype": "f32"}}, "outputs": {"y": {"dtype": "f32"}}, "nodes": [{"op": "mul", "inputs": ["x", -1e300], "output": "a"}, {"op": "mul", "inputs": ["a", 1e-300], "output": "b"},
  {"op": "mul", "inputs": ["b", 3.4e38], "output": "c"}, {"op": "maximum", "inputs": ["c", "-inf"], "output": "y"}]})");
   CHECK(scaled == "w.json:1:127: warning: float32 has no -1e+300: kernels take minus infinity in its place [E0107]\nw.json:1:182: warning: float32 has no 1e-300: kernels take 0 in its place [E0107]\n");
+  const std::string decode = R"({"version": "1.0", "name": "decode", "inputs": {"s": {"shape": [1, 16777218], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "causal_mask", "inputs": ["s"], "output": "y", "attrs": {"offset": 9}}]})";
+  CHECK(warnings(decode).find("positions up to 16777217: float32 has not every whole number beyond 16777216") != std::string::npos);
+  CHECK(warnings(std::string(decode).replace(decode.find("16777218"), 8, "16777217")).empty());   // counting from 0
   CHECK(warnings("kernel k {\n  %x = input 0 : f32[2]\n  output 0 (mul %x 1e39) : f32\n}\n").find("float32 has no 1e+39: kernels take infinity in its place [E0107]") != std::string::npos);
 }
 
