@@ -51,6 +51,16 @@ Proof prove_found(const Folding& f, const Graph& found) {
   return p;
 }
 
+/// Slices of what is computed.
+static int64_t computed_slices(const Graph& g) {
+  return std::count_if(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
+    if (!std::holds_alternative<Slice>(n.op)) return false;
+    ValueId v = n.operands[0];
+    while (is_view(g.def(v).op)) v = g.def(v).operands[0];
+    return !g.def_form<Input>(v);
+  });
+}
+
 std::string explain_folding(const Folding& f) {
   std::string out;
   auto add = [&](const std::vector<TensorInfo>& whole, const std::vector<TensorInfo>& folded) {
@@ -62,6 +72,7 @@ std::string explain_folding(const Folding& f) {
   if (!f.folds) return "";
   const auto repeats = [](const Graph& g) { return std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || std::holds_alternative<Concat>(n.op); }); };
   if (repeats(f.program.graph) < repeats(f.whole.graph)) return "repetitions that only products read are left out: each reads what would be repeated" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
+  if (computed_slices(f.program.graph) < computed_slices(f.whole.graph)) return "slices are taken of weights instead of products" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
   return "dimensions that go together are one: " + (out.empty() ? "of values inside the program" : out) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ir/fold_groups.h"
+#include "ir/slices.h"
 #include "ir/unrepeat.h"
 
 namespace mirage {
@@ -382,10 +383,13 @@ static Folded join_dimensions(const Program& program) {
 Folded fold(const Program& program) {
   const auto& nodes = program.graph.nodes();
   const bool calls = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
-  std::optional<Graph> broadcast = calls ? std::nullopt : without_repeats(program.graph);
-  if (!broadcast) return join_dimensions(program);
+  if (calls) return join_dimensions(program);
   Program p = program;
-  p.graph = std::move(*broadcast);
+  std::optional<Graph> settled = settled_slices(program.graph);
+  if (settled) p.graph = *std::move(settled);
+  std::optional<Graph> broadcast = without_repeats(p.graph);
+  if (broadcast) p.graph = *std::move(broadcast);
+  if (!settled && !broadcast) return join_dimensions(program);
   Folded out = join_dimensions(p);
   out.whole = program;
   if (out.folds) return out;

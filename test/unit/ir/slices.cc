@@ -1,0 +1,123 @@
+// Slices of packed projections and packed inputs: the same numbers, and what becomes of programs people write.
+#include <cmath>
+
+#include <catch2/catch.hpp>
+
+#include "ir/slices.h"
+#include "mirage/ir/eval.h"
+#include "mirage/ir/fold.h"
+#include "mirage/spec/text.h"
+#include "mirage/support/hash.h"
+#include "unit/ir/fold_programs.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+/// Something packed, sliced in places that often are borders of what it is reshaped to, and something of the parts.
+Graph random_program(uint64_t seed) {
+  Rng rng(seed);
+  Builder b(Level::kKernel);
+  auto pick = [&](std::vector<int64_t> of) { return of[rng.below(of.size())]; };
+  auto at = [&](ValueId v) { return b.graph().dims(v); };
+  int params = 0;
+  const int64_t rows = pick({1, 3, 70}), inner = pick({1, 2, 4, 8}), packed = 8 * pick({2, 3, 4});
+  ValueId y;
+  if (rng.below(3)) {
+    const ValueId x = b.add_input(params++, {DType::kF16, {rows, 5}}), w = b.add_input(params++, {DType::kF16, rng.below(2) ? Dims{5, packed} : Dims{packed, 5}});
+    y = b.add(MatMul{}, {x, at(w)[0] == 5 ? w : b.add([] { Transpose t; t.perm[0] = 1; return t; }(), {w})});
+    if (rng.below(2)) y = b.map(MapFn::kAdd, {y, b.add_input(params++, {DType::kF32, rng.below(2) ? Dims{packed} : Dims{rows, 1}})});
+    if (rng.below(3) == 0) y = b.map(MapFn::kSquare, {y});
+  } else {
+    y = b.add_input(params++, {DType::kF16, rng.below(3) ? Dims{rows, packed} : Dims{rows, packed / 8, 8}});
+  }
+  int results = 0;
+  std::vector<ValueId> parts;
+  int64_t from = 0;
+  const int dim = 1;
+  const int64_t extent = at(y)[dim];
+  while (from < extent) {
+    const int64_t step = extent == packed ? pick({8, 8, 16, inner, 3}) : 1, to = std::min(extent, from + step);
+    parts.push_back(b.add(Slice{dim, from, to, 1}, {y}));
+    from = rng.below(9) ? to : to + 1;
+  }
+  if (rng.below(6) == 0) b.add_output(results++, y, DType::kF32);
+  for (ValueId p : parts) {
+    const Dims d = at(p);
+    ValueId v = p;
+    if (rng.below(2) && d[1] % inner == 0) v = b.add(Reshape{d.rank() == 2 ? Dims{d[0], d[1] / inner, inner} : Dims{d[0], d[1] * d[2]}}, {v});
+    if (rng.below(3) == 0) v = b.add(Reshape{Dims{1, at(v).elements() / at(v).back(), at(v).back()}}, {v});
+    if (rng.below(3) == 0 && d == at(parts[0])) v = b.map(MapFn::kMul, {p, b.map(MapFn::kNeg, {parts[0]})});
+    b.add_output(results++, rng.below(2) ? v : b.add(Reduce{ReduceFn::kSum, at(v).rank() - 1, 0}, {v}), DType::kF32);
+  }
+  return remove_dead(b.graph());   // shapes of parts that something else is made of
+}
+
+std::string text(const char* body) {
+  const auto g = parse_graph(std::string("kernel k { ") + body + " }");
+  INFO((g ? "" : g.errors().front().text));
+  REQUIRE(g.ok());
+  const auto out = settled_slices(*g);
+  return out ? print(*out, "k") : "";
+}
+std::string printed(const char* body) {
+  const auto g = parse_graph(std::string("kernel k { ") + body + " }");
+  INFO((g ? "" : g.errors().front().text));
+  REQUIRE(g.ok());
+  return print(*g, "k");
+}
+
+}  // namespace
+
+TEST_CASE("programs compute the same with their slices moved, folded or not") {
+  int changed = 0, products = 0;
+  for (uint64_t seed = 0; seed < 4000; seed++) {
+    const Graph g = random_program(seed);
+    const auto out = settled_slices(g);
+    if (!out) continue;
+    INFO("seed " << seed << "\n" << print(g) << print(*out));
+    REQUIRE_FALSE(check_laws(*out));
+    changed++;
+    auto count = [](const Graph& x) { return std::count_if(x.nodes().begin(), x.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); }); };
+    products += count(*out) > count(g);
+    std::vector<Tensor<double>> params(static_cast<size_t>(g.num_params()));
+    Rng rng(seed);
+    for (NodeId n : g.inputs()) {
+      auto& t = params[static_cast<size_t>(g.form<Input>(n)->param)];
+      t.dims = g.dims(g.node(n).first_value);
+      for (int64_t i = 0; i < t.dims.elements(); i++) t.data.push_back(4 * rng.uniform() - 2);
+    }
+    DoubleAlgebra a;
+    const auto want = evaluate(g, std::span<const Tensor<double>>(params), a);
+    const Folded f = fold(program_around(g, nullptr));
+    REQUIRE(f.folds);
+    for (const Graph& other : {*out, f.unfold(f.program.graph)}) {
+      const auto got = evaluate(other, std::span<const Tensor<double>>(params), a);
+      REQUIRE(want.size() == got.size());
+      for (size_t r = 0; r < want.size(); r++) {
+        REQUIRE(want[r].dims == got[r].dims);
+        for (size_t i = 0; i < want[r].data.size(); i++) REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
+      }
+    }
+  }
+  INFO(changed << " changed, " << products << " with products of their own");
+  REQUIRE(changed > 600);
+  REQUIRE(products > 200);
+}
+
+TEST_CASE("packed projections are products of their own, packed inputs are cut along one dimension") {
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16") ==
+        printed("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %a = slice 1 0:64 %w %p = matmul %x %a output 0 %p : f16 %b = slice 1 64:96 %w %q = matmul %x %b output 1 %q : f16"));
+  // Somebody reads all of it; parts that overlap; many rows; lines that vectors do not begin at.
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16 output 2 %y : f16").empty());
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 32:96 %y) : f16").empty());
+  CHECK(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16").empty());
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:60 %y) : f16 output 1 (slice 1 60:96 %y) : f16").empty());
+  // Equal parts that are put together elementwise, whatever the rows.
+  CHECK_FALSE(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (mul (silu (slice 1 0:48 %y)) (slice 1 48:96 %y)) : f16").empty());
+  CHECK(text("%y = input 0 : f16[7,96] %a = reshape [7,4,8] (slice 1 32:64 %y) output 0 (transpose (1,0,2) %a) : f16") ==
+        printed("%y = input 0 : f16[7,96] %b = reshape [7,12,8] %y %a = slice 1 4:8 %b output 0 (transpose (1,0,2) %a) : f16"));
+  CHECK(text("%y = input 0 : f16[7,3,4,8] %a = reshape [7,4,8] (slice 1 1:2 %y) output 0 (exp %a) : f16") ==
+        printed("%y = input 0 : f16[7,3,4,8] %b = reshape [7,12,8] %y %a = slice 1 4:8 %b output 0 (exp %a) : f16"));
+}
