@@ -23,6 +23,7 @@ class TileEmitter : public StreamText {
     weights_warp();
     rows_warp();
     if (p_.large) {
+      if (p_.grown > 0) leave_cluster();
       line("return;");
       close();
       if (p_.grown > 0) line("registers_grow<{}>();", p_.grown);
@@ -70,13 +71,14 @@ class TileEmitter : public StreamText {
   bool overlaps() const { return p_.large && !prepares(); }
   bool prepares() const { return p_.computes() || held_statistics_; }
   bool reads_rows() const { return prepares() || ring_statistics_; }
+  bool uneven() const { return p_.tail_tiles() * p_.cluster != p_.tiles(); }
   bool even() const { return p_.chunks_per_block * p_.cluster == p_.chunks; }
   bool ragged_depth() const { return p_.depth % p_.chunk != 0; }
   static int64_t ranks(const StreamWeight& w) { return (w.extent + 15) / 16 * 16; }
 
   void constants() {
     line("constexpr int kColumnGroups = {}, kWarps = {}, kTiles = {}, kTail = {}, kGroupRows = {}, kBlockRows = {}, kRowBlocks = {}, kCluster = {}, kStages = {}, kChunk = {};   // kTiles: 8 rows each; kTail: of them finished here", p_.column_groups,
-         4 * p_.groups(), p_.tiles(), p_.tiles() / p_.cluster, p_.group_rows, p_.block_rows(), p_.row_blocks, p_.cluster, p_.stages, p_.chunk);
+         4 * p_.groups(), p_.tiles(), p_.tail_tiles(), p_.group_rows, p_.block_rows(), p_.row_blocks, p_.cluster, p_.stages, p_.chunk);
     line("constexpr int kM = {}, kN = {}, kDepth = {}, kStage = {}, kComputed = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.rows, p_.cols, p_.depth, p_.stage_bytes, p_.computed_at, p_.received_at, p_.statistics_at,
          p_.barriers_at);
     line("extern __shared__ __align__(1024) unsigned char tile_smem[];");
@@ -91,7 +93,7 @@ class TileEmitter : public StreamText {
   void place_of_block() {
     const int64_t columns = (p_.column_blocks() + p_.sharing - 1) / p_.sharing;
     line("constexpr int kSharing = {}, kPanel = {}, kColumns = {};   // kColumns: clusters beside each other", p_.sharing, p_.panel, columns);
-    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = 0, share = {}, block = block_id() / kSharing;", p_.sharing > 1 ? "cluster_rank()" : "0");
+    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, share = {}, block = block_id() / {};", p_.cluster > 1 ? "cluster_rank()" : "0", p_.sharing > 1 ? "cluster_rank()" : "0", p_.cluster > 1 ? "kCluster" : "kSharing");
     line("const int panel = block / (kPanel * kColumns), in_panel = block - panel * (kPanel * kColumns), height = kRowBlocks - panel * kPanel < kPanel ? kRowBlocks - panel * kPanel : kPanel;");
     line("const int column0 = (in_panel / height * kSharing + share) * {}, first_row = (panel * kPanel + in_panel % height) * kBlockRows;", p_.block_columns());
   }
@@ -101,7 +103,8 @@ class TileEmitter : public StreamText {
     line("for (int s = 0; s < kStages; s++) {{ mbarrier_init(full + 8 * s, {}); mbarrier_init(empty + 8 * s, kWarps{}); }}", copied().empty() ? 1 : 2, p_.sharing > 1 ? " * kSharing" : "");
     if (p_.cluster > 1) {
       line("mbarrier_init(met, 1);");
-      line("mbarrier_expect(met, {});", (p_.cluster - 1) * (p_.statistics_bytes() + p_.share_bytes()));
+      if (uneven()) line("mbarrier_expect(met, {} + {} * (rank + 1 < kCluster ? kTail : kTiles - rank * kTail));", (p_.cluster - 1) * p_.statistics_bytes(), (p_.cluster - 1) * p_.share_bytes() / p_.tail_tiles());
+      else line("mbarrier_expect(met, {});", (p_.cluster - 1) * (p_.statistics_bytes() + p_.share_bytes()));
     }
     line("mbarrier_publish();");
     close();
@@ -119,10 +122,17 @@ class TileEmitter : public StreamText {
     line("if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);");
     line("const uint32_t to = ring + place * kStage, bar = full + 8 * place;");
   }
+  /// What a warp that copies has to do with the cluster's barriers.
+  void leave_cluster() {
+    if (p_.cluster > 1) line("cluster_wait();");
+    if (!p_.overlaid) return;
+    line("cluster_arrive_relaxed();");
+    line("cluster_wait();");
+  }
   void end_of_warp() {
     close();
     line("warp_barrier();");
-    if (p_.cluster > 1) line("cluster_wait();");
+    leave_cluster();
     line("return;");
     close();
   }
@@ -191,6 +201,7 @@ class TileEmitter : public StreamText {
       if (!has(value(n), Axis::kRow)) line("const float l{} = load(*({}));", n, pointer(n));
       else line("const float l{} = {}first_row + row < kM ? load(({})[(first_row + row) * int64_t({})]) : 0.0f;", n, reads_guard(" && "), pointer(n), stride(n, Axis::kRow));
     }
+    if (loads_late()) ahead_of_tail();
   }
   bool some_idle() const { return p_.lanes * p_.group_rows != p_.team(); }
   std::string reads_guard(const char* more) const { return some_idle() ? fmt::format("reads{}", more) : ""; }
@@ -283,6 +294,7 @@ class TileEmitter : public StreamText {
     line("const unsigned char* const stage = smem + place * kStage;");
     line("mbarrier_wait(full + 8 * place, i / kStages & 1);");
     products();
+    if (p_.large) fetch_ahead();
     if (ring_statistics_) read_ring();
     if (overlaps()) {
       line("wgmma_wait<1>();   // of the chunk before, whose stage is free now");
@@ -388,13 +400,18 @@ class TileEmitter : public StreamText {
     declare_tail_loads();
     if (const std::string text = loads_late() ? "" : tail_loads(); !text.empty()) line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);
     if (p_.cluster > 1) line("cluster_wait();   // the other blocks run, and their barriers are set up");
-    const int64_t tile_bytes = 128 * 16, share = p_.tiles() / p_.cluster;
+    if (p_.overlaid) {
+      line("cluster_arrive();   // this block's ring is finished");
+      line("cluster_wait();     // and the others'");
+    }
+    const int64_t tile_bytes = 128 * 16, share = p_.tail_tiles();
     for (size_t i = 0; i < p_.sums.size(); i++) {
       if (p_.cluster == 1) continue;
       line("const int received{} = kReceived + {} + (group * {} * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]", i, static_cast<int64_t>(i) * p_.groups() * (p_.cluster - 1) * share * tile_bytes, (p_.cluster - 1) * share);
       line("Pack<4> own{}[kTail];", i);
-      line("tile_exchange<kCluster>(own{0}, total{0}, rank, ring + received{0}, {1}, met);", i, tile_bytes);
+      line("{2}<kCluster>(own{0}, total{0}, rank, ring + received{0}, {1}, met);", i, tile_bytes, p_.large ? "tile_deal" : "tile_exchange");
     }
+    declare_staged();
   }
   void statistics() {
     if (!s_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster][row]");
@@ -420,6 +437,10 @@ class TileEmitter : public StreamText {
   std::string statistic_row() const override { return "m - first_row"; }
   std::string padded_rows() const override { return "kBlockRows"; }
   void store_result(NodeId output, const std::string& text) override {
+    if (staged_at(p_, output) >= 0) {
+      line("stage_item<{}>(staged{}, t * 8, {});", cuda_type(result(output)), output, text);
+      return;
+    }
     if (!stores_lines(p_, output)) { StreamText::store_result(output, text); return; }
     const ValueId v = g_.node(output).operands[0];
     const Access& a = s_.results[at(g_.form<Output>(output)->result)];
@@ -431,19 +452,67 @@ class TileEmitter : public StreamText {
     for (NodeId n : tail_leaves()) {
       const Shape x = shape(value(n));
       const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-      if (x == Shape::kBoth && reads_lines(p_, n)) line("const Pack<4> e{} = load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4);", n, pointer(n), rs, rs);
+      if (staged_at(p_, n) >= 0) line("const Pack<4> e{} = staged_item<{}>(staged{}, t * 8);", n, cuda_type(access(n).dtype), n);
+      else if (x == Shape::kBoth && reads_lines(p_, n)) line("const Pack<4> e{} = load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4);", n, pointer(n), rs, rs);
       else if (x == Shape::kBoth) line("const Pack<4> e{} = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c);", n, pointer(n), rs, cs, rs, cs);
       else if (x == Shape::kRows) line("const Pack<2> e{} = load_two({} + m * int64_t({}), {}, 1, kM - m);", n, pointer(n), rs, rs);
-      else if (x == Shape::kCols) line("const Pack<2> e{} = load_two({} + c * int64_t({}), {}, 8, kN - c);", n, pointer(n), cs, cs);
     }
   }
+  const Access& result(NodeId output) const { return s_.results[at(g_.form<Output>(output)->result)]; }
+  std::vector<NodeId> staged() const {
+    std::vector<NodeId> out;
+    for (NodeId n : g_.outputs()) if (staged_at(p_, n) >= 0) out.push_back(n);
+    return out;
+  }
+  std::vector<NodeId> fetched() const {
+    std::vector<NodeId> out;
+    for (NodeId n : tail_leaves()) if (staged_at(p_, n) >= 0) out.push_back(n);
+    return out;
+  }
+  /// Places where results and operands are gathered: over the ring, which all warpgroups must have finished (and other blocks, where they have met already).
+  void declare_staged() {
+    std::vector<NodeId> all = staged();
+    for (NodeId n : fetched()) all.push_back(n);
+    if (all.empty()) return;
+    if (!p_.overlaid) line("named_barrier({}, 32 * kWarps);", 1 + p_.row_groups + p_.groups());
+    tail_rows();
+    for (NodeId n : all) line("unsigned char* const staged{} = smem + {} + group * (kTail * 1024);", n, staged_at(p_, n));
+    for (NodeId n : fetched()) line("fetch_staged<kTail * 8>(staged{}, {} + tail_row * int64_t({}) + column, {}, tail_rows, kN - column);", n, pointer(n), stride(n, Axis::kRow), stride(n, Axis::kRow));
+  }
+  void tail_rows() {
+    line("const int tail_row = first_row + team * kGroupRows + rank * kTail * 8, tail_rows = kM - tail_row < {0} ? kM - tail_row : {0};", uneven() ? "(rank + 1 < kCluster ? kTail : kTiles - rank * kTail) * 8" : "kTail * 8");
+  }
+  void store_staged() {
+    if (staged().empty()) return;
+    line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    for (NodeId n : staged()) {
+      const int64_t rs = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kRow);
+      line("store_staged<kTail * 8>(staged{}, {} + tail_row * int64_t({}) + column, {}, tail_rows, kN - column);", n, result_pointer(n), rs, rs);
+    }
+  }
+  /// A number per column that the tail reads is asked for before the loop, and kept.
+  void ahead_of_tail() {
+    for (NodeId n : tail_leaves())
+      if (shape(value(n)) == Shape::kCols) line("const Pack<2> e{} = load_two({} + (column + (warp & 3) * 16 + lane / 4) * int64_t({}), {}, 8, kN - column - (warp & 3) * 16 - lane / 4);", n, pointer(n), stride(n, Axis::kCol), stride(n, Axis::kCol));
+  }
+  /// Behind the first chunks, which would otherwise wait for them.
+  void fetch_ahead() {
+    if (fetched().empty()) return;
+    open("if (i == {}) {{", std::min<int64_t>(2, p_.chunks_per_block / 2));
+    tail_rows();
+    for (NodeId n : fetched()) line("if (column < kN) prefetch_rows<kTail * 8>({} + tail_row * int64_t({}) + column, {}, tail_rows);", pointer(n), stride(n, Axis::kRow), stride(n, Axis::kRow));
+    close();
+  }
   void tail() {
+    if (!fetched().empty()) line("named_barrier({} + group, 128);", 1 + p_.row_groups);
     line("#pragma unroll");
     open("for (int t = 0; t < kTail; t++) {{");
+    if (uneven()) line("if (rank * kTail + t >= kTiles) break;   // the last block of the cluster finishes what is left");
     line("{}", item_place());
     if (loads_late()) late_loads();
     tail_results();
     close();
+    store_staged();
   }
 
   const TilePlan& p_;

@@ -69,13 +69,17 @@ int held_words(const TilePlan& p) {
 
 /// Registers of a thread of a warpgroup: sums, widened fragments, rows on their way, addresses.
 int registers(const TilePlan& p) {
-  int n = 48 + held_words(p), widened = 0;
+  int n = 48 + held_words(p), widened = 0, sums = 0, tail = 0;
   for (size_t c = 0; c < p.contractions.size(); c++) {
     n += tile_rank(p, c) ? (p.group_rows / 16 + 3) / 4 * p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 * (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2) : p.group_rows / 2;
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
   for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
   if (p.large) n -= 16;   // a thread that only multiplies
+  // Otherwise what the tail reads comes while all sums are still there.
+  for (size_t c = 0; c < p.contractions.size(); c++) if (!tile_rank(p, c)) sums += p.group_rows / 2;
+  for (NodeId i : p.body.inputs()) if (const ValueId v = p.body.node(i).first_value; !p.large && has(p, v, StreamAxis::kRow) && has(p, v, StreamAxis::kCol)) tail += 4 * p.tail_tiles();
+  if (tail) n = std::max(n, 32 + sums + tail);
   return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
 }
 
@@ -91,6 +95,18 @@ bool give_registers(TilePlan& p) {
   p.grown = 8;   // for threads()
   p.grown = std::min(240, (launched() * p.threads() - kCopyingRegisters * 128) / (128 * p.groups()) / 8 * 8);
   return needed <= p.grown && needed <= launched() + 16;
+}
+
+/// Places in shared memory of what follows the ring and the computed rows.
+void place_behind_ring(TilePlan& p) {
+  const int64_t received = (p.cluster - 1) * p.share_bytes(), ring = p.computed_at + 2 * p.computed_bytes;
+  p.received_at = p.overlaid ? 0 : ring;
+  p.ranks_at = p.overlaid ? std::max(ring, received) : ring + received;
+  int64_t ranks = 0;
+  for (const StreamContraction& c : p.contractions) if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
+  p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.groups() * 4;
+  p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
+  p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
 }
 
 }  // namespace
@@ -141,11 +157,13 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.large = choice.large;
   p.sharing = choice.sharing;
   if (!p.large && p.sharing > 1) return refuse("rows are shared by large plans");
-  if (p.large && (p.cluster > 1 || !p.products.empty())) return refuse("a reduction divided over blocks, or a low rank, of a large plan");
+  if (p.large && !p.products.empty()) return refuse("a low rank of a large plan");
+  if (choice.overlaid && (!p.large || p.cluster == 1)) return refuse("nothing is received over the ring");
+  if (p.sharing > 1 && p.cluster > 1) return refuse("blocks that share rows and divide the reduction");
   if (p.large && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; })) return refuse("TF32 in a large plan");
   if (p.block_rows() % (8 * p.sharing)) return refuse("rows that do not divide among the blocks that share them");
-  if (p.large && p.group_rows > 128 ? p.group_rows % 32 || p.group_rows > kMostBlockRows : p.group_rows > 128) return refuse("rows of a warpgroup");
-  if (p.group_rows % 16 || p.group_rows % (8 * p.cluster) || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
+  if (p.group_rows > (p.large ? kMostBlockRows : 128) || p.group_rows % 16 || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
+  if (p.large ? p.tail_tiles() * (p.cluster - 1) >= p.tiles() : p.group_rows % (8 * p.cluster) != 0) return refuse("rows of a warpgroup");
   p.row_blocks = (p.rows + p.block_rows() - 1) / p.block_rows();
   p.panel = std::min<int64_t>(p.row_blocks, kPanel);
   p.evict_first = choice.evict_first && p.row_blocks == 1;
@@ -156,6 +174,7 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.lanes = 8;
   while (p.lanes > 1 && p.lanes * p.group_rows > p.team()) p.lanes /= 2;
   if (p.lanes * p.group_rows > p.team() && (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))) return refuse("more rows than threads that read them");
+  p.overlaid = choice.overlaid;
   int64_t at = 0;
   p.weight_bytes = 0;
   for (StreamWeight& w : p.weights) {
@@ -173,13 +192,11 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.stage_bytes = at;
   p.computed_at = p.stages * p.stage_bytes;
   p.computed_bytes = computed;
-  p.received_at = p.computed_at + 2 * computed;
-  p.ranks_at = p.received_at + (p.cluster - 1) * p.share_bytes();
-  int64_t ranks = 0;
-  for (const StreamContraction& c : p.contractions) if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
-  p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.groups() * 4;
-  p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
-  p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
+  place_behind_ring(p);
+  if (p.smem_bytes > target.smem_per_block && p.large && p.cluster > 1 && !p.computes()) {
+    p.overlaid = true;   // shared memory is worth more as stages than what one more meeting costs
+    place_behind_ring(p);
+  }
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) return refuse("shared memory");
   if (p.large) return give_registers(p) || refuse("registers");
   if (registers(p) > std::min<int>(248, 65536 / (static_cast<int>(round_up(p.threads(), 128)) * p.blocks_per_sm) / 8 * 8)) return refuse("registers");
@@ -188,12 +205,32 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
 
 namespace {
 
+/// Tiles of these rows and columns, too few for all multiprocessors, whose reduction the blocks of a cluster divide.
+void divided_candidates(const TilePlan& matched, TileChoice choice, const Target& target, std::vector<TilePlan>& out, std::string& reason) {
+  const int64_t block_rows = int64_t{choice.row_groups} * choice.group_rows, block_columns = int64_t{64} * choice.column_groups;
+  const int64_t tiles = (matched.rows + block_rows - 1) / block_rows * ((matched.cols + block_columns - 1) / block_columns) * matched.batch;
+  for (int cluster : {2, 4}) {
+    if (tiles > resident_clusters(cluster, target) || 2 * tiles * cluster < target.num_sms) continue;
+    choice.cluster = cluster;
+    for (int chunk : {64, 128})
+      for (int stages : {3, 4, 5, 6}) {
+        choice.chunk = chunk;
+        choice.stages = stages;
+        TilePlan p = matched;
+        if (!divide_tile(p, choice, target, reason)) continue;
+        p.cost = estimate(p, target);
+        out.push_back(std::move(p));
+      }
+  }
+}
+
 /// Divisions for the tensor cores' rate: 64 columns per warpgroup, as many rows as registers hold.
 void large_candidates(const TilePlan& matched, const Target& target, std::vector<TilePlan>& out, std::string& reason) {
   for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {1, 4}})
-    for (int rows : {64, 80, 96, 112, 128, 160, 192, 224, 256}) {
-      if (rows > 64 && row_groups * (rows - (rows > 128 ? 32 : 16)) >= matched.rows) continue;
+    for (int rows : {64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256}) {
+      if (rows > 64 && row_groups * (rows - 16) >= matched.rows) continue;
       if (column_groups > 1 && matched.cols <= 64 * (column_groups - 1)) continue;
+      divided_candidates(matched, {row_groups, rows, 64, 4, 1, 1, true, column_groups, true, 1}, target, out, reason);
       for (int sharing : {1, 2})
         for (int chunk : {64, 128})
           for (int stages : {3, 4, 6, 8})
@@ -271,6 +308,28 @@ bool stores_lines(const StreamShape& s, NodeId output) {
   return pairs_along_columns(s, s.body.node(output).operands[0], s.results[static_cast<size_t>(s.body.form<Output>(output)->result)]);
 }
 
+int64_t staged_at(const TilePlan& p, NodeId node) {
+  if (!p.large) return -1;
+  int64_t at = p.overlaid ? (p.cluster - 1) * p.share_bytes() : 0;
+  const auto whole_lines = [&](ValueId v, const Access& a) {
+    bool whole = p.cols % 8 == 0 && a.offset % 8 == 0;
+    const auto& axes = p.axes[static_cast<size_t>(v)];
+    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) whole = whole && a.strides[static_cast<int>(d)] % 8 == 0;
+    return whole;
+  };
+  std::vector<NodeId> all = p.body.outputs();
+  for (NodeId n : p.body.inputs()) all.push_back(n);
+  for (NodeId n : all) {
+    const ValueId v = p.body.form<Output>(n) ? p.body.node(n).operands[0] : p.body.node(n).first_value;
+    const bool can = p.body.form<Output>(n) ? stores_lines(p, n) && whole_lines(v, p.results[static_cast<size_t>(p.body.form<Output>(n)->result)])
+                                            : reads_lines(p, n) && has(p, v, StreamAxis::kCol) && !has(p, v, StreamAxis::kDepth) && whole_lines(v, p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)]);
+    const bool fits = can && at + p.staged_bytes() <= p.computed_at;
+    if (n == node) return fits ? at : -1;
+    if (fits) at += p.staged_bytes();
+  }
+  return -1;
+}
+
 bool reads_lines(const StreamShape& s, NodeId input) {
   return pairs_along_columns(s, s.body.node(input).first_value, s.operands[static_cast<size_t>(s.body.form<Input>(input)->param)]);
 }
@@ -279,7 +338,7 @@ std::string print(const TilePlan& p) {
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
   out += fmt::format("  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}{}\n", p.rows, p.cols, p.depth, p.block_rows(),
                                 p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "",
-                                p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other", p.sharing, p.panel) : "");
+                                p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other{}", p.sharing, p.panel, p.overlaid ? ", sums received over the ring" : "") : "");
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param, w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
   for (const TileRows& r : p.small) {

@@ -18,6 +18,8 @@ constexpr double kSmBytesPerUs = 90e3;     // what one SM takes, weights and row
 constexpr double kWidenClocks = 40;        // fragments of a weight for TF32, per 16 of the reduction: nothing of the same warpgroup runs beside
 constexpr double kRankClocks = 15, kRankTurnClocks = 110;   // a low rank beside wgmma: per 16 rows of a warp and 16 of the reduction; per chunk
 constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
+constexpr double kReuseUs = 0.85;          // until a stage that was let go holds its next chunk
+constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per function of many instructions
 constexpr double kLatencyUs = 1.15;        // of a copy under load, with the time until its place is free again
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
@@ -51,6 +53,14 @@ Reading reading(const TilePlan& p, ValueId value) {
   return r;
 }
 
+/// Functions of many instructions behind the loop.
+double tail_functions(const TilePlan& p) {
+  double n = 0;
+  for (NodeId o : p.body.outputs()) n += reading(p, p.body.node(o).operands[0]).heavy;
+  for (const TileRows& r : p.small) n -= reading(p, r.value).heavy;
+  return std::max(0.0, n);
+}
+
 /// Clocks of a warpgroup to compute its share of a chunk of rows: asked of L2 one chunk ahead only, so that more than a few words wait for it; functions of many instructions count by themselves.
 double computing(const TilePlan& p, ValueId rows) {
   const Reading r = reading(p, rows);
@@ -80,37 +90,49 @@ double all_flops(const TilePlan& p) {
   return n;
 }
 
+/// How much dearer a tensor's boxes are whose lines do not begin with a sector of 32 bytes.
+double misaligned(const TilePlan& p, NodeId input) {
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)];
+  for (int d = 0; d < a.dims.rank(); d++) if (a.dims[d] > 1 && a.strides[d] > 1 && a.strides[d] * dtype_bytes(a.dtype) % 32) return 2;
+  return a.offset * dtype_bytes(a.dtype) % 32 ? 2 : 1;
+}
+
 // Large plans. The clock is what is left of it under such a load, for minutes (power); few rows at once ask more of shared memory per product than it gives.
 constexpr double kLoadedClockPerUs = 1450, kShortClockPerUs = 1850, kShortFlops = 3e9;   // a few microseconds of work do not reach the limit of power
 constexpr double kStartUs = 1.0;           // barriers, tensor maps, the first bytes
+constexpr double kOperandBytesPerClock = 100;
 constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
-constexpr double kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.2;   // with other products in flight while a stage is let go
-constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: 16 bytes of a line at a time
+constexpr double kDividedSmBytesPerUs = 85e3, kDividedBytesPerUs = 10e6, kSharedUs = 0.11, kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.0;
+constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for
+constexpr double kMeetingUs = 0.4, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
+constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
 Cost estimate_large(const TilePlan& p, const Target& target) {
-  double clocks = 0, weight_columns = 0;
-  const double few_rows = 1 + 0.0013 * std::max(0, 192 - p.group_rows);
-  for (const StreamContraction& c : p.contractions) clocks += p.group_rows / 2.0 * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0) * few_rows;
-  for (const StreamWeight& w : p.weights) weight_columns += w.free == StreamAxis::kCol ? p.block_columns() : 64;
+  double clocks = 0;
+  // Of one instruction, over 16 of the reduction: its products, or its operands from shared memory.
+  const double instruction = std::max(1.03 * p.group_rows / 2.0, (2048 + 32.0 * p.group_rows) / kOperandBytesPerClock);
+  for (const StreamContraction& c : p.contractions) clocks += instruction * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
   double turn = kIssueClocks + statistics(p);
-  double rows_bytes = 0, computed = 0;
+  double rows_bytes = 0, computed = 0, weight_bytes = 0;
+  for (const StreamWeight& w : p.weights) weight_bytes += (w.free == StreamAxis::kCol ? p.block_columns() : 64.0) * p.chunk * 2 * misaligned(p, w.input);
   for (const TileRows& r : p.small) {
-    rows_bytes += static_cast<double>(r.bytes);
+    rows_bytes += static_cast<double>(r.bytes) / p.sharing * (r.input >= 0 ? misaligned(p, r.input) : 1.0);
     if (r.input < 0) computed += computing(p, r.value);
   }
   const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms), at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
-  const double chunks = static_cast<double>(p.chunks);
+  const double chunks = static_cast<double>(p.chunks_per_block);
   // Of the blocks at work together on one SM, per chunk of each: the tensor cores; one warpgroup's own turn.
   const double clock = kLoadedClockPerUs + (kShortClockPerUs - kLoadedClockPerUs) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
   const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / clock;
-  const double bytes = weight_columns * p.chunk * 2 + rows_bytes, in_flight = static_cast<double>(p.stages * p.stage_bytes) * at_once;
-  const double t_sm = bytes * at_once / std::min(kLargeSmBytesPerUs, in_flight / kLargeLatencyUs);
-  const double together = p.sharing > 1 ? 1.15 : 1.0;   // blocks that wait for each other once per stage: more than the bytes that are not asked for twice
-  const double tail = 0.15 + kStoreUs * p.tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0);
+  // Blocks that divide the reduction read nothing alike, so that no request of neighbours is answered together; blocks that share rows wait for each other once per stage.
+  const double rate = p.cluster > 1 ? std::min(kDividedSmBytesPerUs, kDividedBytesPerUs / std::min<double>(blocks, target.num_sms)) : kLargeSmBytesPerUs;
+  const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, kLargeLatencyUs / (p.stages - 1.3)) + (p.sharing > 1 ? kSharedUs : 0.0);   // a stage is in use until the next chunk's products run
+  const double tail = 0.15 + kStoreUs * p.tail_tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0) + kFunctionUs * p.tail_tiles() * tail_functions(p);
   const double dram = all_bytes(p), t_dram = dram / target.dram_bytes_per_us * 1.05;
-  const double work = rounds * (chunks * soft_max(turn_us, t_sm) * together + tail);
+  const double work = rounds * ((chunks - kAhead * std::min<double>(p.stages, chunks)) * soft_max(turn_us, t_sm) + tail);
+  const double meeting = p.cluster > 1 ? kMeetingUs + kMeetingMoreUs * (p.cluster - 2) + static_cast<double>((p.cluster - 1) * p.share_bytes()) / kExchangeBytesPerUs + (p.overlaid ? kOverlaidUs : 0.0) : 0.0;
   Cost c;
-  c.us = target.launch_us + 0.4 + kStartUs + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
+  c.us = target.launch_us + 0.4 + kStartUs + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);
   c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
@@ -119,6 +141,11 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
 }
 
 }  // namespace
+
+int64_t resident_clusters(int cluster, const Target& t) {
+  constexpr int kOf132[9] = {132, 132, 66, 42, 30, 22, 20, 16, 15};   // an H200's groups of 8 to 18, where measured: 2, 4 and 16
+  return int64_t{kOf132[cluster]} * t.num_sms / 132;
+}
 
 Cost estimate(const TilePlan& p, const Target& target) {
   if (p.large) return estimate_large(p, target);
@@ -130,7 +157,7 @@ Cost estimate(const TilePlan& p, const Target& target) {
   const double chunks = static_cast<double>(p.chunks_per_block);
   // One block: bytes and products of a chunk.
   double rows_bytes = 0;   // of computed rows the source is read as stored
-  for (const TileRows& r : p.small) rows_bytes += static_cast<double>(r.bytes);
+  for (const TileRows& r : p.small) rows_bytes += static_cast<double>(r.bytes) * (r.input >= 0 ? misaligned(p, r.input) : 1.0);
   const double chunk_bytes = static_cast<double>(p.weight_bytes) + rows_bytes;
   double clocks = 0;       // of the tensor cores, per block and chunk; few rows wait for the weight's 2 KB from shared memory, 128 bytes a clock
   for (size_t i = 0; i < p.contractions.size(); i++) {
@@ -148,15 +175,18 @@ Cost estimate(const TilePlan& p, const Target& target) {
   const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds * (p.row_blocks > 1 ? 1.17 : 1.0);   // many products: the clock sinks
   const double in_flight = static_cast<double>(p.stages) * chunk_bytes * at_once;
   const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
-  const double t_sm = chunk_bytes * chunks * at_once * rounds / sm_rate;
+  // A stage that is waited for is asked for again when its products have been: of two stages, one is under way.
+  const double t_reuse = p.stages < p.chunks_per_block ? kReuseUs / std::max(p.stages - 1.0, 0.5) * chunks * rounds : 0.0;
+  const double t_sm = std::max(t_reuse, chunk_bytes * chunks * at_once * rounds / sm_rate);
   const double t_dram = dram / target.dram_bytes_per_us * (p.row_blocks > 1 ? 1.05 : 1.0);
   // Beyond some 72 KB of weights in flight per SM.
   const double crowded = 0.9 * std::pow(std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (72 << 10) - 1), 1.2);
   const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.6 + 0.8 * (p.column_groups - 1) : 1.1 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + (0.5 + (p.chunks_per_block <= 8 ? kOneShotRankUs : 0.0)) * static_cast<double>(p.products.size());
   const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
+  const double functions = kFunctionUs * p.tail_tiles() * tail_functions(p);
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = target.launch_us + kPrologueUs + functions + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first && p.row_blocks == 1) c.us += 0.1 + 0.012 * static_cast<double>(std::min<int64_t>(p.rows, 160));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);

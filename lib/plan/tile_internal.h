@@ -10,10 +10,13 @@ namespace mirage {
 std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target, std::string& reason);
 
 /// Warpgroups along rows, the rows of one, elements of the reduction per stage, stages, blocks of a cluster, blocks per SM that are promised to the compiler; warpgroups along columns; a plan for the tensor cores'
-/// rate, and the blocks of its cluster that share rows.
-struct TileChoice { int row_groups = 2, group_rows = 32, chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1; bool evict_first = true; int column_groups = 1; bool large = false; int sharing = 1; };
+/// rate, and the blocks of its cluster that share rows; whether sums are received over the ring, also where there is room beside it.
+struct TileChoice { int row_groups = 2, group_rows = 32, chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1; bool evict_first = true; int column_groups = 1; bool large = false; int sharing = 1; bool overlaid = false; };
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_tile(TilePlan& plan, const TileChoice& choice, const Target& target, std::string& reason);
+
+/// Clusters of that many blocks, one on each multiprocessor, that are at work together: multiprocessors come in groups of up to 18, and a cluster stays within one.
+int64_t resident_clusters(int cluster, const Target& target);
 
 /// The cost model (plan/tile_cost.cc): predicted microseconds of one launch, and why.
 Cost estimate(const TilePlan& plan, const Target& target);

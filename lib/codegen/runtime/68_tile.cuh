@@ -268,6 +268,23 @@ template <int CLUSTER, int TILES> MO_FN void tile_exchange(Pack<4> (&own)[TILES 
 #pragma unroll
   for (int j = 0; j < kShare; j++) own[j] = tile_of_owner<CLUSTER>(x, rank, j);
 }
+/// The same for any number of tiles, by branches instead of selections: the last block's share is what is left. Every block begins with another one.
+template <int CLUSTER, int TILES> MO_FN void tile_deal(Pack<4> (&own)[(TILES + CLUSTER - 1) / CLUSTER], const TileSum<TILES>& x, int rank, uint32_t received, int pitch, uint32_t met) {
+  constexpr int kShare = (TILES + CLUSTER - 1) / CLUSTER;
+#pragma unroll
+  for (int r = 0; r < CLUSTER; r++) {
+    if (rank != r) continue;
+#pragma unroll
+    for (int s = 1; s < CLUSTER; s++) {
+      const int owner = (r + s) % CLUSTER, from = r > owner ? r - 1 : r;
+      const uint32_t to = remote_address(received + from * kShare * pitch, owner), bar = remote_address(met, owner);
+#pragma unroll
+      for (int j = 0; j < kShare; j++) if (owner * kShare + j < TILES) store_async(to + j * pitch, x.item(owner * kShare + j), bar);
+    }
+#pragma unroll
+    for (int j = 0; j < kShare; j++) if (r * kShare + j < TILES) own[j] = x.item(r * kShare + j);
+  }
+}
 /// The own part plus what the other blocks sent, `pitch` bytes from one's part to the next one's.
 template <int CLUSTER> MO_FN Pack<4> tile_total(Pack<4> own, const unsigned char* received, int pitch) {
 #pragma unroll
@@ -338,6 +355,64 @@ template <class T> MO_FN void store_item_lines(T* p, int64_t row_stride, int row
   for (int h = 0; h < 2; h++) {
     const uint32_t two = transpose_8x8(half_bits(store<T>(x.v[2 * h])) | half_bits(store<T>(x.v[2 * h + 1])) << 16);
     if (row < rows && 8 * h + column < columns) *reinterpret_cast<uint32_t*>(p + row * row_stride + 8 * h + column) = two;
+  }
+}
+/// An item to a warpgroup's tile of results in shared memory, lines of 64 columns with the swizzle of a tensor copy; its 8 rows are from `row` on. Eight rows go to eight different columns of banks.
+template <class T> MO_FN void stage_item(unsigned char* lines, int row, const Pack<4>& x) {
+  const int r = lane_id() / 4;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const uint32_t two = transpose_8x8(half_bits(store<T>(x.v[2 * h])) | half_bits(store<T>(x.v[2 * h + 1])) << 16);
+    *reinterpret_cast<uint32_t*>(lines + (row + r) * 128 + ((((warp_id() & 3) * 2 + h) ^ r) << 4) + lane_id() % 4 * 4) = two;
+  }
+}
+/// An item of such a tile of operands (fetch_staged). All lanes of a warp come here together.
+template <class T> MO_FN Pack<4> staged_item(const unsigned char* lines, int row) {
+  const int r = lane_id() / 4;
+  Pack<4> x;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const uint32_t word = transpose_8x8(*reinterpret_cast<const uint32_t*>(lines + (row + r) * 128 + ((((warp_id() & 3) * 2 + h) ^ r) << 4) + lane_id() % 4 * 4));
+    Vector<T, 2> two;
+    *reinterpret_cast<uint32_t*>(&two) = word;
+    x.v[2 * h] = load(two.v[0]);
+    x.v[2 * h + 1] = load(two.v[1]);
+  }
+  return x;
+}
+/// Brings a warpgroup's tile of an operand there, whole lines at a time, up to 128 rows at once; what does not exist is zero.
+template <int ROWS, class T> MO_FN void fetch_staged(unsigned char* lines, const T* p, int64_t pitch, int rows, int columns) {
+  constexpr int kEach = ROWS <= 128 ? (ROWS + 15) / 16 : 4;   // more rows leave fewer registers
+  const int member = thread_id() % 128, piece = member % 8;
+#pragma unroll 1
+  for (int first = member / 8; first < ROWS; first += 16 * kEach) {
+    uint4 x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int row = first + 16 * i;
+      x[i] = row < rows && piece * 8 < columns ? MO_LDG(reinterpret_cast<const uint4*>(p + row * pitch + piece * 8)) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int row = first + 16 * i;
+      if (row < ROWS) *reinterpret_cast<uint4*>(lines + row * 128 + ((piece ^ (row & 7)) << 4)) = x[i];
+    }
+  }
+}
+/// Asks for that tile's lines ahead of time: they wait in L2.
+MO_FN void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+template <int ROWS, class T> MO_FN void prefetch_rows(const T* p, int64_t pitch, int rows) {
+#pragma unroll
+  for (int i = 0; i < (ROWS + 127) / 128; i++)
+    if (const int row = thread_id() % 128 + 128 * i; row < rows) prefetch_line(p + row * pitch);
+}
+/// Stores such a tile, whole lines at a time: `rows` of its ROWS rows and `columns` of its columns exist. p, and the pitch of rows, are multiples of 16 bytes. The warpgroup's threads have met.
+template <int ROWS, class T> MO_FN void store_staged(const unsigned char* lines, T* p, int64_t pitch, int rows, int columns) {
+  const int member = thread_id() % 128, piece = member % 8;
+#pragma unroll
+  for (int i = 0; i < (ROWS + 15) / 16; i++) {
+    const int row = member / 8 + 16 * i;
+    if (row < rows && piece * 8 < columns) *reinterpret_cast<uint4*>(p + row * pitch + piece * 8) = *reinterpret_cast<const uint4*>(lines + row * 128 + ((piece ^ (row & 7)) << 4));
   }
 }
 /// An item of such a tensor: two neighbouring columns of one row at once, turned between lanes, so all lanes of a warp come here together; what does not exist is zero.

@@ -93,6 +93,7 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
   emu->gather_group(&part, sizeof part, &self);   // all fragments are there
   emu->defer(emu_tile_run, mine, 0);
 }
+EMU_QUIET inline void prefetch_line(const void*) {}
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
@@ -101,9 +102,13 @@ template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[40], ui
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[72], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[80], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[88], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[96], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[104], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[112], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[120], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[128], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
