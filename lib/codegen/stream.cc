@@ -135,7 +135,7 @@ class StreamEmitter : public StreamText {
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
   }
   /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop, and those that operands are computed from (0.3 us; as they are stored: -0.1).
-  bool small_first() const { return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) { return c.type == ContractType::kTF32 || stored_input(c.small) < 0; }); }
+  bool small_first() const { return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) { return c.scaled || c.type == ContractType::kTF32 || stored_input(c.small) < 0; }); }
   void copy(const StreamWeight& w, size_t i) {
     const bool wide = w.free == Axis::kCol;
     const char* policy = wide && p_.evict_first ? ", policy" : "";
@@ -259,19 +259,28 @@ class StreamEmitter : public StreamText {
   /// The operand's row m, as soon as what it is reduced to is known.
   void prepare_row() {
     line("unsigned char* const line = smem + {} + m * {};", p_.prepared_at, p_.prepared_pitch);
-    line("#pragma unroll");
-    open("for (int j = 0; j < kOwn; j++) {{");
     std::string statements;
     preparing_ = true;
     const std::string e = loop_element(p_.contractions[0].small, statements);
     preparing_ = false;
-    line("{}{}::put(line, own_unit(j) * 256 + lane * 8, {});", statements, prepared_type(), e);
+    const bool scaled = p_.contractions[0].scaled;
+    if (scaled) {
+      line("float most = 0.0f;");
+      line("#pragma unroll");
+      line("for (int j = 0; j < kOwn; j++) {{ {}most = Max::combine(most, largest({})); }}", statements, e);
+      line("const float scale = line_scale(mo::min(lanes_reduce<Max, 32>(most), kLargestFloat));");
+      line("if (lane == 0) backs[m] = 1.0f / scale;");
+    }
+    line("#pragma unroll");
+    open("for (int j = 0; j < kOwn; j++) {{");
+    line("{}{}::put(line, own_unit(j) * 256 + lane * 8, {});", statements, prepared_type(), scaled ? fmt::format("scaled({}, scale)", e) : e);
     close();
   }
 
   void early_statistics() {
     const bool held = p_.hold_early;
     line("float* const early = (float*)(smem + {});   // [statistic][row]", p_.early_at);
+    if (p_.prepared && p_.contractions[0].scaled) line("float* const backs = (float*)(smem + {});   // what brings sums of a row back", p_.prepared_at + 8 * p_.row_tiles * p_.prepared_pitch);
     if (held) {
       line("#pragma unroll");
       open("for (int i = 0; i < {}; i++) {{", warp_rows());
@@ -282,6 +291,7 @@ class StreamEmitter : public StreamText {
     }
     open("if (m >= kM) {{");
     line("if (lane < {}) early[lane * 8 * kRows + m] = 0.0f;", p_.early.size());
+    if (p_.prepared && p_.contractions[0].scaled) line("if (lane == 0) backs[m] = 0.0f;");
     if (p_.prepared) line("for (int j = 0; j < kOwn; j++) {}::put(smem + {} + m * {}, j * 256 + lane * 8, Pack<8>{{}});", prepared_type(), p_.prepared_at, p_.prepared_pitch);
     line("continue;");
     close();
@@ -369,12 +379,17 @@ class StreamEmitter : public StreamText {
     }
     for (size_t i = 0; i < p_.statistics.size(); i++)
       line("float statistic{0}[kRows];\n  for (int r = 0; r < kRows; r++) statistic{0}[r] = {1}::identity();", i, reduce_type(p_.statistics[i].fn));
+    for (size_t c = 0; c < lines().size(); c++) {
+      line("LineScale<kRows> lines{};", c);
+      line("lines{}.start();", c);
+    }
     const std::vector<NodeId> deep = deep_leaves();
     const auto take_small = [&] {
       for (NodeId n : deep) line("for (int u = 0; u < kUnits; u++) {}x{}[u]{} = next{}[u]{};", has(value(n), Axis::kRow) ? "for (int r = 0; r < kRows; r++) " : "", n, has(value(n), Axis::kRow) ? "[r]" : "", n, has(value(n), Axis::kRow) ? "[r]" : "");
     };
     if (p_.registers) {
       take_small();
+      scaled_operands();
       for (int s = 0; s < p_.steps; s++) units(s);
       return;
     }
@@ -385,6 +400,7 @@ class StreamEmitter : public StreamText {
     if (!p_.prepared && (p_.depth + p_.chunk - 1) / p_.chunk % (p_.warps * p_.cluster)) line("if (chunk >= kChunks) break;");
     if (!p_.prepared) take_small();
     if (!p_.prepared) line("if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));");
+    scaled_operands();
     for (int s = 0; s < p_.steps; s++) step(s);
     close();
   }
@@ -408,30 +424,77 @@ class StreamEmitter : public StreamText {
     line("fetch(step + kStages);");
     close();
   }
+  // ---- computed operands in float16, each row times a power of two (StreamContraction::scaled): made for a whole chunk, once for all products that read them
+  /// The values, each once. Prepared rows have their power from the start.
+  std::vector<ValueId> lines() const {
+    std::vector<ValueId> out;
+    for (const StreamContraction& c : p_.contractions) if (c.scaled && !p_.prepared && std::find(out.begin(), out.end(), c.small) == out.end()) out.push_back(c.small);
+    return out;
+  }
+  size_t line_of(const StreamContraction& c) const {
+    const std::vector<ValueId> all = lines();
+    return static_cast<size_t>(std::find(all.begin(), all.end(), c.small) - all.begin());
+  }
+  void unit_exists() { if (ragged_depth()) line("const bool exists = chunk * kChunk + u * 32 + lane % 4 * 8 < kDepth;"); }
+  void scaled_operands() {
+    const std::vector<ValueId> all = lines();
+    if (all.empty()) return;
+    for (size_t c = 0; c < all.size(); c++) line("Small<f16> scaled{}[kUnits][kRows];", c);
+    for (size_t c = 0; c < all.size(); c++) {
+      open("{{");
+      line("Pack<8> value[kUnits][kRows];");
+      line("float most[kRows];");
+      line("for (int r = 0; r < kRows; r++) most[r] = 0.0f;");
+      line("#pragma unroll");
+      open("for (int u = 0; u < kUnits; u++) {{");
+      unit_exists();
+      if (c == 0) statistics();
+      std::string statements;
+      const std::string e = loop_element(all[c], statements);
+      line("for (int r = 0; r < kRows; r++) {{ {}value[u][r] = {}; most[r] = Max::combine(most[r], largest(value[u][r])); }}", statements, ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
+      close();
+      open("if (lines{}.outgrown(most)) {{", c);
+      line("float change[kRows];");
+      line("lines{}.follow(most, change);", c);
+      for (size_t i = 0; i < p_.contractions.size(); i++) if (p_.contractions[i].scaled && line_of(p_.contractions[i]) == c) line("scale_rows(sum{}, change);", i);
+      close();
+      line("#pragma unroll");
+      line("for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled{0}[u][r] = small_operand<f16>(scaled(value[u][r], lines{0}.scale[r]));", c);
+      close();
+    }
+  }
+  void scale_back() {
+    for (size_t c = 0; c < lines().size(); c++) line("float back{0}[kRows];\n  lines{0}.inverse(back{0});", c);
+    if (p_.prepared && p_.contractions[0].scaled) line("float back0[kRows];\n  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];");
+    for (size_t i = 0; i < p_.contractions.size(); i++) if (p_.contractions[i].scaled) line("scale_rows(sum{}, back{});", i, p_.prepared ? 0 : line_of(p_.contractions[i]));
+  }
+  void statistics() {
+    for (size_t i = 0; i < p_.statistics.size(); i++) {
+      const StreamStatistic& x = p_.statistics[i];
+      std::string statements;
+      const std::string e = loop_element(x.of, statements);
+      line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements, ragged_depth() ? "if (exists) " : "", i, reduce_type(x.fn), i, reduce_type(x.fn), e);
+    }
+  }
   /// Products and statistics of step s of a chunk.
   void units(int s) {
     line("#pragma unroll");
     open("for (int u = 0; u < kUnits; u++) {{");
-    if (ragged_depth()) line("const bool exists = chunk * kChunk + u * 32 + lane % 4 * 8 < kDepth;");
-    if (s == 0) {
-      for (size_t i = 0; i < p_.statistics.size(); i++) {
-        const StreamStatistic& x = p_.statistics[i];
-        std::string statements;
-        const std::string e = loop_element(x.of, statements);
-        line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements, ragged_depth() ? "if (exists) " : "", i, reduce_type(x.fn), i, reduce_type(x.fn), e);
-      }
-    }
+    unit_exists();
+    if (s == 0 && lines().empty()) statistics();
     for (size_t i = 0; i < p_.contractions.size(); i++) {
       const StreamContraction& c = p_.contractions[i];
       const StreamWeight& w = p_.weights[at(c.weight)];
       if (w.step != s) continue;
       const NodeId stored = stored_input(c.small);
-      const bool as_stored = c.type != ContractType::kTF32 && stored >= 0 && access(stored).dtype == access(w.input).dtype;
+      const bool as_stored = !c.scaled && c.type != ContractType::kTF32 && stored >= 0 && access(stored).dtype == access(w.input).dtype;
       line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
       const char* turn = w.depth_major || p_.registers ? "" : "rotated";
       if (p_.prepared) {
         line("for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));", i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch,
              p_.staggered ? "chunk_of(round) / kWorkers" : "round");
+      } else if (c.scaled) {
+        line("for (int r = 0; r < kRows; r++) small{}[r] = {}(scaled{}[u][r]);", i, turn, line_of(c));
       } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
@@ -447,6 +510,7 @@ class StreamEmitter : public StreamText {
 
   // ---- behind the loop: warps and blocks meet
   void sums() {
+    scale_back();
     for (size_t i = 0; i < p_.products.size(); i++) if (in_lines(p_.products[i]) && !p_.registers) line("factor{}.turn();", i);
     for (size_t i = 0; i < p_.sums.size(); i++) {
       const StreamSum& s = p_.sums[i];

@@ -23,6 +23,7 @@ int registers(const StreamPlan& p) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
     n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
+    if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32;
   }
   for (const StreamProduct& q : p.products) {
     const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
@@ -51,6 +52,11 @@ StreamPlan stream_plan(StreamShape shape) {
   StreamPlan p;
   static_cast<StreamShape&>(p) = std::move(shape);
   p.row_tiles = static_cast<int>((p.rows + 7) / 8);
+  for (StreamContraction& c : p.contractions) {
+    const Access& weight = p.operands[static_cast<size_t>(p.body.form<Input>(p.weights[static_cast<size_t>(c.weight)].input)->param)];
+    c.scaled = c.type == ContractType::kTF32 && weight.dtype == DType::kF16;
+    if (c.scaled) c.type = ContractType::kF16;
+  }
   return p;
 }
 
@@ -196,7 +202,7 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
     const int64_t bytes = p.depth / p.cluster * (p.contractions[0].type == ContractType::kTF32 ? 4 : 2), at = round_up(p.smem_bytes, 128);
     p.prepared_pitch = round_up(bytes, 128) + (p.contractions[0].type == ContractType::kTF32 ? 16 : 64);
     p.prepared_at = at;
-    const int64_t all = at + 8 * p.row_tiles * p.prepared_pitch;
+    const int64_t all = at + 8 * p.row_tiles * (p.prepared_pitch + 4);   // what brings each row back behind them
     p.prepared = all <= target.smem_per_block && p.blocks_per_sm * (all + 1024) <= target.smem_per_sm;
     if (p.prepared) p.smem_bytes = all;
   }
@@ -269,7 +275,7 @@ std::string print(const StreamPlan& p) {
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
   for (const StreamContraction& c : p.contractions)
-    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : "");
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : c.scaled ? ", scaled by row" : "");
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamProduct& q : p.products) out += print_product(p, q);

@@ -63,7 +63,7 @@ double loop_instructions(const StreamPlan& p) {
   for (const StreamContraction& c : p.contractions) {
     std::set<ValueId> seen;
     const double each = count(c.small, seen);
-    n += each > p.row_tiles || c.type == ContractType::kTF32 ? each + p.row_tiles : 0;   // rounded to the operand's type; stored operands are taken as they are
+    n += each > p.row_tiles || c.type == ContractType::kTF32 || c.scaled ? each + p.row_tiles * (c.scaled && !p.prepared ? 2.5 : 1.0) : 0;   // rounded to the operand's type; stored operands are taken as they are
   }
   for (const StreamStatistic& s : p.statistics) {
     std::set<ValueId> seen;

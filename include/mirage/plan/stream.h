@@ -37,6 +37,7 @@ struct StreamContraction {
   ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
   int weight = -1;
   ContractType type = ContractType::kF16;   ///< in which arithmetic (ir/contraction.h); not kF32
+  bool scaled = false;     ///< StreamPlan: instead of TF32, whose partner is float16, in float16 times a power of two per row (docs/decisions.md, "Computed operands in float16, scaled by line")
 };
 
 /// A sum or maximum over the reduction of a function of the small inputs, for every row (the same for all, if the function knows no rows).

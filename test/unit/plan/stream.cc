@@ -146,14 +146,15 @@ TEST_CASE("what does not stream is refused with a reason") {
   CHECK(!plan_stream(odd.body, odd.operands, odd.results, *find_target("sm_80")).plan);
 }
 
-TEST_CASE("computed operands of float16 products are TF32, of bfloat16 bfloat16") {
+TEST_CASE("computed operands of float16 products are float16 scaled by row, of bfloat16 bfloat16") {
   for (DType t : {kHalf, DType::kBF16}) {
     Builder b(Level::kBlock, {{16, 1, 1}, 8});
     const ValueId x = b.add_input(0, {t, {4, 64}}, {{-1, -1, -1}, 1}), g = b.add_input(1, {t, {64}}, {{-1, -1, -1}, 0}), w = b.add_input(2, {t, {64, 64}}, {{1, -1, -1}, 0});
     b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {b.map(MapFn::kMul, {x, g}), w})}), t, {{1, -1, -1}, -1});
     const StreamPlanned p = plan({std::move(b).finish(), {row_major({t, {4, 512}}), row_major({t, {512}}), row_major({t, {512, 1024}})}, {row_major({t, {4, 1024}})}}, {t, false});
     REQUIRE(p.plan);
-    CHECK(p.plan->contractions[0].type == (t == kHalf ? ContractType::kTF32 : ContractType::kBF16));
+    CHECK(p.plan->contractions[0].type == (t == kHalf ? ContractType::kF16 : ContractType::kBF16));
+    CHECK(p.plan->contractions[0].scaled == (t == kHalf));
   }
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("whole rows are reduced before the loop") {
   REQUIRE(p.plan->early.size() == 2);
   CHECK(p.plan->early[0].result == sum);
   CHECK(p.plan->early[1].fn == ReduceFn::kMax);
-  CHECK(p.plan->contractions[0].type == ContractType::kTF32);
+  CHECK(p.plan->contractions[0].scaled);
   // Rows that are held become the operand once, in shared memory of its own; a block's share of the reduction is whole units of 256.
   const StreamCandidates all = stream_candidates(p.plan->body, p.plan->operands, p.plan->results, target(), {kHalf, false});
   int prepared = 0;
@@ -215,8 +216,8 @@ TEST_CASE("whole rows are reduced before the loop") {
       CHECK(s.warps * s.chunk % 256 == 0);
       CHECK(512 % (s.warps * s.chunk * s.cluster) == 0);
       CHECK(s.prepared_at >= s.barriers_at + 8 * (s.warps * s.stages + 1));
-      CHECK(s.prepared_pitch >= 512 / s.cluster * 4);
-      CHECK(s.prepared_at + 8 * s.prepared_pitch <= s.smem_bytes);
+      CHECK(s.prepared_pitch >= 512 / s.cluster * 2);
+      CHECK(s.prepared_at + 8 * (s.prepared_pitch + 4) <= s.smem_bytes);
       CHECK(s.smem_bytes <= target().smem_per_block);
     } else {
       CHECK(s.prepared_at == 0);
