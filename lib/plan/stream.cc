@@ -23,7 +23,7 @@ int registers(const StreamPlan& p) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
     n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
-    if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32;
+    if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);   // a loop carries the next chunk's rows beside them
   }
   for (const StreamProduct& q : p.products) {
     const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;

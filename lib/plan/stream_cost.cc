@@ -25,6 +25,9 @@ constexpr double kRegisterTailUs = 0.7;     // weights straight to registers: th
 constexpr double kRegisterBytesPerUs = 60e3; // what one SM takes through loads to registers
 constexpr double kLateRowsUs = 1.07e-3;      // per element of the reduction and eight rows beyond the first eight that are reduced before the loop and whose operand the loop computes: 16 x 3000 with a layer norm took 13.4, predicted 10.2 without
 constexpr double kBesideProducts = 0.6;      // of the loop's elementwise work: the rest is issued while products wait (batch norm of 16 x 4096 before a product: 12.25, predicted 14.0 without)
+// Rows of a chunk made float16 before its products (StreamContraction::scaled): instructions of a unit, by the chunk, for eight warps on a multiprocessor; and a loop unrolled to more than two rounds, fetched cold. 16 x 4096 with a gain
+// before 6144 columns 15.6, 15.1 and 16.2 (chunks of 64 and 128, three stages of 64), batch norm of 16 x 4096 before 4096 columns 12.1, 11.7, 13.7 and 12.3 (64, 32, four warps of 64, three stages of 32).
+constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 /// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
@@ -162,8 +165,11 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
                        : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
   const double late = !p.early.empty() && !p.prepared ? kLateRowsUs * static_cast<double>(p.depth) * (p.row_tiles - 1) : 0.0;
+  const bool scaled = !p.prepared && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.scaled; });
+  const bool long_loop = rounds > 4 * p.steps && p.stages > 2 * p.steps;
+  const double t_scaled = !scaled ? 0.0 : ((p.chunk <= 32 ? 0.85 : p.chunk <= 64 ? 1.3 : 0.5) * loop_instructions(p) / kScaledInstructions * 8 / std::min(8.0, warps) + (long_loop ? kLongLoopUs : 0.0)) * std::min(1.0, streamed * per_sm / (32 * kBox));
   Cost c;
-  c.us = early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
