@@ -23,6 +23,26 @@ class Hoister {
     }
     return found_;
   }
+  /// Accumulators of reductions of such values over the whole loop, with the partition that a stored tensor in their place has. After find(), and only beside what it found.
+  const std::map<ValueId, Partition>& find_statistics() {
+    for (NodeId n = 0; n < b_.num_nodes() && !found_.empty(); n++) {
+      const auto* accum = b_.form<Accum>(n);
+      if (!accum || accum->degree != 0) continue;
+      const ValueId sum = b_.node(n).operands[0];
+      const auto* reduce = b_.def_form<Reduce>(sum);
+      if (!reduce || reduce->fn != accum->fn || reduce->group != 0 || phase_[static_cast<size_t>(sum)] != Phase::kLoop) continue;
+      auto part = partition(b_.def(sum).operands[0]);
+      if (!part || part->loop != reduce->dim || std::count(part->grid.begin(), part->grid.end(), reduce->dim) > 0) continue;
+      part->loop = -1;
+      statistics_[b_.node(n).first_value] = *part;
+    }
+    return statistics_;
+  }
+  std::optional<ValueId> whole_statistic(ValueId accum, Builder& to, const std::vector<ValueId>& operands) {
+    const Node& reduce = b_.def(b_.def(accum).operands[0]);
+    const auto x = whole(reduce.operands[0], to, operands);
+    return x ? to.try_add(reduce.op, {*x}) : std::nullopt;
+  }
 
   /// The value as the kernel level has it: the same maps over whole tensors. nullopt where these do not line up: every block adds the same four rows to four of its own, say.
   std::optional<ValueId> whole(ValueId v, Builder& to, const std::vector<ValueId>& operands) {
@@ -56,9 +76,10 @@ class Hoister {
     }
     int param = static_cast<int>(kept.size());
     for (const auto& [v, part] : found_) stored[v] = out.add_input(param++, b_.type(v), part);
+    for (const auto& [v, part] : statistics_) to[static_cast<size_t>(v)] = out.add_input(param++, b_.type(v), part);
     for (NodeId n = 0; n < b_.num_nodes(); n++) {
       const Node& node = b_.node(n);
-      if (b_.form<Input>(n) || (node.first_value >= 0 && !live.count(node.first_value))) continue;
+      if (b_.form<Input>(n) || (node.first_value >= 0 && (!live.count(node.first_value) || statistics_.count(node.first_value)))) continue;
       std::vector<ValueId> o;
       for (ValueId v : node.operands) o.push_back(b_.form<MatMul>(n) && stored.count(v) ? stored.at(v) : to[static_cast<size_t>(v)]);
       const ValueId first = out.add(node.op, o);
@@ -72,6 +93,7 @@ class Hoister {
   void mark(ValueId v, std::set<ValueId>& live) const {
     const Node& node = b_.def(v);
     for (int i = 0; i < node.num_values; i++) live.insert(node.first_value + i);
+    if (statistics_.count(v)) return;
     for (ValueId o : node.operands)
       if (!(std::holds_alternative<MatMul>(node.op) && found_.count(o)) && !live.count(o)) mark(o, live);
   }
@@ -117,15 +139,15 @@ class Hoister {
   const Node& call_;
   const Graph& b_;
   std::vector<Phase> phase_;
-  std::map<ValueId, Partition> found_;
+  std::map<ValueId, Partition> found_, statistics_;
   std::map<ValueId, ValueId> whole_;
 };
 
 }  // namespace
 
-std::optional<Graph> hoist_operands(const Graph& g) {
+std::optional<Graph> hoist_operands(const Graph& g, bool statistics) {
   Builder b(Level::kKernel);
-  bool any = false;
+  bool any = false, added_up = false;
   std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
   for (const Node& n : g.nodes()) {
     std::vector<ValueId> operands;
@@ -135,6 +157,9 @@ std::optional<Graph> hoist_operands(const Graph& g) {
     else if (std::holds_alternative<Call>(n.op)) {
       Hoister h(g, n);
       const auto& found = h.find();
+      static const std::map<ValueId, Partition> kNone;
+      const auto& sums = statistics ? h.find_statistics() : kNone;
+      added_up = added_up || !sums.empty();
       std::vector<int> kept;
       Op op = n.op;
       std::vector<ValueId> read = operands;
@@ -147,6 +172,11 @@ std::optional<Graph> hoist_operands(const Graph& g) {
           if (!stored) return std::nullopt;
           read.push_back(*stored);
         }
+        for (const auto& [v, part] : sums) {
+          const auto stored = h.whole_statistic(v, b, operands);
+          if (!stored) return std::nullopt;
+          read.push_back(*stored);
+        }
         any = true;
       }
       const auto added = b.try_add(op, read);
@@ -155,7 +185,7 @@ std::optional<Graph> hoist_operands(const Graph& g) {
     } else first = b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
   }
-  return any ? std::optional(std::move(b).finish()) : std::nullopt;
+  return any && (added_up || !statistics) ? std::optional(std::move(b).finish()) : std::nullopt;
 }
 
 }  // namespace mirage

@@ -103,6 +103,11 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const std::optional<Graph> narrow = narrow_operands(hoisted ? *hoisted : calls, contract_rule(program));
   if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced);
   if (narrow) consider(*narrow, true);
+  // A norm's squares leave with the operand, where they would be read again beside the ring.
+  if (const std::optional<Graph> normed = hoisted ? hoist_operands(calls, true) : std::nullopt) {
+    consider(*normed, true);
+    if (const std::optional<Graph> narrow_normed = narrow_operands(*normed, contract_rule(program))) consider(*narrow_normed, true);
+  }
   return planned;
 }
 

@@ -1,4 +1,6 @@
 // Computed operands as kernels of their own: the same function, only where a call computes them from its inputs alone.
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 #include "mirage/ir/eval.h"
@@ -95,6 +97,26 @@ TEST_CASE("operands of rows that are reduced before the loop become values of th
     const auto before = evaluate(g, std::span<const Tensor<double>>(inputs), reals), after = evaluate(*h, std::span<const Tensor<double>>(inputs), reals);
     for (size_t i = 0; i < before[0].data.size(); i++) CHECK(before[0].data[i] == Approx(after[0].data[i]).margin(1e-9));
   }
+}
+
+TEST_CASE("what the loop adds up beside an operand leaves with it where that is asked for") {
+  const Graph g = linear(32, 48, 64, true, true), h = *hoist_operands(g, true);
+  CHECK(!check_laws(h));
+  CHECK(std::count_if(h.nodes().begin(), h.nodes().end(), [](const Node& n) { return std::holds_alternative<Reduce>(n.op); }) == 1);
+  for (NodeId n = 0; n < h.num_nodes(); n++)
+    if (const auto* call = h.form<Call>(n)) CHECK(h.node(n).operands.size() == 3);   // w, the operand, the sums of squares; x itself no longer
+  DoubleAlgebra reals;
+  std::vector<Tensor<double>> inputs;
+  uint64_t seed = 3;
+  for (const Dims& d : {Dims{32, 48}, Dims{48, 64}, Dims{48}}) {
+    Tensor<double> t(d, 0.0);
+    for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24 + 0.1;
+    inputs.push_back(std::move(t));
+  }
+  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals), y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
+  for (size_t i = 0; i < x[0].data.size(); i++) CHECK(x[0].data[i] == Approx(y[0].data[i]));
+  CHECK(!hoist_operands(linear(32, 48, 64, true, false), true));   // nothing is added up
+  CHECK(!hoist_operands(linear(32, 48, 64, false, true), true));   // the operand is stored: the ring serves both
 }
 
 TEST_CASE("stored operands stay where they are") { CHECK(!hoist_operands(linear(64, 64, 64, false, true))); }
