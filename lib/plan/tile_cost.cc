@@ -102,8 +102,8 @@ constexpr double kLoadedClockPerUs = 1450, kShortClockPerUs = 1850, kShortFlops 
 constexpr double kStartUs = 1.0;           // barriers, tensor maps, the first bytes
 constexpr double kOperandBytesPerClock = 100;
 constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
-constexpr double kDividedSmBytesPerUs = 85e3, kDividedBytesPerUs = 10e6, kSharedUs = 0.11, kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.0;
-constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for
+constexpr double kDividedSmBytesPerUs = 85e3, kDividedBytesPerUs = 10e6, kSharedUs = 0.11, kSharedStartUs = 0.35, kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.0;
+constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for; less where they are most of the chunks
 constexpr double kMeetingUs = 0.4, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
@@ -129,10 +129,11 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
   const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, kLargeLatencyUs / (p.stages - 1.3)) + (p.sharing > 1 ? kSharedUs : 0.0);   // a stage is in use until the next chunk's products run
   const double tail = 0.15 + kStoreUs * p.tail_tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0) + kFunctionUs * p.tail_tiles() * tail_functions(p);
   const double dram = all_bytes(p), t_dram = dram / target.dram_bytes_per_us * 1.05;
-  const double work = rounds * ((chunks - kAhead * std::min<double>(p.stages, chunks)) * soft_max(turn_us, t_sm) + tail);
+  const double work = rounds * ((chunks - kAhead * std::min<double>(p.stages, 0.6 * chunks)) * soft_max(turn_us, t_sm) + tail);
   const double meeting = p.cluster > 1 ? kMeetingUs + kMeetingMoreUs * (p.cluster - 2) + static_cast<double>((p.cluster - 1) * p.share_bytes()) / kExchangeBytesPerUs + (p.overlaid ? kOverlaidUs : 0.0) : 0.0;
+  const double start = kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0);
   Cost c;
-  c.us = target.launch_us + 0.4 + kStartUs + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
+  c.us = target.launch_us + 0.4 + start + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);
   c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
