@@ -22,6 +22,7 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 400;        // distinct pieces: each takes up to a second
 constexpr int64_t kMinStates = 20'000;   // of one piece
+constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
 constexpr double kWorthwhile = 0.99;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
 
 /// What is known of one distinct piece.
@@ -183,7 +184,6 @@ class Partitioner {
     out_.states = static_cast<int>(graph_.steps.size());
     evaluate();
     if (is_stopped()) return refuse("interrupted");
-    cheapest_way();
     settle();
     return std::move(out_);
   }
@@ -238,7 +238,8 @@ class Partitioner {
   const Evaluated& of_cut(int c) const { return evaluated_[form_[static_cast<size_t>(c)]]; }
 
   /// Dynamic programme over the states, which are numbered upwards. Ties: fewer kernels, then the first way.
-  void cheapest_way() {
+  /// discount: what pieces that may stand beside each other (plan/beside.cc) are counted too dear, each by itself.
+  std::vector<int> cheapest_way(double discount) const {
     struct Best { double us = kNone; int kernels = 0, from = -1, cut = -1; };
     std::vector<Best> best(graph_.steps.size());
     best[0].us = 0;
@@ -246,14 +247,21 @@ class Partitioner {
       if (best[s].us == kNone) continue;
       for (const CutStep& step : graph_.steps[s]) {
         Best b{best[s].us, best[s].kernels, static_cast<int>(s), step.cut};
-        if (step.cut >= 0) b.us += of_cut(step.cut).us, b.kernels += of_cut(step.cut).kernels;
+        if (step.cut >= 0) b.us += of_cut(step.cut).us - (may_stand_beside(step.cut) ? discount : 0.0), b.kernels += of_cut(step.cut).kernels;
         Best& at = best[static_cast<size_t>(step.to)];
         if (std::pair(b.us, b.kernels) < std::pair(at.us, at.kernels)) at = b;
       }
     }
+    std::vector<int> way;
     for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from)
-      if (const int c = best[static_cast<size_t>(s)].cut; c >= 0) way_.push_back(c);
-    std::reverse(way_.begin(), way_.end());
+      if (const int c = best[static_cast<size_t>(s)].cut; c >= 0) way.push_back(c);
+    std::reverse(way.begin(), way.end());
+    return way;
+  }
+  /// One kernel of one contraction, which computes again what others compute for themselves, too: a norm in front of several linear layers.
+  bool may_stand_beside(int c) const {
+    const Cut& cut = graph_.cuts[static_cast<size_t>(c)];
+    return !cut.copies.empty() && of_cut(c).structure && of_cut(c).kernels == 1 && std::count_if(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; }) == 1;
   }
 
   std::optional<Plan> plan(const std::vector<Replaced>& pieces, Graph* graph = nullptr) const {
@@ -264,30 +272,43 @@ class Partitioner {
     return std::move(p.plan);
   }
 
-  /// Stitches, drops pieces that do not pay in their surroundings or do not hold in the whole, and keeps the rest if it is faster than nothing.
-  void settle() {
-    std::vector<Replaced> kept;
+  /// A way with its structures, stitched and planned as a whole, without those that do not pay in their surroundings.
+  struct Way { std::vector<Replaced> kept; std::vector<PieceOutcome> chosen; std::optional<Plan> plan; };
+  Way along(const std::vector<int>& cuts) {
+    Way out;
     std::vector<size_t> forms;   // of the kept
-    for (int c : way_) {
+    for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
       if (!std::exchange(e.thorough, true) && !e.candidates.empty()) {
         const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], narrow_type(program_)), planned = program_of(program_, pieces_[static_cast<size_t>(c)], DType::kReal);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
-      out_.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
-      if (e.structure) kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
+      out.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
+      if (e.structure) out.kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
     }
-    if (kept.empty()) return;
-    std::optional<Plan> best = plan(kept);
+    if (out.kept.empty()) return out;
+    out.plan = plan(out.kept);
     const std::set<size_t> distinct(forms.begin(), forms.end());
     for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped(); ++f) {   // the straightforward kernels around a piece may fuse better without it
       std::vector<Replaced> fewer;
       std::vector<size_t> their_forms;
-      for (size_t i = 0; i < kept.size(); i++)
-        if (forms[i] != *f) fewer.push_back(kept[i]), their_forms.push_back(forms[i]);
+      for (size_t i = 0; i < out.kept.size(); i++)
+        if (forms[i] != *f) fewer.push_back(out.kept[i]), their_forms.push_back(forms[i]);
       std::optional<Plan> p = plan(fewer);
-      if (p && (!best || p->predicted_us <= best->predicted_us)) best = std::move(p), kept = std::move(fewer), forms = std::move(their_forms);
+      if (p && (!out.plan || p->predicted_us <= out.plan->predicted_us)) out.plan = std::move(p), out.kept = std::move(fewer), forms = std::move(their_forms);
     }
+    return out;
+  }
+
+  /// Keeps the cheapest way's pieces if they are faster than nothing, and of these what holds in the whole.
+  void settle() {
+    const std::vector<int> apart = cheapest_way(0), beside = cheapest_way(kBesideUs);
+    Way way = along(apart);
+    if (beside != apart && !is_stopped())
+      if (Way other = along(beside); other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us)) way = std::move(other);
+    out_.chosen = std::move(way.chosen);
+    std::vector<Replaced> kept = std::move(way.kept);
+    const std::optional<Plan> best = std::move(way.plan);
     if (!best || kept.empty() || best->predicted_us >= straightforward_.predicted_us) return;
     Instance instance = verify_stitched(program_, kept, seed_);
     if (!instance.refusal.empty()) instance = keep_what_holds(kept, instance.refusal);
@@ -331,7 +352,6 @@ class Partitioner {
   std::vector<size_t> form_;       // per cut, its distinct piece
   std::vector<size_t> first_;      // per distinct piece, a cut that makes it
   std::vector<Evaluated> evaluated_;
-  std::vector<int> way_;
   Partitioned out_;
 };
 

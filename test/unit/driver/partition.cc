@@ -10,6 +10,7 @@
 #include "driver/partition.h"
 #include "driver/reduced.h"
 #include "mirage/driver/compile.h"
+#include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"
 
@@ -268,4 +269,19 @@ TEST_CASE("compile() cuts a program that its search refuses, and never makes it 
   CHECK(report["partition"]["used"] == true);
   CHECK(!report["evidence"].empty());
   CHECK(r.explanation.find("cut points") != std::string::npos);
+}
+
+TEST_CASE("a norm in front of linear layers of different widths is computed by each of them, in one kernel") {
+  const Source spec{"heads.json", R"({"version": "1.0", "name": "heads", "inputs": {"x": {"shape": [16, 2048], "dtype": "bfloat16"}, "wq": {"shape": [2048, 2048], "dtype": "bfloat16"}, "wk": {"shape": [2048, 512], "dtype": "bfloat16"},
+    "wv": {"shape": [2048, 512], "dtype": "bfloat16"}}, "outputs": {"q": {"shape": [16, 2048], "dtype": "bfloat16"}, "k": {"shape": [16, 512], "dtype": "bfloat16"}, "v": {"shape": [16, 512], "dtype": "bfloat16"}},
+    "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "wq"], "output": "q"}, {"op": "matmul", "inputs": ["n", "wk"], "output": "k"}, {"op": "matmul", "inputs": ["n", "wv"], "output": "v"}]})"};
+  Options o;
+  o.gate = "none";
+  Trace trace;
+  const CompileResult r = compile(o, spec, trace);
+  INFO(r.summary << "\n" << r.explanation);
+  REQUIRE(r.exit == ExitCode::kOk);
+  CHECK(r.summary.find("1 kernel instead of 2") != std::string::npos);
+  CHECK(r.explanation.find("proved equal to the program") != std::string::npos);
+  CHECK(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {spec}, Options{}).exit == ExitCode::kOk);
 }
