@@ -48,12 +48,12 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm_linear {
 
-// bound by device memory: 33.7 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 96 KB in flight per SM, 1 wave(s)
+// bound by device memory: 33.7 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_linear_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 3, kChunk = 32, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 128, kRounds = 8;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 1, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 4096, kRing = 12288, kReceived = 98304, kStatistics = 100352, kBarriers = 100416;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133184;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -70,10 +70,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 4096);
+    mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  constexpr int kOwn = 8, kRun = 1;   // units of 256 elements of this block; of one round
+  constexpr int kOwn = 8, kRun = 2;   // units of 256 elements of this block; of one round
   const auto own_unit = [&](int j) { return (j + block_id() / kCluster) % kOwn; };
   const auto held_place = [&](int j) { const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; };
   Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
@@ -97,13 +97,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
   cluster_arrive_relaxed();
   Pack<2> e5[kTail];
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
-  float* const early = (float*)(smem + 100352);   // [statistic][row]
+  float* const early = (float*)(smem + 133120);   // [statistic][row]
+  float* const backs = (float*)(smem + 166656);   // what brings sums of a row back
   #pragma unroll
   for (int i = 0; i < 1; i++) {
     const int m = warp + i * kWarps;
     if (m >= kM) {
       if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
-      for (int j = 0; j < kOwn; j++) PreparedTf32::put(smem + 100736 + m * 8208, j * 256 + lane * 8, Pack<8>{});
+      if (lane == 0) backs[m] = 0.0f;
+      for (int j = 0; j < kOwn; j++) Prepared<f16>::put(smem + 133376 + m * 4160, j * 256 + lane * 8, Pack<8>{});
       continue;
     }
     float early0 = Sum::identity();
@@ -120,16 +122,21 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     }
     early1 = lanes_reduce<Sum, 32>(early1);
     if (lane == 0) early[8 * kRows + m] = early1;
-    unsigned char* const line = smem + 100736 + m * 8208;
+    unsigned char* const line = smem + 133376 + m * 4160;
+    float most = 0.0f;
+    #pragma unroll
+    for (int j = 0; j < kOwn; j++) { const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); most = Max::combine(most, largest(v19)); }
+    const float scale = line_scale(mo::min(lanes_reduce<Max, 32>(most), kLargestFloat));
+    if (lane == 0) backs[m] = 1.0f / scale;
     #pragma unroll
     for (int j = 0; j < kOwn; j++) {
-      const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); PreparedTf32::put(line, own_unit(j) * 256 + lane * 8, v19);
+      const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); Prepared<f16>::put(line, own_unit(j) * 256 + lane * 8, scaled(v19, scale));
     }
   }
   barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
-  #pragma unroll 3
+  #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -137,14 +144,17 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(PreparedTf32::take(smem + 100736 + (r * 8 + row) * 8208, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(Prepared<f16>::take(smem + 133376 + (r * 8 + row) * 4160, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -193,7 +203,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 0u;
-constexpr int kMaxSharedBytes = 166400;
+constexpr int kMaxSharedBytes = 166688;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // gain: f16[4096]
@@ -252,7 +262,7 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 166400)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&layer_norm_linear_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 166688)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -312,8 +322,8 @@ inline int launch(const layer_norm_linear_dims* dims, const void* const* t, void
   (void)w;
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(layer_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 166400u, stream, map0_0, t[0], t[1], t[2], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(layer_norm_linear_k0_stream, dim3(128u, 1u, 1u), 256u, 166688u, stream, map0_0, t[0], t[1], t[2], t[4], const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -399,7 +409,7 @@ MIRAGE_API int layer_norm_linear_launch_dlpack(const mirage_layer_norm_linear::D
 MIRAGE_API const char* layer_norm_linear_status_string(int status) { return mirage_layer_norm_linear::status_string(status); }
 
 MIRAGE_API const char* layer_norm_linear_info_json(void) {
-  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":166400}]}";
+  return "{\"schema\":1,\"name\":\"layer_norm_linear\",\"program\":\"layer_norm_linear\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"a166aa23ad4efbaa\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":0,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"gain\",\"c_name\":\"gain\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"bias\",\"c_name\":\"bias\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w\",\"c_name\":\"w\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"layer_norm_linear_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":166688}]}";
 }
 
 MIRAGE_API unsigned layer_norm_linear_abi_version(void) { return 1u; }

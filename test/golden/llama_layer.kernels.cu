@@ -74,61 +74,93 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,-,-) : real
 //     }
-//     %30 = square %29
-//     %31 = reduce.sum 1 %30
-//     %32 = const 4096 extent 0.1
-//     %33 = div %31 %32
-//     %34 = const 1e-05
-//     %35 = add %33 %34
-//     %36 = sqrt %35
-//     %37 = div %29 %36
-//     %38 = mul %37 %8
-//     %39 = call grid(224,1,1) loop(64) (%38, %9, %10) {
+//     %30 = call grid(224,1,1) loop(64) (%29, %8, %9) {
 //       %0 = input 0 grid(-,-,-) loop(1) : real[1,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = matmul %0 %1
-//       %4 = matmul %0 %2
-//       %5 = accum.sum %3
-//       %6 = accum.sum %4
-//       %7 = silu %5
-//       %8 = mul %6 %7
-//       output 0 %8 grid(1,-,-) : real
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = div %5 %3
+//       %8 = matmul %6 %2
+//       %9 = reduce.sum 1 %7
+//       %10 = accum.sum %8
+//       %11 = accum.sum %9
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : real
 //     }
-//     %40 = call grid(256,1,1) loop(224) (%29, %11, %39) {
+//     %31 = call grid(224,1,1) loop(64) (%29, %8, %10) {
+//       %0 = input 0 grid(-,-,-) loop(1) : real[1,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = div %5 %3
+//       %8 = matmul %6 %2
+//       %9 = reduce.sum 1 %7
+//       %10 = accum.sum %8
+//       %11 = accum.sum %9
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : real
+//     }
+//     %32 = call grid(256,1,1) loop(224) (%29, %30, %31, %11) {
 //       %0 = input 0 grid(1,-,-) loop(-) : real[1,16]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %1 = input 1 grid(-,-,-) loop(1) : real[1,64]
 //       %2 = input 2 grid(-,-,-) loop(1) : real[1,64]
-//       %3 = matmul %2 %1
-//       %4 = accum.sum %3
-//       %5 = add %0 %4
-//       output 0 %5 grid(1,-,-) : f16
+//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,16]
+//       %4 = silu %1
+//       %5 = mul %2 %4
+//       %6 = matmul %5 %3
+//       %7 = accum.sum %6
+//       %8 = add %0 %7
+//       output 0 %8 grid(1,-,-) : f16
 //     }
-//     %41, %42 = call grid(64,1,1) loop(64) (%0, %1, %3, %4) {
-//       %0 = input 0 grid(-,-,-) loop(-) : f16[1,4096]
-//       %1 = input 0 grid(-,-,-) loop(1) : f16[1,64]
-//       %2 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %3 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %4 = input 3 grid(1,-,-) loop(0) : f16[64,16]
-//       %5 = const 4096 extent 0.1
-//       %6 = const 1e-05
-//       %7 = square %0
-//       %8 = reduce.sum 1 %7
-//       %9 = div %8 %5
-//       %10 = add %6 %9
-//       %11 = sqrt %10
-//       %12 = div %1 %11
-//       %13 = mul %2 %12
-//       %14 = matmul %13 %3
-//       %15 = matmul %13 %4
-//       %16 = accum.sum %14
-//       %17 = accum.sum %15
-//       output 0 %16 grid(1,-,-) : f16
-//       output 1 %17 grid(1,-,-) : f16
+//     %33 = call grid(64,1,1) loop(64) (%0, %1, %3) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = reduce.sum 1 %5
+//       %8 = matmul %6 %2
+//       %9 = accum.sum %7
+//       %10 = accum.sum %8
+//       %11 = div %9 %3
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : f16
 //     }
-//     output 0 %40 : f16
-//     output 1 %41 : f16
-//     output 2 %42 : f16
+//     %34 = call grid(64,1,1) loop(64) (%0, %1, %4) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = reduce.sum 1 %5
+//       %8 = matmul %6 %2
+//       %9 = accum.sum %7
+//       %10 = accum.sum %8
+//       %11 = div %9 %3
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : f16
+//     }
+//     output 0 %32 : f16
+//     output 1 %33 : f16
+//     output 2 %34 : f16
 //   }
 
 // ======== device library ========
@@ -138,12 +170,12 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer {
 
-// bound by device memory: 33.6 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
-  constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133632;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -160,7 +192,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f16, 8> x0[kUnits], next0[kUnits];
@@ -181,27 +213,49 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   sum0.clear();
   float statistic0[kRows];
   for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
     for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v5 = mo::mul(v0, v0); const auto v7 = mo::mul(v5, mo::constant(0.000244140625f)); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v5 = mo::mul(v0, v0); const auto v7 = mo::mul(v5, mo::constant(0.000244140625f)); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -213,7 +267,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
   }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2560);
+  if (thread_id() == 0) mbarrier_expect(met, 2304);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
@@ -273,25 +327,47 @@ __global__ void __launch_bounds__(64, 4) llama_layer_k1_stream(const __grid_cons
   warp_barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 1
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); value[u][r] = v0; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, true> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = (small_operand(v0)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = (scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -386,9 +462,9 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k2_row(const void* __restr
 // bound by device memory: 8.9 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_k3_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
-  constexpr int kM = 4, kN = 128, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 67584;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 128, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 32, kRounds = 1;
+  constexpr int kM = 4, kN = 128, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 16384, kReceived = 65536, kStatistics = 67584, kBarriers = 67584;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -405,7 +481,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
   };
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
@@ -422,25 +498,47 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
-  #pragma unroll 2
+  LineScale<kRows> lines0;
+  lines0.start();
+  #pragma unroll 1
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); value[u][r] = v0; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -463,12 +561,12 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   }
 }
 
-// bound by device memory: 33.6 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
-  constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -485,7 +583,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f32, 8> x1[kUnits], next1[kUnits];
@@ -504,25 +602,47 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f16*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u]); small0[r] = rotated(small_operand(v1)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -547,83 +667,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   }
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_k5_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::tf32* __restrict__ p2 = static_cast<mo::tf32*>(a2);
-  using Team = mo::RowTeam<512>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    mo::ElementVector<4, mo::f32> q0[2];
-    mo::ElementVector<4, mo::f16> q1[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i0 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 4u));
-      mo::hold_once(q1[k], p1 + (i0 * 4u));
-    }
-    mo::real h0[2][4];
-    mo::real h1[2][4];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-    }
-    mo::real r2[4];
-    mo::clear<mo::Sum>(r2);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::real (&x0)[4] = h0[k];
-      #pragma unroll
-      for (mo::index32 i1 = 0; i1 < 4; i1++) {
-        const mo::real v0 = x0[i1];
-        const mo::real v1 = mo::mul(v0, v0);
-        r2[i1] = mo::Sum::combine(r2[i1], v1);
-      }
-    }
-    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
-      (void)u;
-      const mo::index32 i0 = u;
-      const mo::real (&x3)[4] = h0[k];
-      const mo::real (&x10)[4] = h1[k];
-      mo::real y0[4];
-      #pragma unroll
-      for (mo::index32 i1 = 0; i1 < 4; i1++) {
-        const mo::real v3 = x3[i1];
-        const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v6 = mo::constant(9.99999975e-06f);
-        const mo::real v7 = mo::add(v5, v6);
-        const mo::real v8 = mo::sqrt(v7);
-        const mo::real v9 = mo::div(v3, v8);
-        const mo::real v10 = x10[i1];
-        const mo::real v11 = mo::mul(v9, v10);
-        y0[i1] = v11;
-      }
-      mo::store_vector(p2 + (i0 * 4u), y0);
-    }
-  }
-}
-
-// bound by device memory: 235.0 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_k6_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
+// bound by device memory: 235.0 MB, 448 blocks of 32 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(32, 4) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
-  constexpr int kM = 1, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
+  constexpr int kThreads = 32, kWarps = 1, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 1, kSteps = 1, kChunks = 32, kRounds = 32;
+  const int part = block_id() >= 224 ? 1 : 0, first = part == 1 ? 224 : 0, kN = part == 1 ? 14336 : 14336;   // calls beside each other: which one this block is of
+  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
+  void* const out0 = part == 1 ? (f32*)out0_1 + 0 : (f32*)out0_0 + 0;
+  constexpr int kM = 1, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 4;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 32768, kStatistics = 32768, kBarriers = 32800;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
@@ -636,21 +691,17 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k6_stream(const __grid_con
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    if (step % kSteps == 0) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-    }
-    else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
-    }
+    mbarrier_expect(bar, 16384);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f32, 8> x0[kUnits], next0[kUnits];
+  Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
       next0[u] = load_eight((const f32*)in0 + 0 + k, k < kDepth);
+      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
@@ -658,65 +709,81 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k6_stream(const __grid_con
   warp_barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
+  float statistic0[kRows];
+  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v5 = mo::mul(v0, v0); const auto v7 = mo::mul(v5, mo::constant(0.000244140625f)); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); small0[r] = rotated(small_operand(v0)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
-    {
-      const int step = round * kSteps + 1, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); small1[r] = rotated(small_operand(v0)); }
-        sum1.add(w1, u, small1);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
-  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
+  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
+  for (int r = 0; r < kRows; r++) {
+    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
+    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
+    if (lane % 4 == 0) *to = x;
+  }
   barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
-    const Pack<2> c6 = {{v6.v[0], v6.v[2]}};
-    const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    const Pack<2> c5 = {{v5.v[0], v5.v[2]}};
-    const auto v7 = mo::silu(c5);
-    const auto v8 = mo::mul(c6, v7);
-    store_item((tf32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v8));
+    const Pack<4> v10 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const Pack<2> c10 = {{v10.v[0], v10.v[2]}};
+    Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
+    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
+    const auto v12 = mo::add(mo::constant(9.99999975e-06f), s11.v[0]);
+    const auto v13 = mo::sqrt(v12);
+    const auto v14 = mo::div(c10, v13);
+    store_item((f32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 
-// bound by device memory: 117.5 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k7_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
+// bound by device memory: 117.6 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
-  constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 1, kChunk = 128, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 112, kRounds = 7;
+  constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -733,14 +800,16 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  Vector<f32, 8> x1[kUnits], next1[kUnits];
   Vector<f32, 8> x2[kUnits], next2[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      next1[u] = load_eight((const f32*)in1 + 0 + k, k < kDepth);
       next2[u] = load_eight((const f32*)in2 + 0 + k, k < kDepth);
     }
   };
@@ -752,25 +821,48 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_two((const f32*)in0 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u]); const auto v4 = mo::silu(v1); const auto v5 = mo::mul(v2, v4); value[u][r] = v5; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); small0[r] = rotated(small_operand(v2)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -788,22 +880,25 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const Pack<2> c4 = {{v4.v[0], v4.v[2]}};
-    const auto v5 = mo::add(e0[t], c4);
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v5));
+    const Pack<4> v7 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const Pack<2> c7 = {{v7.v[0], v7.v[2]}};
+    const auto v8 = mo::add(e0[t], c7);
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v8));
   }
 }
 
-// bound by device memory: 16.8 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 96 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_k8_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0, void* __restrict__ out1) {
+// bound by device memory: 16.8 MB, 64 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k7_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 3, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 2, kChunks = 64, kRounds = 2;
-  constexpr int kM = 1, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 24576, kReceived = 98304, kStatistics = 102400, kBarriers = 102432;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  const int part = block_id() >= 32 ? 1 : 0, first = part == 1 ? 16 : 0, kN = part == 1 ? 1024 : 1024;   // calls beside each other: which one this block is of
+  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
+  void* const out0 = part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
+  constexpr int kM = 1, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
@@ -817,104 +912,84 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    if (step % kSteps == 0) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-    }
-    else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
-    }
+    mbarrier_expect(bar, 16384);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
-  #pragma unroll
-  for (int i = 0; i < 1; i++) {
-    #pragma unroll
-    for (int j = 0; j < 16; j++) {
-      const int m = warp + i * kWarps, k = ((j + block_id() / kCluster) % 16 * 32 + lane) * 8;
-      whole0[i][j] = load_eight_now((const f16*)in0 + 0 + k, k < 4096);
-    }
-  }
+  Vector<f16, 8> x0[kUnits], next0[kUnits];
   Vector<f16, 8> x1[kUnits], next1[kUnits];
-  Vector<f16, 8> x2[kUnits], next2[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next1[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
-      next2[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      next0[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
+      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
-  float* const early = (float*)(smem + 102400);   // [statistic][row]
-  #pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int m = warp + i * kWarps;
-    if (m >= kM) {
-      if (lane < 1) early[lane * 8 * kRows + m] = 0.0f;
-      continue;
-    }
-    float early0 = Sum::identity();
-    #pragma unroll
-    for (int j = 0; j < 16; j++) {
-      const auto v0 = to_pack(whole0[0][j]); const auto v7 = mo::mul(v0, v0); early0 = Sum::combine(early0, reduce_pack<Sum>(v7));
-    }
-    early0 = lanes_reduce<Sum, 32>(early0);
-    if (lane == 0) early[0 * kRows + m] = early0;
-  }
-  barrier();
-  float row8[kRows];
-  for (int r = 0; r < kRows; r++) row8[r] = early[0 * kRows + r * 8 + row];
   StreamSum<kRows> sum0;
   sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
-  #pragma unroll 2
+  float statistic0[kRows];
+  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
+  #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
     for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
-    for (int u = 0; u < kUnits; u++) x2[u] = next2[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); small0[r] = rotated(small_operand(v13)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
-    {
-      const int step = round * kSteps + 1, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u]); const auto v1 = to_pack(x1[u]); const auto v9 = mo::mul(row8[r], mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); small1[r] = rotated(small_operand(v13)); }
-        sum1.add(w1, u, small1);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
-  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
+  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
   cluster_wait();   // the other blocks run, and their barriers are set up
+  for (int r = 0; r < kRows; r++) {
+    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
+    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
+    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
+  }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 4096);
+  if (thread_id() == 0) mbarrier_expect(met, 2304);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 2 * kItems; i += kThreads) {
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
     const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
     store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
@@ -924,12 +999,15 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v16 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const Pack<2> c16 = {{v16.v[0], v16.v[2]}};
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(c16));
-    const Pack<4> v17 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 1 * kCluster * kShare + share, kShare);
-    const Pack<2> c17 = {{v17.v[0], v17.v[2]}};
-    store_item((f16*)out1 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(c17));
+    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const Pack<2> c10 = {{v10.v[0], v10.v[2]}};
+    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
+    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
+    const auto v11 = mo::mul(s9.v[0], mo::constant(0.000244140625f));
+    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
+    const auto v13 = mo::sqrt(v12);
+    const auto v14 = mo::mul(c10, mo::rsqrt(v12));
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 
@@ -957,7 +1035,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 1064960u;
-constexpr int kMaxSharedBytes = 133768;
+constexpr int kMaxSharedBytes = 133448;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {1, 4096}, {4096, 1}},   // x: f16[1,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1025,12 +1103,11 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133768)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k3_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 67656)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 102536)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k3_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 67624)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1090,32 +1167,31 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   (void)w;
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k0_stream, dim3(128u, 1u, 1u), 256u, 133768u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_k1_stream, dim3(64u, 8u, 1u), 64u, 16408u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
   if ((error = start(llama_layer_k2_row, dim3(32u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 16384), static_cast<void*>(w + 540672))) != cudaSuccess) return error;
   mo::TensorMap map3_0;
-  if ((error = encode_map(map3_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k3_stream, dim3(16u, 8u, 1u), 128u, 67656u, stream, map3_0, static_cast<const void*>(w + 540672), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map3_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k3_stream, dim3(16u, 8u, 1u), 128u, 67624u, stream, map3_0, static_cast<const void*>(w + 540672), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map4_0;
-  if ((error = encode_map(map4_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k4_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map4_0, t[0], static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k5_row, dim3(1u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 16384), t[8], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map4_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k4_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map4_0, t[0], static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
+  mo::TensorMap map5_0;
+  if ((error = encode_map(map5_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map5_1;
+  if ((error = encode_map(map5_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k5_stream, dim3(448u, 1u, 1u), 32u, 32824u, stream, map5_0, map5_1, static_cast<const void*>(w + 16384), t[8], static_cast<void*>(w + 32768), static_cast<void*>(w + 90112))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map6_1;
-  if ((error = encode_map(map6_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k6_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map6_0, map6_1, static_cast<const void*>(w + 0), static_cast<void*>(w + 32768))) != cudaSuccess) return error;
+  if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k6_stream, dim3(128u, 1u, 1u), 256u, 133192u, stream, map6_0, static_cast<const void*>(w + 16384), static_cast<const void*>(w + 32768), static_cast<const void*>(w + 90112), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k7_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map7_0, static_cast<const void*>(w + 16384), static_cast<const void*>(w + 32768), const_cast<void*>(t[12]))) != cudaSuccess) return error;
-  mo::TensorMap map8_0;
-  if ((error = encode_map(map8_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map8_1;
-  if ((error = encode_map(map8_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k8_stream, dim3(128u, 1u, 1u), 128u, 102536u, stream, map8_0, map8_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map7_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map7_1;
+  if ((error = encode_map(map7_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k7_stream, dim3(64u, 1u, 1u), 128u, 133448u, stream, map7_0, map7_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1201,7 +1277,7 @@ MIRAGE_API int llama_layer_launch_dlpack(const mirage_llama_layer::DlTensor* con
 MIRAGE_API const char* llama_layer_status_string(int status) { return mirage_llama_layer::status_string(status); }
 
 MIRAGE_API const char* llama_layer_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"af040c0fe7925e40\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1064960,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133768},{\"name\":\"llama_layer_k1_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":16408},{\"name\":\"llama_layer_k2_row\",\"grid\":[32,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k3_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":67656},{\"name\":\"llama_layer_k4_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k5_row\",\"grid\":[1,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k6_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k7_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_k8_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":102536}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"af040c0fe7925e40\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1064960,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_k1_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":16408},{\"name\":\"llama_layer_k2_row\",\"grid\":[32,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_k3_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":67624},{\"name\":\"llama_layer_k4_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k5_stream\",\"grid\":[448,1,1],\"threads\":32,\"smem_bytes\":32824},{\"name\":\"llama_layer_k6_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133192},{\"name\":\"llama_layer_k7_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133448}]}";
 }
 
 MIRAGE_API unsigned llama_layer_abi_version(void) { return 1u; }

@@ -141,12 +141,12 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
-// bound by device memory: 33.8 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133632;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -163,7 +163,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
@@ -184,27 +184,49 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   sum0.clear();
   float statistic0[kRows];
   for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
     for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v6)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -216,7 +238,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
   }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2560);
+  if (thread_id() == 0) mbarrier_expect(met, 2304);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
@@ -395,7 +417,7 @@ __global__ void __launch_bounds__(256, 2) llama_layer_8_k3_row(const void* __res
   }
 }
 
-// bound by tensor cores: 12.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+// bound by device memory: 12.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 4, kChunk = 32, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 128, kRounds = 4;
@@ -434,25 +456,47 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); value[u][r] = v0; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); small0[r] = rotated(small_operand(v0)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -495,12 +539,12 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k5_map(const void* __rest
   }
 }
 
-// bound by device memory: 33.9 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 33.9 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 64, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -517,7 +561,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
@@ -536,25 +580,47 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -627,21 +693,41 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
   sum1.clear();
   float statistic0[kRows];
   for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
     for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v6 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v6)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); value[u][r] = v7; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+        scale_rows(sum1, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v6 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v6)); }
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); small0[r] = rotated(small_operand(v7)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -653,14 +739,18 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
       const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); small1[r] = rotated(small_operand(v7)); }
+        Small<f16> small1[kRows];
+        for (int r = 0; r < kRows; r++) small1[r] = rotated(scaled0[u][r]);
         sum1.add(w1, u, small1);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
+  scale_rows(sum1, back0);
   StreamSum<kRows>& total0 = sum0;
   StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
@@ -693,12 +783,12 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
   }
 }
 
-// bound by device memory: 118.1 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k8_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 118.1 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k8_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
-  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
+  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -715,7 +805,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
@@ -734,25 +824,47 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f32*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -776,12 +888,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   }
 }
 
-// bound by tensor cores: 16.9 MB, 64 blocks of 256 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+// bound by device memory: 16.9 MB, 64 blocks of 256 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0, void* __restrict__ out1) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 4, kChunk = 32, kCluster = 4, kWorkers = 32, kSteps = 2, kChunks = 128, kRounds = 4;
-  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 1, kItems = 128, kShare = 32, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 4096, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135200;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 4, kWorkers = 32, kSteps = 2, kChunks = 64, kRounds = 2;
+  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 32, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135200;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -799,15 +911,15 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
     if (step % kSteps == 0) {
-      mbarrier_expect(bar, 4096);
+      mbarrier_expect(bar, 8192);
       copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
     }
     else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 4096);
+      mbarrier_expect(bar, 8192);
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  constexpr int kOwn = 4, kRun = 1;   // units of 256 elements of this block; of one round
+  constexpr int kOwn = 4, kRun = 2;   // units of 256 elements of this block; of one round
   const auto own_unit = [&](int j) { return (j + block_id() / kCluster) % kOwn; };
   const auto held_place = [&](int j) { const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; };
   Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
@@ -828,12 +940,14 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
   warp_barrier();
   cluster_arrive_relaxed();
   float* const early = (float*)(smem + 135168);   // [statistic][row]
+  float* const backs = (float*)(smem + 152320);   // what brings sums of a row back
   #pragma unroll
   for (int i = 0; i < 1; i++) {
     const int m = warp + i * kWarps;
     if (m >= kM) {
       if (lane < 1) early[lane * 8 * kRows + m] = 0.0f;
-      for (int j = 0; j < kOwn; j++) PreparedTf32::put(smem + 135552 + m * 4112, j * 256 + lane * 8, Pack<8>{});
+      if (lane == 0) backs[m] = 0.0f;
+      for (int j = 0; j < kOwn; j++) Prepared<f16>::put(smem + 135424 + m * 2112, j * 256 + lane * 8, Pack<8>{});
       continue;
     }
     float early0 = Sum::identity();
@@ -843,10 +957,15 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
     early0 = lanes_reduce<Sum, 32>(early0);
     if (lane == 0) early[0 * kRows + m] = early0;
-    unsigned char* const line = smem + 135552 + m * 4112;
+    unsigned char* const line = smem + 135424 + m * 2112;
+    float most = 0.0f;
+    #pragma unroll
+    for (int j = 0; j < kOwn; j++) { const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); most = Max::combine(most, largest(v13)); }
+    const float scale = line_scale(mo::min(lanes_reduce<Max, 32>(most), kLargestFloat));
+    if (lane == 0) backs[m] = 1.0f / scale;
     #pragma unroll
     for (int j = 0; j < kOwn; j++) {
-      const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); PreparedTf32::put(line, own_unit(j) * 256 + lane * 8, v13);
+      const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); Prepared<f16>::put(line, own_unit(j) * 256 + lane * 8, scaled(v13, scale));
     }
   }
   barrier();
@@ -854,7 +973,7 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
   sum0.clear();
   StreamSum<kRows> sum1;
   sum1.clear();
-  #pragma unroll 4
+  #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -862,8 +981,8 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(PreparedTf32::take(smem + 135552 + (r * 8 + row) * 4112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(Prepared<f16>::take(smem + 135424 + (r * 8 + row) * 2112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -875,14 +994,18 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
       const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small1[kRows];
-        for (int r = 0; r < kRows; r++) small1[r] = rotated(PreparedTf32::take(smem + 135552 + (r * 8 + row) * 4112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
+        Small<f16> small1[kRows];
+        for (int r = 0; r < kRows; r++) small1[r] = rotated(Prepared<f16>::take(smem + 135424 + (r * 8 + row) * 2112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
         sum1.add(w1, u, small1);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];
+  scale_rows(sum0, back0);
+  scale_rows(sum1, back0);
   StreamSum<kRows>& total0 = sum0;
   StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
@@ -933,7 +1056,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 8650752u;
-constexpr int kMaxSharedBytes = 168448;
+constexpr int kMaxSharedBytes = 152352;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1001,12 +1124,12 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133768)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 73864)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65736)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 168448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 152352)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1066,8 +1189,8 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   (void)w;
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k0_stream, dim3(128u, 1u, 1u), 256u, 133768u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k1_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k2_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 131072), t[5], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k3_row, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 262144), static_cast<void*>(w + 4456448))) != cudaSuccess) return error;
@@ -1076,21 +1199,21 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   if ((error = start(llama_layer_8_k4_stream, dim3(16u, 8u, 1u), 128u, 73864u, stream, map4_0, static_cast<const void*>(w + 4456448), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k5_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map6_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = encode_map(map6_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map7_0;
   if ((error = encode_map(map7_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map7_1;
   if ((error = encode_map(map7_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k7_stream, dim3(224u, 1u, 1u), 128u, 65736u, stream, map7_0, map7_1, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
   mo::TensorMap map8_0;
-  if ((error = encode_map(map8_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k8_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map8_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 131072), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map8_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k8_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map8_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 131072), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   mo::TensorMap map9_0;
-  if ((error = encode_map(map9_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map9_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map9_1;
-  if ((error = encode_map(map9_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k9_stream, dim3(64u, 1u, 1u), 256u, 168448u, stream, map9_0, map9_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map9_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k9_stream, dim3(64u, 1u, 1u), 256u, 152352u, stream, map9_0, map9_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1176,7 +1299,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8650752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133768},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k3_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k5_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":168448}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8650752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k3_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k5_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":152352}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

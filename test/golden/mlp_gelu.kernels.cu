@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
   }
 }
 
-// bound by tensor cores: 8.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+// bound by device memory: 8.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
@@ -155,25 +155,47 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e1[t] = load_two((const f16*)in1 + 0 + c * int64_t(1), 1, 8, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); value[u][r] = v2; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); small0[r] = rotated(small_operand(v2)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);

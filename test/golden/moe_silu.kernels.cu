@@ -104,12 +104,12 @@ __global__ void __launch_bounds__(64, 4) moe_silu_k0_stream(const __grid_constan
   }
 }
 
-// bound by device memory: 270.0 MB, 512 blocks of 64 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(64, 4) moe_silu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 270.0 MB, 512 blocks of 32 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(32, 4) moe_silu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 64, kWarps = 2, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 2, kSteps = 1, kChunks = 64, kRounds = 32;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 2;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 32768, kStatistics = 32768, kBarriers = 32768;
+  constexpr int kThreads = 32, kWarps = 1, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 1, kSteps = 1, kChunks = 32, kRounds = 32;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 4;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 32768, kStatistics = 32768, kBarriers = 32768;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(64, 4) moe_silu_k1_stream(const __grid_constan
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
   };
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
@@ -141,25 +141,47 @@ __global__ void __launch_bounds__(64, 4) moe_silu_k1_stream(const __grid_constan
   warp_barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -315,8 +337,8 @@ inline int launch(const moe_silu_dims* dims, const void* const* t, void* workspa
   if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {4096, 4096, 8}, {8192, 33554432}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(moe_silu_k0_stream, dim3(64u, 8u, 1u), 64u, 32808u, stream, map0_0, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
-  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {4096, 4096, 8}, {8192, 33554432}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(moe_silu_k1_stream, dim3(64u, 8u, 1u), 64u, 32808u, stream, map1_0, static_cast<const void*>(w + 0), const_cast<void*>(t[3]))) != cudaSuccess) return error;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {4096, 4096, 8}, {8192, 33554432}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(moe_silu_k1_stream, dim3(64u, 8u, 1u), 32u, 32792u, stream, map1_0, static_cast<const void*>(w + 0), const_cast<void*>(t[3]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -402,7 +424,7 @@ MIRAGE_API int moe_silu_launch_dlpack(const mirage_moe_silu::DlTensor* const* te
 MIRAGE_API const char* moe_silu_status_string(int status) { return mirage_moe_silu::status_string(status); }
 
 MIRAGE_API const char* moe_silu_info_json(void) {
-  return "{\"schema\":1,\"name\":\"moe_silu\",\"program\":\"moe_silu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"4f3c78a86d043b74\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1048576,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,8,4096],\"strides\":[32768,4096,1],\"span_bytes\":524288},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[8,4096,4096],\"strides\":[16777216,4096,1],\"span_bytes\":268435456},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[8,4096,4096],\"strides\":[16777216,4096,1],\"span_bytes\":268435456}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[8,8,4096],\"strides\":[32768,4096,1],\"span_bytes\":524288}],\"kernels\":[{\"name\":\"moe_silu_k0_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":32808},{\"name\":\"moe_silu_k1_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":32808}]}";
+  return "{\"schema\":1,\"name\":\"moe_silu\",\"program\":\"moe_silu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"4f3c78a86d043b74\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":1048576,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,8,4096],\"strides\":[32768,4096,1],\"span_bytes\":524288},{\"name\":\"a\",\"c_name\":\"a\",\"dtype\":\"float16\",\"shape\":[8,4096,4096],\"strides\":[16777216,4096,1],\"span_bytes\":268435456},{\"name\":\"b\",\"c_name\":\"b\",\"dtype\":\"float16\",\"shape\":[8,4096,4096],\"strides\":[16777216,4096,1],\"span_bytes\":268435456}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[8,8,4096],\"strides\":[32768,4096,1],\"span_bytes\":524288}],\"kernels\":[{\"name\":\"moe_silu_k0_stream\",\"grid\":[64,8,1],\"threads\":64,\"smem_bytes\":32808},{\"name\":\"moe_silu_k1_stream\",\"grid\":[64,8,1],\"threads\":32,\"smem_bytes\":32792}]}";
 }
 
 MIRAGE_API unsigned moe_silu_abi_version(void) { return 1u; }

@@ -134,12 +134,12 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
   }
 }
 
-// bound by device memory: 118.0 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 118.0 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
-  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
+  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -156,7 +156,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) up_gate_down
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
@@ -173,25 +173,47 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) up_gate_down
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
+  LineScale<kRows> lines0;
+  lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
       const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        SmallTf32 small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); small0[r] = rotated(small_operand(v1)); }
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -238,7 +260,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 4;
 constexpr int kNumTensors = 5;
 constexpr uint64_t kWorkspaceBytes = 458752u;
-constexpr int kMaxSharedBytes = 133256;
+constexpr int kMaxSharedBytes = 133192;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {2, 2, 16, 117440512u, {4096, 14336}, {14336, 1}},   // wg: f16[4096,14336]
@@ -297,7 +319,7 @@ inline int check_device(int device) {
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&up_gate_down_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&up_gate_down_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&up_gate_down_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -362,8 +384,8 @@ inline int launch(const up_gate_down_dims* dims, const void* const* t, void* wor
   if ((error = encode_map(map0_1, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(up_gate_down_k0_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map0_0, map0_1, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
-  if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(up_gate_down_k1_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map1_0, static_cast<const void*>(w + 0), const_cast<void*>(t[4]))) != cudaSuccess) return error;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(up_gate_down_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), const_cast<void*>(t[4]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -449,7 +471,7 @@ MIRAGE_API int up_gate_down_launch_dlpack(const mirage_up_gate_down::DlTensor* c
 MIRAGE_API const char* up_gate_down_status_string(int status) { return mirage_up_gate_down::status_string(status); }
 
 MIRAGE_API const char* up_gate_down_info_json(void) {
-  return "{\"schema\":1,\"name\":\"up_gate_down\",\"program\":\"up_gate_down\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"50aa50592bc766eb\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":458752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"wg\",\"c_name\":\"wg\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"wu\",\"c_name\":\"wu\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"wd\",\"c_name\":\"wd\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"up_gate_down_k0_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"up_gate_down_k1_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256}]}";
+  return "{\"schema\":1,\"name\":\"up_gate_down\",\"program\":\"up_gate_down\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"50aa50592bc766eb\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":458752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"wg\",\"c_name\":\"wg\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"wu\",\"c_name\":\"wu\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"wd\",\"c_name\":\"wd\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"o\",\"c_name\":\"o\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536}],\"kernels\":[{\"name\":\"up_gate_down_k0_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"up_gate_down_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned up_gate_down_abi_version(void) { return 1u; }

@@ -104,7 +104,7 @@ TEST_CASE("what the loop adds up beside an operand leaves with it where that is 
   CHECK(!check_laws(h));
   CHECK(std::count_if(h.nodes().begin(), h.nodes().end(), [](const Node& n) { return std::holds_alternative<Reduce>(n.op); }) == 1);
   for (NodeId n = 0; n < h.num_nodes(); n++)
-    if (const auto* call = h.form<Call>(n)) CHECK(h.node(n).operands.size() == 3);   // w, the operand, the sums of squares; x itself no longer
+    if (h.form<Call>(n)) CHECK(h.node(n).operands.size() == 3);   // w, the operand, the sums of squares; x itself no longer
   DoubleAlgebra reals;
   std::vector<Tensor<double>> inputs;
   uint64_t seed = 3;
