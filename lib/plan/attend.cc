@@ -51,9 +51,20 @@ void find_known(const Graph& g, AttendPlan& p) {
   collect(collect, s.share, s.weights, p.value_known);
 }
 
-/// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds.
+/// Inputs with an element for every score (a mask or a bias per query and key), which threads fetch.
+int score_inputs(const AttendPlan& p) {
+  const Graph& g = p.body;
+  int n = 0;
+  for (NodeId i : g.inputs()) {
+    const auto& axes = p.shape.axes[static_cast<size_t>(g.node(i).first_value)];
+    n += std::count(axes.begin(), axes.end(), AttendAxis::kQuery) && std::count(axes.begin(), axes.end(), AttendAxis::kKey) && p.operands[static_cast<size_t>(g.form<Input>(i)->param)].position < 0;
+  }
+  return n;
+}
+
+/// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds. The compiler fetches a whole chunk's elements of a mask before it uses the first.
 int registers(const AttendPlan& p) {
-  const int extra = (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? p.pair_factors() && p.producer ? 12 : 14 : 0);
+  const int extra = score_inputs(p) * p.chunk / 2 + (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? p.pair_factors() && p.producer ? 12 : 14 : 0);
   return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? p.features / 4 + 8 : 0);
 }
 

@@ -85,6 +85,25 @@ TEST_CASE("emitted kernels compile without warnings and without spills") {
       }
 }
 
+TEST_CASE("attention with a mask among its inputs compiles without spills") {   // 340 bytes with chunks of 128 keys: a chunk's elements of the mask were not counted
+  const Toolchain tools = find_toolchain();
+  if (!tools.has_nvrtc()) { WARN("skipped: there is no NVRTC on this machine"); return; }
+  const std::string spec = R"({"version": "1.0", "name": "masked", "outputs": {"o": {"dtype": "float16"}},
+    "inputs": {"q": {"shape": [32, 256, 64], "dtype": "float16"}, "k": {"shape": [32, 1024, 64], "dtype": "float16"}, "v": {"shape": [32, 1024, 64], "dtype": "float16"}, "mask": {"shape": [256, 1024], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"}, {"op": "add", "inputs": ["t", "mask"], "output": "u"},
+              {"op": "softmax", "inputs": ["u"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})";
+  Options o;
+  o.target = "sm_90a";
+  o.gate = "none";
+  o.emit = {"cu"};
+  Trace trace;
+  const CompileResult r = compile(o, {"masked.json", spec}, trace);
+  REQUIRE(r.exit == ExitCode::kOk);
+  const std::string& cu = r.files.at("masked.cu");
+  CHECK(cu.find("_k0_attend") != std::string::npos);
+  check_clean(compile_with_nvrtc(tools, cu, *find_target("sm_90a")), "masked attention");
+}
+
 TEST_CASE("nvcc builds the library and its check as the Makefile does") {
   const Toolchain tools = find_toolchain();
   if (!tools.has_nvcc()) {
