@@ -29,6 +29,8 @@ std::vector<Direct> programs() {
       {"two weights with lines along the reduction", spec(b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b) + "," + tensor("w", "40, 104", b),
                               R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, {"op": "matmul", "inputs": ["x", "w"], "output": "q", "attrs": {"transpose_b": true}},
                                  {"op": "silu", "inputs": ["p"], "output": "s"}, {"op": "mul", "inputs": ["s", "q"], "output": "y"})", 11, 40)},
+      {"lines along the reduction", spec(b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b),
+                              R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, {"op": "silu", "inputs": ["p"], "output": "y"})", 11, 40)},
       {"norm with gain", spec(h, tensor("x", "17, 128", h) + "," + tensor("g", "128", h) + "," + tensor("w", "128, 104", h),
                               R"({"op": "rms_norm", "inputs": ["x", "g"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"})", 17, 104)},
       {"one row", spec(b, tensor("x", "1, 64", b) + "," + tensor("w", "64, 96", b), R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "relu", "inputs": ["p"], "output": "y"})", 1, 96)},
@@ -65,9 +67,10 @@ TEST_CASE("weights straight to registers are right on the CPU") {
         }
       }
     INFO(d.name);
-    CHECK(cases.size() >= before + 2);
+    CHECK(cases.size() > before);
     CHECK(ranked == d.rank);
   }
+  CHECK(cases.size() >= 30);
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
   const EmulationLibrary library = build_emulation(all, compiler, emulation_folder());
