@@ -12,13 +12,6 @@ namespace {
 
 int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-}  // namespace
-
-/// How many clusters of n blocks an H100 or H200 holds at one block per multiprocessor (cudaOccupancyMaxActiveClusters: GPCs hold 16 or 18 multiprocessors, one of them fewer).
-int64_t clusters_that_fit(int n, const Target& t) { return n == 1 ? t.num_sms : n == 2 ? t.num_sms / 2 : n == 4 ? 30 : n == 8 ? 15 : n == 16 ? 7 : 0; }
-
-namespace {
-
 /// Whether v is made of positions and constants: cheaper to compute than to fetch.
 bool only_positions(const AttendPlan& p, ValueId v) {
   const Graph& g = p.body;

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include "mirage/plan/attend.h"
+#include "plan/clusters.h"
 
 namespace mirage {
 
@@ -10,9 +11,6 @@ std::string match_attend(const Graph& body, const std::vector<Access>& operands,
 
 /// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.
 void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPlan>& plans);
-
-/// How many clusters of n blocks the target holds at one block per multiprocessor.
-int64_t clusters_that_fit(int n, const Target&);
 
 /// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/planning.md).
 Cost estimate_attend(const AttendPlan&, const Target&);

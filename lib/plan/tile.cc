@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plan/stream_internal.h"
+#include "plan/clusters.h"
 #include "plan/tile_internal.h"
 
 namespace mirage {
@@ -210,7 +211,7 @@ void divided_candidates(const TilePlan& matched, TileChoice choice, const Target
   const int64_t block_rows = int64_t{choice.row_groups} * choice.group_rows, block_columns = int64_t{64} * choice.column_groups;
   const int64_t tiles = (matched.rows + block_rows - 1) / block_rows * ((matched.cols + block_columns - 1) / block_columns) * matched.batch;
   for (int cluster : {2, 4}) {
-    if (tiles > resident_clusters(cluster, target) || 2 * tiles * cluster < target.num_sms) continue;
+    if (tiles > clusters_that_fit(cluster, target) || 2 * tiles * cluster < target.num_sms) continue;
     choice.cluster = cluster;
     for (int chunk : {64, 128})
       for (int stages : {3, 4, 5, 6}) {

@@ -143,11 +143,6 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
 
 }  // namespace
 
-int64_t resident_clusters(int cluster, const Target& t) {
-  constexpr int kOf132[9] = {132, 132, 66, 42, 30, 22, 20, 16, 15};   // an H200's groups of 8 to 18, where measured: 2, 4 and 16
-  return int64_t{kOf132[cluster]} * t.num_sms / 132;
-}
-
 Cost estimate(const TilePlan& p, const Target& target) {
   if (p.large) return estimate_large(p, target);
   const double dram = all_bytes(p);

@@ -15,9 +15,6 @@ struct TileChoice { int row_groups = 2, group_rows = 32, chunk = 64, stages = 4,
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_tile(TilePlan& plan, const TileChoice& choice, const Target& target, std::string& reason);
 
-/// Clusters of that many blocks, one on each multiprocessor, that are at work together: multiprocessors come in groups of up to 18, and a cluster stays within one.
-int64_t resident_clusters(int cluster, const Target& target);
-
 /// The cost model (plan/tile_cost.cc): predicted microseconds of one launch, and why.
 Cost estimate(const TilePlan& plan, const Target& target);
 
