@@ -105,13 +105,19 @@ class Terms {
 
  private:
   int root(const std::pair<ValueId, int>& d) { return g_.dims(d.first)[d.second] == 1 ? -1 : ties_.at(d.first, d.second); }
-  /// One dimension that two reshapes split alike: the factors are tied.
+  /// One dimension that two reshapes split alike: the factors are tied. Products of the same factors are tied as well: no extents tell them apart.
   void tie_products() {
     for (bool changed = true; changed;) {
       changed = false;
       for (const Relation& a : relations_)
         for (const Relation& b : relations_) {
-          if (a.factors.empty() || b.factors.empty() || root(a.whole) != root(b.whole)) continue;
+          if (a.factors.empty() || b.factors.empty()) continue;
+          if (root(a.whole) != root(b.whole)) {   // the same factors make the same product
+            if (a.factors.size() != b.factors.size() || !std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), [&](const auto& x, const auto& y) { return root(x) == root(y); })) continue;
+            ties_.tie(a.whole.first, a.whole.second, b.whole.first, b.whole.second);
+            changed = true;
+            continue;
+          }
           bool alike = a.factors.size() == b.factors.size();
           for (size_t i = 0; alike && i < a.factors.size(); i++) alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
           if (!alike) { out_.refusal = "a dimension that is split in two ways"; return; }

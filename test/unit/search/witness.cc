@@ -107,3 +107,13 @@ TEST_CASE("witness: too many dimensions are refused before anything large is eva
   CHECK(make_witness(p, 0).refusal.rfind("too many dimensions", 0) == 0);
   CHECK(find(p).report.stop_reason.rfind("not searched: too many dimensions", 0) == 0);
 }
+
+TEST_CASE("witness: products of the same factors are one extent, and the search for distinct extents ends") {
+  const Program p = parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [24, 5], "dtype": "float16"}}, "outputs": {"y": {"shape": [24, 5], "dtype": "float16"}},
+    "nodes": [{"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [4, 6, 5]}}, {"op": "exp", "inputs": ["r"], "output": "e"}, {"op": "reshape", "inputs": ["e"], "output": "y", "attrs": {"shape": [24, 5]}}]})");
+  const search::DimClasses c = search::dim_classes(p.graph);
+  CHECK(c.of.front()[0] == c.of.back()[0]);
+  const Witness w = make_witness(p, 0);
+  REQUIRE(w.refusal.empty());
+  CHECK(w.params[0].dims == Dims{10 * 14, 6});   // the smallest there are: the one of most uses is 6
+}
