@@ -108,10 +108,10 @@ std::string Planner::plan_beside(const std::vector<int>& items, KernelPlan& k, C
     k.body = std::make_shared<const StreamPlan>(std::move(matched));
     return "";
   }
-  StreamCandidates all = stream_divisions(matched, target_);
-  if (all.plans.empty()) return all.reason;
-  cost = all.plans.front().cost;
-  k.body = std::make_shared<const StreamPlan>(std::move(all.plans.front()));
+  StreamPlanned best = best_stream_division(matched, target_);
+  if (!best.plan) return best.reason;
+  cost = best.cost;
+  k.body = std::move(best.plan);
   return "";
 }
 

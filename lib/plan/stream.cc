@@ -217,51 +217,80 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   return true;
 }
 
-StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
-  StreamCandidates all;
+namespace {
+
+std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule, std::string& reason) {
   if (!target.has_tma || !target.has_cluster || target.sm != 90) {
-    all.reason = "no tensor copies with clusters on " + target.name;
-    return all;
+    reason = "no tensor copies with clusters on " + target.name;
+    return std::nullopt;
   }
-  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, all.reason);
-  if (!shape) return all;
-  return stream_divisions(stream_plan(*shape), target);
+  std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, reason);
+  return shape ? std::optional(stream_plan(*std::move(shape))) : std::nullopt;
 }
 
-StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target) {
+}  // namespace
+
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   StreamCandidates all;
-  StreamPlan smallest = matched;
-  if (!divide_stream(smallest, {1, 1, 32, 1, 1, true}, target, all.reason) && !divide_stream(smallest, {1, 1, 64, 1, 1, true}, target, all.reason)) return all;
+  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, all.reason);
+  return matched ? stream_divisions(*matched, target) : all;
+}
+
+namespace {
+
+/// A division that fits, and its time. Plans are made of those that are wanted: a copy of a graph for each of some hundred divisions took half of a compilation's time.
+struct Division { StreamChoice choice; double us = 0; };
+
+/// All that fit, the cheapest first; empty with the reason.
+std::vector<Division> divisions_of(const StreamPlan& matched, const Target& target, std::string& why) {
+  std::vector<Division> all;
+  StreamPlan p = matched;
+  if (!divide_stream(p, {1, 1, 32, 1, 1, true}, target, why) && !divide_stream(p, {1, 1, 64, 1, 1, true}, target, why)) return all;
   std::string reason;
+  const auto consider = [&](const StreamChoice& choice) { if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target).us}); };
   for (int warps : {1, 2, 4, 8, 16})
     for (int cluster : {1, 2, 4, 8})
       for (int chunk : {32, 64, 128})
         for (int stages : {1, 2, 3, 4, 6})
-          for (int blocks : {1, 2, 3, 4}) {
-            StreamPlan p = matched;
-            if (!divide_stream(p, {warps, stages, chunk, cluster, blocks, true}, target, reason)) continue;
-            p.cost = estimate(p, target);
-            all.plans.push_back(std::move(p));
-          }
+          for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true});
   for (int columns : {32, 64})
     for (int chunk : {32, 64, 128})
-      for (int blocks : {1, 2, 3, 4}) {
-        StreamPlan p = matched;
-        const int64_t warps = (p.depth + chunk - 1) / chunk;
-        if (warps > 16 || !divide_stream(p, {static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns}, target, reason)) continue;
-        p.cost = estimate(p, target);
-        all.plans.push_back(std::move(p));
-      }
-  all.reason.clear();
-  std::stable_sort(all.plans.begin(), all.plans.end(), [](const StreamPlan& a, const StreamPlan& b) { return a.cost.us < b.cost.us; });
+      for (int blocks : {1, 2, 3, 4})
+        if (const int64_t warps = (p.depth + chunk - 1) / chunk; warps <= 16) consider({static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns});
+  why.clear();
+  std::stable_sort(all.begin(), all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
   return all;
 }
 
+StreamPlan divided(const StreamPlan& matched, const StreamChoice& choice, const Target& target) {
+  StreamPlan p = matched;
+  std::string reason;
+  MIRAGE_ASSERT(divide_stream(p, choice, target, reason)) << reason;
+  p.cost = estimate(p, target);
+  return p;
+}
+
+}  // namespace
+
+StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target) {
+  StreamCandidates all;
+  for (const Division& d : divisions_of(matched, target, all.reason)) all.plans.push_back(divided(matched, d.choice, target));
+  return all;
+}
+
+StreamPlanned best_stream_division(const StreamPlan& matched, const Target& target) {
+  StreamPlanned best;
+  const std::vector<Division> all = divisions_of(matched, target, best.reason);
+  if (all.empty()) return best;
+  best.plan = std::make_shared<const StreamPlan>(divided(matched, all.front().choice, target));
+  best.cost = best.plan->cost;
+  return best;
+}
+
 StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
-  StreamCandidates all = stream_candidates(body, operands, results, target, rule);
-  if (all.plans.empty()) return {nullptr, {}, all.reason};
-  auto best = std::make_shared<const StreamPlan>(std::move(all.plans.front()));
-  return {best, best->cost, ""};
+  StreamPlanned none;
+  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, none.reason);
+  return matched ? best_stream_division(*matched, target) : none;
 }
 
 std::string print(const StreamPlan& p) {

@@ -14,6 +14,8 @@ StreamPlan stream_plan(StreamShape shape);
 
 /// All divisions of a matched plan that fit, the cheapest first; empty with the reason.
 StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target);
+/// The cheapest of them.
+StreamPlanned best_stream_division(const StreamPlan& matched, const Target& target);
 /// Whether calls of these shapes can be one kernel, each with columns of its own: the same graph over the same rows (plan/beside.cc).
 bool stands_beside(const StreamShape& a, const StreamShape& b);
 

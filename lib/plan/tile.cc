@@ -206,80 +206,95 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
 
 namespace {
 
+/// A division that fits, and its time. Plans are made of those that are wanted: thousands are tried.
+struct Division { TileChoice choice; double us = 0; };
+
+/// Tries divisions of one matched plan, whose numbers they overwrite.
+struct Divisions {
+  TilePlan plan;
+  const Target& target;
+  std::vector<Division> all;
+  std::string reason;
+  void consider(const TileChoice& choice) { if (divide_tile(plan, choice, target, reason)) all.push_back({choice, estimate(plan, target).us}); }
+};
+
 /// Tiles of these rows and columns, too few for all multiprocessors, whose reduction the blocks of a cluster divide.
-void divided_candidates(const TilePlan& matched, TileChoice choice, const Target& target, std::vector<TilePlan>& out, std::string& reason) {
+void divided_candidates(Divisions& d, TileChoice choice) {
   const int64_t block_rows = int64_t{choice.row_groups} * choice.group_rows, block_columns = int64_t{64} * choice.column_groups;
-  const int64_t tiles = (matched.rows + block_rows - 1) / block_rows * ((matched.cols + block_columns - 1) / block_columns) * matched.batch;
+  const int64_t tiles = (d.plan.rows + block_rows - 1) / block_rows * ((d.plan.cols + block_columns - 1) / block_columns) * d.plan.batch;
   for (int cluster : {2, 4}) {
-    if (tiles > clusters_that_fit(cluster, target) || 2 * tiles * cluster < target.num_sms) continue;
+    if (tiles > clusters_that_fit(cluster, d.target) || 2 * tiles * cluster < d.target.num_sms) continue;
     choice.cluster = cluster;
     for (int chunk : {64, 128})
       for (int stages : {3, 4, 5, 6}) {
         choice.chunk = chunk;
         choice.stages = stages;
-        TilePlan p = matched;
-        if (!divide_tile(p, choice, target, reason)) continue;
-        p.cost = estimate(p, target);
-        out.push_back(std::move(p));
+        d.consider(choice);
       }
   }
 }
 
 /// Divisions for the tensor cores' rate: 64 columns per warpgroup, as many rows as registers hold.
-void large_candidates(const TilePlan& matched, const Target& target, std::vector<TilePlan>& out, std::string& reason) {
+void large_candidates(Divisions& d) {
   for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {1, 4}})
     for (int rows : {64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256}) {
-      if (rows > 64 && row_groups * (rows - 16) >= matched.rows) continue;
-      if (column_groups > 1 && matched.cols <= 64 * (column_groups - 1)) continue;
-      divided_candidates(matched, {row_groups, rows, 64, 4, 1, 1, true, column_groups, true, 1}, target, out, reason);
+      if (rows > 64 && row_groups * (rows - 16) >= d.plan.rows) continue;
+      if (column_groups > 1 && d.plan.cols <= 64 * (column_groups - 1)) continue;
+      divided_candidates(d, {row_groups, rows, 64, 4, 1, 1, true, column_groups, true, 1});
       for (int sharing : {1, 2})
         for (int chunk : {64, 128})
           for (int stages : {3, 4, 6, 8})
-            for (int blocks : {1, 2}) {
-              TilePlan p = matched;
-              if (!divide_tile(p, {row_groups, rows, chunk, stages, 1, blocks, true, column_groups, true, sharing}, target, reason)) continue;
-              p.cost = estimate(p, target);
-              out.push_back(std::move(p));
-            }
+            for (int blocks : {1, 2}) d.consider({row_groups, rows, chunk, stages, 1, blocks, true, column_groups, true, sharing});
     }
+}
+
+/// All that fit, the cheapest first; empty with the reason.
+std::vector<Division> divisions_of(const TilePlan& matched, const Target& target, std::string& reason) {
+  Divisions d{matched, target, {}, {}};
+  for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}})
+    for (int rows : {16, 32, 48, 64, 80, 96, 112, 128}) {
+      if (rows > 16 && row_groups * (rows - 16) >= matched.rows) continue;   // the next smaller ones hold all rows
+      if (column_groups > 1 && matched.cols <= 64) continue;
+      for (int cluster : {1, 2, 4})
+        for (int chunk : {64, 128})
+          for (int stages : {1, 2, 3, 4, 5, 6, 8})
+            for (int blocks : {1, 2, 3}) d.consider({row_groups, rows, chunk, stages, cluster, blocks, true, column_groups});
+    }
+  large_candidates(d);
+  if (d.all.empty()) reason = d.reason;
+  std::stable_sort(d.all.begin(), d.all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
+  return std::move(d.all);
+}
+
+TilePlan divided(const TilePlan& matched, const TileChoice& choice, const Target& target) {
+  TilePlan p = matched;
+  std::string reason;
+  MIRAGE_ASSERT(divide_tile(p, choice, target, reason)) << reason;
+  p.cost = estimate(p, target);
+  return p;
+}
+
+std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule, std::string& reason) {
+  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, reason);
+  return shape ? tile_plan(*shape, target, reason) : std::nullopt;
 }
 
 }  // namespace
 
 TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
   TileCandidates all;
-  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, all.reason);
-  if (!shape) return all;
-  const std::optional<TilePlan> matched = tile_plan(*shape, target, all.reason);
-  if (!matched) return all;
-  std::string reason;
-  for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}})
-    for (int rows : {16, 32, 48, 64, 80, 96, 112, 128}) {
-      if (rows > 16 && row_groups * (rows - 16) >= matched->rows) continue;   // the next smaller ones hold all rows
-      if (column_groups > 1 && matched->cols <= 64) continue;
-      for (int cluster : {1, 2, 4})
-        for (int chunk : {64, 128})
-          for (int stages : {1, 2, 3, 4, 5, 6, 8})
-            for (int blocks : {1, 2, 3}) {
-              TilePlan p = *matched;
-              if (!divide_tile(p, {row_groups, rows, chunk, stages, cluster, blocks, true, column_groups}, target, reason)) continue;
-              p.cost = estimate(p, target);
-              all.plans.push_back(std::move(p));
-            }
-    }
-  large_candidates(*matched, target, all.plans, reason);
-  if (all.plans.empty()) { all.reason = reason; return all; }
-  std::stable_sort(all.plans.begin(), all.plans.end(), [](const TilePlan& a, const TilePlan& b) { return a.cost.us < b.cost.us; });
+  if (const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, all.reason))
+    for (const Division& d : divisions_of(*matched, target, all.reason)) all.plans.push_back(divided(*matched, d.choice, target));
   return all;
 }
 
 TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
-  TileCandidates all = tile_candidates(body, operands, results, target, rule);
   TilePlanned best;
-  best.reason = std::move(all.reason);
-  if (all.plans.empty()) return best;
-  best.cost = all.plans[0].cost;
-  best.plan = std::make_shared<const TilePlan>(std::move(all.plans[0]));
+  const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, best.reason);
+  const std::vector<Division> all = matched ? divisions_of(*matched, target, best.reason) : std::vector<Division>{};
+  if (all.empty()) return best;
+  best.plan = std::make_shared<const TilePlan>(divided(*matched, all.front().choice, target));
+  best.cost = best.plan->cost;
   return best;
 }
 
