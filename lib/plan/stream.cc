@@ -247,7 +247,7 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
   StreamPlan p = matched;
   if (!divide_stream(p, {1, 1, 32, 1, 1, true}, target, why) && !divide_stream(p, {1, 1, 64, 1, 1, true}, target, why)) return all;
   std::string reason;
-  const auto consider = [&](const StreamChoice& choice) { if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target).us}); };
+  const auto consider = [&](const StreamChoice& choice) { if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target, false).us}); };
   for (int warps : {1, 2, 4, 8, 16})
     for (int cluster : {1, 2, 4, 8})
       for (int chunk : {32, 64, 128})

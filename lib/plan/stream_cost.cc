@@ -87,7 +87,7 @@ double flops_of(const StreamPlan& p) {
 }
 
 /// Weights straight to registers: everything is asked for in the first moment, arrives once, and is added up once.
-Cost estimate_registers(const StreamPlan& p, const Target& target) {
+Cost estimate_registers(const StreamPlan& p, const Target& target, bool explain) {
   double dram = 0, shared = 0, slice = 0, products = 0;
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
@@ -108,14 +108,14 @@ Cost estimate_registers(const StreamPlan& p, const Target& target) {
   c.us = target.launch_us + kPrologueUs + kRegisterTailUs + 0.035 * p.warps + 0.1 * std::max(0, p.chunk / 32 - 2) + 0.03 * static_cast<double>(p.sums.size()) * p.row_tiles + soft_max(t_dram, t_sm) + t_mma + t_shared + (p.weights[0].depth_major ? -0.2 : 0.0) + (waves - 1) * 1.0 + 0.02 * (p.blocks_per_sm - std::min<double>(p.blocks_per_sm, per_sm));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
-  c.why = fmt::format("bound by latency: {:.1f} MB, {} blocks of {} threads, weights straight to registers, {:.0f} KB in flight per SM, {} wave(s)", dram / 1e6, static_cast<int64_t>(blocks), p.warps * 32, slice * std::min<double>(per_sm, p.blocks_per_sm) / 1024, static_cast<int>(waves));
+  if (explain) c.why = fmt::format("bound by latency: {:.1f} MB, {} blocks of {} threads, weights straight to registers, {:.0f} KB in flight per SM, {} wave(s)", dram / 1e6, static_cast<int64_t>(blocks), p.warps * 32, slice * std::min<double>(per_sm, p.blocks_per_sm) / 1024, static_cast<int>(waves));
   return c;
 }
 
 }  // namespace
 
-Cost estimate(const StreamPlan& p, const Target& target) {
-  if (p.registers) return estimate_registers(p, target);
+Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
+  if (p.registers) return estimate_registers(p, target, explain);
   double dram = 0, shared = 0, streamed = 0;   // bytes: of all tensors once; of what all blocks read alike; of what one block streams
   for (const Access& a : p.operands) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
@@ -173,7 +173,7 @@ Cost estimate(const StreamPlan& p, const Target& target) {
   if (!p.evict_first) c.us += 0.1;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > t_copies ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= streamed * per_sm / sm_rate ? "device memory" : "bytes in flight", dram / 1e6,
+  if (explain) c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > t_copies ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= streamed * per_sm / sm_rate ? "device memory" : "bytes in flight", dram / 1e6,
                       static_cast<int64_t>(blocks), p.warps * 32, p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;
 }

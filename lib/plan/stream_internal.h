@@ -28,7 +28,7 @@ struct StreamChoice { int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& target, std::string& reason);
 
-/// The cost model (plan/stream_cost.cc): predicted microseconds of one launch, and why.
-Cost estimate(const StreamPlan& plan, const Target& target);
+/// The cost model (plan/stream_cost.cc): predicted microseconds of one launch, and, where asked to explain, why.
+Cost estimate(const StreamPlan& plan, const Target& target, bool explain = true);
 
 }  // namespace mirage

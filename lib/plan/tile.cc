@@ -215,7 +215,7 @@ struct Divisions {
   const Target& target;
   std::vector<Division> all;
   std::string reason;
-  void consider(const TileChoice& choice) { if (divide_tile(plan, choice, target, reason)) all.push_back({choice, estimate(plan, target).us}); }
+  void consider(const TileChoice& choice) { if (divide_tile(plan, choice, target, reason)) all.push_back({choice, estimate(plan, target, false).us}); }
 };
 
 /// Tiles of these rows and columns, too few for all multiprocessors, whose reduction the blocks of a cluster divide.

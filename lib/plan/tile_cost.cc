@@ -107,7 +107,7 @@ constexpr double kAhead = 0.35;            // of the first stages, whose bytes c
 constexpr double kMeetingUs = 0.4, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
-Cost estimate_large(const TilePlan& p, const Target& target) {
+Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   double clocks = 0;
   // Of one instruction, over 16 of the reduction: its products, or its operands from shared memory.
   const double instruction = std::max(1.03 * p.group_rows / 2.0, (2048 + 32.0 * p.group_rows) / kOperandBytesPerClock);
@@ -136,15 +136,15 @@ Cost estimate_large(const TilePlan& p, const Target& target) {
   c.us = target.launch_us + 0.4 + start + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);
-  c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
+  if (explain) c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
                       static_cast<int64_t>(blocks), p.threads(), p.blocks_per_sm, static_cast<int>(rounds));
   return c;
 }
 
 }  // namespace
 
-Cost estimate(const TilePlan& p, const Target& target) {
-  if (p.large) return estimate_large(p, target);
+Cost estimate(const TilePlan& p, const Target& target, bool explain) {
+  if (p.large) return estimate_large(p, target, explain);
   const double dram = all_bytes(p);
   const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks * p.batch), blocks = clusters * p.cluster;
   const double resident = std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target));
@@ -186,7 +186,7 @@ Cost estimate(const TilePlan& p, const Target& target) {
   if (!p.evict_first && p.row_blocks == 1) c.us += 0.1 + 0.012 * static_cast<double>(std::min<int64_t>(p.rows, 160));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);
-  c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight",
+  if (explain) c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma > std::max(t_dram, t_sm) ? "tensor cores" : t_dram >= t_sm ? "device memory" : "bytes in flight",
                       dram / 1e6, static_cast<int64_t>(blocks), p.threads(), p.cluster, p.blocks_per_sm, in_flight / 1024, static_cast<int>(waves));
   return c;
 }

@@ -15,7 +15,7 @@ struct TileChoice { int row_groups = 2, group_rows = 32, chunk = 64, stages = 4,
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_tile(TilePlan& plan, const TileChoice& choice, const Target& target, std::string& reason);
 
-/// The cost model (plan/tile_cost.cc): predicted microseconds of one launch, and why.
-Cost estimate(const TilePlan& plan, const Target& target);
+/// The cost model (plan/tile_cost.cc): predicted microseconds of one launch, and, where asked to explain, why.
+Cost estimate(const TilePlan& plan, const Target& target, bool explain = true);
 
 }  // namespace mirage
