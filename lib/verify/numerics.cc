@@ -212,18 +212,18 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better) co
 }
 
 /// Whether a candidate that one draw speaks against is off as chance has it: where a softmax is all but a choice, rounding decides between two keys, and which evaluation chooses wrongly is luck. Over further draws
-/// it may be the worse one at most twice as often as node-by-node evaluation is, the first draw counted; what is worse by its making is so nearly always.
+/// it may be the worse one at most twice as often as node-by-node evaluation is, and once more: such draws may be rare, and who asks has just met one. What is worse by its making is so nearly always.
 bool by_chance(const Check& check, const Distribution& dist, uint64_t seed) {
   constexpr int kDraws = 16;
-  int worse = 1, better = 0;
-  for (int i = 1; i <= kDraws && worse <= 2 * (better + kDraws - i + 1); i++) {
+  int worse = 0, better = 0;
+  for (int i = 1; i <= kDraws && worse <= 2 * (better + kDraws - i + 1) + 1; i++) {
     bool b = false;
     const NumericCase c = check.run(dist, hash_combine(seed, static_cast<uint64_t>(i)), b);
     if (!c.nan_agree) return false;
     worse += !c.ok;
     better += b;
   }
-  return worse <= 2 * better;
+  return worse <= 2 * better + 1;
 }
 
 }  // namespace
