@@ -1,4 +1,6 @@
 // NAME.h: the library's contract in C99, for compilers with and without CUDA's headers.
+#include <algorithm>
+
 #include "codegen/module_parts.h"
 #include "codegen/names.h"
 #include "mirage/plan/hints.h"
@@ -123,8 +125,12 @@ unsigned @NAME@_abi_version(void);            /* 1 */
 
 std::string emit_c_header(const ModuleFacts& f) {
   const std::string bytes = std::to_string(f.plan.workspace_bytes);
+  const bool keeps = std::any_of(f.plan.buffers.begin(), f.plan.buffers.end(), [](const Buffer& b) { return b.slots; });
   const std::string workspace = f.plan.workspace_bytes == 0 ? "none is needed; pass NULL and 0."
-      : bytes + " bytes of device memory aligned to 256 bytes; its contents mean nothing between launches, and it may be shared by launches that do not run at the same time.";
+      : bytes + " bytes of device memory aligned to 256 bytes; " +
+            (keeps ? "launches of this library that do not run at the same time may share it. Blocks meet in slots in it, which\n * " + f.name +
+                         "_workspace_init empties and every launch leaves empty: whatever else writes to it between launches makes the next one wrong, or hang."
+                   : "its contents mean nothing between launches, and it may be shared by launches that do not run at the same time.");
   std::string version;
   for (char c : f.options.version) version += c == '*' || c == '/' || static_cast<unsigned char>(c) < 0x20 ? '_' : c;   // must not end the comment
   return expand(kHeader, {{"NAME", f.name}, {"VERSION", version.empty() ? "" : " " + version}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"TENSORS", tensor_lines(f)},

@@ -66,6 +66,13 @@ TEST_CASE("the header states spans, strides and workspace") {
   CHECK(has(h, "input  stream_: float16[4,6], strides [8,1] elements, 60 bytes"));   // 3 rows of 8 and one of 6
   CHECK(has(h, "output m: float32[4,1], strides [2,1] elements, 28 bytes"));
   CHECK(has(h, "512 bytes of device memory"));
+  CHECK(has(h, "its contents mean nothing between launches"));
+  fixture::Made slots = fixture::two_kernels();   // blocks that meet: launches find what earlier ones left
+  slots.plan.buffers.back().slots = true;
+  const CudaModule keeps = fixture::assemble(slots);
+  CHECK_FALSE(has(keeps.files.at("demo.h"), "mean nothing"));
+  CHECK(has(keeps.files.at("demo.h"), "demo_workspace_init empties and every launch leaves empty"));
+  CHECK(has(keeps.files.at("demo.cu"), "cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0xff"));
   fixture::Made none = fixture::two_kernels();
   none.kernels.pop_back();
   none.kernels[0].args.pop_back();
