@@ -67,7 +67,7 @@ std::string launches(const ModuleFacts& f) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
       out += encode(f, k.maps[i], maps.back());
     }
-    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : f.plan.pdl && !k.dependent ? "start_alone(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
+    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : any_dependent(f) && !k.dependent ? "start_alone(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
            std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
     for (const std::string& m : maps) out += ", " + m;
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
@@ -76,9 +76,9 @@ std::string launches(const ModuleFacts& f) {
   return out;
 }
 
-/// With --pdl, for kernels that take no part: as any launch, behind all that is ahead of them.
+/// For kernels that take no part in dependent launches, and the first one of a library where --pdl does not say otherwise: as any launch, behind all that is ahead of them.
 std::string alone_start(const ModuleFacts& f) {
-  if (!f.plan.pdl || std::all_of(f.kernels.begin(), f.kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; })) return "";
+  if (!any_dependent(f) || std::all_of(f.kernels.begin(), f.kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; })) return "";
   return R"~(
 template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
   cudaLaunchConfig_t config = {};
@@ -406,7 +406,7 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 std::string emit_host(const ModuleFacts& f) {
   return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
                         {"COOPERATIVE", cooperative_start(f) + alone_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
-                        {"PDL", f.plan.pdl ? kDependentLaunch : ""},
+                        {"PDL", any_dependent(f) ? kDependentLaunch : ""},
                         {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
                         {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
 }

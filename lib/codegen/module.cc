@@ -1,6 +1,7 @@
 // emit_module: the figure of code generation. Every kernel of the plan becomes text through the emitter of its kind, then the module is assembled around them.
 #include "mirage/codegen/module.h"
 #include "codegen/module_parts.h"
+#include "mirage/plan/hints.h"
 #include "mirage/support/assert.h"
 
 namespace mirage {
@@ -9,11 +10,11 @@ namespace {
 
 template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
 
-/// The kernel begins with both instructions: it may be started early, and touches nothing before what is ahead of it has finished.
-KernelText waits_first(KernelText k) {
+/// The kernel begins with one or both instructions: what is behind it may be started early; it may be started early itself, and touches nothing before what is ahead of it has finished.
+KernelText begins_with(KernelText k, bool release, bool wait) {
   const size_t global = k.source.find("__global__ "), open = k.source.find(") {\n", global);
   MIRAGE_ASSERT(global != std::string::npos && open != std::string::npos) << "no kernel in\n" << k.source;
-  k.source.insert(open + 4, "  mo::release_next();\n  mo::await_previous();\n");
+  k.source.insert(open + 4, std::string(release ? "  mo::release_next();\n" : "") + (wait ? "  mo::await_previous();\n" : ""));
   return k;
 }
 
@@ -33,8 +34,21 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
     Plan ordinary = plan;
     ordinary.pdl = false;
     if (!takes_part(k)) return emit_kernel(k, ordinary, target);
-    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : waits_first(emit_kernel(k, ordinary, target)));
+    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : begins_with(emit_kernel(k, ordinary, target), true, true));
     text.dependent = true;
+    return text;
+  }
+  if (k.early || releases(k, plan)) {
+    // Stream and tile kernels say themselves what comes before the wait.
+    Plan ordinary = plan;
+    for (KernelPlan& x : ordinary.kernels) x.early = false;
+    KernelPlan alone = k;
+    alone.early = false;
+    const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k));
+    KernelText text = own ? is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : emit_tile_kernel(k, plan, target) : emit_kernel(alone, ordinary, target);
+    text = begins_with(std::move(text), releases(k, plan), k.early && !own);
+    if (k.early) text = reads_in_order(std::move(text));
+    text.dependent = k.early;
     return text;
   }
   return is<BlockPlan>(k) ? emit_block_kernel(k, plan, target) : is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : is<TilePlan>(k) ? emit_tile_kernel(k, plan, target) : is<AttendPlan>(k) ? emit_attend_kernel(k, plan, target) : emit_region_kernel(k, plan, target);

@@ -83,7 +83,7 @@ std::string header_comment(const ModuleFacts& f) {
 
 std::string emit_cu(const ModuleFacts& f) {
   std::string out = header_comment(f);
-  out += std::string("\n// ======== device library ========\n") + (f.plan.pdl ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text() + "\n// ======== kernels ========\n";
+  out += std::string("\n// ======== device library ========\n") + (any_dependent(f) ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text() + "\n// ======== kernels ========\n";
   out += "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.name + " {\n\n";
   for (const KernelText& k : f.kernels) out += k.source + (k.source.ends_with('\n') ? "\n" : "\n\n");
   return out + "}  // namespace mirage_" + f.name + "\n#pragma nv_diag_default 177\n\n" + emit_host(f);

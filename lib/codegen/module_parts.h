@@ -1,5 +1,6 @@
 // The parts that emit_module puts together, each a function from the same facts (ModuleFacts) to a text. Private to codegen.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,9 @@ struct ModuleFacts {
   int num_inputs() const { return static_cast<int>(program.inputs.size()); }
   int num_tensors() const { return static_cast<int>(tensors.size()); }
 };
+
+/// Whether some kernel is started while the one ahead of it still runs.
+inline bool any_dependent(const ModuleFacts& f) { return std::any_of(f.kernels.begin(), f.kernels.end(), [](const KernelText& k) { return k.dependent; }); }
 
 /// Everything behind the kernels: all of CudaModule but the emission of kernels. emit_module calls it; tests call it with kernels of their own.
 CudaModule assemble_module(const Program&, const Plan&, const Target&, const ModuleOptions&, std::vector<KernelText> kernels);

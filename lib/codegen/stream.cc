@@ -13,8 +13,8 @@ namespace {
 
 class StreamEmitter : public StreamText {
  public:
-  /// pdl: programmatic dependent launch; early: weights may be read before what is ahead on the stream has finished.
-  StreamEmitter(const StreamPlan& p, bool pdl, bool early) : StreamText(p), p_(p), pdl_(pdl), early_(early) {}
+  /// releases: lets the next kernel start as it begins; waits: it is started so itself; early: weights may be read before what is ahead on the stream has finished.
+  StreamEmitter(const StreamPlan& p, bool releases, bool waits, bool early) : StreamText(p), p_(p), releases_(releases), waits_(waits), early_(early) {}
 
   std::string body() {
     constants();
@@ -97,8 +97,8 @@ class StreamEmitter : public StreamText {
   int64_t tail_rounds() const { return (share() + p_.warps * 32 - 1) / (p_.warps * 32); }
 
   void prologue() {
-    if (pdl_) line("release_next();");
-    if (pdl_ && !early_) line("await_previous();");
+    if (releases_) line("release_next();");
+    if (waits_ && !early_) line("await_previous();");
     open("if (lane == 0) {{");
     line("for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);");
     if (p_.cluster > 1) line("if (warp == 0) mbarrier_init(met, 1);");
@@ -121,7 +121,7 @@ class StreamEmitter : public StreamText {
       if (p_.steps > 1) close();
     }
     close("};");
-    const bool weights_first = pdl_ && early_, between = weights_first && small_first();
+    const bool weights_first = waits_ && early_, between = weights_first && small_first();
     if (small_first() && !weights_first) hold_rows(), small_operands();
     if (between) line("fetch(0);   // the rest behind the rows, which would wait for it in device memory");
     else line("for (int s = 0; s < kStages; s++) fetch(s);");
@@ -149,8 +149,8 @@ class StreamEmitter : public StreamText {
   bool mapped(NodeId n) const override { return !p_.registers && is_weight(n); }
   std::string sum_type() const { return p_.columns == 64 ? "StreamSum<kRows>" : fmt::format("StreamSum<kRows, {}>", tiles()); }
   void register_prologue() {
-    if (pdl_) line("release_next();");
-    if (pdl_ && !early_) line("await_previous();");
+    if (releases_) line("release_next();");
+    if (waits_ && !early_) line("await_previous();");
     line("const int chunk = worker;");
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
@@ -159,7 +159,7 @@ class StreamEmitter : public StreamText {
       line("w{}.fetch<{}>({}{} + chunk * kChunk{}, {}, kDepth - chunk * kChunk, {});", i, !ragged_depth() && (wide ? p_.cols % p_.columns == 0 : w.extent == w.padded), pointer(w.input), !wide ? "" : w.depth_major ? fmt::format(" + column * int64_t({})", w.line) : " + column",
            w.depth_major ? "" : fmt::format(" * int64_t({})", w.line), w.line, wide ? "kN - column" : std::to_string(w.extent));
     }
-    if (pdl_ && early_) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
+    if (waits_ && early_) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
     small_operands();
   }
 
@@ -580,14 +580,14 @@ class StreamEmitter : public StreamText {
   }
 
   const StreamPlan& p_;
-  bool pdl_, early_, preparing_ = false;
+  bool releases_, waits_, early_, preparing_ = false;
 };
 
 }  // namespace
 
 KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(kernel.body);
-  StreamEmitter emitter(p, plan.pdl, reads_early(kernel, plan));
+  StreamEmitter emitter(p, plan.pdl, plan.pdl || kernel.early, plan.pdl ? reads_early(kernel, plan) : weights_early(kernel, plan));
   const size_t calls = 1 + p.beside.size();
   const auto call = [&](size_t i) -> const StreamShape& { return i == 0 ? p : p.beside[i - 1]; };
   KernelText k;

@@ -212,7 +212,7 @@ TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int
     m.dims = {64, p.depth * w.extent / 64};
     m.strides = {128};
     m.box = {64, static_cast<int>(depth * w.extent / 64)};
-    m.swizzle = 0;
+    m.swizzle = 128;   // narrow lines eight apart share banks
   }
   if (w.slice) {
     m.dims.push_back(p.batch);

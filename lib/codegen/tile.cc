@@ -4,6 +4,7 @@
 
 #include "codegen/stream_text.h"
 #include "mirage/codegen/module.h"
+#include "mirage/plan/hints.h"
 #include "mirage/plan/tile.h"
 
 namespace mirage {
@@ -11,13 +12,15 @@ namespace {
 
 class TileEmitter : public StreamText {
  public:
-  explicit TileEmitter(const TilePlan& p) : StreamText(p), p_(p) {
+  /// waits: it is started while the kernel ahead of it still runs; early: weights may be read before that one has finished.
+  TileEmitter(const TilePlan& p, bool waits, bool early) : StreamText(p), p_(p), waits_(waits), early_(early) {
     for (const StreamStatistic& s : s_.statistics) (reads_ring(s.of) ? ring_statistics_ : held_statistics_) = true;
   }
 
   std::string body() {
     constants();
     prologue();
+    if (waits_) line("{}", early_ ? "if (warp != kWarps) await_previous();   // weights come before the kernel ahead has finished; everything else waits for it" : "await_previous();");
     if (p_.large) open("if (warp >= kWarps) {{   // warps that copy, and leave their registers to the others");
     if (p_.grown > 0) line("registers_shrink<{}>();", kCopyingRegisters);
     weights_warp();
@@ -516,6 +519,7 @@ class TileEmitter : public StreamText {
   }
 
   const TilePlan& p_;
+  bool waits_, early_;
   bool ring_statistics_ = false, held_statistics_ = false, from_ring_ = false;
 };
 
@@ -542,9 +546,9 @@ TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
 
 }  // namespace
 
-KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan&, const Target&) {
+KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
-  TileEmitter emitter(p);
+  TileEmitter emitter(p, kernel.early, weights_early(kernel, plan));
   KernelText k;
   k.name = kernel.name;
   for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));

@@ -14,6 +14,7 @@ namespace mirage {
 
 Plan with_hints(Plan plan, const RunHints& hints) {
   plan.pdl = hints.pdl;
+  if (hints.pdl) for (KernelPlan& k : plan.kernels) k.early = false;   // all of them are, the first one too
   if (!hints.cold && !hints.warm) return plan;
   for (KernelPlan& k : plan.kernels)
     std::visit([&]<class P>(std::shared_ptr<const P>& body) {
@@ -27,27 +28,35 @@ Plan with_hints(Plan plan, const RunHints& hints) {
   return plan;
 }
 
-/// Buffers of a plan's weights, of all calls that stand beside each other.
-static std::vector<int> weights_of(const StreamPlan& p) {
+/// Buffers of a kernel's weights, of all calls that stand beside each other; empty if it has none.
+static std::vector<int> weights_of(const KernelPlan& k) {
   std::vector<int> out;
   const auto add = [&](const StreamShape& s) { for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer); };
-  add(p);
-  for (const StreamShape& s : p.beside) add(s);
+  if (const auto* stream = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
+    add(**stream);
+    for (const StreamShape& s : (*stream)->beside) add(s);
+  }
+  if (const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) add(**tile);
   return out;
 }
 
-bool reads_early(const KernelPlan& k, const Plan& plan) {
-  const auto* body = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
-  if (!plan.pdl || !body) return false;
-  const std::vector<int> buffers = weights_of(**body);
-  return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kInput; });
+bool weights_early(const KernelPlan& k, const Plan& plan) {
+  const std::vector<int> buffers = weights_of(k);
+  return !buffers.empty() && std::all_of(buffers.begin(), buffers.end(), [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kInput; });
+}
+
+bool reads_early(const KernelPlan& k, const Plan& plan) { return plan.pdl && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) && weights_early(k, plan); }
+
+bool releases(const KernelPlan& k, const Plan& plan) {
+  for (size_t i = 0; i + 1 < plan.kernels.size(); i++) if (plan.kernels[i].name == k.name) return plan.kernels[i + 1].early;
+  return false;
 }
 
 std::vector<int> read_early(const Plan& plan) {
   std::set<int> out;
   for (const KernelPlan& k : plan.kernels) {
     if (!reads_early(k, plan)) continue;
-    for (int b : weights_of(*std::get<std::shared_ptr<const StreamPlan>>(k.body))) out.insert(b);
+    for (int b : weights_of(k)) out.insert(b);
   }
   return {out.begin(), out.end()};
 }

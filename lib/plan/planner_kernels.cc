@@ -9,6 +9,7 @@
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "plan/buffers.h"
+#include "plan/overlap.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -190,6 +191,7 @@ Planned Planner::finish() {
   plan.views = std::move(views_);
   plan.graph = g_;
   place_slots(plan);
+  start_early(plan, target_);
   return {std::move(plan), ""};
 }
 

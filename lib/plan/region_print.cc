@@ -85,7 +85,7 @@ std::string print(const Plan& plan) {
   for (const KernelPlan& k : plan.kernels) {
     out += fmt::format("kernel {}: {:.2f} us, {}; {} bytes, {:.3g} flops, nodes", k.name, k.predicted_us, k.why, k.bytes, k.flops);
     for (NodeId n : k.nodes) out += fmt::format(" {}", n);
-    out += "\n";
+    out += k.early ? ", started early\n" : "\n";
     if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
     else if (auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) out += fmt::format("stream {}\n", k.name) + print(**s);
     else if (auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) out += fmt::format("tile {}\n", k.name) + print(**t);

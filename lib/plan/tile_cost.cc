@@ -16,7 +16,8 @@ constexpr double kTailUs = 0.45;           // the fused tail and its stores
 constexpr double kClockPerUs = 1755;
 constexpr double kSmBytesPerUs = 90e3;     // what one SM takes, weights and rows together
 constexpr double kWidenClocks = 40;        // fragments of a weight for TF32, per 16 of the reduction: nothing of the same warpgroup runs beside
-constexpr double kRankClocks = 15, kRankTurnClocks = 110;   // a low rank beside wgmma: per 16 rows of a warp and 16 of the reduction; per chunk
+constexpr double kRankClocks = 15, kRankTurnClocks = 110;   // a low rank beside wgmma: per 16 rows of a warp, 16 ranks and 16 of the reduction; per chunk
+constexpr double kSyncProductsPerClock = 1200;   // floating-point operations of mma.sync, of a multiprocessor that wgmma keeps busy
 constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
 constexpr double kReuseUs = 0.85;          // until a stage that was let go holds its next chunk
 constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per function of many instructions
@@ -158,13 +159,16 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   double clocks = 0;       // of the tensor cores, per block and chunk; few rows wait for the weight's 2 KB from shared memory, 128 bytes a clock
   for (size_t i = 0; i < p.contractions.size(); i++) {
     const StreamContraction& c = p.contractions[i];
-    if (tile_rank(p, i)) continue;
+    if (tile_rank(p, i)) {   // every warpgroup adds it up for its rows, beside its own products
+      clocks += static_cast<double>(p.groups() * p.group_rows) * p.weights[static_cast<size_t>(c.weight)].padded * p.chunk * 2 / kSyncProductsPerClock;
+      continue;
+    }
     clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
   }
   // A warpgroup waits for its own products before it lets a stage go: few of them leave gaps.
   double turn = 130.0 + statistics(p);
   for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
-  for (size_t i = 0; i < p.contractions.size(); i++) if (tile_rank(p, i)) turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((p.group_rows + 63) / 64);
+  for (size_t i = 0; i < p.contractions.size(); i++) if (tile_rank(p, i)) turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((p.group_rows + 63) / 64) * p.weights[static_cast<size_t>(p.contractions[i].weight)].padded / 16;
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) turn += kWidenClocks * (p.chunk / 16);
   const double per_block = std::max(clocks, clocks / p.groups() + turn) * chunks / kClockPerUs;
   const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM

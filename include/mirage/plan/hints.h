@@ -19,5 +19,9 @@ Plan with_hints(Plan, const RunHints&);
 std::vector<int> read_early(const Plan&);
 /// Whether this kernel may do so: it is a stream kernel with pdl, and every weight is an input of the program.
 bool reads_early(const KernelPlan&, const Plan&);
+/// Whether this kernel, which is started early behind another one of its library (KernelPlan::early), may ask for its weights before it waits: all are inputs of the program, which that one does not write.
+bool weights_early(const KernelPlan&, const Plan&);
+/// Whether the kernel behind this one is started early, so that this one lets it.
+bool releases(const KernelPlan&, const Plan&);
 
 }  // namespace mirage

@@ -60,6 +60,7 @@ struct KernelPlan {
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
   int64_t bytes = 0;                              ///< device memory traffic, each tensor once
   double flops = 0;
+  bool early = false;                             ///< started while the kernel ahead of it in the library still runs, for which it waits itself before it reads or writes anything but weights (plan/overlap.cc)
 };
 
 struct Plan {

@@ -25,7 +25,7 @@ struct StreamWeight {
   int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
   int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
-  bool packed = false;                  ///< kRank, lines across the reduction without gaps between them: brought as plain bytes, and lies in shared memory as it does in memory
+  bool packed = false;                  ///< kRank, lines across the reduction without gaps between them: brought in lines of 128 bytes, which lie in shared memory as they do in memory, with the swizzle of a tensor copy
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
 };

@@ -163,7 +163,8 @@ template <int TILES> MO_FN void tile_add_tf32(TileSum<TILES>& x, const uint32_t 
   wgmma_weight_tf32(x.d, high, b + 2);
 }
 
-/// A stage's chunk of a low rank: RANK columns. Lines across the reduction are narrow and lie as a copy with their own swizzle leaves them, or PACKED, without; or along it (DEPTH_MAJOR), boxes of 64.
+/// A stage's chunk of a low rank: RANK columns. Lines across the reduction are narrow and lie as a copy with their own swizzle leaves them, or PACKED, several in a line of 128 bytes, with
+/// that line's; or along it (DEPTH_MAJOR), boxes of 64.
 template <class T, int RANK, bool DEPTH_MAJOR, bool PACKED> struct TileRank {
   using Element = T;
   const unsigned char* base;   // in shared memory, a multiple of 1024
@@ -175,9 +176,9 @@ template <class T, int RANK, bool DEPTH_MAJOR, bool PACKED> struct TileRank {
       const int rank = 16 * i + (l >> 4) * 8 + (l & 7);
       load_matrix_x4(r, base + (k16 >> 2) * (RANK * 128) + rank * 128 + ((((k16 & 3) * 2 + (l >> 3 & 1)) ^ (rank & 7)) << 4));
     } else {
-      constexpr int kLine = RANK * 2, kSwizzle = PACKED ? 0 : RANK / 8 - 1;
-      const int k = k16 * 16 + (l & 15), column = 2 * i + (l >> 4);
-      load_matrix_x4_transposed(r, base + k * kLine + ((column ^ ((k * kLine >> 7) & kSwizzle)) << 4));
+      constexpr int kLine = RANK * 2, kSwizzle = PACKED ? 7 : RANK / 8 - 1;
+      const int at = (k16 * 16 + (l & 15)) * kLine + (2 * i + (l >> 4)) * 16;
+      load_matrix_x4_transposed(r, base + (at ^ (((at >> 7) & kSwizzle) << 4)));
     }
     b[0][0] = r[0]; b[0][1] = r[1]; b[1][0] = r[2]; b[1][1] = r[3];
   }
@@ -202,20 +203,21 @@ template <int ROWS, int RANK> struct TileRankSum {
   template <int STEPS, class W> MO_FN void add(const W& w, const unsigned char* rows, int box) {
     constexpr int kAtOnce = RANK > 32 ? 1 : RANK > 16 ? 2 : 4;
     const int l = lane_id();
+    if (ROWS % 64 && tile_of(0) * 16 >= ROWS) return;
 #pragma unroll
-    for (int t = 0; t < kTiles; t++) {
-      if (ROWS % 64 && tile_of(t) * 16 >= ROWS) break;
-      const int row = tile_of(t) * 16 + (l & 15);
+    for (int k0 = 0; k0 < STEPS; k0 += kAtOnce) {
+      uint32_t b[kAtOnce][RANK / 16][2][2];
 #pragma unroll
-      for (int k0 = 0; k0 < STEPS; k0 += kAtOnce) {
-        uint32_t a[kAtOnce][4], b[kAtOnce][RANK / 16][2][2];
+      for (int k = 0; k < kAtOnce; k++)
 #pragma unroll
-        for (int k = 0; k < kAtOnce; k++) {
-          const int step = k0 + k;
-          load_matrix_x4(a[k], rows + (step >> 2) * box + row * 128 + ((((step & 3) * 2 + (l >> 4)) ^ (row & 7)) << 4));
+        for (int i = 0; i < RANK / 16; i++) w.fragment(b[k][i], i, k0 + k);
 #pragma unroll
-          for (int i = 0; i < RANK / 16; i++) w.fragment(b[k][i], i, step);
-        }
+      for (int t = 0; t < kTiles; t++) {
+        if (ROWS % 64 && tile_of(t) * 16 >= ROWS) break;
+        const int row = tile_of(t) * 16 + (l & 15);
+        uint32_t a[kAtOnce][4];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; k++) load_matrix_x4(a[k], rows + ((k0 + k) >> 2) * box + row * 128 + (((((k0 + k) & 3) * 2 + (l >> 4)) ^ (row & 7)) << 4));
 #pragma unroll
         for (int k = 0; k < kAtOnce; k++)
 #pragma unroll

@@ -4,6 +4,7 @@
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
 #include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 
@@ -42,10 +43,15 @@ size_t count(const std::string& text, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("without hints there is no dependent launch") {
+TEST_CASE("without hints the first kernel is launched as any, and nothing is asked of the caller") {
   const Emitted e = emitted({});
-  for (const KernelText& k : e.module.kernels) CHECK(k.source.find("await_previous") == std::string::npos);
-  CHECK(e.module.files.at("two.cu").find("ProgrammaticStreamSerialization") == std::string::npos);
+  REQUIRE(e.module.kernels.size() == 2);
+  CHECK(e.module.kernels[0].source.find("await_previous") == std::string::npos);
+  CHECK(!e.module.kernels[0].dependent);
+  CHECK(e.module.kernels[0].source.find("release_next();") != std::string::npos);
+  CHECK(e.module.kernels[1].source.find("await_previous();") != std::string::npos);
+  CHECK(e.module.kernels[1].source.find("release_next") == std::string::npos);
+  CHECK(e.module.kernels[1].dependent);
   CHECK(e.module.files.at("two.h").find("Dependent launch") == std::string::npos);
 }
 
@@ -128,4 +134,54 @@ TEST_CASE("warm weights are not evicted first, cold ones are") {
     for (const KernelText& k : e.module.kernels) hinted |= k.source.find("evict_first_policy()") != std::string::npos;
     CHECK(hinted == !warm);
   }
+}
+
+namespace {
+
+/// The straightforward plan of a program, as text of a spec.
+Emitted straightforward(const std::string& text, const RunHints& hints = {}) {
+  const auto spec = read_spec({"early", text});
+  REQUIRE(spec);
+  const Target target = *find_target("sm_90a");
+  Planned planned = make_plan(spec->program, spec->program.graph, target);
+  REQUIRE(planned.plan);
+  Plan plan = with_hints(std::move(*planned.plan), hints);
+  return {plan, emit_module(spec->program, plan, target, {})};
+}
+
+}  // namespace
+
+TEST_CASE("a product behind rows is started early, with its weights under way before it waits") {
+  const Emitted e = straightforward("kernel early { %x = input 0 : f16[96,2048] %s = input 1 : f16[2048] %w = input 2 : f16[2048,1024] output 0 (matmul (mul %x %s) %w) : f16 }");
+  REQUIRE(e.plan.kernels.size() == 2);
+  REQUIRE(std::holds_alternative<std::shared_ptr<const TilePlan>>(e.plan.kernels[1].body));
+  CHECK(!e.plan.kernels[0].early);
+  CHECK(e.plan.kernels[1].early);
+  CHECK(e.plan.predicted_us < e.plan.kernels[0].predicted_us + e.plan.kernels[1].predicted_us);
+  const std::string &rows = e.module.kernels[0].source, &product = e.module.kernels[1].source, &all = e.module.files.at("early.cu");
+  CHECK(!e.module.kernels[0].dependent);
+  CHECK(count(rows, "release_next();") == 1);
+  CHECK(count(rows, "await_previous();") == 0);
+  CHECK(e.module.kernels[1].dependent);
+  CHECK(count(product, "release_next();") == 0);
+  CHECK(count(product, "if (warp != kWarps) await_previous();") == 1);
+  CHECK(product.find("await_previous();") < product.find("brings the weights"));
+  CHECK(product.find("__restrict__") == std::string::npos);
+  CHECK(count(all, "error = start_alone(") == 1);
+  CHECK(count(all, "error = start(") == 1);
+  CHECK(all.find("#define MO_ORDERED_LOADS") != std::string::npos);
+  CHECK(e.module.files.at("early.h").find("Dependent launch") == std::string::npos);   // nothing is asked of the caller
+}
+
+TEST_CASE("weights that the kernel ahead computes are waited for, and --pdl starts all kernels its own way") {
+  const std::string computed = "kernel early { %x = input 0 : bf16[96,2048] %w = input 1 : bf16[2048,1024] %m = reduce.max 0 (abs %w) output 0 (matmul %x (div %w %m)) : bf16 }";
+  const Emitted e = straightforward(computed);
+  for (size_t i = 1; i < e.plan.kernels.size(); i++) {
+    if (!e.plan.kernels[i].early || weights_early(e.plan.kernels[i], e.plan)) continue;
+    CHECK(count(e.module.kernels[i].source, "await_previous();") == 1);
+    CHECK(count(e.module.kernels[i].source, "!= kWarps) await_previous();") == 0);
+  }
+  const Emitted pdl = straightforward(computed, {false, false, true});
+  for (const KernelPlan& k : pdl.plan.kernels) CHECK(!k.early);
+  for (const KernelText& k : pdl.module.kernels) CHECK(count(k.source, "await_previous();") == 1);
 }

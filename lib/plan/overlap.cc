@@ -1,0 +1,47 @@
+// start_early: which kernels of a plan are started while the kernel ahead of them still runs (CUDA C++ programming guide, "Programmatic Dependent Launch"). Last step of Planner::finish; codegen/module.cc writes it.
+//
+// Nothing is asked of the caller: the first kernel is launched as any, behind all that is ahead of it on the stream, and each of the others waits for the one before it, which has waited itself. What a kernel gains is its
+// launch, its barriers and the first bytes of its weights (docs/planning.md, "Kernels that start early").
+#include "plan/overlap.h"
+
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
+
+namespace mirage {
+namespace {
+
+template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
+
+constexpr double kBehindRowsUs = 0.5, kRowsUs = 0.6, kProductsUs = 0.8;   // that a kernel behind rows gains; rows behind another kernel; a product behind a product
+
+/// Whether two blocks of it can stand on one multiprocessor.
+bool stacks(const KernelPlan& k, const Target& target) {
+  const auto smem = std::visit([](const auto& p) -> int64_t { if constexpr (requires { p->smem_bytes; }) return p->smem_bytes; else return 0; }, k.body);
+  return 2 * (smem + 1024) <= target.smem_per_sm;
+}
+
+/// What kernel k gains if it is started early behind `ahead`; 0: it is launched as any.
+double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) {
+  if (is<AttendPlan>(ahead) || is<AttendPlan>(k)) return 0;   // (codegen/module.cc, takes_part)
+  if (is<RegionPlan>(k)) return is<RegionPlan>(ahead) ? kBehindRowsUs : kRowsUs;
+  if (is<BlockPlan>(k)) return 0;   // not measured
+  if (is<RegionPlan>(ahead)) return kBehindRowsUs;
+  // While the kernel ahead holds its multiprocessors, blocks that can stand beside each other all go to the few that are free, and stay there.
+  return stacks(k, target) ? 0 : kProductsUs;
+}
+
+}  // namespace
+
+void start_early(Plan& plan, const Target& target) {
+  if (target.sm < 90) return;
+  for (size_t i = 1; i < plan.kernels.size(); i++) {
+    const double us = gain(plan.kernels[i - 1], plan.kernels[i], target);
+    plan.kernels[i].early = us > 0;
+    plan.predicted_us -= us;
+  }
+}
+
+}  // namespace mirage

@@ -1,0 +1,11 @@
+// Kernels of a library that are started while the one ahead of them still runs. Private to plan; read by planner_kernels.cc.
+#pragma once
+#include "mirage/ir/target.h"
+#include "mirage/plan/plan.h"
+
+namespace mirage {
+
+/// Marks them (KernelPlan::early) and takes what they gain from the predicted time of the plan, not of its kernels. Kernels and buffers are final.
+void start_early(Plan& plan, const Target& target);
+
+}  // namespace mirage
