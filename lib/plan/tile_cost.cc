@@ -103,9 +103,10 @@ constexpr double kLoadedClockPerUs = 1450, kShortClockPerUs = 1850, kShortFlops 
 constexpr double kStartUs = 1.0;           // barriers, tensor maps, the first bytes
 constexpr double kOperandBytesPerClock = 100;
 constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
-constexpr double kDividedSmBytesPerUs = 85e3, kDividedBytesPerUs = 10e6, kSharedUs = 0.11, kSharedStartUs = 0.35, kLargeSmBytesPerUs = 110e3, kLargeLatencyUs = 1.0;
+constexpr double kDividedSmBytesPerUs = 115e3, kDividedBytesPerUs = 14.2e6, kSharedUs = 0.11, kSharedStartUs = 0.35, kLargeSmBytesPerUs = 136e3, kLargeLatencyUs = 1.0;
+constexpr double kBesideRate = 0.8, kThreeBesideRate = 0.65;   // of bytes a nanosecond, with warpgroups of several columns, and with three or four of them in a divided plan
 constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for; less where they are most of the chunks
-constexpr double kMeetingUs = 0.4, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
+constexpr double kMeetingUs = 0.5, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
 Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
@@ -117,7 +118,9 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   double rows_bytes = 0, computed = 0, weight_bytes = 0;
   for (const StreamWeight& w : p.weights) weight_bytes += (w.free == StreamAxis::kCol ? p.block_columns() : 64.0) * p.chunk * 2 * misaligned(p, w.input);
   for (const TileRows& r : p.small) {
-    rows_bytes += static_cast<double>(r.bytes) / p.sharing * (r.input >= 0 ? misaligned(p, r.input) : 1.0);
+    // A block whose rows do not all exist holds up those that read the same weights (112 rows of 384: 17.6 us; 96: 13.1).
+    const double last = static_cast<double>(p.rows - (p.row_blocks - 1) * p.block_rows()), outside = p.block_rows() - last;
+    rows_bytes += static_cast<double>(r.bytes) * (1 + std::min(outside, last) / p.block_rows()) / p.sharing * (r.input >= 0 ? misaligned(p, r.input) : 1.0);
     if (r.input < 0) computed += computing(p, r.value);
   }
   const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms), at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
@@ -126,7 +129,9 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   const double clock = kLoadedClockPerUs + (kShortClockPerUs - kLoadedClockPerUs) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
   const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / clock;
   // Blocks that divide the reduction read nothing alike, so that no request of neighbours is answered together; blocks that share rows wait for each other once per stage.
-  const double rate = p.cluster > 1 ? std::min(kDividedSmBytesPerUs, kDividedBytesPerUs / std::min<double>(blocks, target.num_sms)) : kLargeSmBytesPerUs;
+  // Warpgroups beside each other have copies of their own, which come at a lower rate: 384 x 4096 x 2048 divided in two took 12.8 us in tiles of 192 x 64, 15.4 in tiles of 96 x 128.
+  const double beside = p.column_groups == 1 ? 1.0 : p.cluster > 1 && p.column_groups > 2 ? kThreeBesideRate : kBesideRate;
+  const double rate = beside * (p.cluster > 1 ? std::min(kDividedSmBytesPerUs, kDividedBytesPerUs / std::min<double>(blocks, target.num_sms)) : kLargeSmBytesPerUs);
   const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, kLargeLatencyUs / (p.stages - 1.3)) + (p.sharing > 1 ? kSharedUs : 0.0);   // a stage is in use until the next chunk's products run
   const double tail = 0.15 + kStoreUs * p.tail_tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0) + kFunctionUs * p.tail_tiles() * tail_functions(p);
   const double dram = all_bytes(p), t_dram = dram / target.dram_bytes_per_us * 1.05;
