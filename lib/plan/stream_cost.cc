@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/clusters.h"
 #include "plan/stream_internal.h"
 
 namespace mirage {
@@ -29,12 +30,6 @@ constexpr double kBesideProducts = 0.6;      // of the loop's elementwise work: 
 // before 6144 columns 15.6, 15.1 and 16.2 (chunks of 64 and 128, three stages of 64), batch norm of 16 x 4096 before 4096 columns 12.1, 11.7, 13.7 and 12.3 (64, 32, four warps of 64, three stages of 32).
 constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
-
-/// Clusters of a size that the whole device holds at once (measured for 2, 4 and 16 at one block per SM: a cluster lies within a group of SMs, and groups have odd sizes).
-double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
-  const double whole = static_cast<double>(t.num_sms) / cluster;
-  return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * (cluster == 4 ? 0.92 : 0.85));
-}
 
 /// Instructions per element of a map, roughly.
 double instructions(MapFn fn) {
@@ -124,7 +119,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
     for (const Access& a : s.results) dram += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   }
   const double tiles = static_cast<double>(p.column_blocks() * p.batch), blocks = tiles * p.cluster;
-  const double waves = std::ceil(tiles / std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target)));
+  const double waves = std::ceil(tiles / static_cast<double>(std::max<int64_t>(1, resident_clusters(p.cluster, p.blocks_per_sm, target))));
   for (const StreamWeight& w : p.weights) {
     const double bytes = static_cast<double>(w.padded) * static_cast<double>(p.depth) * 2 / p.cluster;
     streamed += bytes;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/clusters.h"
 #include "plan/tile_internal.h"
 
 namespace mirage {
@@ -24,11 +25,6 @@ constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per 
 constexpr double kLatencyUs = 1.15;        // of a copy under load, with the time until its place is free again
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
-
-double resident_clusters(int cluster, int blocks_per_sm, const Target& t) {
-  const double whole = static_cast<double>(t.num_sms) / cluster;
-  return blocks_per_sm * std::floor(cluster <= 2 || blocks_per_sm > 1 ? whole : whole * 0.92);
-}
 
 /// What v is computed from in the loop: `words` of 32 bits of rows, and `heavy` functions of many instructions, per eight elements of a row.
 struct Reading { double words = 0, heavy = 0; bool apart = false; };   // apart: some of it is not in the ring
@@ -153,7 +149,7 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   if (p.large) return estimate_large(p, target, explain);
   const double dram = all_bytes(p);
   const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks * p.batch), blocks = clusters * p.cluster;
-  const double resident = std::max(1.0, resident_clusters(p.cluster, p.blocks_per_sm, target));
+  const double resident = static_cast<double>(std::max<int64_t>(1, resident_clusters(p.cluster, p.blocks_per_sm, target)));
   const double waves = std::ceil(clusters / resident);
   const double active = std::min<double>(target.num_sms, blocks), at_once = std::min<double>(p.blocks_per_sm, std::ceil(blocks / active));
   const double chunks = static_cast<double>(p.chunks_per_block);
