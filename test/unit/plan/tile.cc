@@ -245,6 +245,7 @@ TEST_CASE("products for the tensor cores' rate: measured order of variants") {
   // With results stored as whole lines.
   check_order(linear(2048, 2048, 2048), {{{1, 256, 64, 4, 1, 1, true, 2, true}, 26.57}, {{2, 128, 64, 4, 1, 1, true, 2, true}, 26.83}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 28.42}, {{1, 192, 64, 4, 1, 1, true, 3, true}, 29.43}});
   check_order(linear(384, 4096, 4096), {{{1, 96, 64, 8, 1, 1, true, 2, true}, 19.74}, {{1, 192, 64, 4, 2, 1, true, 2, true}, 21.33}, {{1, 192, 64, 3, 2, 1, true, 2, true}, 24.3}});
+  check_order(linear(384, 4096, 2048), {{{2, 96, 64, 6, 2, 1, true, 1, true}, 12.84}, {{1, 96, 64, 6, 2, 1, true, 2, true}, 15.42}, {{1, 112, 64, 8, 1, 1, true, 1, true}, 17.63}});
   check_order(linear(200, 2048, 3072), {{{1, 112, 64, 6, 2, 1, true, 2, true}, 9.23}, {{1, 64, 64, 8, 1, 1, true, 2, true}, 9.17}, {{1, 112, 128, 4, 1, 1, true, 1, true}, 9.24}, {{1, 128, 64, 6, 2, 1, true, 2, true}, 10.61}, {{2, 112, 64, 3, 2, 1}, 11.0}});
   check_order(linear(1000, 1000, 3000), {{{1, 208, 64, 4, 1, 1, true, 2, true, 2}, 13.91}, {{1, 128, 64, 4, 1, 1, true, 3, true, 2}, 14.94}, {{1, 208, 64, 4, 1, 1, true, 2, true}, 16.40}, {{1, 128, 64, 4, 1, 1, true, 3, true}, 16.17}, {{1, 96, 64, 4, 1, 1, true, 4, true}, 17.47}});
 }
