@@ -107,6 +107,7 @@ std::string StreamText::loop_element(ValueId v, std::string& statements, std::ma
 
 namespace {
 
+/// rows: the pair stands for an item's neighbours, not for its two others.
 std::string widened(const std::string& text, bool rows, bool scalar, bool same) { return same || scalar ? text : fmt::format("{}({})", rows ? "along_rows" : "along_columns", text); }
 
 }  // namespace
@@ -124,7 +125,10 @@ std::string StreamText::tail_loads() {
   for (NodeId n : tail_leaves()) {
     const Shape x = shape(value(n));
     const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-    if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs);
+    if (turned() && x == Shape::kBoth) text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kN - c, kM - m); ", n, pointer(n), rs, cs, cs, rs);
+    else if (turned() && x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 8, kM - m); ", n, pointer(n), rs, rs);
+    else if (turned() && x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 1, kN - c); ", n, pointer(n), cs, cs);
+    else if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs);
     else if (x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
     else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, {}, kN - c); ", n, pointer(n), cs, cs, column_step());
   }
@@ -136,7 +140,7 @@ void StreamText::tail_results() {
   for (NodeId n : g_.outputs()) {
     const ValueId v = g_.node(n).operands[0];
     const Shape x = shape(v);
-    const std::string text = widened(tail_element(v, known), x == Shape::kRows, x == Shape::kScalar, x == Shape::kBoth);
+    const std::string text = widened(tail_element(v, known), (x == Shape::kRows) != turned(), x == Shape::kScalar, x == Shape::kBoth);
     store_result(n, text);
   }
 }
@@ -154,6 +158,10 @@ void StreamText::store_result(NodeId n, const std::string& text) {
     line("store_item_pairs({} + m * int64_t({}) + c, {}, kM - m, kN - c, {});", result_pointer(n), rs, rs, text);
     return;
   }
+  if (turned()) {
+    line("store_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - c, {} - m, {});", result_pointer(n), rs, cs, cs, rs, has(v, Axis::kCol) ? "kN" : "1", has(v, Axis::kRow) ? "kM" : "1", text);
+    return;
+  }
   line("{}({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1",
        has(v, Axis::kCol) ? "kN" : "1", text);
 }
@@ -165,7 +173,7 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
     if (s_.sums[i].value != v) continue;
     line("const Pack<4> v{} = {};", v, sum_item(i));
     if (shape(v) == Shape::kBoth) return known[v] = fmt::format("v{}", v);
-    line("const Pack<2> c{0} = {{{{v{0}.v[0], v{0}.v[2]}}}};", v);   // the same in every row
+    line("const Pack<2> c{0} = {{{{v{0}.v[0], v{0}.v[{1}]}}}};", v, turned() ? 1 : 2);   // the same in every row
     return known[v] = shape(v) == Shape::kCols ? fmt::format("c{}", v) : fmt::format("v{}", v);
   }
   for (size_t i = 0; i < s_.statistics.size(); i++) {
@@ -189,7 +197,7 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
   int number = 0;
   const std::string text = map(v, [&](ValueId o) {
     const Shape from = g_.def_form<Const>(o) ? Shape::kScalar : shape(o);
-    const std::string x = widened(tail_element(o, known), from == Shape::kRows, from == Shape::kScalar, from == to);
+    const std::string x = widened(tail_element(o, known), (from == Shape::kRows) != turned(), from == Shape::kScalar, from == to);
     if (!x.starts_with("along_")) return x;
     line("const auto v{}_{} = {};", v, number, x);   // formulas may name an operand several times
     return fmt::format("v{}_{}", v, number++);

@@ -77,6 +77,7 @@ class StreamText {
   virtual std::string padded_rows() const { return "(8 * kRows)"; }
   virtual bool loads_late() const { return false; }           ///< e{node} are read item by item in the tail, and are no arrays
   virtual int column_step() const { return 8; }         ///< from an item's first column to its second
+  virtual bool turned() const { return false; }         ///< items have rows and columns the other way round: two neighbouring columns of two rows, 8 apart. Without statistics
   std::string stepped(const char* function) const { return column_step() == 8 ? function : fmt::format("{}<{}>", function, column_step()); }
 
   const StreamShape& s_;

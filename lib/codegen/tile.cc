@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/stream_text.h"
+#include "codegen/tile_turned.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
 #include "mirage/plan/tile.h"
@@ -274,7 +275,7 @@ class TileEmitter : public StreamText {
 
   void loop() {
     for (size_t i = 0; i < p_.contractions.size(); i++) {
-      if (tile_rank(p_, i)) line("TileRankSum<kGroupRows, {}> sum{};", p_.weights[at(p_.contractions[i].weight)].padded, i);
+      if (tile_rank(p_, i)) line("TileRankSum<kGroupRows, {}, 4 * kColumnGroups> sum{};", p_.weights[at(p_.contractions[i].weight)].padded, i);
       else line("TileSum<kTiles> sum{};", i);
       line("sum{}.clear();", i);
     }
@@ -385,11 +386,11 @@ class TileEmitter : public StreamText {
       const StreamWeight& w = p_.weights[at(p_.contractions[c].weight)];
       if (w.free != Axis::kRank) continue;
       at_rank[c] = next;
-      next += ranks(w) * p_.rank_pitch() * p_.groups() * 4;
-      line("float* const ranks{} = (float*)(smem + {}) + group * {};", c, at_rank[c], ranks(w) * p_.rank_pitch());
-      line("put_ranks<{}>(ranks{}, sum{}, {});", p_.rank_pitch(), c, c, ranks(w));
+      next += ranks(w) * p_.rank_pitch() * p_.row_groups * 4;
+      line("float* const ranks{} = (float*)(smem + {}) + team * {};", c, at_rank[c], ranks(w) * p_.rank_pitch());
+      line("{}put_ranks<{}>(ranks{}, sum{}, {});", p_.column_groups > 1 && !tile_rank(p_, c) ? "if (group % kColumnGroups == 0) " : "", p_.rank_pitch(), c, c, ranks(w));
     }
-    if (!p_.products.empty()) line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    if (!p_.products.empty()) line("named_barrier(1 + team, {});", p_.team());
     for (size_t i = 0; i < p_.sums.size(); i++) {
       const StreamSum& s = p_.sums[i];
       const bool alias = s.contractions.size() == 1 && s.contractions[0].second == 1.0 && uses(s.contractions[0].first) == 1;
@@ -548,6 +549,7 @@ TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
 
 KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
+  if (p.turned) return emit_turned_kernel(kernel, p);
   TileEmitter emitter(p, kernel.early, weights_early(kernel, plan));
   KernelText k;
   k.name = kernel.name;

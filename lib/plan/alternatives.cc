@@ -114,6 +114,7 @@ std::string division_text(const KernelPlan& k) {
   }
   if (const auto* b = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
     const TilePlan& p = **b;
+    if (p.turned) return fmt::format("tile: {} x {} warpgroups of 64 rows x {} columns, rows first, all of {} at once", p.row_groups, p.column_groups, p.turned, p.depth);
     return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", p.row_groups, p.column_groups, p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm, p.large ? fmt::format(", large, {} share rows", p.sharing) : "");
   }
   if (const auto* b = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {

@@ -68,7 +68,7 @@ std::string like_tile(const TilePlan& from, const Graph& body, const Accesses& o
   std::optional<TilePlan> plan = shape ? tile_plan(*shape, target, reason) : std::nullopt;
   if (!plan) return reason;
   const int64_t chunks = (plan->depth + from.chunk - 1) / from.chunk, each = (chunks + from.cluster - 1) / from.cluster;
-  if (!divide_tile(*plan, {from.row_groups, from.group_rows, from.chunk, static_cast<int>(std::min<int64_t>(from.stages, each)), from.cluster, from.blocks_per_sm, from.evict_first, from.column_groups, from.large, from.sharing, from.overlaid}, target, reason)) return reason;
+  if (!divide_tile(*plan, {from.row_groups, from.group_rows, from.chunk, static_cast<int>(std::min<int64_t>(from.stages, each)), from.cluster, from.blocks_per_sm, from.evict_first, from.column_groups, from.large, from.sharing, from.overlaid, from.turned}, target, reason)) return reason;
   cost = plan->cost = estimate(*plan, target);
   k.body = std::make_shared<const TilePlan>(*std::move(plan));
   return "";

@@ -72,7 +72,7 @@ int held_words(const TilePlan& p) {
 int registers(const TilePlan& p) {
   int n = 48 + held_words(p), widened = 0, sums = 0, tail = 0;
   for (size_t c = 0; c < p.contractions.size(); c++) {
-    n += tile_rank(p, c) ? (p.group_rows / 16 + 3) / 4 * p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 * (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2) : p.group_rows / 2;
+    n += tile_rank(p, c) ? (p.group_rows / 16 + 4 * p.column_groups - 1) / (4 * p.column_groups) * p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 * (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2) : p.group_rows / 2;
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
   for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
@@ -105,7 +105,7 @@ void place_behind_ring(TilePlan& p) {
   p.ranks_at = p.overlaid ? std::max(ring, received) : ring + received;
   int64_t ranks = 0;
   for (const StreamContraction& c : p.contractions) if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
-  p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.groups() * 4;
+  p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.row_groups * 4;
   p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
   p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
 }
@@ -147,6 +147,8 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
 }
 
 bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, std::string& reason) {
+  p.turned = choice.turned;
+  if (p.turned) return divide_turned(p, choice, target, reason);
   const auto refuse = [&](const char* why) { reason = why; return false; };
   p.row_groups = choice.row_groups;
   p.column_groups = choice.column_groups;
@@ -261,6 +263,7 @@ std::vector<Division> divisions_of(const TilePlan& matched, const Target& target
             for (int blocks : {1, 2, 3}) d.consider({row_groups, rows, chunk, stages, cluster, blocks, true, column_groups});
     }
   large_candidates(d);
+  for (const TileChoice& choice : turned_choices(matched)) d.consider(choice);
   if (d.all.empty()) reason = d.reason;
   std::stable_sort(d.all.begin(), d.all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
   return std::move(d.all);

@@ -146,6 +146,7 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
 }  // namespace
 
 Cost estimate(const TilePlan& p, const Target& target, bool explain) {
+  if (p.turned) return estimate_turned(p, target, explain);
   if (p.large) return estimate_large(p, target, explain);
   const double dram = all_bytes(p);
   const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks * p.batch), blocks = clusters * p.cluster;
@@ -160,8 +161,8 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   double clocks = 0;       // of the tensor cores, per block and chunk; few rows wait for the weight's 2 KB from shared memory, 128 bytes a clock
   for (size_t i = 0; i < p.contractions.size(); i++) {
     const StreamContraction& c = p.contractions[i];
-    if (tile_rank(p, i)) {   // every warpgroup adds it up for its rows, beside its own products
-      clocks += static_cast<double>(p.groups() * p.group_rows) * p.weights[static_cast<size_t>(c.weight)].padded * p.chunk * 2 / kSyncProductsPerClock;
+    if (tile_rank(p, i)) {   // added up once for all rows, beside the warpgroups' own products
+      clocks += static_cast<double>(p.block_rows()) * p.weights[static_cast<size_t>(c.weight)].padded * p.chunk * 2 / kSyncProductsPerClock;
       continue;
     }
     clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
@@ -169,9 +170,15 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   // A warpgroup waits for its own products before it lets a stage go: few of them leave gaps.
   double turn = 130.0 + statistics(p);
   for (const TileRows& r : p.small) if (r.input < 0) turn += computing(p, r.value);
-  for (size_t i = 0; i < p.contractions.size(); i++) if (tile_rank(p, i)) turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((p.group_rows + 63) / 64) * p.weights[static_cast<size_t>(p.contractions[i].weight)].padded / 16;
+  double shared = 0;   // clocks of shared memory: what wgmma reads, and what warps read for low ranks
+  for (size_t i = 0; i < p.contractions.size(); i++) {
+    if (!tile_rank(p, i)) { shared += p.groups() * (16 + p.group_rows / 4.0) * (p.chunk / 16); continue; }
+    const int ranks = p.weights[static_cast<size_t>(p.contractions[i].weight)].padded, tiles = p.group_rows / 16, warps = 4 * p.column_groups;
+    turn += kRankTurnClocks + kRankClocks * (p.chunk / 16) * ((tiles + warps - 1) / warps) * (ranks / 16);
+    shared += p.row_groups * tiles * (p.chunk / 16) * (4 + ranks / 16 * 4.0);
+  }
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) turn += kWidenClocks * (p.chunk / 16);
-  const double per_block = std::max(clocks, clocks / p.groups() + turn) * chunks / kClockPerUs;
+  const double per_block = std::max({clocks, shared, clocks / p.groups() + turn}) * chunks / kClockPerUs;
   const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM
   const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds * (p.row_blocks > 1 ? 1.17 : 1.0);   // many products: the clock sinks
   const double in_flight = static_cast<double>(p.stages) * chunk_bytes * at_once;

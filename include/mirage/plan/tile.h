@@ -37,6 +37,7 @@ struct TilePlan : StreamShape {
   int sharing = 1;                          ///< large: blocks of a cluster that have neighbouring columns of the same rows, each of which copies its part of the rows to all
   int64_t panel = 1;                        ///< row blocks that are walked through before the next columns: what blocks at work at the same time read is found in L2
   bool overlaid = false;                    ///< large: what other blocks send of their sums lies over the finished ring, once all blocks of the cluster have finished theirs
+  int turned = 0;                           ///< columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile_turned.cc); 0: 64 columns of the weight are
   bool evict_first = true;
   int lanes = 4;                            ///< threads that share a row where rows are read element by element
   int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights
@@ -45,7 +46,7 @@ struct TilePlan : StreamShape {
   Cost cost;
   int groups() const { return row_groups * column_groups; }
   int block_rows() const { return row_groups * group_rows; }
-  int block_columns() const { return column_groups * 64; }
+  int block_columns() const { return column_groups * (turned ? turned : 64); }
   int team() const { return 128 * column_groups; }           ///< threads that share rows
   int tiles() const { return group_rows / 8; }               ///< groups of 8 rows of a warpgroup
   int tail_tiles() const { return (tiles() + cluster - 1) / cluster; }   ///< of a warpgroup, finished by each block of the cluster; by the last one what is left
@@ -54,7 +55,7 @@ struct TilePlan : StreamShape {
   int64_t staged_bytes() const { return int64_t{groups()} * tail_tiles() * 1024; }                                    ///< of one result of 16 bits, where its lines are gathered before they are stored
   int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }             ///< the same of row statistics
   bool computes() const { return computed_bytes > 0; }
-  int threads() const { return 128 * groups() + (grown > 0 ? 128 : 64); }
+  int threads() const { return 128 * groups() + (turned ? 0 : grown > 0 ? 128 : 64); }
   int blocks_together() const { return cluster * sharing; }                           ///< of a cluster
   int64_t column_blocks() const { return (cols + block_columns() - 1) / block_columns(); }
   int64_t blocks() const { return (column_blocks() + sharing - 1) / sharing * sharing * row_blocks * cluster; }

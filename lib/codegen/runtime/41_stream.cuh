@@ -277,13 +277,13 @@ MO_FN void add_product(StreamSum<ROWS, TILES>& sum, const uint32_t (&pair)[TILES
     }
 }
 
-/// The second factor of a low-rank product, (RANK) x (64 columns), fetched early: pairs of ranks of one column. T: its type; strides in elements.
-template <class T, int RANK> struct RankFactor {
-  uint32_t pair[4][RANK / 8][2];   // [16 columns][8 ranks][8 columns]: ranks 2 q, 2 q + 1 of column g
+/// The second factor of a low-rank product, (RANK) x (16 TILES columns), fetched early: pairs of ranks of one column. T: its type; strides in elements.
+template <class T, int RANK, int TILES = 4> struct RankFactor {
+  uint32_t pair[TILES][RANK / 8][2];   // [16 columns][8 ranks][8 columns]: ranks 2 q, 2 q + 1 of column g
   MO_FN void fetch(const T* p, int64_t rank_stride, int64_t column_stride, int ranks, int columns) {
     const int g = lane_id() / 4, q = lane_id() & 3;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TILES; i++)
 #pragma unroll
       for (int j = 0; j < RANK / 8; j++)
 #pragma unroll
@@ -297,7 +297,7 @@ template <class T, int RANK> struct RankFactor {
   MO_FN void fetch_lines(const T* p, int64_t rank_stride, int ranks, int columns) {
     const int g = lane_id() / 4, q = lane_id() & 3;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TILES; i++)
 #pragma unroll
       for (int j = 0; j < RANK / 8; j++)
 #pragma unroll
@@ -308,14 +308,14 @@ template <class T, int RANK> struct RankFactor {
   }
   MO_FN void turn() {   // after fetch_lines
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TILES; i++)
 #pragma unroll
       for (int j = 0; j < RANK / 8; j++)
 #pragma unroll
         for (int h = 0; h < 2; h++) pair[i][j][h] = transpose_8x8(pair[i][j][h]);
   }
   static MO_FN uint32_t bits(T x) { return (uint32_t)*reinterpret_cast<unsigned short*>(&x); }
-  template <int ROWS, class Gain> MO_FN void multiply(StreamSum<ROWS>& sum, const RankSum<ROWS, RANK>& x, float factor, const Gain& gain) const { add_product<T>(sum, pair, x, factor, gain); }
+  template <int ROWS, class Gain> MO_FN void multiply(StreamSum<ROWS, TILES>& sum, const RankSum<ROWS, RANK>& x, float factor, const Gain& gain) const { add_product<T>(sum, pair, x, factor, gain); }
 };
 
 // ---- items: what is left of a sum after the loop. Item (row tile, column tile, lane) is four elements: (column c, row m), (c, m + 1), (c + STEP, m), (c + STEP, m + 1)

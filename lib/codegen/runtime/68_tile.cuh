@@ -184,9 +184,9 @@ template <class T, int RANK, bool DEPTH_MAJOR, bool PACKED> struct TileRank {
   }
 };
 
-/// A low-rank sum over a warpgroup's ROWS rows, a warp for every sixteen of them, beside the products of wgmma: rows on the 16-row side. wgmma would take 64 columns for a few, and copies as wide.
-template <int ROWS, int RANK> struct TileRankSum {
-  static constexpr int kTiles = (ROWS / 16 + 3) / 4, kTurns = RANK > 16 ? 1 : 2;   // two sums in turn: a product waits for the one before it
+/// A low-rank sum over ROWS rows that WARPS warps share (one warpgroup, or those with neighbouring columns), a warp for every sixteen of them, beside the products of wgmma: rows on the 16-row side. wgmma would take 64 columns for a few, and copies as wide.
+template <int ROWS, int RANK, int WARPS = 4> struct TileRankSum {
+  static constexpr int kTiles = (ROWS / 16 + WARPS - 1) / WARPS, kTurns = RANK > 16 ? 1 : 2;   // two sums in turn: a product waits for the one before it
   float d[kTurns][kTiles][RANK / 8][4];
   MO_FN void clear() {
 #pragma unroll
@@ -198,12 +198,20 @@ template <int ROWS, int RANK> struct TileRankSum {
 #pragma unroll
           for (int e = 0; e < 4; e++) d[s][t][j][e] = 0.0f;
   }
-  static MO_FN int tile_of(int t) { return 4 * t + (warp_id() & 3); }
+  static MO_FN int tile_of(int t) { return WARPS * t + warp_id() % WARPS; }
+  /// 64 rows' sums, in the fragment order of a wgmma with these as its 64-row operand.
+  MO_FN void total(TileSum<RANK / 8>& x) const {
+    static_assert(ROWS == 64 && WARPS == 4, "a warp has sixteen rows there");
+#pragma unroll
+    for (int j = 0; j < RANK / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) x.d[4 * j + e] = kTurns == 2 ? mo::add(d[0][0][j][e], d[kTurns - 1][0][j][e]) : d[0][0][j][e];
+  }
   /// += a chunk of STEPS times 16 of the reduction. rows: the warpgroup's first row in shared memory, as for tile_add. All reads of some steps before their products.
   template <int STEPS, class W> MO_FN void add(const W& w, const unsigned char* rows, int box) {
     constexpr int kAtOnce = RANK > 32 ? 1 : RANK > 16 ? 2 : 4;
     const int l = lane_id();
-    if (ROWS % 64 && tile_of(0) * 16 >= ROWS) return;
+    if (ROWS % (16 * WARPS) && tile_of(0) * 16 >= ROWS) return;
 #pragma unroll
     for (int k0 = 0; k0 < STEPS; k0 += kAtOnce) {
       uint32_t b[kAtOnce][RANK / 16][2][2];
@@ -213,7 +221,7 @@ template <int ROWS, int RANK> struct TileRankSum {
         for (int i = 0; i < RANK / 16; i++) w.fragment(b[k][i], i, k0 + k);
 #pragma unroll
       for (int t = 0; t < kTiles; t++) {
-        if (ROWS % 64 && tile_of(t) * 16 >= ROWS) break;
+        if (ROWS % (16 * WARPS) && tile_of(t) * 16 >= ROWS) break;
         const int row = tile_of(t) * 16 + (l & 15);
         uint32_t a[kAtOnce][4];
 #pragma unroll
@@ -307,11 +315,11 @@ template <int PITCH, int TILES> MO_FN void put_ranks(float* to, const TileSum<TI
       p[1] = x.d[4 * j + 2 * r + 1];
     }
 }
-template <int PITCH, int ROWS, int RANK> MO_FN void put_ranks(float* to, const TileRankSum<ROWS, RANK>& x, int ranks) {
+template <int PITCH, int ROWS, int RANK, int WARPS> MO_FN void put_ranks(float* to, const TileRankSum<ROWS, RANK, WARPS>& x, int ranks) {
   const int m = lane_id() / 4, q = lane_id() % 4 * 2;
 #pragma unroll
   for (int t = 0; t < x.kTiles; t++) {
-    if (ROWS % 64 && x.tile_of(t) * 16 >= ROWS) break;
+    if (ROWS % (16 * WARPS) && x.tile_of(t) * 16 >= ROWS) break;
 #pragma unroll
     for (int j = 0; j < RANK / 8; j++)
 #pragma unroll
