@@ -74,13 +74,23 @@ bool StreamText::narrow_results() const {
   return std::all_of(s_.results.begin(), s_.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; });
 }
 
+bool StreamText::only_multiplied(ValueId v) const {
+  if (!has(v, Axis::kDepth)) return false;
+  const std::function<bool(ValueId)> reads = [&](ValueId x) {
+    if (x == v) return true;
+    const auto& o = g_.def(x).operands;
+    return !g_.def_form<Input>(x) && std::any_of(o.begin(), o.end(), reads);
+  };
+  return std::none_of(s_.statistics.begin(), s_.statistics.end(), [&](const StreamStatistic& x) { return reads(x.of); });
+}
+
 std::string StreamText::map(ValueId v, const std::function<std::string(ValueId)>& element) const {
   const MapFn fn = g_.def_form<Map>(v)->fn;
   const auto& o = g_.def(v).operands;
   std::vector<std::string> operands;
   for (ValueId x : o) operands.push_back(element(x));
   if (fn != MapFn::kDiv) return map_text(fn, operands);
-  const bool narrow = narrow_results();
+  const bool narrow = narrow_results() || only_multiplied(v);
   DivisorText y{operands[1], std::nullopt, "", !has(o[1], Axis::kDepth) && !has(o[1], Axis::kWhole) && !has(o[1], Axis::kCol)};
   if (const auto* c = g_.def_form<Const>(o[1])) y.constant = c->value;
   const auto* root = is_known(o[1]) ? nullptr : g_.def_form<Map>(o[1]);

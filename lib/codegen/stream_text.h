@@ -57,6 +57,7 @@ class StreamText {
   /// A map's text, from its operands' by `element`; quotients as quotient_text says.
   std::string map(ValueId v, const std::function<std::string(ValueId)>& element) const;
   bool narrow_results() const;                           ///< all results are stored in 16 bits
+  bool only_multiplied(ValueId v) const;                 ///< v goes nowhere but into products' operands, which have 11 bits at most
   static const char* reduce_type(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
 
   /// The expression v of the loop, eight neighbours along the reduction at a time; what comes before it is added to `statements`.

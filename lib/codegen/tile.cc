@@ -524,7 +524,9 @@ class TileEmitter : public StreamText {
   bool ring_statistics_ = false, held_statistics_ = false, from_ring_ = false;
 };
 
-TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
+}  // namespace
+
+TensorMapText tile_rows_map(const TilePlan& p, const TileRows& r) {
   const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(r.input)->param)];
   const auto& axes = p.axes[static_cast<size_t>(p.body.node(r.input).first_value)];
   TensorMapText m;
@@ -545,8 +547,6 @@ TensorMapText rows_map(const TilePlan& p, const TileRows& r) {
   return m;
 }
 
-}  // namespace
-
 KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
   if (p.turned) return emit_turned_kernel(kernel, p);
@@ -554,7 +554,7 @@ KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Ta
   KernelText k;
   k.name = kernel.name;
   for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));
-  for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(rows_map(p, r));
+  for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(tile_rows_map(p, r));
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
   for (size_t i = 0; i < k.maps.size(); i++) add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));

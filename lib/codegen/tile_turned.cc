@@ -1,4 +1,4 @@
-// Emits a tile kernel whose rows are the 64-row operand of wgmma (plan/tile_turned.cc): all threads ask for all operands at once by cp.async, warpgroups multiply chunk by chunk as these arrive, a low rank rides along as
+// Emits a tile kernel whose rows are the 64-row operand of wgmma (plan/tile_turned.cc): one thread asks for everything at once by tensor copies, warpgroups multiply chunk by chunk as it arrives, a low rank rides along as
 // columns of its own, and what follows the sums stays in registers. Device library: runtime/69_turned.cuh; the text of the tail is stream_text.cc's, with rows and columns of an item the other way round.
 #include <algorithm>
 
@@ -21,58 +21,70 @@ class TurnedEmitter : public StreamText {
     tail();
     return std::move(out_);
   }
-  bool mapped(NodeId) const override { return false; }
+  bool mapped(NodeId n) const override {
+    if (is_weight(n)) return true;
+    const bool row = std::any_of(p_.small.begin(), p_.small.end(), [&](const TileRows& r) { return r.input == n; });
+    const bool factor = std::any_of(p_.products.begin(), p_.products.end(), [&](const StreamProduct& q) { return q.input == n; }) &&
+                        std::all_of(p_.products.begin(), p_.products.end(), [&](const StreamProduct& q) { return q.input != n || copied_factor(p_, q); });
+    return (row || factor) && !tail_leaves().count(n);
+  }
 
  private:
   bool turned() const override { return true; }
-  bool whole_depth() const { return p_.depth % p_.chunk == 0; }
-  bool whole_columns() const { return p_.cols % p_.block_columns() == 0; }
-  bool whole_rows() const { return p_.rows % p_.block_rows() == 0; }
   const StreamWeight& weight_of(size_t c) const { return p_.weights[at(p_.contractions[c].weight)]; }
   /// A low rank whose lines are copied as they lie; warps add it up by mma.sync.
   bool plain(size_t c) const { return weight_of(c).packed; }
   int tiles(size_t c) const { return (weight_of(c).free == Axis::kCol ? p_.turned : weight_of(c).padded) / 8; }
 
   void constants() {
-    line("constexpr int kThreads = {}, kTail = {}, kColumnGroups = {}, kRowBlocks = {}, kChunks = {}, kStage = {};   // kTail: items of 8 columns each", p_.threads(), p_.turned / 8, p_.column_groups, p_.row_blocks, p_.chunks, p_.stage_bytes);
-    line("constexpr int kM = {}, kN = {}, kDepth = {};", p_.rows, p_.cols, p_.depth);
+    line("constexpr int kTail = {}, kColumnGroups = {}, kRowBlocks = {}, kChunks = {}, kStage = {};   // kTail: items of 8 columns each", p_.turned / 8, p_.column_groups, p_.row_blocks, p_.chunks, p_.stage_bytes);
+    line("constexpr int kM = {}, kN = {};", p_.rows, p_.cols);
     line("extern __shared__ __align__(1024) unsigned char tile_smem[];");
     line("unsigned char* const smem = tile_smem;");
     line("const int lane = lane_id(), warp = warp_uniform(warp_id()), group = warp / 4, column0 = block_id() / kRowBlocks * {}, first_row = block_id() % kRowBlocks * {};", p_.block_columns(), p_.block_rows());
     line("const int column = column0 + group % kColumnGroups * {}, row = first_row + group / kColumnGroups * 64;   // of this warpgroup", p_.turned);
-    line("const uint32_t ring = shared_address(smem);");
+    line("const uint32_t ring = shared_address(smem), full = ring + {}, ranks = full + 8 * kChunks, factors = ranks + 8;", p_.barriers_at);
   }
 
+  static const char* slice_argument(bool sliced) { return sliced ? ", batch_id()" : ""; }
   void copies() {
+    open("if (thread_id() == 0) {{   // asks for everything; first for what all blocks read alike");
+    line("for (int s = 0; s < kChunks + 2; s++) mbarrier_init(full + 8 * s, 1);");
+    line("mbarrier_publish();");
+    int64_t plain_bytes = 0, factor_bytes = 0, stage = 0;
+    for (const StreamWeight& w : p_.weights) (w.packed ? plain_bytes : stage) += turned_weight_bytes(p_, w);
+    for (const TileRows& r : p_.small) stage += r.bytes;
+    for (const StreamProduct& q : p_.products) if (copied_factor(p_, q)) factor_bytes += turned_factor_bytes(p_, q);
+    if (plain_bytes) line("mbarrier_expect(ranks, {});", plain_bytes);
+    for (size_t i = 0; i < p_.weights.size(); i++)
+      if (const StreamWeight& w = p_.weights[i]; w.packed) line("copy_box(ring + {}, map{}, 0, 0{}, ranks);", w.offset, i, slice_argument(w.slice));
     line("#pragma unroll");
-    open("for (int s = 0; s < kChunks; s++) {{   // asks for everything");
-    line("unsigned char* const stage = smem + s * kStage;");
-    line("const int k = s * {};", p_.chunk);
-    for (const StreamWeight& w : p_.weights) copy_weight(w);
-    for (const TileRows& r : p_.small) {
-      const int64_t line_stride = stride(r.input, Axis::kRow);
-      line("copy_lines<kThreads, {}, 8, {}>(stage + {}, {} + first_row * int64_t({}) + k, {}, kM - first_row, kDepth - k);", p_.block_rows(), whole_rows() && whole_depth(), r.offset, pointer(r.input), line_stride, line_stride);
+    open("for (int s = 0; s < kChunks; s++) {{");
+    line("const uint32_t to = ring + s * kStage, bar = full + 8 * s;");
+    line("mbarrier_expect(bar, {});", stage);
+    for (size_t i = 0; i < p_.weights.size(); i++) {
+      const StreamWeight& w = p_.weights[i];
+      if (w.packed) continue;
+      const bool wide = w.free == Axis::kCol;
+      for (int c = 0; c < (wide ? p_.block_columns() : 64); c += 64) {
+        const std::string column = wide ? fmt::format("column0 + {}", c) : "0", depth = fmt::format("s * {}", p_.chunk);
+        line("copy_box(to + {}, map{}, {}, {}{}, bar);", w.offset + c * 128, i, w.depth_major ? depth : column, w.depth_major ? column : depth, slice_argument(w.slice));
+      }
     }
-    line("copy_commit();");
+    for (size_t i = 0; i < p_.small.size(); i++)
+      line("copy_box(to + {}, map{}, s * {}, first_row{}, bar);", p_.small[i].offset, p_.weights.size() + i, p_.chunk, slice_argument(stride(p_.small[i].input, Axis::kBatch)));
     close();
-  }
-  void copy_weight(const StreamWeight& w) {
-    const std::string from = pointer(w.input);
-    const bool wide = w.free == Axis::kCol;
-    if (w.packed) {
-      line("copy_bytes<kThreads, {}>(stage + {}, {} + k * {}, (kDepth - k) * {});", p_.chunk * w.extent * 2, w.offset, from, w.extent, w.extent * 2);
-      return;
+    size_t map = p_.weights.size() + p_.small.size();
+    if (factor_bytes) line("mbarrier_expect(factors, {});", factor_bytes);
+    int64_t place = p_.ranks_at;
+    for (const StreamProduct& q : p_.products) {
+      if (!copied_factor(p_, q)) continue;
+      for (int c = 0; c < p_.block_columns(); c += 64) line("copy_box(ring + {}, map{}, column0 + {}, 0{}, factors);", place + c / 64 * turned_factor_box(p_, q), map, c, slice_argument(stride(q.input, Axis::kBatch)));
+      place += turned_factor_bytes(p_, q);
+      map++;
     }
-    const char* first = wide ? "column0" : "0";
-    const std::string left = wide ? "kN - column0" : std::to_string(w.extent);
-    const bool whole = whole_depth() && (wide ? whole_columns() : w.extent == w.padded);
-    const int columns = wide ? p_.block_columns() : w.padded;
-    if (w.depth_major) {
-      line("copy_lines<kThreads, {}, 8, {}>(stage + {}, {} + {} * int64_t({}) + k, {}, {}, kDepth - k);", columns, whole, w.offset, from, first, w.line, w.line, left);
-      return;
-    }
-    for (int c = 0; c < columns; c += 64)
-      line("copy_lines<kThreads, {}, {}, {}>(stage + {}, {} + k * int64_t({}) + {} + {}, {}, kDepth - k, {} - {});", p_.chunk, std::min(64, columns - c) / 8, whole, w.offset + c / 64 * p_.chunk * 128, from, w.line, first, c, w.line, left, c);
+    close();
+    line("barrier();");
   }
 
   void factors() {
@@ -80,8 +92,7 @@ class TurnedEmitter : public StreamText {
       const StreamProduct& q = p_.products[i];
       const StreamWeight& w = weight_of(at(q.contraction));
       line("RankFactor<{}, {}, {}> factor{};", cuda_type(access(q.input).dtype), w.padded, p_.turned / 16, i);
-      if (in_lines(q)) line("factor{}.fetch_lines({} + column, {}, {}, kN - column);", i, pointer(q.input), q.rank_stride, w.extent);
-      else line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
+      if (!copied_factor(p_, q)) line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
       declare_gain(i, fmt::format("RankGain<{}, 2, 1>", w.padded), w.extent);
     }
     declare_tail_loads();
@@ -90,7 +101,16 @@ class TurnedEmitter : public StreamText {
       line("for (int t = 0; t < kTail; t++) {{ {} (void)m, (void)c; {}}}", item_place(), text);
     }
   }
-  bool in_lines(const StreamProduct& q) const { return q.col_stride == 1 && q.rank_stride % 2 == 0 && stride(q.input, Axis::kBatch) % 2 == 0 && access(q.input).offset % 2 == 0 && p_.cols % 2 == 0; }
+  void read_factors() {
+    int64_t place = p_.ranks_at;
+    if (std::any_of(p_.products.begin(), p_.products.end(), [&](const StreamProduct& q) { return copied_factor(p_, q); })) line("mbarrier_wait(factors, 0);");
+    for (size_t i = 0; i < p_.products.size(); i++) {
+      const StreamProduct& q = p_.products[i];
+      if (!copied_factor(p_, q)) continue;
+      line("read_factor<{}>(factor{}, smem + {}, group % kColumnGroups * {});", turned_factor_box(p_, q), i, place, p_.turned / 8);
+      place += turned_factor_bytes(p_, q);
+    }
+  }
 
   void loop() {
     for (size_t c = 0; c < p_.contractions.size(); c++) {
@@ -99,13 +119,11 @@ class TurnedEmitter : public StreamText {
     }
     line("#pragma unroll");
     open("for (int s = 0; s < kChunks; s++) {{");
-    line("copy_wait_left<kChunks - 1>(kChunks - 1 - s);");
-    line("fence_async_proxy();");
-    line("barrier();");
+    line("mbarrier_wait(full + 8 * s, 0);");
     for (size_t i = 0; i < p_.small.size(); i++) line("const uint32_t rows{} = ring + s * kStage + {} + group / kColumnGroups * {};", i, p_.small[i].offset, 64 * 128);
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
-      if (w.packed) line("const TileRank<{}, {}, false, true> w{}{{smem + s * kStage + {}}};", weight_type(w), w.padded, i, w.offset);
+      if (w.packed) line("const TileRank<{}, {}, false, true> w{}{{smem + {} + s * {}}};", weight_type(w), w.padded, i, w.offset, p_.chunk * w.extent * 2);
       else line("const uint32_t w{} = ring + s * kStage + {}{};", i, w.offset, w.free != Axis::kCol || p_.column_groups == 1 ? "" : group_offset(w));
     }
     pin();
@@ -120,18 +138,18 @@ class TurnedEmitter : public StreamText {
     }
     close();
     line("wgmma_commit();");
+    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.packed; })) line("if (s == 0) mbarrier_wait(ranks, 0);");
     for (size_t c = 0; c < p_.contractions.size(); c++)
       if (plain(c)) line("part{}.add<{}>(w{}, smem + s * kStage + {} + group / kColumnGroups * {}, 0);", c, p_.chunk / 16, p_.contractions[c].weight, p_.small[at(p_.small_of[c])].offset, 64 * 128);
     close();
-    for (size_t i = 0; i < p_.products.size(); i++) if (in_lines(p_.products[i])) line("factor{}.turn();", i);
+    read_factors();
     line("wgmma_wait<0>();");
     pin();
   }
   /// From one warpgroup's columns of a stage to the next one's.
   std::string group_offset(const StreamWeight& w) const {
     if (w.depth_major) return fmt::format(" + group % kColumnGroups * {}", p_.turned * 128);
-    if (p_.turned % 64 == 0) return fmt::format(" + group % kColumnGroups * {}", p_.turned / 64 * p_.chunk * 128);
-    return fmt::format(" + group % kColumnGroups * {0} / 64 * {1} + group % kColumnGroups * {0} % 64 * 2", p_.turned, p_.chunk * 128);
+    return fmt::format(" + group % kColumnGroups * {}", p_.turned / 64 * p_.chunk * 128);
   }
   void pin() {
     for (size_t c = 0; c < p_.contractions.size(); c++) if (!plain(c)) line("wgmma_pin(sum{}.d);", c);
@@ -182,14 +200,42 @@ class TurnedEmitter : public StreamText {
   const TilePlan& p_;
 };
 
+TensorMapText weight_map(const TilePlan& p, const StreamWeight& w) { return stream_weight_map(p, w, w.depth_major ? (w.free == StreamAxis::kCol ? 64 : w.padded) : 64, static_cast<int>(w.packed ? p.chunks * p.chunk : p.chunk)); }
+
+TensorMapText factor_map(const TilePlan& p, const StreamProduct& q) {
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(q.input)->param)];
+  const StreamWeight& w = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)];
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(q.input).first_value)];
+  const int size = dtype_bytes(a.dtype);
+  TensorMapText m;
+  m.buffer = a.buffer;
+  m.offset_bytes = a.offset * size;
+  m.dtype = a.dtype;
+  m.dims = {p.cols, w.extent};
+  m.strides = {q.rank_stride * size};
+  m.box = {64, w.padded};
+  m.swizzle = 128;
+  for (size_t d = 0; d < axes.size(); d++) {
+    if (axes[d] != StreamAxis::kBatch || a.strides[static_cast<int>(d)] == 0) continue;
+    m.dims.push_back(p.batch);
+    m.strides.push_back(a.strides[static_cast<int>(d)] * size);
+    m.box.push_back(1);
+  }
+  return m;
+}
+
 }  // namespace
 
 KernelText emit_turned_kernel(const KernelPlan& kernel, const TilePlan& p) {
   TurnedEmitter emitter(p);
   KernelText k;
   k.name = kernel.name;
+  for (const StreamWeight& w : p.weights) k.maps.push_back(weight_map(p, w));
+  for (const TileRows& r : p.small) k.maps.push_back(tile_rows_map(p, r));
+  for (const StreamProduct& q : p.products) if (copied_factor(p, q)) k.maps.push_back(factor_map(p, q));
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
+  for (size_t i = 0; i < k.maps.size(); i++) add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
   for (int i : emitter.pointer_params()) {
     k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
     k.written.push_back(false);

@@ -1,7 +1,7 @@
 // Tile plans whose rows are the 64-row operand of wgmma (plan/tile.h, `turned`): for products of a short reduction beside a low rank. The low rank is some columns more of the same products, its sum a register fragment that
 // the second factor takes as it is; with the weight as the 64-row operand it is added up by mma.sync, goes through shared memory and waits there. Emitted by codegen/tile_turned.cc.
 //
-// The whole reduction lies in shared memory: all copies are asked for at once, nothing is refilled.
+// The whole reduction lies in shared memory: all copies are asked for at once, nothing is refilled. A low rank of plain bytes comes first and in one copy, since all blocks ask for the same lines.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -12,16 +12,10 @@ namespace mirage {
 namespace {
 
 constexpr int kChunk = 64;
+constexpr int64_t kMostBoxLines = 256;
 constexpr int kMostRegisters = 200;   // of a thread: sums and second factors
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-
-/// Bytes of a chunk of a weight in shared memory.
-int64_t chunk_bytes(const TilePlan& p, const StreamWeight& w) {
-  if (w.packed) return round_up(int64_t{kChunk} * w.extent * 2, 1024);
-  const int64_t columns = w.free == StreamAxis::kCol ? p.block_columns() : w.padded;
-  return w.depth_major ? columns * 128 : (columns + 63) / 64 * kChunk * 128;
-}
 
 int registers(const TilePlan& p) {
   int n = 60;
@@ -39,7 +33,24 @@ int registers(const TilePlan& p) {
   return n;
 }
 
+int64_t batch_stride(const TilePlan& p, NodeId input) {
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)];
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kBatch) return a.strides[static_cast<int>(d)];
+  return 0;
+}
+
 }  // namespace
+
+int64_t turned_weight_bytes(const TilePlan& p, const StreamWeight& w) {
+  if (w.packed) return p.chunks * kChunk * w.extent * 2;
+  return (w.free == StreamAxis::kCol ? p.block_columns() : w.depth_major ? w.padded : 64) * int64_t{128};   // lines of 64 of the reduction, or 64 lines of 64 columns
+}
+bool copied_factor(const TilePlan& p, const StreamProduct& q) {
+  return q.col_stride == 1 && q.rank_stride % 8 == 0 && batch_stride(p, q.input) % 8 == 0 && p.operands[static_cast<size_t>(p.body.form<Input>(q.input)->param)].offset % 8 == 0;
+}
+int64_t turned_factor_box(const TilePlan& p, const StreamProduct& q) { return p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded * int64_t{128}; }
+int64_t turned_factor_bytes(const TilePlan& p, const StreamProduct& q) { return turned_factor_box(p, q) * (p.block_columns() / 64); }
 
 bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, std::string& reason) {
   const auto refuse = [&](const char* why) { reason = why; return false; };
@@ -61,9 +72,10 @@ bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, 
   int64_t at = 0;
   p.weight_bytes = 0;
   for (StreamWeight& w : p.weights) {
+    if (w.packed) continue;
     w.offset = static_cast<int>(at);
-    at += chunk_bytes(p, w);
-    p.weight_bytes += chunk_bytes(p, w);
+    at += turned_weight_bytes(p, w);
+    p.weight_bytes += turned_weight_bytes(p, w);
   }
   for (TileRows& r : p.small) {
     r.bytes = int64_t{p.block_rows()} * 128;
@@ -71,8 +83,18 @@ bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, 
     at += r.bytes;
   }
   p.stage_bytes = at;
-  p.smem_bytes = p.computed_at = p.received_at = p.ranks_at = p.statistics_at = p.barriers_at = at * p.stages;
+  at *= p.stages;
+  for (StreamWeight& w : p.weights) {
+    if (!w.packed) continue;
+    if (p.chunks * w.extent > kMostBoxLines) return refuse("a low rank's plain bytes in one copy");
+    w.offset = static_cast<int>(at);
+    at = round_up(at + turned_weight_bytes(p, w), 1024);
+  }
+  p.ranks_at = at;
+  for (const StreamProduct& q : p.products) if (copied_factor(p, q)) at += turned_factor_bytes(p, q);
+  p.computed_at = p.received_at = p.statistics_at = p.barriers_at = at;
   p.computed_bytes = 0;
+  p.smem_bytes = at + 8 * (p.stages + 2);
   if (p.smem_bytes > target.smem_per_block) return refuse("shared memory");
   if (registers(p) > kMostRegisters || registers(p) > 65536 / p.threads()) return refuse("registers");
   p.blocks_per_sm = 1;
@@ -82,7 +104,7 @@ bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, 
 std::vector<TileChoice> turned_choices(const TilePlan& matched) {
   std::vector<TileChoice> out;
   for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}})
-    for (int columns : {32, 64, 96, 128}) {
+    for (int columns : {64, 128}) {
       if (row_groups > 1 && matched.rows <= 64) continue;
       TileChoice choice;
       choice.row_groups = row_groups;
@@ -95,11 +117,10 @@ std::vector<TileChoice> turned_choices(const TilePlan& matched) {
 
 namespace {
 
-constexpr double kStartUs = 1.75;           // until the first bytes are there
-constexpr double kTailUs = 0.35;
-constexpr double kSmBytesPerUs = 75e3;      // what one multiprocessor takes by cp.async
-constexpr double kHotLineUs = 0.0045;       // a line of L2 that all blocks ask for, per block
-constexpr double kProductClocks = 1750;
+// One H200, cold, 4096 columns, rank 16 (docs/performance.md): 64 x 64 per block, reductions of 128 and 256: 3.28, 3.58; 64 x 128 of 256 rows 4.52; 128 x 64 there 5.04.
+constexpr double kStartUs = 2.3;            // until the first bytes are there, and the tail
+constexpr double kSmBytesPerUs = 120e3;     // what one multiprocessor takes
+constexpr double kAreaUs = 0.45, kGroupUs = 0.3;   // beyond 64 x 64 per block; beyond one warpgroup
 
 }  // namespace
 
@@ -110,9 +131,9 @@ Cost estimate_turned(const TilePlan& p, const Target& target, bool explain) {
   for (const StreamContraction& c : p.contractions) flops += 2.0 * static_cast<double>(p.batch * p.rows * p.depth * p.weights[static_cast<size_t>(c.weight)].extent);
   const double blocks = static_cast<double>(p.blocks() * p.batch), rounds = std::ceil(blocks / target.num_sms);
   const double bytes = static_cast<double>(p.smem_bytes);
-  const double products = static_cast<double>(p.chunks * p.groups()) * (kChunk / 16) * p.turned / 2 / kProductClocks;
   Cost c;
-  c.us = target.launch_us + kStartUs + kTailUs + rounds * (bytes / kSmBytesPerUs + 0.3 * products) + kHotLineUs * blocks + (rounds - 1) * 2.0 + std::max(0.0, dram / target.dram_bytes_per_us - bytes / kSmBytesPerUs);
+  const double area = static_cast<double>(p.block_rows()) * p.block_columns() / 4096 * static_cast<double>(p.sums.size());
+  c.us = target.launch_us + kStartUs + std::max(rounds * bytes / kSmBytesPerUs, dram / target.dram_bytes_per_us) + kAreaUs * (area - 1) + kGroupUs * (p.groups() - 1) + (rounds - 1) * 1.5;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops;
   if (explain) c.why = fmt::format("rows first: {:.1f} MB, {} blocks of {} threads, {:.0f} KB each at once", dram / 1e6, static_cast<int64_t>(blocks), p.threads(), bytes / 1024);

@@ -66,8 +66,8 @@ TEST_CASE("rows as the 64-row operand of wgmma are right on the CPU") {
   const std::vector<Turned> wanted = {
       {64, 128, 128, 16, false, false, false, false, "float16", 128, 1, 1},   // nothing ragged
       {34, 72, 72, 16, false, false, true, false, "bfloat16", 64, 1, 2},      // plain bytes of the rank that end within a chunk
-      {66, 72, 76, 24, true, true, true, false, "float16", 32, 2, 1},         // everything along the reduction; results that are no whole lines
-      {20, 72, 104, 64, false, true, false, true, "bfloat16", 32, 1, 2},      // lines of half the width, a batch
+      {66, 72, 76, 24, true, true, true, false, "float16", 64, 2, 1},         // everything along the reduction; results that are no whole lines
+      {20, 72, 104, 64, false, true, false, true, "bfloat16", 64, 1, 2},      // a batch
   };
   for (const Turned& c : wanted) {
     const std::string name = fmt::format("{} x {} x {}, rank {}, {}, {} columns, {} x {} warpgroups", c.m, c.k, c.n, c.rank, c.type, c.columns, c.row_groups, c.column_groups);

@@ -74,6 +74,13 @@ TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& ope
 /// Whether a contraction is a low rank that warps add up beside wgmma (mma.sync, rows on its 16-row side); in TF32 it is a weight of few columns instead.
 bool tile_rank(const TilePlan&, size_t contraction);
 
+/// Rows first (`turned`): bytes that the copies of a weight bring, of a chunk or, where its lines lie as plain bytes, of the whole reduction; whether the second factor of a low rank comes by tensor copies, too, their bytes for
+/// 64 columns, and all of them.
+int64_t turned_weight_bytes(const TilePlan&, const StreamWeight&);
+bool copied_factor(const TilePlan&, const StreamProduct&);
+int64_t turned_factor_box(const TilePlan&, const StreamProduct&);
+int64_t turned_factor_bytes(const TilePlan&, const StreamProduct&);
+
 /// Whether an operand with rows and columns can be read two neighbouring columns at a time by the tail of a large plan.
 bool reads_lines(const StreamShape&, NodeId input);
 

@@ -1,7 +1,6 @@
 // Device library, part 69: tiles whose 64 rows are wgmma's 64-row operand (sm_90a; lib/plan/tile_turned.cc): weights are its columns, a low rank some columns more, and its sum is at once a register fragment for the second
-// factor. The whole reduction lies in shared memory, so nothing is refilled. Sources: PTX ISA 9.7.15 (wgmma, matrix descriptors, register fragments), 9.7.9 (cp.async).
+// factor. The whole reduction lies in shared memory, so nothing is refilled. Sources: PTX ISA 9.7.15 (wgmma, matrix descriptors, register fragments).
 #pragma once
-#include "10_tile.cuh"
 #include "41_stream.cuh"
 #include "68_tile.cuh"
 
@@ -21,44 +20,27 @@ template <class T, int TB> MO_FN void wgmma_rows(float (&d)[16], uint64_t a, uin
   if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" MO_L16 "}, %16, %17, p, 1, 1, 0, %18;}" : MO_E8(0), MO_E8(8) : "l"(a), "l"(b), "n"(TB));
   else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" MO_L16 "}, %16, %17, p, 1, 1, 0, %18;}" : MO_E8(0), MO_E8(8) : "l"(a), "l"(b), "n"(TB));
 }
-#define MO_L48 MO_L16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-template <class T, int TB> MO_FN void wgmma_rows(float (&d)[48], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" MO_L48 "}, %48, %49, p, 1, 1, 0, %50;}" : MO_E8(0), MO_E8(8), MO_E8(16), MO_E8(24), MO_E8(32), MO_E8(40) : "l"(a), "l"(b), "n"(TB));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" MO_L48 "}, %48, %49, p, 1, 1, 0, %50;}" : MO_E8(0), MO_E8(8), MO_E8(16), MO_E8(24), MO_E8(32), MO_E8(40) : "l"(a), "l"(b), "n"(TB));
-}
-#undef MO_L48
 #undef MO_L8
 #undef MO_L16
 #undef MO_E8
 template <class T, int TB> MO_FN void wgmma_rows(float (&d)[32], uint64_t a, uint64_t b) { wgmma_shared<T, TB>(d, a, b, 1); }
 template <class T, int TB> MO_FN void wgmma_rows(float (&d)[64], uint64_t a, uint64_t b) { wgmma_shared<T, TB>(d, a, b, 1); }
 
-/// Starts the copy of LINES lines of PIECES times eight elements to lines of 128 bytes, swizzled as tensor copies swizzle them. `lines` of them exist, of `length` elements; what does not is zero. WHOLE: all of it exists.
-template <int THREADS, int LINES, int PIECES, bool WHOLE, class T> MO_FN void copy_lines(unsigned char* to, const T* from, int64_t pitch, int lines, int length) {
+/// The second factor's fragments from shared memory: RANK lines of 64 columns, swizzled as a tensor copy leaves them, BOX bytes from one run of 64 to the next; `piece`: the first of eight columns.
+template <int BOX, class T, int RANK, int TILES> MO_FN void read_factor(RankFactor<T, RANK, TILES>& f, const unsigned char* lines, int piece) {
+  const int l = lane_id(), rank = (l & 7) + (l >> 3 & 1) * 8;
 #pragma unroll
-  for (int first = 0; first < LINES * PIECES; first += THREADS) {
-    const int i = first + thread_id(), line = i / PIECES, piece = i % PIECES;
-    if (LINES * PIECES % THREADS != 0 && i >= LINES * PIECES) break;
-    unsigned char* const place = to + line * 128 + ((piece ^ (line & 7)) << 4);
-    const int there = WHOLE ? 8 : line < lines ? clip(length - piece * 8, 8) : 0;
-    copy_async<16>(place, WHOLE || there > 0 ? from + line * pitch + piece * 8 : from, there * (int)sizeof(T));
-  }
-}
-/// The same for lines without gaps between them, as plain bytes: `bytes` of BYTES exist, multiples of 16 both.
-template <int THREADS, int BYTES> MO_FN void copy_bytes(unsigned char* to, const void* from, int bytes) {
+  for (int j = 0; j < RANK / 16; j++)
 #pragma unroll
-  for (int first = 0; first < BYTES / 16; first += THREADS) {
-    const int i = first + thread_id();
-    if (BYTES / 16 % THREADS != 0 && i >= BYTES / 16) break;
-    const bool there = i * 16 < bytes;
-    copy_async<16>(to + i * 16, static_cast<const unsigned char*>(from) + (there ? i * 16 : 0), there ? 16 : 0);
-  }
-}
-/// Waits until all but the `left` youngest of a thread's groups of copies have arrived; MOST: the largest `left`.
-template <int MOST> MO_FN void copy_wait_left(int left) {
-  if constexpr (MOST == 0) copy_wait<0>();
-  else if (left == MOST) copy_wait<MOST>();
-  else copy_wait_left<MOST - 1>(left);
+    for (int i = 0; i < TILES; i++) {
+      const int c = piece + 2 * i + (l >> 4);
+      uint32_t r[4];
+      load_matrix_x4_transposed(r, lines + c / 8 * BOX + (16 * j + rank) * 128 + (((c & 7) ^ (rank & 7)) << 4));
+      f.pair[i][2 * j][0] = r[0];
+      f.pair[i][2 * j + 1][0] = r[1];
+      f.pair[i][2 * j][1] = r[2];
+      f.pair[i][2 * j + 1][1] = r[3];
+    }
 }
 
 /// sum += factor (x gain) b, in TF32: x's fragment as wgmma leaves it, its ranks 2 q and 2 q + 1 as elements q and q + 4 of the reduction; b's fragments as RankFactor has them.

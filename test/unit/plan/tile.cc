@@ -249,3 +249,20 @@ TEST_CASE("products for the tensor cores' rate: measured order of variants") {
   check_order(linear(200, 2048, 3072), {{{1, 112, 64, 6, 2, 1, true, 2, true}, 9.23}, {{1, 64, 64, 8, 1, 1, true, 2, true}, 9.17}, {{1, 112, 128, 4, 1, 1, true, 1, true}, 9.24}, {{1, 128, 64, 6, 2, 1, true, 2, true}, 10.61}, {{2, 112, 64, 3, 2, 1}, 11.0}});
   check_order(linear(1000, 1000, 3000), {{{1, 208, 64, 4, 1, 1, true, 2, true, 2}, 13.91}, {{1, 128, 64, 4, 1, 1, true, 3, true, 2}, 14.94}, {{1, 208, 64, 4, 1, 1, true, 2, true}, 16.40}, {{1, 128, 64, 4, 1, 1, true, 3, true}, 16.17}, {{1, 96, 64, 4, 1, 1, true, 4, true}, 17.47}});
 }
+TEST_CASE("a low rank beside a short reduction: rows first, and the measured order of variants") {
+  TileChoice one{1, 64, 64, 4, 1, 1}, wide = one, tall = one;
+  one.turned = wide.turned = tall.turned = 64;
+  wide.turned = 128;
+  tall.row_groups = 2;
+  check_order(linear(128, 256, 4096, 1, false, false, 16), {{one, 3.58}, {{1, 32, 64, 4, 1, 2}, 4.38}});
+  check_order(linear(256, 256, 4096, 1, false, false, 16), {{wide, 4.52}, {tall, 5.04}});
+  CHECK(plan(linear(256, 256, 4096, 1, false, false, 16)).plan->turned == 128);   // the best of the others 5.41
+  const TilePlanned p = plan(linear(128, 256, 4096, 1, false, false, 16)), q = plan(linear(128, 256, 4096, 1, true, false, 16)), r = plan(linear(128, 4096, 4096, 1, false, false, 16));
+  REQUIRE(p.plan);
+  CHECK(p.plan->turned == 64);
+  CHECK(p.plan->smem_bytes <= target().smem_per_block);
+  REQUIRE(q.plan);
+  CHECK(q.plan->turned == 0);   // statistics of its rows
+  REQUIRE(r.plan);
+  CHECK(r.plan->turned == 0);   // a reduction that does not fit
+}
