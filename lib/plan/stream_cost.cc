@@ -29,7 +29,7 @@ constexpr double kBesideProducts = 0.6;      // of the loop's elementwise work: 
 // Rows of a chunk made float16 before its products (StreamContraction::scaled): instructions of a unit, by the chunk, for eight warps on a multiprocessor; and a loop unrolled to more than two rounds, fetched cold. 16 x 4096 with a gain
 // before 6144 columns 15.6, 15.1 and 16.2 (chunks of 64 and 128, three stages of 64), batch norm of 16 x 4096 before 4096 columns 12.1, 11.7, 13.7 and 12.3 (64, 32, four warps of 64, three stages of 32).
 constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
-// Where a stream is short, computed rows are what it waits for: 3 x 2048 with a layer norm before 2056 columns 5.2 and 5.0 with chunks of 128, 6.4 with two stages of 64, 5.9 with four, predicted 4.6 to 4.8 without these; 16 x 1024 with a gain
+// Where a stream is short, but more than a few copies, computed rows are what it waits for: 3 x 2048 with a layer norm before 2056 columns 5.2 and 5.0 with chunks of 128, 6.4 with two stages of 64, 5.9 with four, predicted 4.6 to 4.8 without these; 16 x 1024 with a gain
 // and a low rank before 4096 columns 7.4 in one round of 64, 8.0 in two of 32, predicted 5.8 and 5.7.
 constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, kShortRoundsUs = 1.0;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
@@ -166,7 +166,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   const bool scaled = !p.prepared && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.scaled; });
   const bool long_loop = rounds > 4 * p.steps && p.stages > 2 * p.steps;
   const double t_scaled = !scaled ? 0.0 : ((p.chunk <= 32 ? 0.85 : p.chunk <= 64 ? 1.3 : 0.5) * loop_instructions(p) / kScaledInstructions * 8 / std::min(8.0, warps) + (long_loop ? kLongLoopUs : 0.0)) * std::min(1.0, streamed * per_sm / (32 * kBox));
-  const double t_short = t_copies < kShortUs && (scaled || p.prepared) ? (scaled ? kShortScaledUs : kShortPreparedUs) + (one_shot && rounds > 1 && p.chunk <= 64 ? kShortRoundsUs : 0.0) : 0.0;
+  const double t_short = t_copies < kShortUs && (scaled || p.prepared) ? ((scaled ? kShortScaledUs : kShortPreparedUs) + (one_shot && rounds > 1 && p.chunk <= 64 ? kShortRoundsUs : 0.0)) * std::clamp(streamed * per_sm / (48 << 10) - 1, 0.0, 1.0) : 0.0;
   Cost c;
   c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
