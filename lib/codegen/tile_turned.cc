@@ -10,10 +10,12 @@ namespace {
 
 class TurnedEmitter : public StreamText {
  public:
-  explicit TurnedEmitter(const TilePlan& p) : StreamText(p), p_(p) {}
+  /// waits: it is started while the kernel ahead of it still runs.
+  TurnedEmitter(const TilePlan& p, bool waits) : StreamText(p), p_(p), waits_(waits) {}
 
   std::string body() {
     constants();
+    if (waits_) line("await_previous();");
     copies();
     factors();
     loop();
@@ -198,6 +200,7 @@ class TurnedEmitter : public StreamText {
   }
 
   const TilePlan& p_;
+  bool waits_;
 };
 
 TensorMapText weight_map(const TilePlan& p, const StreamWeight& w) { return stream_weight_map(p, w, w.depth_major ? (w.free == StreamAxis::kCol ? 64 : w.padded) : 64, static_cast<int>(w.packed ? p.chunks * p.chunk : p.chunk)); }
@@ -227,7 +230,7 @@ TensorMapText factor_map(const TilePlan& p, const StreamProduct& q) {
 }  // namespace
 
 KernelText emit_turned_kernel(const KernelPlan& kernel, const TilePlan& p) {
-  TurnedEmitter emitter(p);
+  TurnedEmitter emitter(p, kernel.early);
   KernelText k;
   k.name = kernel.name;
   for (const StreamWeight& w : p.weights) k.maps.push_back(weight_map(p, w));
