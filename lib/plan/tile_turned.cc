@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kChunk = 64;
 constexpr int64_t kMostBoxLines = 256;
+constexpr int64_t kMostSyncRank = 16;   // by mma.sync; more are worth wgmma, though their copies are narrow (128 x 256 with rank 32 4.43, 100 x 256 with rank 64 3.98)
 constexpr int kMostRegisters = 200;   // of a thread: sums and second factors
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
@@ -72,6 +73,7 @@ bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, 
   int64_t at = 0;
   p.weight_bytes = 0;
   for (StreamWeight& w : p.weights) {
+    w.packed = w.packed && w.extent <= kMostSyncRank;
     if (w.packed) continue;
     w.offset = static_cast<int>(at);
     at += turned_weight_bytes(p, w);
