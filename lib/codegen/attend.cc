@@ -82,7 +82,7 @@ class AttendEmitter {
       for (const auto& [key, value] : list) { out += fmt::format("{}{} = {}", first ? "" : ", ", key, value); first = false; }
       out += ";\n";
     };
-    ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kSums", 1}});
+    ints({{"kQueries", s_.queries}, {"kKeys", s_.keys}, {"kFeatures", p_.features}, {"kColumns", p_.columns}, {"kLiveColumns", s_.columns}, {"kFeatureSteps", p_.used_features() / 16}, {"kUsedColumns", p_.used_columns()}, {"kSums", 1}});
     ints({{"kQueryGroups", p_.query_groups}, {"kKeyGroups", p_.key_groups}, {"kGroups", p_.query_groups * p_.key_groups}, {"kGroupRows", p_.group_rows()}, {"kGroupThreads", p_.group_threads()}, {"kChunk", p_.chunk}, {"kStages", p_.stages}, {"kCluster", p_.cluster}, {"kRows", p_.rows}, {"kEvenChunks", even_chunks()}});
     ints({{"kHelpers", p_.helpers}, {"kProducers", p_.producers()}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
@@ -296,6 +296,11 @@ class AttendEmitter {
           break;
         }
         pointers_.insert(param);
+        if (where == Where::kLogit && fetches(v)) {
+          fetched_.insert(v);
+          text = fmt::format("mo::load(fetched.of{}.elements[c])", v);
+          break;
+        }
         text = fmt::format("mo::load({})", element_of(a, s_.axes[static_cast<size_t>(v)], fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param)));
         break;
       }
@@ -394,10 +399,35 @@ class AttendEmitter {
     return fmt::format("  static MO_FN float gain(const Args& a, const mo::AttendPlace& at, int column) {{\n    if (column >= {}) return mo::constant(0.0f);\n    {}return {};\n  }}\n", s_.features, r.statements, x);
   }
   static constexpr const char* kInside = "    query = query < kQueries ? query : kQueries - 1;\n    key = key < kKeys ? key : kKeys - 1;\n";
+  /// Whether two neighbouring keys' elements of an input per query and key can be asked for together, long before their scores are there.
+  bool fetches(ValueId v) const {
+    const Access& a = p_.operands[static_cast<size_t>(g_.def_form<Input>(v)->param)];
+    const auto& x = s_.axes[static_cast<size_t>(v)];
+    const int rank = a.dims.rank(), key_dim = x[0] == Axis::kKey ? rank - 2 : rank - 1;
+    if (p_.wide || !((x[0] == Axis::kQuery && x[1] == Axis::kKey) || (x[0] == Axis::kKey && x[1] == Axis::kQuery))) return false;
+    if (s_.keys % 2 != 0 || a.strides[key_dim] != 1 || a.offset % 2 != 0) return false;
+    for (int d = 0; d < rank; d++) if (d != key_dim && a.dims[d] > 1 && a.strides[d] % 2 != 0) return false;
+    return true;
+  }
+  std::string fetch() const {
+    std::string fields, body;
+    for (ValueId v : fetched_) {
+      const int param = g_.def_form<Input>(v)->param;
+      const Access& a = p_.operands[static_cast<size_t>(param)];
+      fields += fmt::format("mo::ElementVector<2, {}> of{}; ", storage_type(a.dtype), v);
+      const std::string from = "&" + element_of(a, s_.axes[static_cast<size_t>(v)], fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param));
+      // An ordinary load would move behind the waits, to where it is used.
+      body += dtype_bytes(a.dtype) == 2 ? fmt::format("    to.of{}.words[0] = mo::read_now(reinterpret_cast<const unsigned*>({}));\n", v, from) : fmt::format("    mo::hold(to.of{}, {});\n", v, from);
+    }
+    std::string out = fmt::format("  static constexpr bool kFetches = {};\n  struct Fetched {{ {}}};\n", !fetched_.empty(), fields);
+    if (!fetched_.empty())
+      out += fmt::format("  static MO_FN void fetch(const Args& a, const mo::AttendPlace& at, Fetched& to, int query, int key) {{\n    query = query < kQueries ? query : kQueries - 1;\n    key = key < kKeys ? key : kKeys - 2;\n{}  }}\n", body);
+    return out;
+  }
   std::string logit() {
     Region r;
     const std::string x = s_.plain ? "s" : value(s_.logit, Where::kLogit, r);
-    return fmt::format("  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
+    return fetch() + fmt::format("  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {{\n{}    {}return {};\n  }}\n", kInside, r.statements, x);
   }
   std::string known() {
     std::string out;
@@ -495,6 +525,7 @@ class AttendEmitter {
   bool key_squares_ = false, value_squares_ = false;   ///< whether per-key values need sums of squares; known once their text is
   std::vector<ValueId> rows_, after_rows_;
   std::set<int> pointers_;
+  std::set<ValueId> fetched_;   // inputs whose elements logits find in registers
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ int score_inputs(const AttendPlan& p) {
 /// Registers that a consumer thread needs beside addresses: scores, results, weights, what a graph adds. The compiler fetches a whole chunk's elements of a mask before it uses the first.
 int registers(const AttendPlan& p) {
   const int extra = score_inputs(p) * p.chunk / 2 + (p.shape.plain ? 0 : 10) + (p.key_known.empty() ? 0 : 14) + (p.shape.share != p.shape.weights || !p.value_known.empty() ? p.pair_factors() && p.producer ? 12 : 14 : 0);
-  return p.chunk / 2 + p.columns / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? p.features / 4 + 8 : 0);
+  return p.chunk / 2 + p.used_columns() / 2 + p.chunk / 4 + 28 + extra + (p.warp_rings ? (p.query_gains() ? p.features : p.used_features()) / 4 + 8 : 0);
 }
 
 /// Threads and registers: at most 168 registers for up to 384 threads, fewer for more; beyond that the producer's warpgroup hands its own to the consumers.

@@ -79,14 +79,14 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   double bytes = 0;
   for (const Access& a : p.operands) if (a.position < 0) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
   for (const Access& a : p.results) bytes += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double blocks = static_cast<double>(p.blocks()), width = p.features + p.columns, chunk_bytes = p.chunk * width * 2;
+  const double blocks = static_cast<double>(p.blocks()), width = p.used_features() + p.used_columns(), chunk_bytes = p.chunk * width * 2;
   // Clusters lie within groups of multiprocessors of odd sizes: before all are in use, some have the blocks of two clusters, and these end last.
   // Under a mask by positions those are the tiles with the fewest chunks.
   const bool limited = s.last || s.first;
   const bool crowded = !limited && p.cluster > 1 && p.blocks() / p.cluster > clusters_that_fit(p.cluster, target);
   const double waves = std::ceil(blocks / (target.num_sms * p.blocks_per_sm)), together = crowded ? p.blocks_per_sm : std::min<double>(p.blocks_per_sm, std::ceil(blocks / target.num_sms));
   const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
-  const double statistics = (p.warp_rings ? kStatisticCycles : kHelpedCycles) * p.chunk * ((p.key_known.empty() ? 0 : p.features) + (p.value_known.empty() ? 0 : p.columns));
+  const double statistics = (p.warp_rings ? kStatisticCycles : kHelpedCycles) * p.chunk * ((p.key_known.empty() ? 0 : p.used_features()) + (p.value_known.empty() ? 0 : p.used_columns()));
   // Masks by positions: the last tile of a causal mask has all chunks, the mean tile fewer; the logit is evaluated near the mask's edge only.
   const double part = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
   const double chunks = static_cast<double>(p.chunks_per_block) * part;

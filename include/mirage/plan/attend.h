@@ -83,6 +83,9 @@ struct AttendPlan {
   bool pair_factors() const { return shape.dtype == DType::kF16 && shape.share == shape.weights && value_known.size() == 1 && value_known[0] < 0; }
   /// Two warps, for keys and for values, where four groups wait for chunks of their own; elsewhere one was as good or better, and helpers fill the warpgroup that it leaves.
   int producers() const { return !producer ? 0 : helpers == 0 && query_groups * key_groups == 4 ? 2 : 1; }
+  /// Behind these a row of Q and K, or of V, is padding that matrix instructions need not multiply; `features` and `columns` are what lies in shared memory.
+  int used_features() const { return wide ? features : static_cast<int>((shape.features + 15) / 16 * 16); }
+  int used_columns() const { return wide ? columns : static_cast<int>((shape.columns + 15) / 16 * 16); }
   bool query_gains() const { return !shape.q.gains.empty() || !shape.k.gains.empty(); }
   int group_rows() const { return warp_rings || wide ? 16 : 64; }
   int group_threads() const { return wide ? 256 : warp_rings ? 32 : 128; }

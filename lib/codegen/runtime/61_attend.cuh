@@ -123,10 +123,10 @@ template <class T, int WIDTH> struct AttendSquaredRow : AttendRow<T, WIDTH, 1> {
   float known;
   MO_FN float squares() const { return known; }
 };
-/// Row r of a tile of K or V, of which neighbouring lanes have neighbouring rows.
-template <class P, int WIDTH, bool SQUARES> MO_FN auto attend_known_row(const unsigned char* tile, int r) {
+/// Row r of a tile of K or V, of which neighbouring lanes have neighbouring rows. USED: the elements behind which there are only zeros.
+template <class P, int WIDTH, bool SQUARES, int USED> MO_FN auto attend_known_row(const unsigned char* tile, int r) {
   const AttendRow<typename P::T, WIDTH, 1> row{tile + r * 128, P::kChunk * 128, r, 0};
-  if constexpr (SQUARES) return AttendSquaredRow<typename P::T, WIDTH>{row, attend_squares<typename P::T, WIDTH>(tile, r - lane_id(), P::kChunk * 128)};
+  if constexpr (SQUARES) return AttendSquaredRow<typename P::T, WIDTH>{row, attend_squares<typename P::T, USED>(tile, r - lane_id(), P::kChunk * 128)};
   else return row;
 }
 
@@ -257,6 +257,7 @@ template <class P> struct AttendState {
   float m[2], scale[2], alpha[2], sums[P::kSums][2];
   float down[AttendScaled<P>::value ? 2 : 1];   // what the scores are to be multiplied by: their rows of Q were scaled
   typename P::Row row[2];
+  typename P::Fetched fetched[P::kFetches ? P::kChunk / 4 : 1];   // what logits need of memory, two neighbouring keys each: of columns 8 j and on for row r in [2 j + r]
   int query[2];    // of the batch
   bool active;     // whether this warp has a query at all
 };
@@ -287,6 +288,15 @@ template <class P, class F> MO_FN void attend_gain(AttendState<P>& t, int r, flo
   } else apply(1.0f);
 }
 
+/// Asks for the elements of masks and biases that a chunk's logits need, as soon as the last chunk's are used: behind its scores every chunk would wait for L2.
+template <class P> MO_FN void attend_fetch(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0) {
+  if constexpr (P::kFetches) {
+#pragma unroll
+    for (int j = 0; j < P::kChunk / 8; j++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) P::fetch(a, at, t.fetched[2 * j + r], t.query[r], key0 + 8 * j + 2 * (lane_id() & 3));
+  }
+}
 /// Scores become exp(logit - running maximum); sums follow, O must later be multiplied by alpha. key0: the chunk's first key; known: per-key values.
 template <class P> MO_FN void attend_softmax(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {
   const int quad = lane_id() & 3;
@@ -302,7 +312,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
 #pragma unroll
         for (int k = 0; k < P::kKeyKnown; k++) values[k] = known[k * P::kChunk + col];
 #pragma unroll
-        for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, AttendScaled<P>::value ? t.S[4 * j + 2 * r + c] * t.down[AttendScaled<P>::value ? r : 0] : t.S[4 * j + 2 * r + c], t.row[r], values, t.query[r], key0 + col);
+        for (int r = 0; r < 2; r++) t.S[4 * j + 2 * r + c] = P::logit(a, at, AttendScaled<P>::value ? t.S[4 * j + 2 * r + c] * t.down[AttendScaled<P>::value ? r : 0] : t.S[4 * j + 2 * r + c], t.row[r], values, t.fetched[P::kFetches ? 2 * j + r : 0], c, t.query[r], key0 + col);
       }
     } else if constexpr (AttendScaled<P>::value) {
 #pragma unroll

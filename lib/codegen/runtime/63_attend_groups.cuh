@@ -1,5 +1,6 @@
 // Device library, part 6c: the loop of attention on warpgroups (see 61_attend.cuh): barriers and first copies, the producer warp, helper warps with per-key values, wgmma.
 #pragma once
+#include "60_wgmma_narrow.cuh"
 #include "61_attend.cuh"
 
 namespace mo {
@@ -72,7 +73,7 @@ template <class P, bool PRODUCES> MO_FN void attend_help(const typename P::Args&
       mbarrier_wait(mem.k_full(s), turn);
 #pragma unroll
       for (int r = mine; r < P::kChunk; r += 32 * kHelpers) {
-        const auto row = attend_known_row<P, P::kFeatures, P::kKeySquares>(mem.smem + mem.k_offset(s), r);
+        const auto row = attend_known_row<P, P::kFeatures, P::kKeySquares, 16 * P::kFeatureSteps>(mem.smem + mem.k_offset(s), r);
         P::key_values(a, at, row, key0 + r, mem.k_values(s), r);
       }
       warp_barrier();
@@ -82,7 +83,7 @@ template <class P, bool PRODUCES> MO_FN void attend_help(const typename P::Args&
       mbarrier_wait(mem.v_full(s), turn);
 #pragma unroll
       for (int r = mine; r < P::kChunk; r += 32 * kHelpers) {
-        const auto row = attend_known_row<P, P::kColumns, P::kValueSquares>(mem.smem + mem.v_offset(s), r);
+        const auto row = attend_known_row<P, P::kColumns, P::kValueSquares, P::kUsedColumns>(mem.smem + mem.v_offset(s), r);
         P::value_values(a, at, row, key0 + r, mem.v_values(s), r);
       }
       warp_barrier();
@@ -100,7 +101,7 @@ template <class P> MO_FN void attend_issue_scores(AttendState<P>& t, uint32_t q,
   constexpr bool kAcross = P::kKeyLinesAlongKeys;
   const uint64_t dq = wgmma_tile(q, 16), dk = wgmma_tile(k, kAcross ? P::kFeatures * 128 : 16);
 #pragma unroll
-  for (int i = 0; i < P::kFeatures / 16; i++)
+  for (int i = 0; i < P::kFeatureSteps; i++)
     wgmma_shared<typename P::T, kAcross>(t.S, dq + (((i >> 2) * 8192 + (i & 3) * 32) >> 4), dk + ((kAcross ? i * 2048 : (i >> 2) * P::kChunk * 128 + (i & 3) * 32) >> 4), i > 0);
   wgmma_commit();
 }
@@ -108,7 +109,7 @@ template <class P> MO_FN void attend_issue_scores(AttendState<P>& t, uint32_t q,
 template <int FIRST, int N, int R> MO_FN float (&attend_part(float (&d)[R]))[N] { return *reinterpret_cast<float (*)[N]>(&d[FIRST]); }
 template <class P> MO_FN void attend_issue_results(AttendState<P>& t, uint32_t v) {
   constexpr bool kAcross = !P::kValueLinesAlongKeys;
-  constexpr int kWhole = P::kColumns <= 128 ? 0 : P::kColumns / 128, kRest = P::kColumns - 128 * kWhole, kBox = P::kChunk * 128;   // an instruction has up to 128 columns here
+  constexpr int kWhole = P::kUsedColumns <= 128 ? 0 : P::kUsedColumns / 128, kRest = P::kUsedColumns - 128 * kWhole, kBox = P::kChunk * 128;   // an instruction has up to 128 columns here
   const uint64_t dv = wgmma_tile(v, kAcross ? kBox : 16);
 #pragma unroll
   for (int i = 0; i < P::kChunk / 16; i++) {
@@ -165,6 +166,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     wgmma_pin(t.S);
     free_keys(s, false);
     softmax(group_k);
+    if (mine > 1) attend_fetch<P>(a, at, t, (at.first + group_k + P::kKeyGroups) * P::kChunk);
     free_keys(s, true);
     weights(group_k);
   }
@@ -184,12 +186,13 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     wgmma_pin(t.S);
     free_keys(s, false);
     softmax(c);
+    if (i + 1 < mine) attend_fetch<P>(a, at, t, (at.first + c + P::kKeyGroups) * P::kChunk);
     free_keys(s, true);
     wgmma_wait<0>();
     wgmma_pin(t.O);
     if (P::kProducer && leader) mbarrier_arrive(mem.v_empty(before));
 #pragma unroll
-    for (int j = 0; j < P::kColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
+    for (int j = 0; j < P::kUsedColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
     weights(c);
   }
   const int last = (mine - 1) * P::kKeyGroups + group_k;

@@ -25,7 +25,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
 #pragma unroll
     for (int j = 0; j < P::kChunk / 2; j++) t.S[j] = 0;
 #pragma unroll
-    for (int k = 0; k < P::kFeatures / 16; k++)
+    for (int k = 0; k < P::kFeatureSteps; k++)
 #pragma unroll
       for (int n = 0; n < P::kChunk / 16; n++) {
         uint32_t x[4];
@@ -35,24 +35,25 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
       }
     if constexpr (P::kKeyKnown > 0) {
 #pragma unroll
-      for (int r = lane; r < P::kChunk; r += 32) P::key_values(a, at, attend_known_row<P, P::kFeatures, P::kKeySquares>(mem.smem + mem.k_offset(s), r), key0 + r, mem.k_values(s), r);
+      for (int r = lane; r < P::kChunk; r += 32) P::key_values(a, at, attend_known_row<P, P::kFeatures, P::kKeySquares, 16 * P::kFeatureSteps>(mem.smem + mem.k_offset(s), r), key0 + r, mem.k_values(s), r);
     }
     warp_barrier();
     if (lane == 0 && next < mine) attend_copy_k<P>(a, at, mem, next, next * P::kKeyGroups + warp);
     attend_softmax<P>(a, at, t, key0, mem.k_values(s));
+    if (i + 1 < mine) attend_fetch<P>(a, at, t, key0 + P::kKeyGroups * P::kChunk);
 #pragma unroll
-    for (int j = 0; j < P::kColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
+    for (int j = 0; j < P::kUsedColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
     mbarrier_wait(mem.v_full(s), parity);
     if constexpr (P::kValueKnown > 0) {
 #pragma unroll
-      for (int r = lane; r < P::kChunk; r += 32) P::value_values(a, at, attend_known_row<P, P::kColumns, P::kValueSquares>(mem.smem + mem.v_offset(s), r), key0 + r, mem.v_values(s), r);
+      for (int r = lane; r < P::kChunk; r += 32) P::value_values(a, at, attend_known_row<P, P::kColumns, P::kValueSquares, P::kUsedColumns>(mem.smem + mem.v_offset(s), r), key0 + r, mem.v_values(s), r);
       warp_barrier();
     }
     attend_weights<P>(a, at, t, key0, mem.v_values(s));
 #pragma unroll
     for (int k = 0; k < P::kChunk / 16; k++)
 #pragma unroll
-      for (int n = 0; n < P::kColumns / 16; n++) {
+      for (int n = 0; n < P::kUsedColumns / 16; n++) {
         uint32_t x[4];
         load_matrix_x4_transposed(x, attend_line(mem.smem + mem.v_offset(s), k * 16 + (part & 1) * 8 + i8, 2 * n + (part >> 1), P::kChunk * 128));
         attend_mma<typename P::T>(t.O + 8 * n, t.W + 4 * k, x[0], x[1]);

@@ -37,10 +37,12 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   const int row0 = P::kWarpRings ? 0 : group_q * 64 + (warp & 3) * 16;
   t.active = P::kQueries % kTile == 0 || at.tile * kTile + row0 < P::kQueries;
   const AttendGains<P> gains(a, at);
+#pragma unroll
+  for (int r = 0; r < 2; r++) t.query[r] = at.tile * kTile + row0 + (lane_id() >> 2) + 8 * r;
+  attend_fetch<P>(a, at, t, (at.first + group_k) * P::kChunk);
   mbarrier_wait(mem.q_full(), 0);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    t.query[r] = at.tile * kTile + row0 + (lane_id() >> 2) + 8 * r;
     t.row[r] = P::row(a, at, mem.template q_row<4>(row0 + (lane_id() >> 2) + 8 * r, lane_id() & 3), t.query[r]);
     t.scale[r] = P::scale(t.row[r]) * kLog2E;
     t.m[r] = kLowest;

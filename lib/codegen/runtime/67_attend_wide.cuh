@@ -90,7 +90,7 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       float& y = x[2 * e + c];
-      if constexpr (!P::kPlainLogit) y = P::logit(a, at, y, of_row, nullptr, query, key0 + col + c);
+      if constexpr (!P::kPlainLogit) y = P::logit(a, at, y, of_row, nullptr, typename P::Fetched(), 0, query, key0 + col + c);
       if (P::kKeys % P::kChunk != 0 && key0 + col + c >= P::kKeys) y = -infinity();
       most = ::fmaxf(most, y);
     }
