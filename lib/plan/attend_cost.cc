@@ -14,9 +14,9 @@ constexpr double kClock = 1755;               // cycles per microsecond
 constexpr double kStartUs = 2.3;              // barriers, first copies, first scores; sums and stores at the end
 constexpr double kWarpStartUs = 1.5;          // the same where warps have rings of their own
 constexpr double kClusterUs = 0.5;            // starting a cluster, parts to their owners
-constexpr double kFirstShare = 0.1;           // where all chunks have a stage: of a group's first chunk, which nothing overlaps with
+constexpr double kFirstShare = 0.25;          // of a group's first chunk, which nothing overlaps with
 constexpr double kPartUs = 0.05;              // one more block of a cluster in the exchange
-constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling
+constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling; of warpgroups per 64 columns
 constexpr double kDramBytesPerUs = 4.6e6;     // steady; what the start takes is in kStartUs
 constexpr double kLatencyUs = 1.1;            // of a copy from device memory, all multiprocessors at it
 constexpr double kSmBytesPerUs = 80e3;        // into one multiprocessor at best
@@ -88,7 +88,12 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   const double sms = std::min<double>(std::ceil(blocks / together), target.num_sms);
   const double statistics = (p.warp_rings ? kStatisticCycles : kHelpedCycles) * p.chunk * ((p.key_known.empty() ? 0 : p.used_features()) + (p.value_known.empty() ? 0 : p.used_columns()));
   // Masks by positions: the last tile of a causal mask has all chunks, the mean tile fewer; the logit is evaluated near the mask's edge only.
-  const double part = s.last && *s.last < s.keys && waves > 1 ? std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + p.group_rows() * p.query_groups) / static_cast<double>(s.keys), 0.1, 1.0) : 1.0;
+  const double tile_rows = p.group_rows() * p.query_groups, keys = static_cast<double>(s.keys);
+  const double window = s.first && s.last ? std::clamp((static_cast<double>(*s.last - *s.first) + tile_rows + p.chunk) / keys, 0.02, 1.0) : 1.0;   // no tile has more
+  const double mean = s.last && *s.last < s.keys ? std::min(window, std::clamp((static_cast<double>(s.queries) / 2 + static_cast<double>(*s.last) + tile_rows) / keys, 0.1, 1.0)) : window;
+  const double part = waves > 1 ? mean : window;
+  // Blocks that share a multiprocessor in one wave: tiles with many chunks start first, and find ones with few beside them; half of what that could bring was measured (500 x 500 x 128, 24 heads: 11.6).
+  const double beside = waves > 1 ? together : std::max(1.0, together * (1 + mean) / 2);
   const double chunks = static_cast<double>(p.chunks_per_block) * part;
   // In one wave the tile counts that has all chunks: those at the mask's edge are evaluated score by score.
   const double edge = waves > 1 ? 2.0 * p.chunk / static_cast<double>(s.keys) : std::ceil(static_cast<double>(p.group_rows() * p.query_groups) / p.chunk) / chunks;
@@ -105,16 +110,16 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   // A stage that is worked on is not in flight, except that its keys are free before its values.
   const double free_stages = p.warp_rings ? std::min<double>(p.stages * p.key_groups, chunks) : p.producer ? std::max(0.5, p.stages - p.key_groups + 0.5) : p.stages;
   const double in_flight = free_stages * chunk_bytes * together;
-  const double feed = chunks * chunk_bytes * together / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
-  const double busy = std::max(chunks * p.query_groups * issue * together, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
+  const double feed = chunks * chunk_bytes * beside / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
+  const double busy = std::max(chunks * p.query_groups * issue * beside, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0) +
-                      (!p.warp_rings && !p.producer ? kFirstShare * busy * p.key_groups / chunks : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
+                      (!p.warp_rings ? kFirstShare * busy * p.key_groups / chunks : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
   double share = 0;
   if (p.warp_rings && t_dram > t_sm && sms < 0.6 * target.num_sms) share += kHalfUs;
   if (p.cluster == 1 && p.meets > 1)
     share += kShareUs + kShareItemUs * (static_cast<double>(rows * p.columns) / (p.narrow_parts ? 4 : 2) / p.threads - 1) + kShareBody * body + kQueuedUs * std::max(0.0, free_stages * chunk_bytes * blocks / kQueued - 1);
   Cost c;
-  c.us = target.launch_us + share + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 && p.cluster > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + share + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 && p.cluster > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (p.warp_rings ? 1 : p.columns / 64.0) * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";
