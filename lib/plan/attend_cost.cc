@@ -15,6 +15,8 @@ constexpr double kStartUs = 2.3;              // barriers, first copies, first s
 constexpr double kWarpStartUs = 1.5;          // the same where warps have rings of their own
 constexpr double kClusterUs = 0.5;            // starting a cluster, parts to their owners
 constexpr double kFirstShare = 0.25;          // of a group's first chunk, which nothing overlaps with
+constexpr double kExchangeUs = 0.8;           // of 64 x 64 results more in the exchange of a cluster: with 128 columns and 128 queries clusters of two lost 2 us (192 and 128 wide, 512 x 512)
+constexpr double kRowUs = 3.6e-3;              // of a line that ends within 32 bytes (40 features): tensor copies of 64 x 128 take 0.46 instead of 0.25
 constexpr double kPartUs = 0.05;              // one more block of a cluster in the exchange
 constexpr double kMergeUs = 0.15;             // groups of a block through shared memory, each doubling; of warpgroups per 64 columns
 constexpr double kDramBytesPerUs = 4.6e6;     // steady; what the start takes is in kStartUs
@@ -30,6 +32,7 @@ constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a sco
 constexpr double kWideStartUs = 0.8;          // barriers, the first copies; stores at the end
 constexpr double kWideClusterUs = 1.0;        // starting a cluster, columns to their owners
 constexpr double kWideChunkUs = 0.35;         // three barriers, a row's maximum and sum
+constexpr double kWideValuesUs = 0.4;         // of a further chunk whose values have boxes of their own
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
 constexpr double kMeetUs = 0.3;               // posting to another cluster's slots, and taking
 constexpr double kMeetSourceUs = 0.03;        // of one more cluster
@@ -62,7 +65,7 @@ Cost estimate_wide(const AttendPlan& p, const Target& target) {
   const double work = kWideChunkUs + kWideElementUs * p.chunk * width, load = chunk_bytes / kSmBytesPerUs;
   const double first = kLatencyUs + (chunk_bytes + p.features * 32) / kSmBytesPerUs;
   const double later = p.stages > 1 ? std::max(work, std::max(load, (kLatencyUs + load) / p.stages)) : work + kLatencyUs + load;
-  const double t_dram = bytes / kDramBytesPerUs, t_sm = first + work + (chunks - 1) * later;
+  const double t_dram = bytes / kDramBytesPerUs, t_sm = first + work + (chunks - 1) * (later + (p.value_boxes > 0 ? kWideValuesUs : 0));
   Cost c;
   c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + kLatencyUs)) * waves + (p.cluster > 1 ? kWideClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + 1e-3 * p.stages;
   c.bytes = static_cast<int64_t>(bytes);
@@ -110,7 +113,7 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   // A stage that is worked on is not in flight, except that its keys are free before its values.
   const double free_stages = p.warp_rings ? std::min<double>(p.stages * p.key_groups, chunks) : p.producer ? std::max(0.5, p.stages - p.key_groups + 0.5) : p.stages;
   const double in_flight = free_stages * chunk_bytes * together;
-  const double feed = chunks * chunk_bytes * beside / std::min(in_flight / kLatencyUs, kSmBytesPerUs);
+  const double feed = chunks * chunk_bytes * beside / std::min(in_flight / kLatencyUs, kSmBytesPerUs) + kRowUs * chunks * p.chunk * beside * ((s.features % 16 != 0) + (s.columns % 16 != 0));
   const double busy = std::max(chunks * p.query_groups * issue * beside, own) / kClock, t_sm = std::max(busy, feed) * waves, t_dram = bytes / kDramBytesPerUs;
   const double body = std::max(t_sm, t_dram) + 0.05 * std::min(t_sm, t_dram) + (p.warp_rings ? (free_stages * chunk_bytes * p.blocks_per_sm > 140e3 ? 1.2 : 0) : t_dram > t_sm ? 0.6 : 0) +
                       (!p.warp_rings ? kFirstShare * busy * p.key_groups / chunks : 0);   // more than 128 KB in flight only queue; a warpgroup's last chunk comes late and takes its time
@@ -118,8 +121,9 @@ Cost estimate_attend(const AttendPlan& p, const Target& target) {
   if (p.warp_rings && t_dram > t_sm && sms < 0.6 * target.num_sms) share += kHalfUs;
   if (p.cluster == 1 && p.meets > 1)
     share += kShareUs + kShareItemUs * (static_cast<double>(rows * p.columns) / (p.narrow_parts ? 4 : 2) / p.threads - 1) + kShareBody * body + kQueuedUs * std::max(0.0, free_stages * chunk_bytes * blocks / kQueued - 1);
+  const double exchanged = p.cluster == 1 || p.warp_rings ? 0 : kExchangeUs * std::max(0.0, std::min<double>(static_cast<double>(s.queries), rows * p.query_groups) * p.columns / 4096 - 1);
   Cost c;
-  c.us = target.launch_us + share + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 && p.cluster > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (p.warp_rings ? 1 : p.columns / 64.0) * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
+  c.us = target.launch_us + share + exchanged + (p.warp_rings ? kWarpStartUs : kStartUs) * waves + (p.cluster > 1 ? kClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 && p.cluster > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + kMergeUs * waves * (p.warp_rings ? 1 : p.columns / 64.0) * (std::log2(p.key_groups) + (!p.warp_rings && p.key_groups == 4 ? 1 : 0)) + body + 1e-3 * (p.stages + 2 * p.blocks_per_sm);
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   const char* bound = t_dram > t_sm ? "device memory" : feed > busy ? "bytes in flight" : "arithmetic and L2";
