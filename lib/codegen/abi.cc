@@ -156,12 +156,6 @@ std::string capability_rule(const Target& t) {
   return has_ptx ? "10 * major + minor >= " + std::to_string(t.sm) : "major == " + major + " && minor >= " + minor;
 }
 
-std::string parameters(const ModuleFacts& f) {
-  std::string out;
-  for (const AbiTensor& t : f.tensors) out += std::string(t.is_output ? "void* " : "const void* ") + t.c_name + ", ";
-  return out;
-}
-
 std::string pointer_list(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + t.c_name;
@@ -403,12 +397,18 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 
 }  // namespace
 
+std::string c_parameters(const ModuleFacts& f) {
+  std::string out;
+  for (const AbiTensor& t : f.tensors) out += std::string(t.is_output ? "void* " : "const void* ") + t.c_name + ", ";
+  return out;
+}
+
 std::string emit_host(const ModuleFacts& f) {
   return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
                         {"COOPERATIVE", cooperative_start(f) + alone_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
                         {"PDL", any_dependent(f) ? kDependentLaunch : ""},
                         {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
-                        {"LAUNCHES", launches(f)}, {"PARAMETERS", parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
+                        {"LAUNCHES", launches(f)}, {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
 }
 
 }  // namespace mirage

@@ -20,12 +20,6 @@ std::string tensor_lines(const ModuleFacts& f) {
   return out;
 }
 
-std::string parameters(const ModuleFacts& f) {
-  std::string out;
-  for (const AbiTensor& t : f.tensors) out += std::string(t.is_output ? "void* " : "const void* ") + t.c_name + ", ";
-  return out;
-}
-
 /// The contract of --pdl.
 std::string pdl_lines(const ModuleFacts& f) {
   if (!f.plan.pdl) return "";
@@ -134,7 +128,7 @@ std::string emit_c_header(const ModuleFacts& f) {
   std::string version;
   for (char c : f.options.version) version += c == '*' || c == '/' || static_cast<unsigned char>(c) < 0x20 ? '_' : c;   // must not end the comment
   return expand(kHeader, {{"NAME", f.name}, {"VERSION", version.empty() ? "" : " " + version}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"TENSORS", tensor_lines(f)},
-                          {"PDL", pdl_lines(f)}, {"WORKSPACE_TEXT", workspace}, {"WORKSPACE", bytes}, {"PARAMETERS", parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}});
+                          {"PDL", pdl_lines(f)}, {"WORKSPACE_TEXT", workspace}, {"WORKSPACE", bytes}, {"PARAMETERS", c_parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}});
 }
 
 }  // namespace mirage

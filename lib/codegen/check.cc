@@ -16,7 +16,7 @@ std::string number(double x) {
   return s.find_first_of(".e") == std::string::npos ? s + ".0" : s;
 }
 
-std::string list(const Dims& d) {
+std::string c_list(const Dims& d) {
   std::string out;
   for (int64_t x : d) out += (out.empty() ? "" : ", ") + std::to_string(x) + "LL";
   return "{" + (d.rank() == 0 ? std::string("0") : out) + "}";
@@ -71,7 +71,7 @@ std::string tensor_rows(const ModuleFacts& f) {
     const Distribution d = t.is_output ? Distribution{} : draws[i];
     const bool ranged = !t.is_output && t.info->range.has_value();
     out += "    {" + c_literal(t.info->name) + ", " + std::to_string(dtype) + ", " + std::to_string(dtype_bytes(type.dtype)) + ", " + std::to_string(type.dims.elements()) + "LL, " +
-           std::to_string(t.span_bytes()) + "LL, {" + std::to_string(type.dims.rank()) + ", " + list(type.dims) + ", " + list(t.info->strides) + "}, " + (ranged ? "1" : d.positive ? "2" : "0") + ", " +
+           std::to_string(t.span_bytes()) + "LL, {" + std::to_string(type.dims.rank()) + ", " + c_list(type.dims) + ", " + c_list(t.info->strides) + "}, " + (ranged ? "1" : d.positive ? "2" : "0") + ", " +
            number(d.scale) + ", " + number(ranged ? t.info->range->first : 0.0) + ", " + number(ranged ? t.info->range->second : 0.0) + "},\n";
   }
   return out;

@@ -38,6 +38,7 @@ inline bool any_dependent(const ModuleFacts& f) { return std::any_of(f.kernels.b
 /// Everything behind the kernels: all of CudaModule but the emission of kernels. emit_module calls it; tests call it with kernels of their own.
 CudaModule assemble_module(const Program&, const Plan&, const Target&, const ModuleOptions&, std::vector<KernelText> kernels);
 
+std::string c_parameters(const ModuleFacts&);              ///< abi.cc: the tensors of the C function, "const void* x, void* y, "
 std::string emit_host(const ModuleFacts&);                 ///< abi.cc: launcher and C ABI of NAME.cu
 std::string emit_info_json(const ModuleFacts&);            ///< abi_info.cc: what NAME_info_json returns
 std::string emit_c_header(const ModuleFacts&);             ///< abi_header.cc: NAME.h

@@ -11,21 +11,23 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/folding.h"
+#include "driver/numbers_json.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
 
+Diagnostic broken_certificate(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Diagnostic broken(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
 /// What could not be read; nlohmann/json's messages begin with the exception's name in brackets.
 Diagnostic unreadable(const std::string& file, const std::string& what) {
   const size_t end = what.starts_with("[json.exception") ? what.find("] ") : std::string::npos;
-  return broken(file, "the certificate cannot be read: " + (end == std::string::npos ? what : what.substr(end + 2)));
+  return broken_certificate(file, "the certificate cannot be read: " + (end == std::string::npos ? what : what.substr(end + 2)));
 }
 
 /// 64-bit numbers as hex text: JSON readers round large integers.
@@ -48,12 +50,6 @@ template <class T> T integer(const Json& j) {
 template <class T> std::vector<T> integers(const Json& j) {
   std::vector<T> out;
   for (const Json& x : j) out.push_back(integer<T>(x));
-  return out;
-}
-
-Json numbers_json(const std::vector<CallNumbers>& numbers) {
-  Json out = Json::array();
-  for (const CallNumbers& n : numbers) out.push_back({{"grid_tile", n.grid_tile}, {"loop_tile", n.loop_tile}});
   return out;
 }
 
@@ -213,16 +209,16 @@ std::string with_source(const std::string& certificate, const std::string& file,
 SourceCheck check_source(const Source& certificate) {
   try {
     const Json j = Json::parse(certificate.text);
-    if (!j.contains("source")) return {{broken(certificate.name, "the certificate names no source file")}, ""};
+    if (!j.contains("source")) return {{broken_certificate(certificate.name, "the certificate names no source file")}, ""};
     const std::string file = j["source"].at("file").get<std::string>();
     const uint64_t hash = from_hex(j["source"].at("hash"));
-    if (file.empty() || file.find('/') != std::string::npos || file == "." || file == "..") return {{broken(certificate.name, "the certificate's source is no file beside it")}, ""};
+    if (file.empty() || file.find('/') != std::string::npos || file == "." || file == "..") return {{broken_certificate(certificate.name, "the certificate's source is no file beside it")}, ""};
     const std::string path = (std::filesystem::path(certificate.name).parent_path() / file).string();
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return {{}, file + " is not there: the verdict is of the graph, not of a source\n"};
     const auto text = read_file(path);
     if (!text) return {text.errors(), ""};
-    if (hash_text(*text) != hash) return {{broken(path, "the source is not the one that the certificate was written with")}, ""};
+    if (hash_text(*text) != hash) return {{broken_certificate(path, "the source is not the one that the certificate was written with")}, ""};
     return {{}, file + " is the source that the certificate was written with\n"};
   } catch (const std::exception& e) {
     return {{unreadable(certificate.name, e.what())}, ""};
@@ -232,13 +228,13 @@ SourceCheck check_source(const Source& certificate) {
 Result<CertificateFile> read_certificate(const Source& source) {
   try {
     const Json j = Json::parse(source.text);
-    if (integer<int>(j.at("schema_version")) != kCertificateVersion) return broken(source.name, "the certificate's schema version cannot be read by this mirage-opt");
+    if (integer<int>(j.at("schema_version")) != kCertificateVersion) return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
     CertificateFile c;
     c.program_hash = from_hex(j.at("program_hash"));
     c.is_searched = j.at("kind").get<std::string>() == "searched";
     c.is_partitioned = j.at("kind").get<std::string>() == "partitioned";
-    if (!c.is_searched && !c.is_partitioned && j.at("kind").get<std::string>() != "straightforward") return broken(source.name, "the certificate is of no known kind");
-    if (!j.at("claims").is_array() || (!c.is_searched && !c.is_partitioned && !j.at("claims").empty())) return broken(source.name, "the claims are not a list, or there is nothing that they could be about");
+    if (!c.is_searched && !c.is_partitioned && j.at("kind").get<std::string>() != "straightforward") return broken_certificate(source.name, "the certificate is of no known kind");
+    if (!j.at("claims").is_array() || (!c.is_searched && !c.is_partitioned && !j.at("claims").empty())) return broken_certificate(source.name, "the claims are not a list, or there is nothing that they could be about");
     c.graph = read_graph(j.at("graph"), "graph");
     if (c.is_partitioned)
       for (const Json& p : j.at("pieces")) {
@@ -257,7 +253,7 @@ Result<CertificateFile> read_certificate(const Source& source) {
     for (const Json& k : j.at("claims")) {
       Claim claim;
       claim.variant = integer<int>(k.at("variant"));
-      if (claim.variant < 0 || claim.variant > 1) return broken(source.name, "a claim's variant is neither 0 nor 1");
+      if (claim.variant < 0 || claim.variant > 1) return broken_certificate(source.name, "a claim's variant is neither 0 nor 1");
       claim.numbers = read_numbers(k.at("numbers"));
       claim.reference = read_graph(k.at("reference"), "reference");
       claim.candidate = read_graph(k.at("candidate"), "candidate");
@@ -301,64 +297,64 @@ static Diagnostics check_partitioned(const CertificateFile& c, const Folding& fo
   std::set<ValueId> results;
   std::vector<std::vector<CallNumbers>> numbers;
   for (const Replaced& r : c.pieces) {
-    if (!fits_piece(r, program.graph)) return {broken(file, "a piece has other inputs or results than the program's values")};
+    if (!fits_piece(r, program.graph)) return {broken_certificate(file, "a piece has other inputs or results than the program's values")};
     for (ValueId v : r.piece.results)
-      if (!results.insert(v).second) return {broken(file, "two pieces make one value")};
+      if (!results.insert(v).second) return {broken_certificate(file, "two pieces make one value")};
     numbers.push_back(r.numbers);
   }
   auto graph = stitch(program.graph, c.pieces, numbers);
-  if (!graph || !(folding.unfold(*graph) == c.graph)) return {broken(file, "the graph is not the program with these pieces")};
+  if (!graph || !(folding.unfold(*graph) == c.graph)) return {broken_certificate(file, "the graph is not the program with these pieces")};
   if (c.proof.proved)
-    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
+    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken_certificate(file, "the proof is another one than the certificate claims: " + to_string(now))};
   std::array<bool, 2> seen{};
   for (const Claim& claim : c.claims) {
     const std::string which = fmt::format("claim {}", claim.variant);
     std::string refusal;
-    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken(file, which + " is there twice")};
+    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken_certificate(file, which + " is there twice")};
     auto pair = small_pair(program, c.pieces, claim.variant, refusal);
-    if (!pair) return {broken(file, which + ": " + refusal)};
-    if (!(claim.reference == pair->reference)) return {broken(file, which + ": the reference is not the program at small size")};
-    if (!same_numbers(claim.numbers, pair->numbers)) return {broken(file, which + ": its tails are not those of the result")};
-    if (!(claim.candidate == pair->candidate)) return {broken(file, which + ": the candidate is not the program with these pieces at small size")};
-    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken(file, which + ": " + wrong)};
+    if (!pair) return {broken_certificate(file, which + ": " + refusal)};
+    if (!(claim.reference == pair->reference)) return {broken_certificate(file, which + ": the reference is not the program at small size")};
+    if (!same_numbers(claim.numbers, pair->numbers)) return {broken_certificate(file, which + ": its tails are not those of the result")};
+    if (!(claim.candidate == pair->candidate)) return {broken_certificate(file, which + ": the candidate is not the program with these pieces at small size")};
+    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken_certificate(file, which + ": " + wrong)};
   }
-  if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both small sizes are needed")};
+  if (!seen[0] || !seen[1]) return {broken_certificate(file, "a claim is missing: both small sizes are needed")};
   return {};
 }
 
 Diagnostics check_certificate(const CertificateFile& c, const Program& whole, const std::string& file) {
-  if (c.program_hash != hash_text(whole.canonical)) return {broken(file, "the certificate is of another program than '" + whole.name + "'")};
+  if (c.program_hash != hash_text(whole.canonical)) return {broken_certificate(file, "the certificate is of another program than '" + whole.name + "'")};
   const Folding folding = fold_verified(whole);
   const Program& program = folding.program;
   if (c.is_partitioned) return check_partitioned(c, folding, file);
   if (!c.is_searched) {
     if (c.graph == folding.unfold(program.graph)) return {};
-    return {broken(file, "the graph is not the spec's reference graph")};
+    return {broken_certificate(file, "the graph is not the spec's reference graph")};
   }
   const std::vector<Type> params = param_types(program);
-  if (!fits_program(c.structure.graph, program.graph)) return {broken(file, "the structure has other inputs or outputs than the program")};
+  if (!fits_program(c.structure.graph, program.graph)) return {broken_certificate(file, "the structure has other inputs or outputs than the program")};
   Structure structure = c.structure;
   structure.worlds = make_worlds(program);
   const std::vector<CallNumbers> extents = split_extents(structure, params);
-  if (extents.size() != c.numbers.size()) return {broken(file, "the numbers do not fit the structure")};
+  if (extents.size() != c.numbers.size()) return {broken_certificate(file, "the numbers do not fit the structure")};
   std::optional<Graph> graph = instantiate(structure, params, c.numbers);
-  if (!graph || !(folding.unfold(*graph) == c.graph) || !are_tiles_of(*graph, c.numbers)) return {broken(file, "the graph is not the structure with these numbers")};
+  if (!graph || !(folding.unfold(*graph) == c.graph) || !are_tiles_of(*graph, c.numbers)) return {broken_certificate(file, "the graph is not the structure with these numbers")};
   const Witnesses w = make_witnesses(program);
-  if (!w.refusal.empty()) return {broken(file, "the program has no witness: " + w.refusal)};
+  if (!w.refusal.empty()) return {broken_certificate(file, "the program has no witness: " + w.refusal)};
   std::array<bool, 2> seen{};
   for (const Claim& claim : c.claims) {
     const std::string which = fmt::format("claim {}", claim.variant);
-    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken(file, which + " is there twice")};
+    if (std::exchange(seen[static_cast<size_t>(claim.variant)], true)) return {broken_certificate(file, which + " is there twice")};
     const Witness& witness = w.variants[static_cast<size_t>(claim.variant)];
-    if (!(claim.reference == witness.graph)) return {broken(file, which + ": the reference is not the program at witness size")};
-    if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(structure, witness.params)))) return {broken(file, which + ": its tails are not those of the result")};
+    if (!(claim.reference == witness.graph)) return {broken_certificate(file, which + ": the reference is not the program at witness size")};
+    if (!same_numbers(claim.numbers, shrink_numbers(extents, c.numbers, split_extents(structure, witness.params)))) return {broken_certificate(file, which + ": its tails are not those of the result")};
     std::optional<Graph> small = instantiate(structure, witness.params, claim.numbers);
-    if (!small || !(*small == claim.candidate)) return {broken(file, which + ": the candidate is not the structure at witness size")};
-    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken(file, which + ": " + wrong)};
+    if (!small || !(*small == claim.candidate)) return {broken_certificate(file, which + ": the candidate is not the structure at witness size")};
+    if (const std::string wrong = repeat_claim(claim, c.rounding[static_cast<size_t>(&claim - c.claims.data())], program); !wrong.empty()) return {broken_certificate(file, which + ": " + wrong)};
   }
   if (c.proof.proved)
-    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken(file, "the proof is another one than the certificate claims: " + to_string(now))};
-  if (!seen[0] || !seen[1]) return {broken(file, "a claim is missing: both witness sizes are needed")};
+    if (const Proof now = prove_found(folding, *graph); !(now == c.proof)) return {broken_certificate(file, "the proof is another one than the certificate claims: " + to_string(now))};
+  if (!seen[0] || !seen[1]) return {broken_certificate(file, "a claim is missing: both witness sizes are needed")};
   return {};
 }
 

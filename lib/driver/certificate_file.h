@@ -22,6 +22,9 @@ std::string with_source(const std::string& certificate, const std::string& file,
 struct SourceCheck { Diagnostics errors; std::string text; };
 SourceCheck check_source(const Source& certificate);
 
+/// What is said of a certificate or lock that cannot be used: kCertificate, at the file.
+Diagnostic broken_certificate(const std::string& file, const std::string& text);
+
 /// A certificate as read: the graphs parse and obey the laws.
 struct CertificateFile {
   uint64_t program_hash = 0;

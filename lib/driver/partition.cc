@@ -19,7 +19,7 @@ namespace mirage {
 
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 400;        // distinct pieces: each takes up to a second
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
@@ -27,7 +27,7 @@ constexpr double kWorthwhile = 0.99;     // what a structure must cost at most o
 
 /// What is known of one distinct piece.
 struct Evaluated {
-  double straightforward_us = kNone, us = kNone;
+  double straightforward_us = kNoTime, us = kNoTime;
   int kernels = 0;
   std::optional<Structure> structure;   ///< faster than the straightforward kernels
   std::vector<CallNumbers> numbers;
@@ -240,11 +240,11 @@ class Partitioner {
   /// Dynamic programme over the states, which are numbered upwards. Ties: fewer kernels, then the first way.
   /// discount: what pieces that may stand beside each other (plan/beside.cc) are counted too dear, each by itself.
   std::vector<int> cheapest_way(double discount) const {
-    struct Best { double us = kNone; int kernels = 0, from = -1, cut = -1; };
+    struct Best { double us = kNoTime; int kernels = 0, from = -1, cut = -1; };
     std::vector<Best> best(graph_.steps.size());
     best[0].us = 0;
     for (size_t s = 0; s < graph_.steps.size(); s++) {
-      if (best[s].us == kNone) continue;
+      if (best[s].us == kNoTime) continue;
       for (const CutStep& step : graph_.steps[s]) {
         Best b{best[s].us, best[s].kernels, static_cast<int>(s), step.cut};
         if (step.cut >= 0) b.us += of_cut(step.cut).us - (may_stand_beside(step.cut) ? discount : 0.0), b.kernels += of_cut(step.cut).kernels;

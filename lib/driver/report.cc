@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/numbers_json.h"
 #include "mirage/support/hash.h"
 
 #ifndef MIRAGE_VERSION
@@ -20,12 +21,6 @@ using Json = nlohmann::ordered_json;
 
 /// Three decimals: what a cost model can mean, and short in the file.
 double rounded(double x) { return std::round(x * 1000) / 1000; }
-
-Json numbers_json(const std::vector<CallNumbers>& numbers) {
-  Json out = Json::array();
-  for (const CallNumbers& n : numbers) out.push_back({{"grid_tile", n.grid_tile}, {"loop_tile", n.loop_tile}});
-  return out;
-}
 
 Json search_json(const SearchReport& s) {
   Json gates = Json::array();

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/certificate_file.h"
 #include "driver/folding.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -19,7 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kLockVersion = 1;
 
-Diagnostic broken(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
 
 /// The lock's object; an empty one if there is no file yet.
 Result<Json> read_lock(const std::string& path) {
@@ -29,7 +29,7 @@ Result<Json> read_lock(const std::string& path) {
   if (!text) return text.errors();
   Json j = Json::parse(*text, nullptr, false);
   if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") || !j["decisions"].is_object())
-    return broken(path, "the file is no lock of this version of mirage-opt");
+    return broken_certificate(path, "the file is no lock of this version of mirage-opt");
   return j;
 }
 
@@ -41,16 +41,16 @@ bool uses_cache(const Options& o) { return !o.cache.empty() && !o.no_cache; }
 Result<Recalled> decide_again(const Source& certificate, const Program& whole, const Target& target, uint64_t seed) {
   auto c = read_certificate(certificate);
   if (!c) return c.errors();
-  if (c->program_hash != hash_text(whole.canonical)) return broken(certificate.name, "the decision is of another program");
+  if (c->program_hash != hash_text(whole.canonical)) return broken_certificate(certificate.name, "the decision is of another program");
   if (Diagnostics errors = check_certificate(*c, whole, certificate.name); !errors.empty()) return errors;
   Recalled out;
   if (!c->is_searched && !c->is_partitioned) return out;
   const Folding folding = fold_verified(whole);
   const Program& program = folding.program;
   const std::optional<Graph> graph = folding.refold(c->graph);
-  if (!graph) return broken(certificate.name, "the graph is not over the spec's inputs and outputs");
+  if (!graph) return broken_certificate(certificate.name, "the graph is not over the spec's inputs and outputs");
   Planned planned = make_plan(program, *graph, target);
-  if (!planned.plan) return broken(certificate.name, "the decision does not fit " + target.name + ": " + planned.reason);
+  if (!planned.plan) return broken_certificate(certificate.name, "the decision does not fit " + target.name + ": " + planned.reason);
   if (c->is_searched) {
     int kernels = 0;
     for (const Node& n : c->structure.graph.nodes()) kernels += std::holds_alternative<Call>(n.op);
@@ -61,7 +61,7 @@ Result<Recalled> decide_again(const Source& certificate, const Program& whole, c
     return out;
   }
   Instance instance = verify_stitched(program, c->pieces, seed);
-  if (!instance.refusal.empty()) return broken(certificate.name, "the decision does not hold: " + instance.refusal);
+  if (!instance.refusal.empty()) return broken_certificate(certificate.name, "the decision does not hold: " + instance.refusal);
   out.stitched = Stitched{c->pieces, *graph, std::move(*planned.plan), prove_found(folding, *graph), std::move(instance.claims)};
   return out;
 }
@@ -77,7 +77,7 @@ Result<std::optional<Recalled>> recall(const Program& program, const Target& tar
     auto lock = read_lock(o.lock);
     if (!lock) return lock.errors();
     if (auto at = (*lock)["decisions"].find(key); at != (*lock)["decisions"].end()) {
-      if (!at->is_object() || !at->contains("certificate")) return broken(o.lock, "the lock's entry " + key + " has no certificate");
+      if (!at->is_object() || !at->contains("certificate")) return broken_certificate(o.lock, "the lock's entry " + key + " has no certificate");
       auto r = decide_again({o.lock, (*at)["certificate"].dump()}, program, target, seed);
       if (!r) return r.errors();
       r->from = "the lock";

@@ -10,7 +10,7 @@ namespace mirage {
 
 namespace {
 
-constexpr int kDraws = 8;
+constexpr int kRoundings = 8;
 
 /// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the last place, docs/emulation.md).
 struct RoundedAlgebra : DoubleAlgebra {
@@ -90,11 +90,11 @@ double coarsest_roundoff(const Program& p) {
 std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed) {
   std::vector<RoundingSpread> out(want.size());
   for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
-  for (int draw = 0; draw < kDraws; draw++) {
+  for (int draw = 0; draw < kRoundings; draw++) {
     const auto got = rounded_results(p.graph, inputs, coarsest_roundoff(p), hash_combine(seed, static_cast<uint64_t>(draw)), want.size());
     for (size_t r = 0; r < want.size(); r++)
       for (size_t i = 0; i < want[r].data.size(); i++)
-        if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kDraws;
+        if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;
   }
   for (RoundingSpread& s : out) {
     double sum = 0;

@@ -111,7 +111,7 @@ class Theory {
   z3::solver solver_;
 };
 
-struct State {
+struct JudgeState {
   std::mutex mutex;
   Theory theory;
   Z3JudgeCounts counts;
@@ -120,7 +120,7 @@ struct State {
 }  // namespace
 
 Z3Judge make_z3_judge() {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<JudgeState>();
   auto judge = [state](const ExprTerm& e, const ExprTerm& t) {
     std::lock_guard lock(state->mutex);
     state->counts.asked++;

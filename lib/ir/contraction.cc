@@ -9,7 +9,6 @@
 namespace mirage {
 namespace {
 
-bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 ContractType of16(DType t) { return t == DType::kF16 ? ContractType::kF16 : ContractType::kBF16; }
 
 }  // namespace

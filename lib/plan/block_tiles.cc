@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mirage/support/round.h"
 #include "plan/block_planner.h"
 
 namespace mirage {
 namespace {
 
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
 }  // namespace
 

@@ -7,12 +7,12 @@
 #include <map>
 #include <mutex>
 
+#include "mirage/support/round.h"
+
 namespace mirage {
 namespace {
 
 constexpr int64_t kSwizzleCycles = 2;   // address arithmetic of one swizzled access by a warp
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 /// Extra passes that an access of eight lines of `ld` elements (16 bytes each, same column) takes for bank conflicts; `swizzled` lines never conflict.
 int64_t conflicts(int64_t ld, int bytes, bool swizzled) {

@@ -2,11 +2,10 @@
 #include <algorithm>
 
 #include "mirage/plan/block.h"
+#include "mirage/support/round.h"
 
 namespace mirage {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Access row_major(const Type& t) { return {0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype}; }
 

@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "mirage/support/round.h"
 namespace mirage {
 namespace {
 
 using Kind = RegionInstr::Kind;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t power_of_two_at_least(int64_t n) {
   int64_t p = 1;
   while (p < n) p *= 2;

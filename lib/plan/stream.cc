@@ -6,13 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "mirage/support/round.h"
 #include "plan/stream_internal.h"
 
 namespace mirage {
 namespace {
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-constexpr int64_t kBoxAlign = 1024;   // the 128-byte swizzle repeats after eight lines
 
 /// Registers of a thread: sums, the small operand of this chunk and the next, fragments and addresses.
 int registers(const StreamPlan& p) {

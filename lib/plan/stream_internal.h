@@ -6,6 +6,7 @@ namespace mirage {
 
 constexpr int64_t kMaxStreamRows = 64;   ///< of the small operand of a stream plan
 constexpr int64_t kAnyRows = int64_t{1} << 20;
+constexpr int64_t kBoxAlign = 1024;      ///< bytes: the 128-byte swizzle of tensor-map boxes repeats after eight lines
 
 /// The structure of a graph of this kind, with at most `max_rows` rows, or nullopt with one sentence why it is not.
 std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason);

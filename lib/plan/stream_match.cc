@@ -14,7 +14,6 @@ namespace {
 constexpr int64_t kMaxRank = 64;
 constexpr int64_t kMostBatch = 65535;
 
-bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
 /// One attempt. Any refusal sets `reason` and ends it.
 class StreamMatcher {

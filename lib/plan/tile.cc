@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/support/round.h"
 #include "plan/stream_internal.h"
 #include "plan/clusters.h"
 #include "plan/tile_internal.h"
@@ -12,8 +13,6 @@
 namespace mirage {
 namespace {
 
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-constexpr int64_t kBoxAlign = 1024;      // the 128-byte swizzle repeats after eight lines
 constexpr int64_t kLeastRows = 17;       // up to 16 rows the stream strategy pads nothing
 constexpr int kMostBlockRows = 256;      // of a box
 constexpr int64_t kPanel = 8;            // row blocks beside each other

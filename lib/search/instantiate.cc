@@ -1,11 +1,11 @@
 // Puts numbers into a structure: real extents, tiles, grids and loops. Called by the search itself for the ragged witness and by whoever chooses numbers for a verified structure.
 #include <algorithm>
+
+#include "mirage/support/round.h"
 #include "search/witness.h"
 
 namespace mirage {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Tiles of one call's inputs and the launch that they need.
 struct Sizes { Launch launch; std::vector<Dims> tiles; };

@@ -1,4 +1,5 @@
-// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 8, and then of four specs), MIRAGE_SEED which; survivors are printed.
+// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 2; up to 5, which .ci/run asks for, of four
+// specs, more than that of all), MIRAGE_SEED which; survivors are printed.
 #include <fmt/format.h>
 
 #include "driver/self_test.h"
@@ -7,13 +8,13 @@
 using namespace mirage;
 using namespace mirage::test;
 
-constexpr size_t kSlice = 5;
+constexpr size_t kQuick = 2, kSlice = 5;
 
 TEST_CASE("kernels with a mistake do not pass the gate") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   setenv("MIRAGE_CACHE", emulation_folder().c_str(), 1);
-  const size_t each = std::getenv("MIRAGE_MUTANTS") ? static_cast<size_t>(atoi(std::getenv("MIRAGE_MUTANTS"))) : kSlice;
+  const size_t each = std::getenv("MIRAGE_MUTANTS") ? static_cast<size_t>(atoi(std::getenv("MIRAGE_MUTANTS"))) : kQuick;
   int mutants = 0, caught = 0, changed = 0, survive = 0, harmless = 0, same_code = 0;
   const char* only = std::getenv("MIRAGE_SPEC");
   const bool is_slice = !only && each <= kSlice;

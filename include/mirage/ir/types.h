@@ -18,6 +18,7 @@ enum class DType : uint8_t { kF16, kBF16, kF32, kBool, kReal };
 const char* dtype_name(DType);                       ///< short: "f16", "bf16", "f32", "bool", "real"
 const char* dtype_long_name(DType);                  ///< "float16", "bfloat16", "float32", "bool", "real"
 std::optional<DType> parse_dtype(std::string_view);  ///< accepts both; never kReal from user text unless spelled "real"
+inline bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 int dtype_bytes(DType);                              ///< 2, 2, 4, 1; kReal: 4 (it is stored as f32 when it must be stored)
 
 /// Up to kMaxRank extents. An extent is at least 1 in a graph; clipped tiles during evaluation may have 0.
