@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/support/round.h"
 #include "plan/tile_internal.h"
 
 namespace mirage {
@@ -15,8 +16,6 @@ constexpr int kChunk = 64;
 constexpr int64_t kMostBoxLines = 256;
 constexpr int64_t kMostSyncRank = 16;   // by mma.sync; more are worth wgmma, though their copies are narrow (128 x 256 with rank 32 4.43, 100 x 256 with rank 64 3.98)
 constexpr int kMostRegisters = 200;   // of a thread: sums and second factors
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 int registers(const TilePlan& p) {
   int n = 60;
