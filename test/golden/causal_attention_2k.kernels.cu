@@ -49,7 +49,7 @@ namespace mirage_causal_attention_2k {
 // attention bound by arithmetic and L2: 16.8 MB, 17.18 Gflop, 512 blocks of 256 threads, cluster 1, 2 wave(s)
 struct causal_attention_2k_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 2048, kKeys = 2048, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 2048, kKeys = 2048, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 0;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
@@ -98,7 +98,9 @@ struct causal_attention_2k_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::mul(1.0f, mo::constant(0.125f));
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     const float v0 = float(key); const float v2 = mo::less(row.v1, v0); const float v7 = s; const float v9 = mo::select(v2, mo::constant(mo::neg(mo::infinity())), v7); return v9;

@@ -39,7 +39,7 @@ namespace mirage_gqa_bf16 {
 // attention bound by arithmetic and L2: 2.2 MB, 0.54 Gflop, 64 blocks of 256 threads, cluster 8, 1 wave(s)
 struct gqa_bf16_k0_attend_parts {
   using T = mo::bf16;
-  static constexpr int kQueries = 256, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 256, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 2, kGroups = 2, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 4, kCluster = 8, kRows = 8, kEvenChunks = 2;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 148480, kRecordBytes = 136, kRecordPitch = 144;
@@ -74,7 +74,9 @@ struct gqa_bf16_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

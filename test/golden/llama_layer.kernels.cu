@@ -164,6 +164,7 @@
 //   }
 
 // ======== device library ========
+#define MO_ORDERED_LOADS
 // (device library)
 
 // ======== kernels ========
@@ -292,6 +293,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
 
 // bound by device memory: 8.9 MB, 512 blocks of 64 threads in clusters of 1, 4 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(64, 4) llama_layer_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 64, kWarps = 2, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 2, kSteps = 1, kChunks = 2, kRounds = 1;
   constexpr int kM = 4, kN = 4096, kDepth = 128, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 2;   // kRows: groups of 8
@@ -380,9 +382,11 @@ __global__ void __launch_bounds__(64, 4) llama_layer_k1_stream(const __grid_cons
   }
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_k2_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
+__global__ void __launch_bounds__(512, 1) llama_layer_k2_row(const void* a0, void* a1) {
+  mo::release_next();
+  mo::await_previous();
+  const mo::f32* p0 = static_cast<const mo::f32*>(a0);
+  mo::tf32* p1 = static_cast<mo::tf32*>(a1);
   using Team = mo::RowTeam<512>;
   {
     const mo::index32 row = Team::first<mo::index32>();
@@ -460,7 +464,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_k2_row(const void* __restr
 }
 
 // bound by device memory: 8.9 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_k3_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_k3_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 128, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 32, kRounds = 1;
   constexpr int kM = 4, kN = 128, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 16, kTail = 1;   // kRows: groups of 8
@@ -484,6 +489,8 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -493,7 +500,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
@@ -562,7 +569,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
 }
 
 // bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -586,6 +593,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -595,7 +604,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   Pack<2> e0[kTail];
@@ -669,6 +678,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
 
 // bound by device memory: 235.0 MB, 448 blocks of 32 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(32, 4) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 32, kWarps = 1, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 1, kSteps = 1, kChunks = 32, kRounds = 32;
   const int part = block_id() >= 224 ? 1 : 0, first = part == 1 ? 224 : 0, kN = part == 1 ? 14336 : 14336;   // calls beside each other: which one this block is of
@@ -779,7 +789,8 @@ __global__ void __launch_bounds__(32, 4) llama_layer_k5_stream(const __grid_cons
 }
 
 // bound by device memory: 117.6 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in2, void* out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 1, kChunk = 128, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 112, kRounds = 7;
   constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -803,6 +814,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x1[kUnits], next1[kUnits];
   Vector<f32, 8> x2[kUnits], next2[kUnits];
   const auto fetch_small = [&](int chunk) {
@@ -814,7 +827,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   Pack<2> e0[kTail];
@@ -888,7 +901,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
 }
 
 // bound by device memory: 16.8 MB, 64 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k7_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k7_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* in0, const void* in1, void* out0_0, void* out0_1) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   const int part = block_id() >= 32 ? 1 : 0, first = part == 1 ? 16 : 0, kN = part == 1 ? 1024 : 1024;   // calls beside each other: which one this block is of
@@ -915,6 +928,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f16, 8> x0[kUnits], next0[kUnits];
   Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
@@ -926,7 +941,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
@@ -1131,6 +1146,20 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.blockDim = dim3(threads, 1u, 1u);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
@@ -1168,10 +1197,10 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k1_stream, dim3(64u, 8u, 1u), 64u, 16408u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_k1_stream, dim3(64u, 8u, 1u), 64u, 16408u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
   if ((error = start(llama_layer_k2_row, dim3(32u, 1u, 1u), 512u, 0u, stream, static_cast<const void*>(w + 16384), static_cast<void*>(w + 540672))) != cudaSuccess) return error;
   mo::TensorMap map3_0;
   if ((error = encode_map(map3_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
@@ -1183,7 +1212,7 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   if ((error = encode_map(map5_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map5_1;
   if ((error = encode_map(map5_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k5_stream, dim3(448u, 1u, 1u), 32u, 32824u, stream, map5_0, map5_1, static_cast<const void*>(w + 16384), t[8], static_cast<void*>(w + 32768), static_cast<void*>(w + 90112))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_k5_stream, dim3(448u, 1u, 1u), 32u, 32824u, stream, map5_0, map5_1, static_cast<const void*>(w + 16384), t[8], static_cast<void*>(w + 32768), static_cast<void*>(w + 90112))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
   if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_k6_stream, dim3(128u, 1u, 1u), 256u, 133192u, stream, map6_0, static_cast<const void*>(w + 16384), static_cast<const void*>(w + 32768), static_cast<const void*>(w + 90112), const_cast<void*>(t[12]))) != cudaSuccess) return error;

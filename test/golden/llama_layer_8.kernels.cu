@@ -19,86 +19,106 @@
 //     %9 = input 9 : f16[4096,14336]
 //     %10 = input 10 : f16[4096,14336]
 //     %11 = input 11 : f16[14336,4096]
-//     %12 = call grid(256,1,1) loop(64) (%0, %1, %2) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = const 4096 extent 0.1
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = reduce.sum 1 %5
-//       %8 = matmul %6 %2
-//       %9 = accum.sum %7
-//       %10 = accum.sum %8
-//       %11 = div %9 %3
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : real
+//     %12 = square %0
+//     %13 = reduce.sum 1 %12
+//     %14 = const 4096 extent 0.1
+//     %15 = div %13 %14
+//     %16 = const 1e-05
+//     %17 = add %15 %16
+//     %18 = sqrt %17
+//     %19 = div %0 %18
+//     %20 = mul %19 %1
+//     %21 = abs %20
+//     %22 = reduce.max 1 %21
+//     %23 = const 1e-30
+//     %24 = const 3.4028234663852886e+38
+//     %25 = clamp %22 %23 %24
+//     %26 = const 65504
+//     %27 = div %26 %25
+//     %28 = mul %20 %27
+//     %29 = cast_f16 %28
+//     %30 = div %25 %26
+//     %31 = call grid(64,1,1) loop(128) (%29, %2, %30) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[8,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
+//       %2 = input 2 grid(-,-,-) loop(-) : real[8,1]
+//       %3 = matmul %0 %1
+//       %4 = accum.sum %3
+//       %5 = mul %4 %2
+//       output 0 %5 grid(1,-,-) : real
 //     }
-//     %13 = reshape [8,8,4,128] %12
-//     %14 = transpose (1,0,2,3) %13
-//     %15 = reshape [8,32,128] %14
-//     %16 = transpose (0,2,1) %5
-//     %17 = call grid(64,1,8) loop(4) (%15, %16) {
+//     %32 = reshape [8,8,4,128] %31
+//     %33 = transpose (1,0,2,3) %32
+//     %34 = reshape [8,32,128] %33
+//     %35 = transpose (0,2,1) %5
+//     %36 = call grid(64,1,8) loop(4) (%34, %35) {
 //       %0 = input 0 grid(-,-,0) loop(2) : real[1,32,32]
 //       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
 //       output 0 %3 grid(2,-,0) : real
 //     }
-//     %18 = const 0.088388347648318447
-//     %19 = mul %17 %18
-//     %20 = reduce.max 2 %19
-//     %21 = sub %19 %20
-//     %22 = exp %21
-//     %23 = reduce.sum 2 %22
-//     %24 = div %22 %23
-//     %25 = call grid(4,2,8) loop(128) (%24, %6) {
-//       %0 = input 0 grid(-,1,0) loop(2) : real[1,16,32]
+//     %37 = const 0.088388347648318447
+//     %38 = mul %36 %37
+//     %39 = reduce.max 2 %38
+//     %40 = sub %38 %39
+//     %41 = exp %40
+//     %42 = reduce.sum 2 %41
+//     %43 = div %41 %42
+//     %44 = abs %43
+//     %45 = reduce.max 2 %44
+//     %46 = const 1e-30
+//     %47 = const 3.4028234663852886e+38
+//     %48 = clamp %45 %46 %47
+//     %49 = const 65504
+//     %50 = div %49 %48
+//     %51 = mul %43 %50
+//     %52 = cast_f16 %51
+//     %53 = div %48 %49
+//     %54 = call grid(4,2,8) loop(128) (%52, %6, %53) {
+//       %0 = input 0 grid(-,1,0) loop(2) : f16[1,16,32]
 //       %1 = input 1 grid(2,-,0) loop(1) : f16[1,32,32]
+//       %2 = input 2 grid(-,1,0) loop(-) : real[1,16,1]
+//       %3 = matmul %0 %1
+//       %4 = accum.sum %3
+//       %5 = mul %4 %2
+//       output 0 %5 grid(2,1,0) : real
+//     }
+//     %55 = reshape [8,8,4,128] %54
+//     %56 = transpose (1,0,2,3) %55
+//     %57 = reshape [8,4096] %56
+//     %58 = call grid(64,1,1) loop(128) (%57, %7) {
+//       %0 = input 0 grid(-,-,-) loop(1) : real[8,32]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
-//       output 0 %3 grid(2,1,0) : real
+//       output 0 %3 grid(1,-,-) : real
 //     }
-//     %26 = reshape [8,8,4,128] %25
-//     %27 = transpose (1,0,2,3) %26
-//     %28 = reshape [8,4096] %27
-//     %29 = call grid(256,1,1) loop(64) (%0, %28, %7) {
-//       %0 = input 0 grid(1,0,-) loop(-) : f16[8,16]
-//       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %3 = matmul %1 %2
-//       %4 = accum.sum %3
-//       %5 = add %0 %4
-//       output 0 %5 grid(1,0,-) : real
-//     }
-//     %30 = call grid(224,1,1) loop(64) (%29, %8, %9, %10) {
-//       %0 = input 0 grid(-,0,-) loop(1) : real[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,64]
+//     %59 = add %0 %58
+//     %60 = mul %59 %8
+//     %61 = square %59
+//     %62 = reduce.sum 1 %61
+//     %63 = call grid(224,1,1) loop(64) (%9, %10, %60, %62) {
+//       %0 = input 0 grid(1,-,-) loop(0) : f16[64,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
+//       %2 = input 2 grid(-,0,-) loop(1) : real[8,64]
+//       %3 = input 3 grid(-,0,-) loop(-) : real[8,1]
 //       %4 = const 4096 extent 0.1
 //       %5 = const 1e-05
-//       %6 = square %0
-//       %7 = mul %0 %1
-//       %8 = reduce.sum 1 %6
-//       %9 = matmul %7 %2
-//       %10 = matmul %7 %3
-//       %11 = accum.sum %8
-//       %12 = accum.sum %9
-//       %13 = accum.sum %10
-//       %14 = div %11 %4
-//       %15 = add %5 %14
-//       %16 = sqrt %15
-//       %17 = div %12 %16
-//       %18 = div %13 %16
-//       %19 = silu %17
-//       %20 = mul %18 %19
-//       output 0 %20 grid(1,0,-) : real
+//       %6 = matmul %2 %0
+//       %7 = matmul %2 %1
+//       %8 = accum.sum %6
+//       %9 = accum.sum %7
+//       %10 = div %3 %4
+//       %11 = add %5 %10
+//       %12 = sqrt %11
+//       %13 = div %8 %12
+//       %14 = div %9 %12
+//       %15 = silu %13
+//       %16 = mul %14 %15
+//       output 0 %16 grid(1,0,-) : real
 //     }
-//     %31 = call grid(256,1,1) loop(224) (%29, %30, %11) {
+//     %64 = call grid(256,1,1) loop(224) (%59, %63, %11) {
 //       %0 = input 0 grid(1,0,-) loop(-) : real[8,16]
 //       %1 = input 1 grid(-,0,-) loop(1) : real[8,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -107,46 +127,154 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : f16
 //     }
-//     %32, %33 = call grid(64,1,1) loop(64) (%0, %1, %3, %4) {
-//       %0 = input 0 grid(-,0,-) loop(-) : f16[8,4096]
-//       %1 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %2 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %3 = input 2 grid(1,-,-) loop(0) : f16[64,16]
-//       %4 = input 3 grid(1,-,-) loop(0) : f16[64,16]
-//       %5 = const 4096 extent 0.1
-//       %6 = const 1e-05
-//       %7 = square %0
-//       %8 = reduce.sum 1 %7
-//       %9 = div %8 %5
-//       %10 = add %6 %9
-//       %11 = sqrt %10
-//       %12 = div %1 %11
-//       %13 = mul %2 %12
-//       %14 = matmul %13 %3
-//       %15 = matmul %13 %4
-//       %16 = accum.sum %14
-//       %17 = accum.sum %15
-//       output 0 %16 grid(1,0,-) : f16
-//       output 1 %17 grid(1,0,-) : f16
+//     %65 = call grid(64,1,1) loop(64) (%29, %3, %30) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(-,-,-) loop(-) : real[8,1]
+//       %3 = matmul %0 %1
+//       %4 = accum.sum %3
+//       %5 = mul %4 %2
+//       output 0 %5 grid(1,-,-) : real
 //     }
-//     output 0 %31 : f16
-//     output 1 %32 : f16
-//     output 2 %33 : f16
+//     %66 = call grid(64,1,1) loop(64) (%29, %4, %30) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(-,-,-) loop(-) : real[8,1]
+//       %3 = matmul %0 %1
+//       %4 = accum.sum %3
+//       %5 = mul %4 %2
+//       output 0 %5 grid(1,-,-) : real
+//     }
+//     output 0 %64 : f16
+//     output 1 %65 : f16
+//     output 2 %66 : f16
 //   }
 
 // ======== device library ========
+#define MO_ORDERED_LOADS
 // (device library)
 
 // ======== kernels ========
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2, void* __restrict__ a3) {
+  mo::release_next();
+  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
+  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
+  mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
+  mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f16> q0[2];
+    mo::ElementVector<4, mo::f16> q1[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold(q1[k], p1 + (i1 * 4u));
+    }
+    mo::real h0[2][4];
+    mo::real h1[2][4];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+      mo::unpack(h1[k], q1[k]);
+    }
+    mo::real r2[4];
+    mo::clear<mo::Sum>(r2);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x0)[4] = h0[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = mo::mul(v0, v0);
+        r2[i2] = mo::Sum::combine(r2[i2], v1);
+      }
+    }
+    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    mo::real r13[4];
+    mo::clear<mo::Max>(r13);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::real (&x3)[4] = h0[k];
+      const mo::real (&x10)[4] = h1[k];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = mo::constant(4096.0f);
+        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
+        const mo::real v6 = mo::constant(9.99999975e-06f);
+        const mo::real v7 = mo::add(v5, v6);
+        const mo::real v8 = mo::sqrt(v7);
+        const mo::real v9 = mo::div(v3, v8);
+        const mo::real v10 = x10[i2];
+        const mo::real v11 = mo::mul(v9, v10);
+        const mo::real v12 = mo::abs(v11);
+        r13[i2] = mo::Max::combine(r13[i2], v12);
+      }
+    }
+    const mo::real v13 = Team::reduce<mo::Max, 1>(mo::fold<mo::Max>(r13));
+    if (Team::lane() == 0) {
+      const mo::real v14 = mo::constant(1e-30f);
+      const mo::real v15 = mo::constant(3.40282347e+38f);
+      const mo::real v16 = mo::min(mo::max(v13, v14), v15);
+      const mo::real v17 = mo::constant(65504.0f);
+      const mo::real v18 = mo::div(v16, v17);
+      p2[i0] = mo::store<mo::f32>(v18);
+    }
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x19)[4] = h0[k];
+      const mo::real (&x26)[4] = h1[k];
+      mo::real y0[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v19 = x19[i2];
+        const mo::real v20 = mo::constant(4096.0f);
+        const mo::real v21 = mo::mul(v2, mo::constant(0.000244140625f));
+        const mo::real v22 = mo::constant(9.99999975e-06f);
+        const mo::real v23 = mo::add(v21, v22);
+        const mo::real v24 = mo::sqrt(v23);
+        const mo::real v25 = mo::div(v19, v24);
+        const mo::real v26 = x26[i2];
+        const mo::real v27 = mo::mul(v25, v26);
+        const mo::real v28 = mo::constant(65504.0f);
+        const mo::real v29 = mo::constant(1e-30f);
+        const mo::real v30 = mo::constant(3.40282347e+38f);
+        const mo::real v31 = mo::min(mo::max(v13, v29), v30);
+        const mo::real v32 = mo::div(v28, v31);
+        const mo::real v33 = mo::mul(v27, v32);
+        const mo::real v34 = mo::round_to<mo::f16>(v33);
+        y0[i2] = v34;
+      }
+      mo::store_vector(p3 + (i0 * 4096u + i1 * 4u), y0);
+    }
+  }
+}
+
 // bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in2, void* out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
   constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -166,50 +294,28 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e2[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f32*)in2 + 0 + m * int64_t(1), 1, 1, kM - m); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
       for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  LineScale<kRows> lines0;
-  lines0.start();
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    Small<f16> scaled0[kUnits][kRows];
-    {
-      Pack<8> value[kUnits][kRows];
-      float most[kRows];
-      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
-      }
-      if (lines0.outgrown(most)) {
-        float change[kRows];
-        lines0.follow(most, change);
-        scale_rows(sum0, change);
-      }
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
-    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
@@ -217,28 +323,19 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
-  float back0[kRows];
-  lines0.inverse(back0);
-  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
   cluster_wait();   // the other blocks run, and their barriers are set up
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
-  }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2304);
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
@@ -250,21 +347,17 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14 = mo::div(v10, v14_0);
-    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v14);
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5_0 = along_rows(e2[t]);
+    const auto v5 = mo::mul(v4, v5_0);
+    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
   }
 }
 
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::tf32* __restrict__ p0 = static_cast<const mo::tf32*>(a0);
-  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k2_map(const void* a0, void* a1) {
+  mo::await_previous();
+  const mo::tf32* p0 = static_cast<const mo::tf32*>(a0);
+  mo::tf32* p1 = static_cast<mo::tf32*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row / 2048u;
     const mo::index32 i1 = row / 64u % 32u;
@@ -284,7 +377,8 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* __rest
 }
 
 // bound by device memory: 12.7 MB, 512 blocks of 128 threads, 4 per SM, 93 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 4) llama_layer_8_k2_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __launch_bounds__(128, 4) llama_layer_8_k3_block(const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128;
   extern __shared__ __align__(128) unsigned char smem[];
@@ -338,38 +432,41 @@ __global__ void __launch_bounds__(128, 4) llama_layer_8_k2_block(const void* __r
   store_tile<kThreads, 4, 1, 32, 64, false>((f32*)out0 + 0 + (block_z * int64_t(1)) * 131072 + (block_x * int64_t(64)) * 1, 0, 4096, 1, 32, 64, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v3 = t2.read(w, 0, r, c); return v3; });
 }
 
-__global__ void __launch_bounds__(256, 2) llama_layer_8_k3_row(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::f32* __restrict__ p0 = static_cast<const mo::f32*>(a0);
-  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
+__global__ void __launch_bounds__(256, 2) llama_layer_8_k4_row(const void* a0, void* a1, void* a2) {
+  mo::release_next();
+  mo::await_previous();
+  const mo::f32* p0 = static_cast<const mo::f32*>(a0);
+  mo::f32* p1 = static_cast<mo::f32*>(a1);
+  mo::f16* p2 = static_cast<mo::f16*>(a2);
   using Team = mo::RowTeam<256>;
   {
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f32> q0[4];
+    mo::ElementVector<8, mo::f32> q0[2];
     #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 8u));
     }
-    mo::real h0[4][4];
+    mo::real h0[2][8];
     #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
     }
-    mo::real r3[4];
+    mo::real r3[8];
     mo::clear<mo::Max>(r3);
     #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x0)[4] = h0[k];
+      const mo::real (&x0)[8] = h0[k];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
         const mo::real v1 = mo::constant(0.0883883461f);
         const mo::real v2 = mo::mul(v0, v1);
@@ -377,15 +474,15 @@ __global__ void __launch_bounds__(256, 2) llama_layer_8_k3_row(const void* __res
       }
     }
     const mo::real v3 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r3));
-    mo::real r9[4];
+    mo::real r9[8];
     mo::clear<mo::Sum>(r9);
     #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x4)[4] = h0[k];
+      const mo::real (&x4)[8] = h0[k];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v4 = x4[i2];
         const mo::real v5 = mo::constant(0.0883883461f);
         const mo::real v6 = mo::mul(v4, v5);
@@ -395,34 +492,70 @@ __global__ void __launch_bounds__(256, 2) llama_layer_8_k3_row(const void* __res
       }
     }
     const mo::real v9 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r9));
+    mo::real r17[8];
+    mo::clear<mo::Max>(r17);
     #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::index32 i1 = u;
-      const mo::real (&x10)[4] = h0[k];
-      mo::real y0[4];
+      const mo::real (&x10)[8] = h0[k];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v10 = x10[i2];
         const mo::real v11 = mo::constant(0.0883883461f);
         const mo::real v12 = mo::mul(v10, v11);
         const mo::real v13 = mo::sub(v12, v3);
         const mo::real v14 = mo::exp(v13);
         const mo::real v15 = mo::div(v14, v9);
-        y0[i2] = v15;
+        const mo::real v16 = mo::abs(v15);
+        r17[i2] = mo::Max::combine(r17[i2], v16);
       }
-      mo::store_vector(p1 + (i0 * 4096u + i1 * 4u), y0);
+    }
+    const mo::real v17 = Team::reduce<mo::Max, 0>(mo::fold<mo::Max>(r17));
+    if (Team::lane() == 0) {
+      const mo::real v18 = mo::constant(1e-30f);
+      const mo::real v19 = mo::constant(3.40282347e+38f);
+      const mo::real v20 = mo::min(mo::max(v17, v18), v19);
+      const mo::real v21 = mo::constant(65504.0f);
+      const mo::real v22 = mo::div(v20, v21);
+      p1[i0] = mo::store<mo::f32>(v22);
+    }
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 256;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x23)[8] = h0[k];
+      mo::real y0[8];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
+        const mo::real v23 = x23[i2];
+        const mo::real v24 = mo::constant(0.0883883461f);
+        const mo::real v25 = mo::mul(v23, v24);
+        const mo::real v26 = mo::sub(v25, v3);
+        const mo::real v27 = mo::exp(v26);
+        const mo::real v28 = mo::div(v27, v9);
+        const mo::real v29 = mo::constant(65504.0f);
+        const mo::real v30 = mo::constant(1e-30f);
+        const mo::real v31 = mo::constant(3.40282347e+38f);
+        const mo::real v32 = mo::min(mo::max(v17, v30), v31);
+        const mo::real v33 = mo::div(v29, v32);
+        const mo::real v34 = mo::mul(v28, v33);
+        const mo::real v35 = mo::round_to<mo::f16>(v34);
+        y0[i2] = v35;
+      }
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 8u), y0);
     }
   }
 }
 
-// bound by device memory: 12.7 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+// bound by device memory: 10.6 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_8_k5_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in2, void* out0) {
+  mo::release_next();
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 4, kChunk = 32, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 128, kRounds = 4;
-  constexpr int kM = 32, kN = 128, kDepth = 4096, kRows = 4, kUnits = 1, kItems = 512, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 4096, kRing = 16384, kReceived = 65536, kStatistics = 73728, kBarriers = 73728;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
+  constexpr int kM = 32, kN = 128, kDepth = 4096, kRows = 4, kUnits = 2, kItems = 512, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 73728, kBarriers = 73728;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -439,19 +572,129 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 4096);
+    mbarrier_expect(bar, 8192);
     copy_box(to + 0, map0, column, chunk * kChunk, batch_id(), bar, policy);
   };
+  for (int s = 0; s < kStages; s++) fetch(s);
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
+  warp_barrier();
+  cluster_arrive_relaxed();
+  Pack<2> e2[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f32*)in2 + 0 + batch_id() * int64_t(32) + m * int64_t(1), 1, 1, kM - m); }
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + batch_id() * int64_t(131072) + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 2
+  for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    {
+      const int step = round * kSteps + 0, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        Small<f16> small0[kRows];
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
+        sum0.add(w0, u, small0);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
+  }
+  StreamSum<kRows>& total0 = sum0;
+  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
+  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  barrier();
+  if (thread_id() == 0) mbarrier_expect(met, 8192);
+  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
+    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
+    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
+    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  }
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
+    if (share >= kShare) break;
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5_0 = along_rows(e2[t]);
+    const auto v5 = mo::mul(v4, v5_0);
+    store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v5);
+  }
+}
+
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k6_map(const void* a0, void* a1) {
+  mo::release_next();
+  mo::await_previous();
+  const mo::tf32* p0 = static_cast<const mo::tf32*>(a0);
+  mo::tf32* p1 = static_cast<mo::tf32*>(a1);
+  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
+    const mo::index32 i0 = row / 2048u;
+    const mo::index32 i1 = row % 2048u;
+    const mo::index32 i3 = (i1) / 256u;
+    const mo::index32 i4 = (i1) % 256u;
+    mo::real x0[2];
+    mo::load_vector(x0, p0 + (i0 * 512u + i3 * 4096u + i4 * 2u));
+    mo::real y0[2];
+    #pragma unroll
+    for (mo::index32 i2 = 0; i2 < 2; i2++) {
+      const mo::real v0 = x0[i2];
+      y0[i2] = v0;
+    }
+    mo::store_vector(p1 + (i0 * 4096u + i1 * 2u), y0);
+  }
+}
+
+// bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) {
+  mo::release_next();
+  using namespace mo;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  extern __shared__ __align__(1024) unsigned char stream_smem[];
+  unsigned char* const smem = stream_smem;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
+  if (lane == 0) {
+    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
+    if (warp == 0) mbarrier_init(met, 1);
+    mbarrier_publish();
+  }
+  warp_barrier();
+  const uint64_t policy = evict_first_policy();
+  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
+  const auto fetch = [&](int step) {   // one step of this warp's ring
+    const int chunk = chunk_of(step / kSteps), place = step % kStages;
+    if (lane != 0 || chunk >= kChunks) return;
+    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
+    mbarrier_expect(bar, 16384);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+  };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + batch_id() * int64_t(131072) + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
@@ -502,130 +745,6 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 8192);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v3);
-  }
-}
-
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k5_map(const void* __restrict__ a0, void* __restrict__ a1) {
-  const mo::tf32* __restrict__ p0 = static_cast<const mo::tf32*>(a0);
-  mo::tf32* __restrict__ p1 = static_cast<mo::tf32*>(a1);
-  for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
-    const mo::index32 i0 = row / 2048u;
-    const mo::index32 i1 = row % 2048u;
-    const mo::index32 i3 = (i1) / 256u;
-    const mo::index32 i4 = (i1) % 256u;
-    mo::real x0[2];
-    mo::load_vector(x0, p0 + (i0 * 512u + i3 * 4096u + i4 * 2u));
-    mo::real y0[2];
-    #pragma unroll
-    for (mo::index32 i2 = 0; i2 < 2; i2++) {
-      const mo::real v0 = x0[i2];
-      y0[i2] = v0;
-    }
-    mo::store_vector(p1 + (i0 * 4096u + i1 * 2u), y0);
-  }
-}
-
-// bound by device memory: 33.9 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f32*)in1 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  Pack<4> e0[kTail];
-  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  LineScale<kRows> lines0;
-  lines0.start();
-  #pragma unroll 4
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    Small<f16> scaled0[kUnits][kRows];
-    {
-      Pack<8> value[kUnits][kRows];
-      float most[kRows];
-      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v1 = to_pack(x1[u][r]); value[u][r] = v1; most[r] = Max::combine(most[r], largest(value[u][r])); }
-      }
-      if (lines0.outgrown(most)) {
-        float change[kRows];
-        lines0.follow(most, change);
-        scale_rows(sum0, change);
-      }
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
-    }
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  float back0[kRows];
-  lines0.inverse(back0);
-  scale_rows(sum0, back0);
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
   if (thread_id() == 0) mbarrier_expect(met, 2048);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
   for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
@@ -638,18 +757,89 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v5 = mo::add(e0[t], v4);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
+    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
   }
 }
 
-// bound by device memory: 235.5 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* a0, const void* a1, void* a2, const void* a3, void* a4, void* a5) {
+  mo::release_next();
+  mo::await_previous();
+  const mo::f16* p0 = static_cast<const mo::f16*>(a0);
+  const mo::f32* p1 = static_cast<const mo::f32*>(a1);
+  mo::f32* p2 = static_cast<mo::f32*>(a2);
+  const mo::f16* p3 = static_cast<const mo::f16*>(a3);
+  mo::tf32* p4 = static_cast<mo::tf32*>(a4);
+  mo::f32* p5 = static_cast<mo::f32*>(a5);
+  using Team = mo::RowTeam<512>;
+  {
+    const mo::index32 row = Team::first<mo::index32>();
+    (void)row;
+    const mo::index32 i0 = row;
+    mo::ElementVector<4, mo::f16> q0[2];
+    mo::ElementVector<4, mo::f32> q1[2];
+    mo::ElementVector<4, mo::f16> q2[2];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
+      mo::hold_once(q1[k], p1 + (i0 * 4096u + i1 * 4u));
+      mo::hold(q2[k], p3 + (i1 * 4u));
+    }
+    mo::real h0[2][4];
+    mo::real h1[2][4];
+    mo::real h2[2][4];
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      mo::unpack(h0[k], q0[k]);
+      mo::unpack(h1[k], q1[k]);
+      mo::unpack(h2[k], q2[k]);
+    }
+    mo::real r6[4];
+    mo::clear<mo::Sum>(r6);
+    #pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const mo::index32 u = Team::lane() + k * 512;
+      (void)u;
+      const mo::index32 i1 = u;
+      const mo::real (&x0)[4] = h0[k];
+      const mo::real (&x1)[4] = h1[k];
+      const mo::real (&x3)[4] = h2[k];
+      mo::real y0[4];
+      mo::real y1[4];
+      #pragma unroll
+      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+        const mo::real v0 = x0[i2];
+        const mo::real v1 = x1[i2];
+        const mo::real v2 = mo::add(v0, v1);
+        const mo::real v3 = x3[i2];
+        const mo::real v4 = mo::mul(v2, v3);
+        const mo::real v5 = mo::mul(v2, v2);
+        r6[i2] = mo::Sum::combine(r6[i2], v5);
+        y0[i2] = v2;
+        y1[i2] = v4;
+      }
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
+      mo::store_vector(p4 + (i0 * 4096u + i1 * 4u), y1);
+    }
+    const mo::real v6 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r6));
+    if (Team::lane() == 0) {
+      p5[i0] = mo::store<mo::f32>(v6);
+    }
+  }
+}
+
+// bound by device memory: 235.5 MB, 224 blocks of 64 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(64, 2) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* in2, const void* in3, void* out0) {
+  mo::release_next();
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
-  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 65536, kBarriers = 65664;
+  constexpr int kThreads = 64, kWarps = 2, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 2, kSteps = 2, kChunks = 32, kRounds = 16;
+  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 2;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 65536, kStatistics = 65536, kBarriers = 65536;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -666,40 +856,39 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
     if (step % kSteps == 0) {
-      mbarrier_expect(bar, 8192);
+      mbarrier_expect(bar, 16384);
       copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
     }
     else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 8192);
+      mbarrier_expect(bar, 16384);
       copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
     }
   };
-  Vector<f32, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
+  Vector<f32, 8> x2[kUnits][kRows], next2[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f32*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
+      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f32*)in2 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
+  Pack<2> e3[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e3[t] = load_two((const f32*)in3 + 0 + m * int64_t(1), 1, 1, kM - m); }
   StreamSum<kRows> sum0;
   sum0.clear();
   StreamSum<kRows> sum1;
   sum1.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   LineScale<kRows> lines0;
   lines0.start();
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     Small<f16> scaled0[kUnits][kRows];
     {
@@ -708,8 +897,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
       for (int r = 0; r < kRows; r++) most[r] = 0.0f;
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v6 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v6)); }
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); value[u][r] = v7; most[r] = Max::combine(most[r], largest(value[u][r])); }
+        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); value[u][r] = v2; most[r] = Max::combine(most[r], largest(value[u][r])); }
       }
       if (lines0.outgrown(most)) {
         float change[kRows];
@@ -756,35 +944,28 @@ __global__ void __launch_bounds__(128, 2) llama_layer_8_k7_stream(const __grid_c
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    if (lane % 4 == 0) *to = x;
-  }
   barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v13 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
-    Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v14 = mo::mul(s11, mo::constant(0.000244140625f));
-    const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14);
-    const auto v16 = mo::sqrt(v15);
-    const auto v18_0 = along_rows(v16);
-    const auto v18 = mo::div(v13, v18_0);
-    const Pack<4> v12 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    const auto v17_0 = along_rows(v16);
-    const auto v17 = mo::div(v12, v17_0);
-    const auto v19 = mo::silu(v17);
-    const auto v20 = mo::mul(v18, v19);
-    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v20);
+    const Pack<4> v9 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
+    const auto v10 = mo::mul(e3[t], mo::constant(0.000244140625f));
+    const auto v11 = mo::add(mo::constant(9.99999975e-06f), v10);
+    const auto v12 = mo::sqrt(v11);
+    const auto v14_0 = along_rows(v12);
+    const auto v14 = mo::div(v9, v14_0);
+    const Pack<4> v8 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v13_0 = along_rows(v12);
+    const auto v13 = mo::div(v8, v13_0);
+    const auto v15 = mo::silu(v13);
+    const auto v16 = mo::mul(v14, v15);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v16);
   }
 }
 
 // bound by device memory: 118.1 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k8_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k10_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -808,6 +989,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -817,7 +1000,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   Pack<4> e0[kTail];
@@ -888,15 +1071,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-// bound by device memory: 16.9 MB, 64 blocks of 256 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k9_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0, void* __restrict__ out1) {
+// bound by device memory: 16.9 MB, 64 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k11_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* in0, const void* in2, void* out0_0, void* out0_1) {
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 4, kWorkers = 32, kSteps = 2, kChunks = 64, kRounds = 2;
-  constexpr int kM = 8, kN = 1024, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 32, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135200;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
+  const int part = block_id() >= 32 ? 1 : 0, first = part == 1 ? 16 : 0, kN = part == 1 ? 1024 : 1024;   // calls beside each other: which one this block is of
+  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
+  void* const out0 = part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
+  constexpr int kM = 8, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
@@ -910,71 +1096,31 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    if (step % kSteps == 0) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-    }
-    else if (step % kSteps == 1) {
-      mbarrier_expect(bar, 8192);
-      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
-    }
+    mbarrier_expect(bar, 16384);
+    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  constexpr int kOwn = 4, kRun = 2;   // units of 256 elements of this block; of one round
-  const auto own_unit = [&](int j) { return (j + block_id() / kCluster) % kOwn; };
-  const auto held_place = [&](int j) { const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; };
-  Vector<f16, 8> whole0[1][16];   // blocks begin at different places: all ask for the same lines of L2
-  #pragma unroll
-  for (int i = 0; i < 1; i++) {
-    #pragma unroll
-    for (int j = 0; j < 16; j++) {
-      const int m = warp + i * kWarps, k = held_place(j);
-      whole0[i][j] = load_eight_now((const f16*)in0 + 0 + m * int64_t(4096) + k, m < kM && k < 4096);
-    }
-  }
-  Vector<f16, 8> x2[kOwn];
-  #pragma unroll
-  for (int j = 0; j < kOwn; j++) {
-    x2[j] = load_eight_now((const f16*)in1 + 0 + held_place(j), true);
-  }
   for (int s = 0; s < kStages; s++) fetch(s);
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   warp_barrier();
   cluster_arrive_relaxed();
-  float* const early = (float*)(smem + 135168);   // [statistic][row]
-  float* const backs = (float*)(smem + 152320);   // what brings sums of a row back
-  #pragma unroll
-  for (int i = 0; i < 1; i++) {
-    const int m = warp + i * kWarps;
-    if (m >= kM) {
-      if (lane < 1) early[lane * 8 * kRows + m] = 0.0f;
-      if (lane == 0) backs[m] = 0.0f;
-      for (int j = 0; j < kOwn; j++) Prepared<f16>::put(smem + 135424 + m * 2112, j * 256 + lane * 8, Pack<8>{});
-      continue;
-    }
-    float early0 = Sum::identity();
-    #pragma unroll
-    for (int j = 0; j < 16; j++) {
-      const auto v0 = to_pack(whole0[i][j]); const auto v7 = mo::mul(v0, v0); early0 = Sum::combine(early0, reduce_pack<Sum>(v7));
-    }
-    early0 = lanes_reduce<Sum, 32>(early0);
-    if (lane == 0) early[0 * kRows + m] = early0;
-    unsigned char* const line = smem + 135424 + m * 2112;
-    float most = 0.0f;
-    #pragma unroll
-    for (int j = 0; j < kOwn; j++) { const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); most = Max::combine(most, largest(v13)); }
-    const float scale = line_scale(mo::min(lanes_reduce<Max, 32>(most), kLargestFloat));
-    if (lane == 0) backs[m] = 1.0f / scale;
-    #pragma unroll
-    for (int j = 0; j < kOwn; j++) {
-      const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v10 = mo::add(mo::constant(9.99999975e-06f), v9); const auto v11 = mo::sqrt(v10); const auto v12 = mo::mul(v1, mo::rsqrt(v10)); const auto v13 = mo::mul(v2, v12); Prepared<f16>::put(line, own_unit(j) * 256 + lane * 8, scaled(v13, scale));
-    }
-  }
-  barrier();
+  Pack<2> e2[kTail];
+  for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e2[t] = load_two((const f32*)in2 + 0 + m * int64_t(1), 1, 1, kM - m); }
   StreamSum<kRows> sum0;
   sum0.clear();
-  StreamSum<kRows> sum1;
-  sum1.clear();
-  #pragma unroll 2
+  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
+  #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
+    const int chunk = chunk_of(round);
+    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
+    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
@@ -982,40 +1128,21 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(Prepared<f16>::take(smem + 135424 + (r * 8 + row) * 2112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u][r]));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
-    {
-      const int step = round * kSteps + 1, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small1[kRows];
-        for (int r = 0; r < kRows; r++) small1[r] = rotated(Prepared<f16>::take(smem + 135424 + (r * 8 + row) * 2112, (round * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));
-        sum1.add(w1, u, small1);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
   }
-  float back0[kRows];
-  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];
-  scale_rows(sum0, back0);
-  scale_rows(sum1, back0);
   StreamSum<kRows>& total0 = sum0;
-  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
   cluster_wait();   // the other blocks run, and their barriers are set up
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 4096);
+  if (thread_id() == 0) mbarrier_expect(met, 2048);
   const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 2 * kItems; i += kThreads) {
+  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
     const int sum = i / kItems, item = i % kItems, owner = item / kShare;
     const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
     store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
@@ -1025,10 +1152,10 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v16 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v16);
-    const Pack<4> v17 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 1 * kCluster * kShare + share, kShare);
-    store_item((f16*)out1 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v17);
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5_0 = along_rows(e2[t]);
+    const auto v5 = mo::mul(v4, v5_0);
+    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -1055,8 +1182,8 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
-constexpr uint64_t kWorkspaceBytes = 8650752u;
-constexpr int kMaxSharedBytes = 152352;
+constexpr uint64_t kWorkspaceBytes = 6619392u;
+constexpr int kMaxSharedBytes = 133192;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -1124,12 +1251,12 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 73864)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65736)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k8_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 152352)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 73800)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k9_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65576)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k10_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k11_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1148,6 +1275,20 @@ inline int prepare_device() {
 }
 
 template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads, 1u, 1u);
@@ -1188,32 +1329,34 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  mo::TensorMap map0_0;
-  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k1_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k2_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 131072), t[5], static_cast<void*>(w + 262144))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k3_row, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 262144), static_cast<void*>(w + 4456448))) != cudaSuccess) return error;
-  mo::TensorMap map4_0;
-  if ((error = encode_map(map4_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 32, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k4_stream, dim3(16u, 8u, 1u), 128u, 73864u, stream, map4_0, static_cast<const void*>(w + 4456448), static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k5_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, t[0], static_cast<const void*>(w + 131072), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_8_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], t[1], static_cast<void*>(w + 65536), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map1_0;
+  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), static_cast<void*>(w + 65792))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k2_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 65792), static_cast<void*>(w + 196864))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_8_k3_block, dim3(512u, 1u, 1u), 128u, 40960u, stream, static_cast<const void*>(w + 196864), t[5], static_cast<void*>(w + 327936))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k4_row, dim3(256u, 1u, 1u), 256u, 0u, stream, static_cast<const void*>(w + 327936), static_cast<void*>(w + 65792), static_cast<void*>(w + 4522240))) != cudaSuccess) return error;
+  mo::TensorMap map5_0;
+  if ((error = encode_map(map5_0, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4096, 8}, {256, 1048576}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k5_stream, dim3(16u, 8u, 1u), 128u, 73800u, stream, map5_0, static_cast<const void*>(w + 4522240), static_cast<const void*>(w + 65792), static_cast<void*>(w + 66816))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 66816), static_cast<void*>(w + 197888))) != cudaSuccess) return error;
   mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map7_1;
-  if ((error = encode_map(map7_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k7_stream, dim3(224u, 1u, 1u), 128u, 65736u, stream, map7_0, map7_1, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 131072))) != cudaSuccess) return error;
-  mo::TensorMap map8_0;
-  if ((error = encode_map(map8_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k8_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map8_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 131072), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map7_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k7_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map7_0, static_cast<const void*>(w + 197888), static_cast<void*>(w + 65792))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k8_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], static_cast<const void*>(w + 65792), static_cast<void*>(w + 196864), t[8], static_cast<void*>(w + 327936), static_cast<void*>(w + 459008))) != cudaSuccess) return error;
   mo::TensorMap map9_0;
-  if ((error = encode_map(map9_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = encode_map(map9_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map9_1;
-  if ((error = encode_map(map9_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k9_stream, dim3(64u, 1u, 1u), 256u, 152352u, stream, map9_0, map9_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map9_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k9_stream, dim3(224u, 1u, 1u), 64u, 65576u, stream, map9_0, map9_1, static_cast<const void*>(w + 327936), static_cast<const void*>(w + 459008), static_cast<void*>(w + 459264))) != cudaSuccess) return error;
+  mo::TensorMap map10_0;
+  if ((error = encode_map(map10_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k10_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map10_0, static_cast<const void*>(w + 196864), static_cast<const void*>(w + 459264), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  mo::TensorMap map11_0;
+  if ((error = encode_map(map11_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map11_1;
+  if ((error = encode_map(map11_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k11_stream, dim3(64u, 1u, 1u), 128u, 133192u, stream, map11_0, map11_1, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1299,7 +1442,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":8650752,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k3_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73864},{\"name\":\"llama_layer_8_k5_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65736},{\"name\":\"llama_layer_8_k8_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":152352}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":6619392,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k2_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k4_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73800},{\"name\":\"llama_layer_8_k6_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k8_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65576},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

@@ -39,7 +39,7 @@ namespace mirage_mha {
 // attention bound by device memory: 33.7 MB, 0.54 Gflop, 128 blocks of 256 threads, cluster 1, 1 wave(s)
 struct mha_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 8, kGroups = 8, kGroupRows = 16, kGroupThreads = 32, kChunk = 32, kStages = 1, kCluster = 1, kRows = 16, kEvenChunks = 4;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 4096, kValueBytes = 4096, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
@@ -74,7 +74,9 @@ struct mha_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

@@ -39,7 +39,7 @@ namespace mirage_mha_b8 {
 // attention bound by device memory: 269.5 MB, 4.29 Gflop, 256 blocks of 128 threads, cluster 1, 1 wave(s)
 struct mha_b8_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 1, kRows = 16, kEvenChunks = 16;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
@@ -74,7 +74,9 @@ struct mha_b8_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

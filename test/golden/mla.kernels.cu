@@ -42,7 +42,7 @@ namespace mirage_mla {
 // attention bound by its chain of steps: 4.8 MB, 0.14 Gflop, 64 blocks of 256 threads, cluster 8, 8 cluster(s) meet
 struct mla_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 576, kColumns = 512, kLiveColumns = 512, kSums = 1;
+  static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 576, kColumns = 512, kLiveColumns = 512, kFeatureSteps = 36, kUsedColumns = 512, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 16, kGroupThreads = 256, kChunk = 64, kStages = 1, kCluster = 8, kRows = 0, kEvenChunks = 1;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 73728, kValueBytes = 65536, kRingAt = 18432, kKnownAt = 0, kReceiveAt = 113088, kBarsAt = 130496, kRecordBytes = 0, kRecordPitch = 0;
@@ -77,7 +77,9 @@ struct mla_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::mul(1.0f, mo::constant(0.0721687824f));
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

@@ -39,7 +39,7 @@ namespace mirage_mqa_b16 {
 // attention bound by arithmetic and L2: 21.0 MB, 17.18 Gflop, 256 blocks of 256 threads, cluster 1, 1 wave(s)
 struct mqa_b16_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 32;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
@@ -74,7 +74,9 @@ struct mqa_b16_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

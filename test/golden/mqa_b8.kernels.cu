@@ -39,7 +39,7 @@ namespace mirage_mqa_b8 {
 // attention bound by arithmetic and L2: 10.5 MB, 8.59 Gflop, 128 blocks of 640 threads, cluster 1, 1 wave(s)
 struct mqa_b8_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kSums = 1;
+  static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 64, kGroupThreads = 128, kChunk = 64, kStages = 8, kCluster = 1, kRows = 64, kEvenChunks = 16;
   static constexpr int kHelpers = 0, kProducers = 2, kKeyKnown = 0, kValueKnown = 0, kGrow = 112, kShrink = 24;
   static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 139264, kRecordBytes = 136, kRecordPitch = 144;
@@ -74,7 +74,9 @@ struct mqa_b8_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return 1.0f;
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

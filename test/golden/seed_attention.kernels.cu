@@ -42,7 +42,7 @@ namespace mirage_seed_attention {
 // attention bound by device memory: 134.3 MB, 0.13 Gflop, 128 blocks of 128 threads, cluster 2, 1 wave(s)
 struct seed_attention_k0_attend_parts {
   using T = mo::f16;
-  static constexpr int kQueries = 1, kKeys = 4096, kFeatures = 128, kColumns = 128, kLiveColumns = 128, kSums = 1;
+  static constexpr int kQueries = 1, kKeys = 4096, kFeatures = 128, kColumns = 128, kLiveColumns = 128, kFeatureSteps = 8, kUsedColumns = 128, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 2, kRows = 1, kEvenChunks = 8;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 135712, kRecordBytes = 264, kRecordPitch = 272;
@@ -80,7 +80,9 @@ struct seed_attention_k0_attend_parts {
   static MO_FN float scale(const Row& row) {
     return mo::mul(1.0f, mo::constant(0.0883883461f));
   }
-  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, int query, int key) {
+  static constexpr bool kFetches = false;
+  struct Fetched { };
+  static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
     return s;

@@ -34,6 +34,7 @@
 //   }
 
 // ======== device library ========
+#define MO_ORDERED_LOADS
 // (device library)
 
 // ======== kernels ========
@@ -42,6 +43,7 @@ namespace mirage_up_gate_down {
 
 // bound by device memory: 235.4 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
   constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
 }
 
 // bound by device memory: 118.0 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in1, void* out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -159,6 +161,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x1[kUnits][kRows], next1[kUnits][kRows];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -168,7 +172,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
@@ -343,6 +347,20 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
   config.blockDim = dim3(threads, 1u, 1u);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
@@ -382,7 +400,7 @@ inline int launch(const up_gate_down_dims* dims, const void* const* t, void* wor
   if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map0_1;
   if ((error = encode_map(map0_1, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(up_gate_down_k0_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map0_0, map0_1, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start_alone(up_gate_down_k0_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map0_0, map0_1, t[0], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(up_gate_down_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), const_cast<void*>(t[4]))) != cudaSuccess) return error;
