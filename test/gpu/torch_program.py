@@ -260,7 +260,7 @@ class Program:
             k = k if transposed else k.transpose(-1, -2)
             rank = q.dim()
             q, k, w = (t.reshape((1,) * (4 - t.dim()) + tuple(t.shape)) if t.dim() < 4 else t for t in (q, k, w))
-            mask = allowed if bias is None else values[bias].expand(queries, keys)
+            mask = allowed if bias is None else values[bias].expand(*values[bias].shape[:-2], queries, keys)
             out = F.scaled_dot_product_attention(q, k, w, attn_mask=mask, is_causal=is_causal, scale=scale)
             return out.reshape(out.shape[4 - rank:]) if rank < 4 else out
         return call
