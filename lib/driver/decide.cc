@@ -148,12 +148,13 @@ void decide_by_measurement(Decision& d, const Measured& m, const Choices& choice
 
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done) {
   if (d.partition) d.partition->result.reset();
-  if (!surely_faster(stitched.plan, straightforward, "a cut into pieces", not_done)) return;
+  if (!surely_faster(stitched.plan, d.plan(straightforward), "a cut into pieces", not_done)) return;
   if (const GateResult g = gate(stitched.plan, d); g.kind == GateResult::Kind::kFailed) {
     not_done.push_back("the pieces were not used: " + g.text);
     return;
   }
   if (!d.partition) d.partition.emplace();
+  d.choice = nullptr;
   d.claims = stitched.claims;
   d.proof = stitched.proof;
   d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), stitched.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
@@ -162,11 +163,11 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 }
 
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
-  if (d.choice || o.states == 0 || is_interrupted(listener)) return;
+  if ((d.choice && d.choice->plan.kernels.size() == 1) || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (checkpoint) checkpoint->connect(search);
-  d.partition = partition_program(program, target, straightforward, search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
+  d.partition = partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
   const Partitioned& p = *d.partition;
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
   if (!p.refusal.empty()) return;

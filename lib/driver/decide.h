@@ -36,7 +36,7 @@ struct Decision {
   Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
-  std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing
+  std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
   const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }
@@ -51,10 +51,10 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
 Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
 
-/// Takes a stitched program if it is surely faster and passes the gate.
+/// Takes a stitched program if it is surely faster than what is decided so far and passes the gate.
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done);
 
-/// Cuts the program into pieces where the search of the whole led to nothing.
+/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels.
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
                 const Listener& listener);
 

@@ -238,8 +238,10 @@ class Partitioner {
   const Evaluated& of_cut(int c) const { return evaluated_[form_[static_cast<size_t>(c)]]; }
 
   /// Dynamic programme over the states, which are numbered upwards. Ties: fewer kernels, then the first way.
-  /// discount: what pieces that may stand beside each other (plan/beside.cc) are counted too dear, each by itself.
-  std::vector<int> cheapest_way(double discount) const {
+  /// What pieces that may stand beside each other (plan/beside.cc) are counted too dear, each by itself: nothing, kBesideUs for those that compute again what others compute for themselves, too (a norm in front of several
+  /// linear layers), kBesideUs for all (linear layers of one input, each with a bias of its own).
+  enum class Beside { kNone, kCopies, kAll };
+  std::vector<int> cheapest_way(Beside beside) const {
     struct Best { double us = kNoTime; int kernels = 0, from = -1, cut = -1; };
     std::vector<Best> best(graph_.steps.size());
     best[0].us = 0;
@@ -247,7 +249,7 @@ class Partitioner {
       if (best[s].us == kNoTime) continue;
       for (const CutStep& step : graph_.steps[s]) {
         Best b{best[s].us, best[s].kernels, static_cast<int>(s), step.cut};
-        if (step.cut >= 0) b.us += of_cut(step.cut).us - (may_stand_beside(step.cut) ? discount : 0.0), b.kernels += of_cut(step.cut).kernels;
+        if (step.cut >= 0) b.us += of_cut(step.cut).us - (may_stand_beside(step.cut, beside) ? kBesideUs : 0.0), b.kernels += of_cut(step.cut).kernels;
         Best& at = best[static_cast<size_t>(step.to)];
         if (std::pair(b.us, b.kernels) < std::pair(at.us, at.kernels)) at = b;
       }
@@ -258,10 +260,11 @@ class Partitioner {
     std::reverse(way.begin(), way.end());
     return way;
   }
-  /// One kernel of one contraction, which computes again what others compute for themselves, too: a norm in front of several linear layers.
-  bool may_stand_beside(int c) const {
+  /// One kernel of one contraction.
+  bool may_stand_beside(int c, Beside beside) const {
     const Cut& cut = graph_.cuts[static_cast<size_t>(c)];
-    return !cut.copies.empty() && of_cut(c).structure && of_cut(c).kernels == 1 && std::count_if(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; }) == 1;
+    if (beside == Beside::kNone || (beside == Beside::kCopies && cut.copies.empty())) return false;
+    return of_cut(c).structure && of_cut(c).kernels == 1 && std::count_if(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; }) == 1;
   }
 
   std::optional<Plan> plan(const std::vector<Replaced>& pieces, Graph* graph = nullptr) const {
@@ -302,10 +305,15 @@ class Partitioner {
 
   /// Keeps the cheapest way's pieces if they are faster than nothing, and of these what holds in the whole.
   void settle() {
-    const std::vector<int> apart = cheapest_way(0), beside = cheapest_way(kBesideUs);
-    Way way = along(apart);
-    if (beside != apart && !is_stopped())
-      if (Way other = along(beside); other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us)) way = std::move(other);
+    Way way;
+    std::vector<std::vector<int>> ways;
+    for (Beside b : {Beside::kNone, Beside::kCopies, Beside::kAll}) {
+      const std::vector<int> cuts = cheapest_way(b);
+      if (std::find(ways.begin(), ways.end(), cuts) != ways.end() || (b != Beside::kNone && is_stopped())) continue;
+      ways.push_back(cuts);
+      Way other = along(cuts);
+      if (b == Beside::kNone || (other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us))) way = std::move(other);
+    }
     out_.chosen = std::move(way.chosen);
     std::vector<Replaced> kept = std::move(way.kept);
     const std::optional<Plan> best = std::move(way.plan);

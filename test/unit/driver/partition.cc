@@ -1,5 +1,6 @@
 // Partitioning: cut points, states, pieces as programs, the stitched graph against the program as written, certificates of it.
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -284,4 +285,28 @@ TEST_CASE("a norm in front of linear layers of different widths is computed by e
   CHECK(r.summary.find("1 kernel instead of 2") != std::string::npos);
   CHECK(r.explanation.find("proved equal to the program") != std::string::npos);
   CHECK(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {spec}, Options{}).exit == ExitCode::kOk);
+}
+
+TEST_CASE("linear layers of different widths with biases are one kernel, where the search of the whole finds two or none") {
+  const auto spec = [](int depth, int wide, int narrow) {
+    std::string in = fmt::format(R"("x": {{"shape": [16, {}], "dtype": "float16"}})", depth), out, nodes;
+    for (int i = 0; i < 3; i++) {
+      const int columns = i == 0 ? wide : narrow;
+      in += fmt::format(R"(, "w{}": {{"shape": [{}, {}], "dtype": "float16"}}, "b{}": {{"shape": [{}], "dtype": "float16"}})", i, depth, columns, i, columns);
+      out += fmt::format(R"({}"y{}": {{"shape": [16, {}], "dtype": "float16"}})", i ? ", " : "", i, columns);
+      nodes += fmt::format(R"({}{{"op": "matmul", "inputs": ["x", "w{}"], "output": "m{}"}}, {{"op": "add", "inputs": ["m{}", "b{}"], "output": "y{}"}})", i ? ", " : "", i, i, i, i, i);
+    }
+    return Source{"qkv.json", R"({"version": "1.0", "name": "qkv", "inputs": {)" + in + R"(}, "outputs": {)" + out + R"(}, "nodes": [)" + nodes + "]}"};
+  };
+  for (const Source& s : {spec(3584, 3584, 512), spec(512, 200, 40)}) {
+    Options o;
+    o.gate = "none";
+    o.emit = {"certificate", "report"};
+    Trace trace;
+    const CompileResult r = compile(o, s, trace);
+    INFO(r.summary << "\n" << r.explanation);
+    REQUIRE(r.exit == ExitCode::kOk);
+    CHECK(r.summary.find(": 1 kernel instead of 4") != std::string::npos);
+    CHECK(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {s}, Options{}).exit == ExitCode::kOk);
+  }
 }
