@@ -112,7 +112,7 @@ void Engine::continue_aside() {
 
 void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int cluster) {
   const int threads = kernel.threads * cluster;
-  MIRAGE_ASSERT(threads + 1 < 1 << (32 - kClockBits)) << "cluster of " << threads << " threads";
+  MIRAGE_ASSERT(threads + static_cast<int>(kAsyncWriters) < 1 << (32 - kClockBits)) << "cluster of " << threads << " threads";
   fibers_.clear();
   fibers_.resize(static_cast<size_t>(threads));
   barriers_.clear();
@@ -123,11 +123,12 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   transfers_.clear();
   cluster_arrived_.clear();
   cluster_waiting_.clear();
-  cluster_coming_ = Join(fibers_.size() + 1);
+  cluster_coming_ = Join(clocks());
   cluster_ready_ = nullptr;
   joined_ = {};
   cluster_generation_ = 0;
-  async_clock_ = 1;
+  async_clock_.fill(1);
+  next_writer_ = 0;
   statics_.clear();
   block_number_ = static_cast<uint32_t>(first_block + 1);
   block_ended_.assign(static_cast<size_t>(cluster), false);
@@ -138,7 +139,7 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   if (const size_t at = kernel.source.find("extern __shared__"); at != std::string::npos)
     if (const size_t n = kernel.source.find("__align__(", at); n != std::string::npos && n < kernel.source.find(';', at)) align = static_cast<uint64_t>(atoll(kernel.source.c_str() + n + strlen("__align__(")));
   dynamic_base_ = align;
-  auto nobody = std::make_shared<const std::vector<uint32_t>>(static_cast<size_t>(threads) + 1, 0);
+  auto nobody = std::make_shared<const std::vector<uint32_t>>(clocks(), 0);
   for (int rank = 0; rank < cluster; rank++) start_block(kernel, first_block + rank, rank, cluster);
   for (Fiber& f : fibers_) f.clock.known = nobody;
   threads_ += threads;
@@ -257,7 +258,7 @@ void Engine::report_stuck() {
 Known Engine::joined(const Known& a, const Known& b) {
   if (!a || !b || a == b) return a ? a : b;
   for (const Joined& j : joined_) if (j.a == a && j.b == b) return j.both;
-  Join j(fibers_.size() + 1);
+  Join j(clocks());
   j.add(a);
   j.add(b);
   joined_[next_joined_] = {a, b, j.finish()};
@@ -267,7 +268,7 @@ Known Engine::joined(const Known& a, const Known& b) {
 }
 
 void Engine::order(const std::vector<int>& all, const std::vector<int>& acquire) {
-  Join j(fibers_.size() + 1);
+  Join j(clocks());
   for (int t : all) j.add(t, fibers_[static_cast<size_t>(t)].clock);
   const Known known = j.finish();
   for (int t : all) tick(fibers_[static_cast<size_t>(t)].clock.own);

@@ -69,6 +69,7 @@ struct MBarrier {
   Known known;                              ///< of what completed phases order
   Join coming;                              ///< of the phase that is open: made one when it completes, not for every arrival
   std::vector<int> waiting;
+  size_t writer = 0;                        ///< of the bytes that complete on it, below kAsyncWriters
 };
 
 /// Bytes on their way that complete on an mbarrier.
@@ -94,7 +95,8 @@ struct ClusterState {
   std::array<Joined, 8> joined_;                             ///< the last ones: threads of a warp come by with the same knowledge
   size_t next_joined_ = 0;
   int cluster_generation_ = 0;
-  uint32_t async_clock_ = 1;
+  std::array<uint32_t, kAsyncWriters> async_clock_{};        ///< per writer
+  size_t next_writer_ = 0;
   uint32_t block_number_ = 0;
   int alive_ = 0;
   std::vector<std::vector<unsigned char>> contents_;         ///< of shared memory, while it is aside
@@ -164,6 +166,7 @@ class Engine : private ClusterState {
   void complete(uint32_t bar);
   MBarrier& mbarrier(uint32_t bar, const void* pc);
 
+  size_t clocks() const { return fibers_.size() + kAsyncWriters; }   ///< of threads, and of what copies write
   void tick(uint32_t& clock) {   ///< an epoch has no room for more: races would be blamed on others, or missed
     if (++clock >> kClockBits) find("too slow", "more barriers than the clocks of the shadow memory count", nullptr, true);
   }

@@ -188,7 +188,7 @@ struct Api {
     g.cluster_arrived_.clear();
     g.cluster_generation_++;
     g.cluster_ready_ = g.cluster_coming_.empty() ? nullptr : g.cluster_coming_.finish();
-    g.cluster_coming_ = Join(g.fibers_.size() + 1);
+    g.cluster_coming_ = Join(g.clocks());
     for (int t : g.cluster_waiting_) g.wake(t);
     g.cluster_waiting_.clear();
   }
@@ -237,7 +237,8 @@ struct Api {
     g.access(p, 8, true, g.current_, pc);
     MBarrier b;
     b.expected = b.pending = arrivals;
-    b.coming = Join(g.fibers_.size() + 1);
+    b.coming = Join(g.clocks());
+    b.writer = g.next_writer_++ % kAsyncWriters;
     g.mbarriers_[bar] = b;
   }
   static void mbarrier_arrive(uint32_t bar, uint32_t expect, int, const void* pc) {

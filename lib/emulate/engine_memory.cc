@@ -190,20 +190,20 @@ void Engine::complete(uint32_t bar) {
   b.pending = b.expected;
   b.coming.add(b.known);
   b.known = b.coming.finish();
-  b.coming = Join(fibers_.size() + 1);
+  b.coming = Join(clocks());
   for (int t : b.waiting) wake(t);
   b.waiting.clear();
 }
 
 void Engine::deliver(const Transfer& t) {
-  const size_t async = fibers_.size();
-  const uint32_t clock = async_clock_;
-  tick(async_clock_);
+  MBarrier& b = mbarriers_[t.bar];
+  const size_t async = fibers_.size() + b.writer;
+  const uint32_t clock = async_clock_[b.writer];
+  tick(async_clock_[b.writer]);
   end_late(t.to, t.value.empty() ? static_cast<uint64_t>(t.bytes) : t.value.size(), make_epoch(static_cast<int>(async), clock));
   if (t.map) copy_box_bytes(t);
   else memcpy(shared_ + t.to, t.value.data(), t.value.size());
   if (block_ended_[t.to >> 24]) find("ended block", "bytes arrive in shared memory of a block that has ended", nullptr);
-  MBarrier& b = mbarriers_[t.bar];
   b.coming.add(static_cast<int>(async), clock);
   b.bytes -= t.bytes;
   complete(t.bar);

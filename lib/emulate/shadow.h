@@ -15,6 +15,9 @@ inline Epoch make_epoch(int thread, uint32_t clock) { return static_cast<uint32_
 inline int thread_of(Epoch e) { return static_cast<int>(e >> kClockBits); }
 inline uint32_t clock_of(Epoch e) { return e & ((1u << kClockBits) - 1); }
 
+/// Behind the threads of a cluster stand as many more, which write what copies bring: one for each mbarrier that they complete on (more mbarriers share them), since who has waited for one knows nothing of another's bytes.
+inline constexpr size_t kAsyncWriters = 64;
+
 /// What a thread knows of the others: clocks up to which their accesses are ordered before its own. Shared between the threads that left one barrier together.
 using Known = std::shared_ptr<const std::vector<uint32_t>>;
 

@@ -1,0 +1,45 @@
+// Races that the emulator did not see.
+#include "emulate/helpers.h"
+#include "mirage/emulate/emulate.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+TEST_CASE("waiting for one copy's barrier does not order another copy's bytes, whichever came first", "[bugs]") {
+  // All copies had one clock: who waited for the later of two knew of the earlier, too, and a dropped wait for a low rank's second factor survived where its bytes did not happen to come last.
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  EmulationCase all;
+  for (bool waits : {true, false}) {
+    EmulatedKernel kernel;
+    kernel.name = waits ? "waits" : "does_not_wait";
+    kernel.symbol = "probe";
+    kernel.source = std::string("__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  __shared__ __align__(16) float values[2];\n  __shared__ __align__(8) unsigned long long bars[2];\n") +
+                    "  const uint32_t to = shared_address(values), bar = shared_address(bars);\n" +
+                    "  if (thread_id() == 0) {\n    for (int i = 0; i < 2; i++) mbarrier_init(bar + 8 * i, 1);\n    mbarrier_publish();\n    for (int i = 0; i < 2; i++) mbarrier_expect(bar + 8 * i, 4);\n" +
+                    "    for (int i = 0; i < 2; i++) store_async(remote_address(to + 4 * i, 0), ((const float*)in0)[i], remote_address(bar + 8 * i, 0));\n  }\n  barrier();\n  mbarrier_wait(bar, 0);\n" +
+                    (waits ? "  mbarrier_wait(bar + 8, 0);\n" : "") + "  ((float*)out0)[thread_id()] = values[0] + values[1];\n" +
+                    (waits ? "" : "  mbarrier_wait(bar + 8, 0);\n") + "}\n";
+    kernel.args = {0, 1};
+    kernel.written = {false, true};
+    kernel.threads = 32;
+    all.kernels.push_back(kernel);
+  }
+  const EmulationLibrary lib = build_emulation({&all}, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  std::vector<EmulatedBuffer> buffers(2);
+  buffers[0].name = "in", buffers[1].name = "out";
+  buffers[1].kind = EmulatedBuffer::Kind::kOutput;
+  buffers[0].bytes.assign(8, 0), buffers[1].bytes.assign(128, 0);
+  for (uint64_t seed = 0; seed < 12; seed++) {
+    EmulateOptions options;
+    options.seed = seed;
+    INFO(seed);
+    const Emulation right = emulate(lib.path, {all.kernels[0]}, buffers, options), wrong = emulate(lib.path, {all.kernels[1]}, buffers, options);
+    INFO((right.findings.empty() ? "" : right.findings[0].text));
+    CHECK(right.findings.empty());
+    REQUIRE(!wrong.findings.empty());
+    CHECK((wrong.findings[0].kind == "race" || wrong.findings[0].kind == "missing wait"));
+  }
+}
