@@ -96,10 +96,11 @@ std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<
       for (size_t i = 0; i < want[r].data.size(); i++)
         if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;
   }
-  for (RoundingSpread& s : out) {
+  for (size_t r = 0; r < want.size(); r++) {
     double sum = 0;
-    for (double& x : s.each) sum += x, x = std::sqrt(x);
-    s.mean = s.each.empty() ? 0 : std::sqrt(sum / static_cast<double>(s.each.size()));
+    for (double& x : out[r].each) sum += x, x = std::sqrt(x);
+    const auto finite = std::count_if(want[r].data.begin(), want[r].data.end(), [](double x) { return std::isfinite(x); });   // what is masked has no error, and is not among those that errors are compared with
+    out[r].mean = finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
   }
   return out;
 }

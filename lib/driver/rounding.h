@@ -16,7 +16,7 @@ double coarsest_roundoff(const Program&);
 double largest_value(const Graph&, const std::vector<Tensor<double>>& inputs);
 
 /// Standard deviations, per result and element. A bool's is the share of draws in which it was another one.
-struct RoundingSpread { std::vector<double> each; double mean = 0; };   ///< mean: the root mean square of all
+struct RoundingSpread { std::vector<double> each; double mean = 0; };   ///< mean: the root mean square of those of finite results
 std::vector<RoundingSpread> rounding_spread(const Program&, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed);
 
 }  // namespace mirage
