@@ -558,18 +558,11 @@ TensorMapText tile_rows_map(const TilePlan& p, const TileRows& r) {
   return m;
 }
 
-KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
-  const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
-  if (p.turned) return emit_turned_kernel(kernel, p);
-  TileEmitter emitter(p, kernel.early, weights_early(kernel, plan));
-  KernelText k;
-  k.name = kernel.name;
-  for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));
-  for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(tile_rows_map(p, r));
+void assemble_tile_kernel(KernelText& k, const KernelPlan& kernel, const TilePlan& p, const std::set<int>& pointers, const std::string& body) {
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
   for (size_t i = 0; i < k.maps.size(); i++) add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
-  for (int i : emitter.pointer_params()) {
+  for (int i : pointers) {
     k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
     k.written.push_back(false);
     add(fmt::format("const void* __restrict__ in{}", i));
@@ -583,7 +576,18 @@ KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Ta
   k.threads = p.threads();
   k.smem_bytes = p.smem_bytes;
   k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.blocks_together() > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.blocks_together()) : "", k.threads, p.blocks_per_sm,
-                         kernel.name, params, emitter.body());
+                         kernel.name, params, body);
+}
+
+KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
+  const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
+  if (p.turned) return emit_turned_kernel(kernel, p);
+  TileEmitter emitter(p, kernel.early, weights_early(kernel, plan));
+  KernelText k;
+  k.name = kernel.name;
+  for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));
+  for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(tile_rows_map(p, r));
+  assemble_tile_kernel(k, kernel, p, emitter.pointer_params(), emitter.body());
   return k;
 }
 

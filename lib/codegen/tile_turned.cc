@@ -236,23 +236,7 @@ KernelText emit_turned_kernel(const KernelPlan& kernel, const TilePlan& p) {
   for (const StreamWeight& w : p.weights) k.maps.push_back(weight_map(p, w));
   for (const TileRows& r : p.small) k.maps.push_back(tile_rows_map(p, r));
   for (const StreamProduct& q : p.products) if (copied_factor(p, q)) k.maps.push_back(factor_map(p, q));
-  std::string params;
-  const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
-  for (size_t i = 0; i < k.maps.size(); i++) add(fmt::format("const __grid_constant__ mo::TensorMap map{}", i));
-  for (int i : emitter.pointer_params()) {
-    k.args.push_back(p.operands[static_cast<size_t>(i)].buffer);
-    k.written.push_back(false);
-    add(fmt::format("const void* __restrict__ in{}", i));
-  }
-  for (size_t i = 0; i < p.results.size(); i++) {
-    k.args.push_back(p.results[i].buffer);
-    k.written.push_back(true);
-    add(fmt::format("void* __restrict__ out{}", i));
-  }
-  k.grid = {p.blocks(), p.batch, 1};
-  k.threads = p.threads();
-  k.smem_bytes = p.smem_bytes;
-  k.source = fmt::format("// {}\n__global__ void __launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, k.threads, p.blocks_per_sm, kernel.name, params, emitter.body());
+  assemble_tile_kernel(k, kernel, p, emitter.pointer_params(), emitter.body());
   return k;
 }
 

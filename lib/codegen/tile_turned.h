@@ -1,5 +1,8 @@
 // What tile.cc hands on: tile plans whose rows are wgmma's 64-row operand.
 #pragma once
+#include <set>
+#include <string>
+
 #include "mirage/codegen/module.h"
 #include "mirage/plan/tile.h"
 
@@ -10,5 +13,8 @@ KernelText emit_turned_kernel(const KernelPlan& kernel, const TilePlan& plan);
 
 /// The map of rows that a tile plan's copies bring (codegen/tile.cc).
 TensorMapText tile_rows_map(const TilePlan& plan, const TileRows& rows);
+
+/// Parameters, launch and source of a tile kernel whose name and maps `k` has already (codegen/tile.cc); `pointers`: operands that are read through one.
+void assemble_tile_kernel(KernelText& k, const KernelPlan& kernel, const TilePlan& plan, const std::set<int>& pointers, const std::string& body);
 
 }  // namespace mirage

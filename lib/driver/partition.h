@@ -1,5 +1,5 @@
 // Partitioning (docs/partition.md; OSDI'25 section 3 leaves it open): a program that one search cannot take is cut into pieces by a dynamic programme over predicted times; each piece is searched,
-// verified and planned once per form, the pieces are stitched into one kernel graph, and the whole is verified at small extents. Called by compile() where the search of the whole program led to nothing.
+// verified and planned once per form, the pieces are stitched into one kernel graph, and the whole is verified at small extents. Called by compile() where the search of the whole program led to nothing or to several kernels.
 #pragma once
 #include <functional>
 #include <optional>
@@ -45,7 +45,7 @@ struct Partitioned {
   std::string refusal;               ///< why there was nothing to cut
   int units = 0, cuts = 0, distinct = 0, states = 0;
   std::vector<PieceOutcome> chosen;  ///< in the order of the program
-  std::optional<Stitched> result;    ///< predicted to be faster than the straightforward plan, and verified
+  std::optional<Stitched> result;    ///< predicted to be faster than the plan to beat, and verified
   std::vector<std::string> not_done;
   SearchReport search;               ///< of all distinct pieces together
 };

@@ -7,7 +7,7 @@ namespace mo {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Placeholders by groups of eight, and operands.
+// What the asm text calls the sums, by groups of eight, and the sums.
 #define MO_P0 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define MO_P8 "%8, %9, %10, %11, %12, %13, %14, %15"
 #define MO_P16 "%16, %17, %18, %19, %20, %21, %22, %23"
