@@ -255,6 +255,8 @@ template <class P> struct AttendState {
   float S[P::kChunk / 2], O[P::kColumns / 2];
   uint32_t W[P::kChunk / 4];
   float m[2], scale[2], alpha[2], sums[P::kSums][2];
+  float top[2];    // kAttendLags: the running maximum of this lane's scores; m, which sums and results are relative to, follows once it is kAttendSlack behind
+  bool grown;      // kAttendLags: whether an m of the warp has changed with this chunk, so that results are to be multiplied by alpha
   float down[AttendScaled<P>::value ? 2 : 1];   // what the scores are to be multiplied by: their rows of Q were scaled
   typename P::Row row[2];
   typename P::Fetched fetched[P::kFetches ? P::kChunk / 4 : 1];   // what logits need of memory, two neighbouring keys each: of columns 8 j and on for row r in [2 j + r]
@@ -297,7 +299,37 @@ template <class P> MO_FN void attend_fetch(const typename P::Args& a, const Atte
       for (int r = 0; r < 2; r++) P::fetch(a, at, t.fetched[2 * j + r], t.query[r], key0 + 8 * j + 2 * (lane_id() & 3));
   }
 }
-/// Scores become exp(logit - running maximum); sums follow, O must later be multiplied by alpha. key0: the chunk's first key; known: per-key values.
+/// Whether sums and results may lag behind the running maximum by up to kAttendSlack (in units of log2), since most chunks raise it by little or nothing: then no lane needs to know its neighbours' maxima, and nothing is
+/// multiplied (FlashAttention-4 leaves the latter out). Weights are up to 16 instead of 1: float16 holds them, times a factor of V of up to 2048 as well; weights of other kinds have factors that are not known.
+/// Not where it was slower or brought nothing: masked scores (causal 16 x 2048 x 64 26.5 to 27.1 us), warps with rings of their own.
+template <class P> constexpr bool kAttendLags = !P::kWarpRings && !P::kHugeLogits && P::kPlainLogit && (P::kPlainWeight || P::kPairFactors);
+constexpr float kAttendSlack = 4;
+/// Whether a vote comes before the exponentials, and neighbours' maxima only where it says so. Over few chunks it says so too often (2 heads of 256 queries: 6.17 without, 6.44 with; 32 heads 22.36 and 21.61).
+template <class P> constexpr bool kAttendVotes = P::kKeys / (P::kChunk * P::kKeyGroups * P::kCluster * P::kMeets) >= 8;
+MO_FN bool attend_grows(float m, float most) { return most > m + kAttendSlack; }   // host twin
+/// The maximum of a row over the four lanes that share it.
+MO_FN float attend_quad_max(float x) { x = ::fmaxf(x, shuffle_xor(x, 1)); return ::fmaxf(x, shuffle_xor(x, 2)); }
+/// The largest of this lane's scores in row r.
+template <class P> MO_FN float attend_most(const AttendState<P>& t, int r) {
+  float x = t.S[2 * r], y = t.S[2 * r + 1];
+#pragma unroll
+  for (int j = 1; j < P::kChunk / 8; j++) { x = ::fmaxf(x, t.S[4 * j + 2 * r]); y = ::fmaxf(y, t.S[4 * j + 2 * r + 1]); }
+  return ::fmaxf(x, y);
+}
+/// Scores of row r become weights; returns their sum.
+template <class P> MO_FN float attend_exponentials(AttendState<P>& t, int r, float factor, float offset) {
+  float sum[2] = {0, 0};
+#pragma unroll
+  for (int j = 0; j < P::kChunk / 8; j++)
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      float& s = t.S[4 * j + 2 * r + c];
+      s = exp2_fast(::fmaf(s, factor, offset));
+      sum[c] += s;
+    }
+  return sum[0] + sum[1];
+}
+/// Scores become exp(logit - m); sums follow, O must later be multiplied by alpha (attend_rescale). key0: the chunk's first key; known: per-key values.
 template <class P> MO_FN void attend_softmax(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {
   const int quad = lane_id() & 3;
   if constexpr (!P::kPlainLogit) {
@@ -326,28 +358,60 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
         if (key0 + 8 * (i >> 2) + 2 * quad + (i & 1) >= P::kKeys) t.S[i] = -infinity();
     }
   }
+  if constexpr (kAttendLags<P>) {
+    float most[2] = {attend_most<P>(t, 0) * t.scale[0], attend_most<P>(t, 1) * t.scale[1]};
+    bool grown = true;
+    if constexpr (kAttendVotes<P>) grown = __any_sync(0xffffffffu, attend_grows(t.m[0], most[0]) || attend_grows(t.m[1], most[1]));
+    bool moved = false;
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float x = t.S[2 * r], y = t.S[2 * r + 1];
+    for (int r = 0; r < 2; r++) t.top[r] = ::fmaxf(t.top[r], most[r]);
+    if (grown) {
 #pragma unroll
-    for (int j = 1; j < P::kChunk / 8; j++) { x = ::fmaxf(x, t.S[4 * j + 2 * r]); y = ::fmaxf(y, t.S[4 * j + 2 * r + 1]); }
-    x = ::fmaxf(x, y);
-    x = ::fmaxf(x, shuffle_xor(x, 1));
-    x = ::fmaxf(x, shuffle_xor(x, 2));
-    const AttendShift shift = attend_shift<P::kHugeLogits>(t.m[r], x, t.scale[r]);
-    t.alpha[r] = exp2_fast(t.m[r] - shift.m);
-    t.m[r] = shift.m;
-    float sum[2] = {0, 0};
-#pragma unroll
-    for (int j = 0; j < P::kChunk / 8; j++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) {
-        float& s = t.S[4 * j + 2 * r + c];
-        s = exp2_fast(::fmaf(s, shift.factor, shift.offset));
-        sum[c] += s;
+      for (int r = 0; r < 2; r++) {
+        most[r] = attend_quad_max(most[r]);
+        const float now = attend_grows(t.m[r], most[r]) ? ::fmaxf(t.m[r], most[r]) : t.m[r];
+        t.alpha[r] = exp2_fast(t.m[r] - now);
+        t.sums[0][r] *= t.alpha[r];
+        moved |= now != t.m[r];
+        t.m[r] = now;
       }
-    t.sums[0][r] = t.sums[0][r] * t.alpha[r] + (sum[0] + sum[1]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) t.sums[0][r] += attend_exponentials<P>(t, r, t.scale[r], -t.m[r]);
+    t.grown = kAttendVotes<P> ? grown : __any_sync(0xffffffffu, moved);
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const AttendShift shift = attend_shift<P::kHugeLogits>(t.m[r], attend_quad_max(attend_most<P>(t, r)), t.scale[r]);
+      t.alpha[r] = exp2_fast(t.m[r] - shift.m);
+      t.m[r] = shift.m;
+      t.sums[0][r] = t.sums[0][r] * t.alpha[r] + attend_exponentials<P>(t, r, shift.factor, shift.offset);
+    }
   }
+}
+/// O of what came before, relative to what is now.
+template <class P> MO_FN void attend_rescale(AttendState<P>& t) {
+  if (kAttendLags<P> && !t.grown) return;
+#pragma unroll
+  for (int j = 0; j < P::kUsedColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
+}
+/// Behind the last chunk: sums and results relative to the maximum itself, sums over the four lanes that share a row.
+template <class P> MO_FN void attend_settle(AttendState<P>& t) {
+  if constexpr (kAttendLags<P>) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float top = attend_quad_max(t.top[r]);
+      t.alpha[r] = exp2_fast(t.m[r] - top);
+      t.sums[0][r] *= t.alpha[r];
+      t.m[r] = top;
+    }
+    t.grown = true;
+    attend_rescale<P>(t);
+  }
+#pragma unroll
+  for (int k = 0; k < P::kSums; k++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) { t.sums[k][r] += shuffle_xor(t.sums[k][r], 1); t.sums[k][r] += shuffle_xor(t.sums[k][r], 2); }
 }
 /// Weights of V from the exponentials, as the A operand of the next contraction. known: per-key values.
 template <class P> MO_FN void attend_weights(const typename P::Args& a, const AttendPlace& at, AttendState<P>& t, int key0, const float* known) {

@@ -10,24 +10,43 @@ namespace mo {
 /// Warps that work on what depends on one key: those that do nothing else, and the producer, so that each of the four schedulers has one.
 template <class P> MO_FN constexpr int attend_helpers() { return P::kHelpers + (P::kProducer ? 1 : 0); }
 
-/// Barriers, then the first copies. Issuing a copy costs its thread about 130 clocks, so three warps share them.
+/// Barriers and the first copies. Three threads of as many warps share them, and each asks for the first bytes as soon as the barriers are there that count them: making all would cost 400 cycles before that,
+/// and issuing a copy costs its thread about 130.
 template <class P> MO_FN void attend_prologue(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int warp) {
   constexpr int kIssuer = P::kProducer ? 4 * P::kGroups : 0;
-  if (warp == kIssuer && lane_id() == 0) {   // one thread: fences of a whole warp cost several times more
+  constexpr int kReaders = 4 * P::kQueryGroups;   // warps that let go of a stage, besides helpers
+  if (lane_id() == 0) {   // one thread: fences of a whole warp cost several times more
+    if (warp == kIssuer) {
 #pragma unroll
-    for (int s = 0; s < P::kStages; s++) {
-      mbarrier_init(mem.k_full(s), 1);
-      mbarrier_init(mem.v_full(s), 1);
-      if constexpr (P::kProducer) {
-        mbarrier_init(mem.k_empty(s), 4 * P::kQueryGroups + (P::kKeyKnown ? P::kHelpers : 0));
-        mbarrier_init(mem.v_empty(s), 4 * P::kQueryGroups + (P::kValueKnown > 0 ? P::kHelpers : 0));
+      for (int s = 0; s < P::kStages; s++) mbarrier_init(mem.k_full(s), 1);
+      mbarrier_publish();
+      if (0 < at.chunks) attend_copy_k<P>(a, at, mem, 0, 0);
+#pragma unroll
+      for (int s = 0; s < P::kStages; s++) {
+        if constexpr (P::kProducer) mbarrier_init(mem.k_empty(s), kReaders + (P::kKeyKnown ? P::kHelpers : 0));
+        if constexpr (P::kHelpers > 0) mbarrier_init(mem.k_known(s), attend_helpers<P>());
       }
-      if constexpr (P::kHelpers > 0) { mbarrier_init(mem.k_known(s), attend_helpers<P>()); mbarrier_init(mem.v_known(s), attend_helpers<P>()); }
+      mbarrier_publish();
+    } else if (warp == 1) {
+      mbarrier_init(mem.q_full(), 1);
+      mbarrier_publish();
+      mbarrier_expect(mem.q_full(), P::kQueryGroups * 64 * P::kFeatures * 2);
+      P::copy_q(a, at, mem.base, mem.q_full());
+      mbarrier_init(mem.received(), 1);
+      if constexpr (P::kCluster > 1) mbarrier_expect(mem.received(), P::kCluster * P::kRows * P::kRecordBytes);
+      mbarrier_publish();
+    } else if (warp == 2) {
+#pragma unroll
+      for (int s = 0; s < P::kStages; s++) mbarrier_init(mem.v_full(s), 1);
+      mbarrier_publish();
+      if (0 < at.chunks) attend_copy_v<P>(a, at, mem, 0, 0);
+#pragma unroll
+      for (int s = 0; s < P::kStages; s++) {
+        if constexpr (P::kProducer) mbarrier_init(mem.v_empty(s), kReaders + (P::kValueKnown > 0 ? P::kHelpers : 0));
+        if constexpr (P::kHelpers > 0) mbarrier_init(mem.v_known(s), attend_helpers<P>());
+      }
+      mbarrier_publish();
     }
-    mbarrier_init(mem.q_full(), 1);
-    mbarrier_init(mem.received(), 1);
-    if constexpr (P::kCluster > 1) mbarrier_expect(mem.received(), P::kCluster * P::kRows * P::kRecordBytes);
-    mbarrier_publish();
   }
   warp_barrier();
   if constexpr (P::kCluster > 1) cluster_arrive_relaxed();   // the inits are published already; releasing would wait for all that is outstanding
@@ -35,14 +54,11 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
   if (lane_id() == 0) {
     if (warp == kIssuer) {
 #pragma unroll
-      for (int c = 0; c < P::kStages; c++)
+      for (int c = 1; c < P::kStages; c++)
         if (c < at.chunks) attend_copy_k<P>(a, at, mem, c, c);
-    } else if (warp == 1) {
-      mbarrier_expect(mem.q_full(), P::kQueryGroups * 64 * P::kFeatures * 2);
-      P::copy_q(a, at, mem.base, mem.q_full());
     } else if (warp == 2) {
 #pragma unroll
-      for (int c = 0; c < P::kStages; c++)
+      for (int c = 1; c < P::kStages; c++)
         if (c < at.chunks) attend_copy_v<P>(a, at, mem, c, c);
     }
   }
@@ -138,74 +154,83 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     named_barrier(1, P::kGroupThreads * P::kGroups);
   }
   const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - group_k + P::kKeyGroups - 1) / P::kKeyGroups;
+  if (mine <= 0) return;
   const bool leader = lane_id() == 0;
+  const int turn = group_q + P::kQueryGroups * group_k;
   const uint32_t q = mem.base + group_q * (P::kFeatures * 128);
-  const auto stage = [](int c) { return c % P::kStages; };
-  const auto parity = [](int c) { return (c / P::kStages) & 1; };
-  const auto softmax = [&](int c) {
-    if constexpr (P::kKeyKnown > 0) mbarrier_wait(mem.k_known(stage(c)), parity(c));
-    if (t.active) attend_softmax<P>(a, at, t, (at.first + c) * P::kChunk, mem.k_values(stage(c)));
+  // The stage of a chunk, and of the one before: addresses go along with it, since from its number they would be made again in every turn, behind the waits.
+  struct Stage {
+    uint32_t bars, keys;   // k_full, and the others kStages barriers further each; the stage's keys, its values behind them
+    int s, parity, key0;
+    MO_FN void next() {
+      constexpr int kBytes = P::kKeyBytes + P::kValueBytes;
+      s += P::kKeyGroups;
+      bars += 8 * P::kKeyGroups;
+      keys += kBytes * P::kKeyGroups;
+      key0 += P::kChunk * P::kKeyGroups;
+      if (s >= P::kStages) { s -= P::kStages; bars -= 8 * P::kStages; keys -= kBytes * P::kStages; parity ^= 1; }
+    }
+    MO_FN uint32_t bar(int kind) const { return bars + 8 * P::kStages * kind; }
+    MO_FN uint32_t values() const { return keys + P::kKeyBytes; }
   };
-  const auto free_keys = [&](int s, bool read) {   // a stage's keys: once the scores are made, or once what is known of its keys was read, too
+  enum { kKeysFull, kValuesFull, kKeysEmpty, kValuesEmpty, kKeysKnown, kValuesKnown };   // as in AttendMemory
+  Stage now{mem.k_full(group_k), mem.k(group_k), group_k, 0, (at.first + group_k) * P::kChunk};
+  const auto softmax = [&](const Stage& x) {
+    if constexpr (P::kKeyKnown > 0) mbarrier_wait(x.bar(kKeysKnown), x.parity);
+    if (t.active) attend_softmax<P>(a, at, t, x.key0, mem.k_values(x.s));
+  };
+  const auto free_keys = [&](const Stage& x, bool read) {   // a stage's keys: once the scores are made, or once what is known of its keys was read, too
     if (!P::kProducer || read != (P::kKeyKnown > 0)) return;
     if constexpr (P::kKeyKnown > 0) warp_barrier();
-    if (leader) mbarrier_arrive(mem.k_empty(s));
+    if (leader) mbarrier_arrive(x.bar(kKeysEmpty));
   };
-  const auto weights = [&](int c) {
-    if constexpr (P::kValueKnown > 0) mbarrier_wait(mem.v_known(stage(c)), parity(c));
-    if (t.active) attend_weights<P>(a, at, t, (at.first + c) * P::kChunk, mem.v_values(stage(c)));
+  const auto weights = [&](const Stage& x) {
+    if constexpr (P::kValueKnown > 0) mbarrier_wait(x.bar(kValuesKnown), x.parity);
+    if (t.active) attend_weights<P>(a, at, t, x.key0, mem.v_values(x.s));
   };
-  if (mine <= 0) return;
-  if (P::kTurns && group_q + P::kQueryGroups * group_k == P::kGroups - 1) named_barrier_arrive(2, 256);
-  {
-    const int s = stage(group_k);
-    mbarrier_wait(mem.k_full(s), 0);
-    wgmma_fence();
-    attend_issue_scores<P>(t, q, mem.k(s));
-    wgmma_wait<0>();
-    wgmma_pin(t.S);
-    free_keys(s, false);
-    softmax(group_k);
-    if (mine > 1) attend_fetch<P>(a, at, t, (at.first + group_k + P::kKeyGroups) * P::kChunk);
-    free_keys(s, true);
-    weights(group_k);
-  }
+  if (P::kTurns && turn == P::kGroups - 1) named_barrier_arrive(2, 256);
+  mbarrier_wait(now.bar(kKeysFull), 0);
+  wgmma_fence();
+  attend_issue_scores<P>(t, q, now.keys);
+  wgmma_wait<0>();
+  wgmma_pin(t.S);
+  free_keys(now, false);
+  softmax(now);
+  if (mine > 1) attend_fetch<P>(a, at, t, now.key0 + P::kKeyGroups * P::kChunk);
+  free_keys(now, true);
+  weights(now);
 #pragma unroll 1
   for (int i = 1; i < mine; i++) {
-    const int c = i * P::kKeyGroups + group_k, s = stage(c), before = stage(c - P::kKeyGroups);
-    mbarrier_wait(mem.k_full(s), parity(c));   // both waits stand before the fence: between wgmmas they would serialise them
-    mbarrier_wait(mem.v_full(before), parity(c - P::kKeyGroups));
-    if constexpr (P::kTurns) named_barrier(2 + group_q + P::kQueryGroups * group_k, 256);   // warpgroups take turns on the tensor cores
+    const Stage before = now;
+    now.next();
+    mbarrier_wait(now.bar(kKeysFull), now.parity);   // both waits stand before the fence: between wgmmas they would serialise them
+    mbarrier_wait(before.bar(kValuesFull), before.parity);
+    if constexpr (P::kTurns) named_barrier(2 + turn, 256);   // warpgroups take turns on the tensor cores
     wgmma_pin(t.S);
     wgmma_pin(t.O);
     wgmma_fence();
-    attend_issue_scores<P>(t, q, mem.k(s));
-    attend_issue_results<P>(t, mem.v(before));
-    if constexpr (P::kTurns) named_barrier_arrive(2 + (group_q + P::kQueryGroups * group_k + 1) % P::kGroups, 256);
+    attend_issue_scores<P>(t, q, now.keys);
+    attend_issue_results<P>(t, before.values());
+    if constexpr (P::kTurns) named_barrier_arrive(2 + (turn + 1) % P::kGroups, 256);
     wgmma_wait<1>();
     wgmma_pin(t.S);
-    free_keys(s, false);
-    softmax(c);
-    if (i + 1 < mine) attend_fetch<P>(a, at, t, (at.first + c + P::kKeyGroups) * P::kChunk);
-    free_keys(s, true);
+    free_keys(now, false);
+    softmax(now);
+    if (i + 1 < mine) attend_fetch<P>(a, at, t, now.key0 + P::kKeyGroups * P::kChunk);
+    free_keys(now, true);
     wgmma_wait<0>();
     wgmma_pin(t.O);
-    if (P::kProducer && leader) mbarrier_arrive(mem.v_empty(before));
-#pragma unroll
-    for (int j = 0; j < P::kUsedColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
-    weights(c);
+    if (P::kProducer && leader) mbarrier_arrive(before.bar(kValuesEmpty));
+    attend_rescale<P>(t);
+    weights(now);
   }
-  const int last = (mine - 1) * P::kKeyGroups + group_k;
-  mbarrier_wait(mem.v_full(stage(last)), parity(last));
+  mbarrier_wait(now.bar(kValuesFull), now.parity);
   wgmma_pin(t.O);
   wgmma_fence();
-  attend_issue_results<P>(t, mem.v(stage(last)));
+  attend_issue_results<P>(t, now.values());
   wgmma_wait<0>();
   wgmma_pin(t.O);
-#pragma unroll
-  for (int k = 0; k < P::kSums; k++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) { t.sums[k][r] += shuffle_xor(t.sums[k][r], 1); t.sums[k][r] += shuffle_xor(t.sums[k][r], 2); }
+  attend_settle<P>(t);
 }
 
 #endif

@@ -41,8 +41,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
     if (lane == 0 && next < mine) attend_copy_k<P>(a, at, mem, next, next * P::kKeyGroups + warp);
     attend_softmax<P>(a, at, t, key0, mem.k_values(s));
     if (i + 1 < mine) attend_fetch<P>(a, at, t, key0 + P::kKeyGroups * P::kChunk);
-#pragma unroll
-    for (int j = 0; j < P::kUsedColumns / 2; j++) t.O[j] *= t.alpha[(j >> 1) & 1];
+    attend_rescale<P>(t);
     mbarrier_wait(mem.v_full(s), parity);
     if constexpr (P::kValueKnown > 0) {
 #pragma unroll
@@ -62,10 +61,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
     warp_barrier();
     if (lane == 0 && next < mine) attend_copy_v<P>(a, at, mem, next, next * P::kKeyGroups + warp);
   }
-#pragma unroll
-  for (int k = 0; k < P::kSums; k++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) { t.sums[k][r] += shuffle_xor(t.sums[k][r], 1); t.sums[k][r] += shuffle_xor(t.sums[k][r], 2); }
+  attend_settle<P>(t);
 }
 template <class P> MO_FN void attend_warp_prologue(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int warp) {
   if (lane_id() == 0) {

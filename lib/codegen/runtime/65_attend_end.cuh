@@ -17,7 +17,8 @@ template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, At
   else named_barrier(1, kThreads * P::kGroups);   // the ring is free
   float4* const x = reinterpret_cast<float4*>(mem.smem + P::kRingAt) + group * kNext + thread;
 #pragma unroll
-  for (int j = 0; j < kPieces; j++) x[j * kThreads] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
+  for (int j = 0; j < kPieces; j++)   // but those that it adds up itself
+    if (j / (N / 4) != group_k) x[j * kThreads] = make_float4(t.O[4 * j], t.O[4 * j + 1], t.O[4 * j + 2], t.O[4 * j + 3]);
   float stats[4 * kStats] = {t.m[0], t.m[1]};
 #pragma unroll
   for (int k = 0; k < P::kSums; k++) { stats[2 + 2 * k] = t.sums[k][0]; stats[3 + 2 * k] = t.sums[k][1]; }
@@ -52,7 +53,9 @@ template <class P, int N> MO_FN void attend_merge(const AttendMemory<P>& mem, At
     H[4 * j] = H[4 * j + 1] = H[4 * j + 2] = H[4 * j + 3] = 0;
 #pragma unroll
     for (int g = 0; g < P::kKeyGroups; g++) {
-      const float4 f = y[g * P::kQueryGroups * kNext + (group_k * (N / 4) + j) * kThreads];
+      float4 f;
+      if (g == group_k) f = make_float4(t.O[g * N + 4 * j], t.O[g * N + 4 * j + 1], t.O[g * N + 4 * j + 2], t.O[g * N + 4 * j + 3]);
+      else f = y[g * P::kQueryGroups * kNext + (group_k * (N / 4) + j) * kThreads];
       H[4 * j] += w[g][0] * f.x;
       H[4 * j + 1] += w[g][0] * f.y;
       H[4 * j + 2] += w[g][1] * f.z;

@@ -35,6 +35,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   for (int i = 0; i < P::kChunk / 4; i++) t.W[i] = 0;
   constexpr int kTile = P::kGroupRows * P::kQueryGroups;
   const int row0 = P::kWarpRings ? 0 : group_q * 64 + (warp & 3) * 16;
+  t.grown = false;
   t.active = P::kQueries % kTile == 0 || at.tile * kTile + row0 < P::kQueries;
   const AttendGains<P> gains(a, at);
 #pragma unroll
@@ -45,7 +46,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   for (int r = 0; r < 2; r++) {
     t.row[r] = P::row(a, at, mem.template q_row<4>(row0 + (lane_id() >> 2) + 8 * r, lane_id() & 3), t.query[r]);
     t.scale[r] = P::scale(t.row[r]) * kLog2E;
-    t.m[r] = kLowest;
+    t.m[r] = t.top[r] = kLowest;
     t.alpha[r] = 1;
 #pragma unroll
     for (int k = 0; k < P::kSums; k++) t.sums[k][r] = 0;
