@@ -33,6 +33,7 @@ constexpr double kWideStartUs = 0.8;          // barriers, the first copies; sto
 constexpr double kWideClusterUs = 1.0;        // starting a cluster, columns to their owners
 constexpr double kWideChunkUs = 0.35;         // three barriers, a row's maximum and sum
 constexpr double kWideValuesUs = 0.4;         // of a further chunk whose values have boxes of their own
+constexpr double kWideDramBytesPerUs = 2.5e6;  // each block waits for its chunk before it asks for more: 4 x 4 queries, 4096 keys, 256 wide 9.2 to 10.7 us, twice the bytes 14.6 (straightforward 8.4, 13.4)
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
 constexpr double kMeetUs = 0.3;               // posting to another cluster's slots, and taking
 constexpr double kMeetSourceUs = 0.03;        // of one more cluster
@@ -65,7 +66,7 @@ Cost estimate_wide(const AttendPlan& p, const Target& target) {
   const double work = kWideChunkUs + kWideElementUs * p.chunk * width, load = chunk_bytes / kSmBytesPerUs;
   const double first = kLatencyUs + (chunk_bytes + p.features * 32) / kSmBytesPerUs;
   const double later = p.stages > 1 ? std::max(work, std::max(load, (kLatencyUs + load) / p.stages)) : work + kLatencyUs + load;
-  const double t_dram = bytes / kDramBytesPerUs, t_sm = first + work + (chunks - 1) * (later + (p.value_boxes > 0 ? kWideValuesUs : 0));
+  const double t_dram = bytes / kWideDramBytesPerUs, t_sm = first + work + (chunks - 1) * (later + (p.value_boxes > 0 ? kWideValuesUs : 0));
   Cost c;
   c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + kLatencyUs)) * waves + (p.cluster > 1 ? kWideClusterUs + kPartUs * p.cluster : 0) + (p.meets > 1 ? kMeetUs + kMeetSourceUs * p.meets : 0) + 1e-3 * p.stages;
   c.bytes = static_cast<int64_t>(bytes);
