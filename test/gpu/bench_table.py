@@ -18,6 +18,7 @@ METHOD = """## Method
   `addmm`; the fastest counts, and the table says which. *compile* is `torch.compile(mode="max-autotune-no-cudagraphs")` of the same, autotuned anew in each run; the best run counts. Empty: not measured in that run.
 * *floor*: a bare read of the same inputs and write of the outputs in the same run (the best of six launch shapes). *flop floor*: the matrix products at the rate of an 8192-cubed product in the same run.
 * **relative error**: ||ours - exact|| / ||exact||, exact: PyTorch in float64, not rounded; beside it the same for eager. Limit 5e-3 with 16-bit tensors, 1e-5 without.
+* Programs that a seeded generator drew, before any tuning on them: [generality.md](generality.md).
 * *won*: the best of eager and compile over fused; empty where the time given did not suffice for torch.compile.
 """
 
