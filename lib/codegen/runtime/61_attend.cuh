@@ -306,7 +306,7 @@ template <class P> constexpr bool kAttendLags = !P::kWarpRings && !P::kHugeLogit
 constexpr float kAttendSlack = 4;
 /// Whether a vote comes before the exponentials, and neighbours' maxima only where it says so. Over few chunks it says so too often (2 heads of 256 queries: 6.17 without, 6.44 with; 32 heads 22.36 and 21.61).
 template <class P> constexpr bool kAttendVotes = P::kKeys / (P::kChunk * P::kKeyGroups * P::kCluster * P::kMeets) >= 8;
-MO_FN bool attend_grows(float m, float most) { return most > m + kAttendSlack; }   // host twin
+MO_FN bool attend_grows(float m, float most, float slack) { return most > m + slack; }   // host twin
 /// The maximum of a row over the four lanes that share it.
 MO_FN float attend_quad_max(float x) { x = ::fmaxf(x, shuffle_xor(x, 1)); return ::fmaxf(x, shuffle_xor(x, 2)); }
 /// The largest of this lane's scores in row r.
@@ -361,7 +361,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
   if constexpr (kAttendLags<P>) {
     float most[2] = {attend_most<P>(t, 0) * t.scale[0], attend_most<P>(t, 1) * t.scale[1]};
     bool grown = true;
-    if constexpr (kAttendVotes<P>) grown = __any_sync(0xffffffffu, attend_grows(t.m[0], most[0]) || attend_grows(t.m[1], most[1]));
+    if constexpr (kAttendVotes<P>) grown = __any_sync(0xffffffffu, attend_grows(t.m[0], most[0], kAttendSlack) || attend_grows(t.m[1], most[1], kAttendSlack));
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) t.top[r] = ::fmaxf(t.top[r], most[r]);
@@ -369,7 +369,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         most[r] = attend_quad_max(most[r]);
-        const float now = attend_grows(t.m[r], most[r]) ? ::fmaxf(t.m[r], most[r]) : t.m[r];
+        const float now = attend_grows(t.m[r], most[r], kAttendSlack) ? ::fmaxf(t.m[r], most[r]) : t.m[r];
         t.alpha[r] = exp2_fast(t.m[r] - now);
         t.sums[0][r] *= t.alpha[r];
         moved |= now != t.m[r];
