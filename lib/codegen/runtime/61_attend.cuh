@@ -303,7 +303,7 @@ template <class P> MO_FN void attend_fetch(const typename P::Args& a, const Atte
 /// multiplied (FlashAttention-4 leaves the latter out). Weights are up to 16 instead of 1: float16 holds them, times a factor of V of up to 2048 as well; weights of other kinds have factors that are not known.
 /// Not where it was slower or brought nothing: masked scores (causal 16 x 2048 x 64 26.5 to 27.1 us), warps with rings of their own.
 template <class P> constexpr bool kAttendLags = !P::kWarpRings && !P::kHugeLogits && P::kPlainLogit && (P::kPlainWeight || P::kPairFactors);
-constexpr float kAttendSlack = 4;
+template <class P> constexpr float kAttendSlack = 4;   // a template like the rest: nvcc warns of a plain constant that a kernel without attention leaves unused
 /// Whether a vote comes before the exponentials, and neighbours' maxima only where it says so. Over few chunks it says so too often (2 heads of 256 queries: 6.17 without, 6.44 with; 32 heads 22.36 and 21.61).
 template <class P> constexpr bool kAttendVotes = P::kKeys / (P::kChunk * P::kKeyGroups * P::kCluster * P::kMeets) >= 8;
 MO_FN bool attend_grows(float m, float most, float slack) { return most > m + slack; }   // host twin
@@ -361,7 +361,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
   if constexpr (kAttendLags<P>) {
     float most[2] = {attend_most<P>(t, 0) * t.scale[0], attend_most<P>(t, 1) * t.scale[1]};
     bool grown = true;
-    if constexpr (kAttendVotes<P>) grown = __any_sync(0xffffffffu, attend_grows(t.m[0], most[0], kAttendSlack) || attend_grows(t.m[1], most[1], kAttendSlack));
+    if constexpr (kAttendVotes<P>) grown = __any_sync(0xffffffffu, attend_grows(t.m[0], most[0], kAttendSlack<P>) || attend_grows(t.m[1], most[1], kAttendSlack<P>));
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) t.top[r] = ::fmaxf(t.top[r], most[r]);
@@ -369,7 +369,7 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         most[r] = attend_quad_max(most[r]);
-        const float now = attend_grows(t.m[r], most[r], kAttendSlack) ? ::fmaxf(t.m[r], most[r]) : t.m[r];
+        const float now = attend_grows(t.m[r], most[r], kAttendSlack<P>) ? ::fmaxf(t.m[r], most[r]) : t.m[r];
         t.alpha[r] = exp2_fast(t.m[r] - now);
         t.sums[0][r] *= t.alpha[r];
         moved |= now != t.m[r];
