@@ -14,4 +14,15 @@ EMU_QUIET inline void slot_post(uint4* p, uint4 v) {
   *p = v;
 }
 
+// A field's elements are whole numbers below 2^16: they travel as they are.
+EMU_QUIET inline uint32_t slot_power(const float (&x)[4]) {
+  if (emu_is_field()) return 255;
+  uint32_t most = 14u << 23;
+  for (const float& y : x) most = most > (y.bits & 0x7fffffffu) ? most : y.bits & 0x7fffffffu;
+  return most >> 23;
+}
+EMU_QUIET inline uint32_t slot_sum(float sum, uint32_t power) { return emu_is_field() ? sum.bits : (sum.bits & 0xffffff00u) | power; }
+EMU_QUIET inline uint32_t slot_power(uint32_t word) { return emu_is_field() ? 255 : word & 255; }
+EMU_QUIET inline float slot_sum(uint32_t word) { return Float::of_bits(emu_is_field() ? word : word & 0xffffff00u); }
+
 }  // namespace mo
