@@ -141,20 +141,28 @@ class Lowering {
     return true;
   }
 
-  /// The index of a value at the current row and inner position: by position among extents above 1. nullopt if its shape does not fit.
-  std::optional<Index> full_index(const Dims& d) const {
-    if (!has_full_ || !(squeezed(d) == full_dims_)) return std::nullopt;
-    Index out;
-    size_t next = 0;
-    for (int64_t e : d) out.push_back(e == 1 ? Affine{} : full_index_[next++]);
-    return out;
+  /// The index of a value at the current row and inner position, or at the current row: by position among extents above 1, or, where the value has as many elements in other dimensions (a group norm's channels, joined again),
+  /// by its place in row-major order. nullopt if its shape does not fit.
+  std::optional<Index> full_index(const Dims& d) { return has_full_ ? index_of(d, full_dims_, full_index_, true) : std::nullopt; }
+  std::optional<Index> row_index(const Dims& d) {
+    Index rows;
+    for (size_t i = 0; i < static_cast<size_t>(row_dims_.rank()); i++) rows.push_back(affine_var(plan_.outer[i]));
+    return index_of(d, row_dims_, rows, anchor_ >= 0);
   }
-  std::optional<Index> row_index(const Dims& d) const {
-    if (!(squeezed(d) == row_dims_)) return std::nullopt;
-    Index out;
-    size_t next = 0;
-    for (int64_t e : d) out.push_back(e == 1 ? Affine{} : affine_var(plan_.outer[next++]));
-    return out;
+  /// divides: even if that takes divisions that the loops' own index does without.
+  std::optional<Index> index_of(const Dims& d, const Dims& own, const Index& at, bool divides) {
+    if (squeezed(d) == own) {
+      Index out;
+      size_t next = 0;
+      for (int64_t e : d) out.push_back(e == 1 ? Affine{} : at[next++]);
+      return out;
+    }
+    if (d.elements() != own.elements()) return std::nullopt;
+    const size_t before = table_.vars.size();
+    Index out = table_.reshape(at, d, own);
+    if (divides || table_.vars.size() == before) return out;
+    table_.vars.resize(before);
+    return std::nullopt;
   }
 
   // ---- stages
@@ -239,11 +247,11 @@ class Lowering {
   }
 
   /// Whether a root is stored per element of the inner loop (pointwise kernels: per thread) rather than once per row.
-  bool is_element(ValueId v) const {
+  bool is_element(ValueId v) {
     if (anchor_ < 0) return true;
     return !reduce(v) && full_index(g_.dims(v)).has_value();
   }
-  Index element_index(ValueId v) const { return anchor_ < 0 ? *row_index(g_.dims(v)) : *full_index(g_.dims(v)); }
+  Index element_index(ValueId v) { return anchor_ < 0 ? *row_index(g_.dims(v)) : *full_index(g_.dims(v)); }
 
   int operand_of(ValueId v, const ReduceInfo& info) {
     if (group_.split.half == RegionSplit::Half::kSecond) {

@@ -205,11 +205,28 @@ ValueId build_group_norm(NodeContext& node) {
   const Dims d = e.dims(x);
   int64_t groups = node.attr("groups")->integer;
   if (groups < 1 || d[1] % groups != 0) node.fail_attr("groups", fmt::format("{} groups do not divide {} channels", groups, d[1]));
-  int64_t behind = 1;
-  for (int i = 2; i < d.rank(); ++i) behind *= d[i];
-  ValueId grouped = e.reshape(x, {d[0], groups, d[1] / groups * behind});
-  ValueId y = e.reshape(centred(node, grouped, {2}), d);
-  return gain_and_bias(node, y, 1, x, {1});
+  // Channels become groups and channels of a group, everything behind stays: dimensions are split here and joined at the end, never both at once, so that any layout and the search can follow.
+  const auto split = [&](const Dims& of) {
+    Dims out{of[0]};
+    out.push_back(of[1] == 1 ? 1 : groups);
+    out.push_back(of[1] == 1 ? 1 : of[1] / groups);
+    for (int i = 2; i < of.rank(); ++i) {
+      if (out.rank() == kMaxRank) out[kMaxRank - 1] *= of[i];
+      else out.push_back(of[i]);
+    }
+    return out;
+  };
+  ValueId xs = e.reshape(x, split(d));
+  std::vector<int> axes(static_cast<size_t>(e.rank(xs) - 2));
+  std::iota(axes.begin(), axes.end(), 2);
+  ValueId y = centred(node, xs, axes);
+  for (size_t i = 1; i < node.operands.size(); ++i) {
+    ValueId v = along_axes(node, i, x, {1});
+    Dims vd = e.dims(v);   // () or with x's last dimensions
+    if (vd.rank() == d.rank() - 1) vd = [&] { Dims all{1}; for (int k = 0; k < vd.rank(); ++k) all.push_back(vd[k]); return all; }();
+    y = e.map(i == 1 ? MapFn::kMul : MapFn::kAdd, {y, vd.rank() == 0 ? v : e.reshape(v, split(vd))});
+  }
+  return e.reshape(y, d);
 }
 
 ValueId build_batch_norm(NodeContext& node) {

@@ -162,6 +162,23 @@ TEST_CASE("reductions over several axes are one reduction") {
   CHECK(region(plan, 0).rows == 32);
 }
 
+TEST_CASE("what follows a norm in other dimensions of the same elements is in its kernel") {
+  // A group norm: statistics over some channels and all places, gains by channel, then channels joined again and an activation. x comes grouped, joined, or with places and channels as one dimension.
+  for (const Dims& grouped : {Dims{2, 4, 10, 64}, Dims{2, 4, 640}}) {
+    Sketch s;
+    const ValueId x = s.b.add(Reshape{grouped}, {s.input(DType::kF16, {2, 40, 64})});
+    ValueId sum = s.b.map(MapFn::kSquare, {x});
+    for (int d = 2; d < grouped.rank(); d++) sum = s.b.add(Reduce{ReduceFn::kSum, d, 0}, {sum});
+    const ValueId y = s.b.add(Reshape{{2, 40, 64}}, {s.b.map(MapFn::kMul, {x, s.b.map(MapFn::kRsqrt, {sum})})});
+    s.output(s.b.map(MapFn::kSilu, {s.b.map(MapFn::kMul, {y, s.input(DType::kF16, {40, 1})})}), DType::kF16);
+    const Program p = s.finish();
+    const Plan plan = plan_of(p);
+    REQUIRE(plan.kernels.size() == 1);
+    CHECK(region(plan, 0).rows == 8);
+    CHECK(disagreement(p, plan, 5) == "");
+  }
+}
+
 TEST_CASE("a value with two kinds of readers is computed once") {
   Sketch s;
   const ValueId x = s.input(DType::kF16, {256, 512}), e = s.b.map(MapFn::kExp, {x});

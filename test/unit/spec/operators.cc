@@ -178,6 +178,19 @@ TEST_CASE("group and batch norm") {
     batch[(n * 6 + c) * 5 + t] = plain[(n * 6 + c) * 5 + t] * gain.data[c] + bias.data[c];
   }
   check_close(run_op("group_norm", {x, gain, bias}, "\"groups\": 2"), {2, 6, 5}, group);
+  const auto as = [](In in, Dims d) { in.dims = d; return in; };
+  check_close(run_op("group_norm", {as(x, {2, 6, 1, 5}), as(gain, {1, 6, 1, 1}), bias}, "\"groups\": 2"), {2, 6, 1, 5}, group);   // gains as PyTorch and as NumPy would have them
+  check_close(run_op("group_norm", {as(x, {2, 6, 5, 1, 1, 1, 1, 1}), gain, as(bias, {1, 6, 1, 1, 1, 1, 1, 1})}, "\"groups\": 2"), {2, 6, 5, 1, 1, 1, 1, 1}, group);   // as many dimensions as there may be
+  const In one{{}, {2.5}, "float32"}, all = random_in({2, 6, 5}, 18);
+  std::vector<double> scaled = group, moved = group;
+  for (size_t n = 0; n < 2; ++n) for (size_t c = 0; c < 6; ++c) for (size_t t = 0; t < 5; ++t) {
+    const size_t i = (n * 6 + c) * 5 + t;
+    const double value = (group[i] - bias.data[c]) / gain.data[c];
+    scaled[i] = value * 2.5 + bias.data[c];
+    moved[i] = value * gain.data[c] + all.data[i];
+  }
+  check_close(run_op("group_norm", {x, one, bias}, "\"groups\": 2"), {2, 6, 5}, scaled);
+  check_close(run_op("group_norm", {x, gain, all}, "\"groups\": 2"), {2, 6, 5}, moved);
   check_close(run_op("batch_norm", {x, mean, variance, gain, bias}), {2, 6, 5}, batch);
   check_close(run_op("batch_norm", {x, mean, variance}), {2, 6, 5}, plain);
 }
