@@ -225,7 +225,7 @@ class StreamEmitter : public StreamText {
       line("#pragma unroll");
       open("for (int j = 0; j < {}; j++) {{", units);
       line("const int m = warp + i * kWarps, k = {};", held_place(units));
-      line("whole{}[i][j] = load_eight_now({}{} + k, {}k < {});", n, pointer(n), rows ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "", rows ? "m < kM && " : "", extent);
+      line("whole{}[i][j] = load_eight_now({}{} + {}, {}k < {});", n, pointer(n), rows ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "", column_place(access(n), 1, "k"), rows ? "m < kM && " : "", extent);
       close();
       close();
     }
@@ -335,7 +335,7 @@ class StreamEmitter : public StreamText {
       const NodeId n = g_.value(v).node;
       const std::string rows = has(v, Axis::kRow) ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "";
       if (has(v, Axis::kWhole) && held) text = fmt::format("to_pack(whole{}[{}][j])", n, has(v, Axis::kRow) ? "i" : "0");
-      else if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + k, m < {}))", pointer(n), rows, has(v, Axis::kRow) ? "kM" : "8 * kRows");
+      else if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + {}, m < {}))", pointer(n), rows, column_place(access(n), 1, "k"), has(v, Axis::kRow) ? "kM" : "8 * kRows");
       else text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
     } else {
       text = map(v, [&](ValueId o) { return early_element(o, statements, known, held); });
@@ -362,7 +362,7 @@ class StreamEmitter : public StreamText {
     open("for (int u = 0; u < kUnits; u++) {{");
     line("const int k = chunk * kChunk + u * 32 + lane % 4 * 8;");
     for (NodeId n : deep) {
-      if (has(value(n), Axis::kRow)) line("for (int r = 0; r < kRows; r++) next{}[u][r] = {}({} + (r * 8 + row) * int64_t({}) + k, r * 8 + row < kM{});", n, load, pointer(n), stride(n, Axis::kRow), whole ? "" : " && k < kDepth");
+      if (has(value(n), Axis::kRow)) line("for (int r = 0; r < kRows; r++) next{}[u][r] = {}({} + (r * 8 + row) * int64_t({}) + {}, r * 8 + row < kM{});", n, load, pointer(n), stride(n, Axis::kRow), column_place(access(n), 1, "k"), whole ? "" : " && k < kDepth");
       else line("next{}[u] = {}({} + k, {});", n, load, pointer(n), whole ? "true" : "k < kDepth");
     }
     close();

@@ -155,6 +155,11 @@ void StreamText::tail_results() {
   }
 }
 
+std::string StreamText::column_place(const Access& a, int64_t stride, const std::string& column) {
+  if (a.run > 0) return fmt::format("{0} / {1} * int64_t({2}) + {0} % {1}", column, a.run, a.jump);
+  return stride == 1 ? column : fmt::format("{} * int64_t({})", column, stride);
+}
+
 std::string StreamText::result_pointer(NodeId n) const {
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
   return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, offset(n, a.offset), slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
@@ -164,15 +169,16 @@ void StreamText::store_result(NodeId n, const std::string& text) {
   const ValueId v = g_.node(n).operands[0];
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
   const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
-  if (column_step() == 1 && cs == 1 && rs % 2 == 0 && a.offset % 2 == 0 && s_.cols % 2 == 0 && has(v, Axis::kRow) && s_.batch == 1) {
-    line("store_item_pairs({} + m * int64_t({}) + c, {}, kM - m, kN - c, {});", result_pointer(n), rs, rs, text);
+  if (column_step() == 1 && cs == 1 && rs % 2 == 0 && a.jump % 2 == 0 && a.offset % 2 == 0 && s_.cols % 2 == 0 && has(v, Axis::kRow) && s_.batch == 1) {
+    line("store_item_pairs({} + m * int64_t({}) + {}, {}, kM - m, kN - c, {});", result_pointer(n), rs, column_place(a, 1, "c"), rs, text);
     return;
   }
+  const std::string place = column_place(a, cs, "c");
   if (turned()) {
-    line("store_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - c, {} - m, {});", result_pointer(n), rs, cs, cs, rs, has(v, Axis::kCol) ? "kN" : "1", has(v, Axis::kRow) ? "kM" : "1", text);
+    line("store_item({} + m * int64_t({}) + {}, {}, {}, {} - c, {} - m, {});", result_pointer(n), rs, place, cs, rs, has(v, Axis::kCol) ? "kN" : "1", has(v, Axis::kRow) ? "kM" : "1", text);
     return;
   }
-  line("{}({} + m * int64_t({}) + c * int64_t({}), {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1",
+  line("{}({} + m * int64_t({}) + {}, {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), place, row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1",
        has(v, Axis::kCol) ? "kN" : "1", text);
 }
 

@@ -450,7 +450,7 @@ class TileEmitter : public StreamText {
     const ValueId v = g_.node(output).operands[0];
     const Access& a = s_.results[at(g_.form<Output>(output)->result)];
     const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow);
-    line("store_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4, {});", result_pointer(output), rs, rs, text);
+    line("store_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + {}, {}, kM - m + lane % 4 * 2, kN - c + lane / 4, {});", result_pointer(output), rs, column_place(a, 1, "(c - lane / 4)"), rs, text);
   }
   bool loads_late() const override { return p_.large; }
   void late_loads() {

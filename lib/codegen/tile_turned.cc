@@ -181,14 +181,14 @@ class TurnedEmitter : public StreamText {
     const ValueId v = g_.node(n).operands[0];
     const Access& a = s_.results[at(g_.form<Output>(n)->result)];
     const auto& axes = s_.axes[at(v)];
-    return stores_lines(p_, n) && has(v, Axis::kCol) && p_.cols % 8 == 0 && stride_of(a, axes, Axis::kRow) % 8 == 0 && stride_of(a, axes, Axis::kBatch) % 8 == 0 && a.offset % 8 == 0;
+    return stores_lines(p_, n) && has(v, Axis::kCol) && p_.cols % 8 == 0 && stride_of(a, axes, Axis::kRow) % 8 == 0 && stride_of(a, axes, Axis::kBatch) % 8 == 0 && a.jump % 8 == 0 && a.offset % 8 == 0;
   }
   void store_result(NodeId output, const std::string& text) override {
     if (!whole_lines(output)) { StreamText::store_result(output, text); return; }
     const Access& a = s_.results[at(g_.form<Output>(output)->result)];
     const int64_t rs = stride_of(a, s_.axes[at(g_.node(output).operands[0])], Axis::kRow);
     line("lines{}.put(t % 4, {}, {}());", output, text, cuda_type(a));
-    line("if (t % 4 == 3) lines{}.store_all({} + m * int64_t({}) + column + (t - 3) * 8, {}, kM - m, kN - column - (t - 3) * 8);", output, result_pointer(output), rs, rs);
+    line("if (t % 4 == 3) lines{}.store_all({} + m * int64_t({}) + {}, {}, kM - m, kN - column - (t - 3) * 8);", output, result_pointer(output), rs, a.run > 0 ? column_place(a, 1, "(column + (t - 3) * 8)") : "column + (t - 3) * 8", rs);
   }
   void tail() {
     for (NodeId n : g_.outputs()) if (whole_lines(n)) line("LineItems lines{};", n);

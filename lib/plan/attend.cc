@@ -144,6 +144,7 @@ std::string check_regions(const AttendPlan& p) {
 /// What every division shares; or why there is none.
 static std::string prepare_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, AttendPlan& base) {
   if (target.name != "sm_90a") return "warpgroup attention is written for sm_90a";
+  if (in_runs(operands, results)) return "a tensor in runs";
   base.body = body;
   base.operands = operands;
   base.results = results;

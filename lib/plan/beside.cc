@@ -12,7 +12,7 @@ namespace mirage {
 namespace {
 
 bool same_place(const Access& a, const Access& b) {
-  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position;
+  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump;
 }
 
 /// Like each other but for how long dimensions are.
@@ -63,7 +63,7 @@ bool stands_beside(const StreamShape& a, const StreamShape& b) {
   for (NodeId n : x.outputs()) {
     const auto r = static_cast<size_t>(x.form<Output>(n)->result);
     const ValueId of = x.node(n).operands[0];
-    if (!has_columns(a, of) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32 || column_step(a, of, a.results[r]) != column_step(b, of, b.results[r])) return false;
+    if (!has_columns(a, of) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32 || column_step(a, of, a.results[r]) != column_step(b, of, b.results[r]) || a.results[r].run != b.results[r].run || a.results[r].jump != b.results[r].jump) return false;
   }
   return true;
 }

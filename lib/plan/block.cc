@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/buffers.h"
 #include "plan/block_planner.h"
 
 namespace mirage {
@@ -54,6 +55,7 @@ int dim_of(const Dims& d, int index3) {
 }
 
 std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
+  if (in_runs(operands, results)) { reason = "a tensor in runs"; return nullptr; }
   BlockPlanner planner(body, operands, results, target, choice, rule);
   if (!planner.run()) { reason = planner.reason; return nullptr; }
   auto plan = std::make_shared<BlockPlan>(planner.take());

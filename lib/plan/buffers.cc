@@ -49,6 +49,11 @@ bool has_int_places(const std::vector<Access>& operands, const std::vector<Acces
   return std::all_of(operands.begin(), operands.end(), fits) && std::all_of(results.begin(), results.end(), fits);
 }
 
+bool in_runs(const std::vector<Access>& operands, const std::vector<Access>& results) {
+  const auto runs = [](const Access& a) { return a.run > 0; };
+  return std::any_of(operands.begin(), operands.end(), runs) || std::any_of(results.begin(), results.end(), runs);
+}
+
 void place_slots(Plan& plan) {
   constexpr int64_t kAlign = 256;
   while (!plan.buffers.empty() && plan.buffers.back().slots) {

@@ -16,6 +16,9 @@ int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>&
 inline constexpr int64_t kMostPlaces = int64_t{1} << 30;
 bool has_int_places(const std::vector<Access>& operands, const std::vector<Access>& results);
 
+/// Whether an operand or a result lies in runs (Access::run), which streams and tiles alone know.
+bool in_runs(const std::vector<Access>& operands, const std::vector<Access>& results);
+
 /// Gives every kernel that wants slots (AttendPlan::slot_bytes) a buffer of its own behind all others of the workspace, in place of those that the plan has so far.
 void place_slots(Plan& plan);
 

@@ -116,6 +116,14 @@ class Planner {
   /// Drops workspace buffers that no kernel touches, numbers the rest anew and places them.
   int64_t place(const std::vector<std::vector<int>>& sequence);
 
+  /// Products whose columns an output has as heads, [M, H * D] as [H, M, D], store them there, and products whose rows lie so read them there, where that is cheaper than a kernel that moves them (runs.cc).
+  void place_runs();
+  /// The view that the call result moved by item i is stored with instead, or that the value which item i moves is read with; nullopt if none is. calls: which store or read it.
+  std::optional<View> stored_runs(size_t i, std::vector<NodeId>& calls) const;
+  std::optional<View> read_runs(size_t i, std::vector<NodeId>& calls) const;
+  /// Gives v that view if calls are no slower with it than with item i, or the model's have it.
+  bool runs_pay(size_t i, ValueId v, const View& runs, const std::vector<NodeId>& calls, bool results);
+
   /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
   void drop_positions();
   /// Whether the model's kernel of a call computes positions.

@@ -154,6 +154,7 @@ bool Planner::is_computed(NodeId call, ValueId operand) const {
 
 Planned Planner::finish() {
   drop_positions();
+  place_runs();
   join_calls();
   const std::vector<std::vector<int>> sequence = order();
   MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
@@ -200,7 +201,7 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
   CallAccess out;
   const auto access = [&](ValueId v) {
     const View view = *view_with(v, false);
-    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32};
+    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32, -1, view.run, view.jump};
   };
   for (ValueId o : node.operands) {
     out.operands.push_back(is_computed(n, o) ? Access{} : access(o));

@@ -232,6 +232,9 @@ class StreamMatcher {
         if (grid && a != Axis::kRow && a != Axis::kCol && a != Axis::kBatch && full(v, d) > 1) return refuse("a grid over the reduction");
         if ((in.part.loop == d) != (a == Axis::kDepth)) return refuse("a loop over part of the reductions");
       }
+      if (p_.operands[at(in.param)].run == 0) continue;
+      const Axis last = p_.axes[at(v)].back();
+      if ((last != Axis::kDepth && last != Axis::kWhole) || !has(v, Axis::kRow) || has(v, Axis::kCol) || has(v, Axis::kRank)) return refuse("a tensor in runs that is no row to be reduced");
     }
     return true;
   }

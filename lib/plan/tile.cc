@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "mirage/support/round.h"
+#include "plan/buffers.h"
 #include "plan/stream_internal.h"
 #include "plan/clusters.h"
 #include "plan/tile_internal.h"
@@ -277,6 +278,7 @@ TilePlan divided(const TilePlan& matched, const TileChoice& choice, const Target
 }
 
 std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule, std::string& reason) {
+  if (in_runs(operands, {})) { reason = "rows in runs"; return std::nullopt; }   // tensor copies bring them
   const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, reason);
   return shape ? tile_plan(*shape, target, reason) : std::nullopt;
 }
@@ -330,7 +332,7 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
   if (!p.large) return -1;
   int64_t at = p.overlaid ? (p.cluster - 1) * p.share_bytes() : 0;
   const auto whole_lines = [&](ValueId v, const Access& a) {
-    bool whole = p.cols % 8 == 0 && a.offset % 8 == 0;
+    bool whole = p.cols % 8 == 0 && a.offset % 8 == 0 && a.run == 0;
     const auto& axes = p.axes[static_cast<size_t>(v)];
     for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) whole = whole && a.strides[static_cast<int>(d)] % 8 == 0;
     return whole;

@@ -175,7 +175,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     const auto v22_0 = along_columns(e5[t]);
     const Pack<4> v21 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v22 = mo::add(v22_0, v21);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v22);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v22);
   }
 }
 

@@ -287,7 +287,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), s11.v[0]);
     const auto v13 = mo::sqrt(v12);
     const auto v14 = mo::div(c10, v13);
-    store_item((tf32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v14));
+    store_item((tf32*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(64, 4) llama_layer_k1_stream(const __grid_cons
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     const Pack<4> v3 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    store_item((f32*)out0 + 0 + batch_id() * int64_t(16384) + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
+    store_item((f32*)out0 + 0 + batch_id() * int64_t(16384) + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v3);
   }
 }
 
@@ -564,7 +564,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
     const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((tf32*)out0 + 0 + batch_id() * int64_t(512) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v3);
+    store_item((tf32*)out0 + 0 + batch_id() * int64_t(512) + m * int64_t(128) + c, 128, 1, kM - m, kN - c, v3);
   }
 }
 
@@ -672,7 +672,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const Pack<2> c4 = {{v4.v[0], v4.v[2]}};
     const auto v5 = mo::add(e0[t], c4);
-    store_item((f32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v5));
+    store_item((f32*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v5));
   }
 }
 
@@ -784,7 +784,7 @@ __global__ void __launch_bounds__(32, 4) llama_layer_k5_stream(const __grid_cons
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), s11.v[0]);
     const auto v13 = mo::sqrt(v12);
     const auto v14 = mo::div(c10, v13);
-    store_item((f32*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v14));
+    store_item((f32*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 
@@ -896,7 +896,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const Pack<4> v7 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const Pack<2> c7 = {{v7.v[0], v7.v[2]}};
     const auto v8 = mo::add(e0[t], c7);
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v8));
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v8));
   }
 }
 
@@ -1022,7 +1022,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
     const auto v14 = mo::mul(c10, mo::rsqrt(v12));
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(v14));
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 

@@ -350,7 +350,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v5_0 = along_rows(e2[t]);
     const auto v5 = mo::mul(v4, v5_0);
-    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
+    store_item((tf32*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -631,7 +631,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) llama_layer_
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v5_0 = along_rows(e2[t]);
     const auto v5 = mo::mul(v4, v5_0);
-    store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c * int64_t(1), 128, 1, kM - m, kN - c, v5);
+    store_item((tf32*)out0 + 0 + batch_id() * int64_t(4096) + m * int64_t(128) + c, 128, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -758,7 +758,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
     const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((f32*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
+    store_item((f32*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v3);
   }
 }
 
@@ -959,7 +959,7 @@ __global__ void __launch_bounds__(64, 2) llama_layer_8_k9_stream(const __grid_co
     const auto v13 = mo::div(v8, v13_0);
     const auto v15 = mo::silu(v13);
     const auto v16 = mo::mul(v14, v15);
-    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v16);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v16);
   }
 }
 
@@ -1067,7 +1067,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     if (share >= kShare) break;
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v5 = mo::add(e0[t], v4);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v5);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -1155,7 +1155,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v5_0 = along_rows(e2[t]);
     const auto v5 = mo::mul(v4, v5_0);
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c * int64_t(1), 1024, 1, kM - m, kN - c, v5);
+    store_item((f16*)out0 + 0 + m * int64_t(1024) + c, 1024, 1, kM - m, kN - c, v5);
   }
 }
 

@@ -122,7 +122,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) lora_r1_k0_s
     if (share >= kShare) break;
     const Pack<4> v9 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const Pack<2> c9 = {{v9.v[0], v9.v[2]}};
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c * int64_t(1), 0, 1, 1 - m, kN - c, along_columns(c9));
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(c9));
   }
 }
 

@@ -127,7 +127,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_lin
     const auto v12_0 = along_rows(v11);
     const auto v12_1 = along_rows(v10);
     const auto v12 = mo::mul(v7, mo::rsqrt(v12_1));
-    store_item((f16*)out0 + 0 + m * int64_t(6144) + c * int64_t(1), 6144, 1, kM - m, kN - c, v12);
+    store_item((f16*)out0 + 0 + m * int64_t(6144) + c, 6144, 1, kM - m, kN - c, v12);
   }
 }
 

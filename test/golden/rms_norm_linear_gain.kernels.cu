@@ -133,7 +133,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_lin
     const auto v14_0 = along_rows(v13);
     const auto v14_1 = along_rows(v12);
     const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((bf16*)out0 + 0 + m * int64_t(6144) + c * int64_t(1), 6144, 1, kM - m, kN - c, v14);
+    store_item((bf16*)out0 + 0 + m * int64_t(6144) + c, 6144, 1, kM - m, kN - c, v14);
   }
 }
 

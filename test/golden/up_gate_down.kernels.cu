@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
     const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const auto v7 = mo::silu(v5);
     const auto v8 = mo::mul(v6, v7);
-    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c * int64_t(1), 14336, 1, kM - m, kN - c, v8);
+    store_item((tf32*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v8);
   }
 }
 
@@ -236,7 +236,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
     const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c, v3);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v3);
   }
 }
 

@@ -27,13 +27,14 @@ struct Buffer {
 };
 
 /// How a kernel-level value is read: element i of the value is at buffer[offset + sum i_d * strides_d]. Broadcast dimensions have stride 0.
-struct View { int buffer = -1; int64_t offset = 0; Dims strides; };
+struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0, jump = 0; };   // run, jump: as of an Access
 
 /// One operand or result of a kernel.
 struct Access {
   int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32;
   bool tf32 = false;                              ///< as its buffer's
   int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
+  int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
 };
 
 /// A graph-defined kernel: one block graph with its launch and the plan inside (plan/block.h).

@@ -20,7 +20,9 @@ class FakeDevice {
  public:
   explicit FakeDevice(const std::string& behaviour, const std::string& compiler = "") {
     path_ = (fs::temp_directory_path() / ("mirage-fake-" + std::to_string(getpid()))).string();
-    fs::create_directories(path_);
+    fs::create_directories(path_ + "/tmp");
+    if (const char* t = getenv("TMPDIR")) before_ = t;
+    setenv("TMPDIR", (path_ + "/tmp").c_str(), 1);   // beside other processes' folders nobody could tell whether one was left
     std::string check = "#!/bin/sh\ni=$(basename \"$PWD\")\nround=$(($3 - 1))\n";
     check += "right() { echo \"{\\\"ok\\\": true, \\\"rel_err\\\": 0.0001, \\\"bits_equal\\\": true, \\\"canaries_ok\\\": true, \\\"cold_samples_us\\\": [$1, $1], \\\"warm_samples_us\\\": [$1]}\"; exit 0; }\n" + behaviour;
     REQUIRE(write_file(path_ + "/check", check).empty());
@@ -30,10 +32,21 @@ class FakeDevice {
     fs::permissions(path_ + "/nvcc", fs::perms::owner_all);
     tools.nvcc = path_ + "/nvcc";
   }
-  ~FakeDevice() { std::error_code error; fs::remove_all(path_, error); }
+  ~FakeDevice() {
+    if (before_.empty()) unsetenv("TMPDIR");
+    else setenv("TMPDIR", before_.c_str(), 1);
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  /// What measuring has left where temporary folders go.
+  size_t folders() const {
+    size_t n = 0;
+    for (const auto& entry : fs::directory_iterator(path_ + "/tmp")) n += entry.path().filename().string().starts_with("mirage-opt-");
+    return n;
+  }
   Toolchain tools;
  private:
-  std::string path_;
+  std::string path_, before_;
 };
 
 struct Setting {
@@ -52,17 +65,10 @@ struct Setting {
   Measurement run(const FakeDevice& device, const MeasureLimits& limits = {}) const { return measure_cases_on_device(cases, {program, target, {"", "1"}, 2, false, nullptr}, device.tools, limits); }
 };
 
-size_t folders() {
-  size_t n = 0;
-  for (const auto& entry : fs::directory_iterator(fs::temp_directory_path())) n += entry.path().filename().string().starts_with("mirage-opt-");
-  return n;
-}
-
 }  // namespace
 
 TEST_CASE("every way a case can fail is told and cannot win") {
   const Setting s;
-  const size_t before = folders();
   const FakeDevice device(R"(case $i in
 0) echo '{"ok": false, "rel_err": 0.5, "bits_equal": true, "canaries_ok": true}'; exit 8 ;;
 1) kill -SEGV $$ ;;
@@ -86,7 +92,7 @@ esac
   REQUIRE(m.order.size() == 1);
   CHECK(m.order[0] == 7);
   CHECK(m.rows[7].cold.size() == 8);   // the first look and three rounds, two samples each
-  CHECK(folders() == before);
+  CHECK(device.folders() == 0);
 }
 
 TEST_CASE("a case that does not build is left out, and without any that is right nobody wins") {
