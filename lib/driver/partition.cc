@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "driver/reduced.h"
+#include "mirage/ir/contraction.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
 
@@ -60,7 +61,17 @@ Graph with_input_types(const Graph& g, DType real_as) {
   return std::move(b).finish();
 }
 
-/// A piece as a program of its own. Intermediates of the whole program come in and go out exact (float32 in memory); the search and the rounding check see them as node-by-node evaluation
+/// Whether products in bfloat16 alone read v, through views: the plan of the whole stores it so (plan/storage.h), and attention can take it as it lies.
+bool stored_in_bf16(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule) {
+  const auto& readers = users[static_cast<size_t>(v)];
+  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
+    const Node& node = g.node(n);
+    if (is_view(node.op)) return stored_in_bf16(g, users, node.first_value, rule);
+    return std::holds_alternative<MatMul>(node.op) && contract_type(g.type(node.operands[0]).dtype, g.type(node.operands[1]).dtype, rule) == ContractType::kBF16;
+  });
+}
+
+/// A piece as a program of its own. Intermediates of the whole program come in and go out as the whole's plan stores them (float32, or bfloat16 where products round them to it); the search and the rounding check see them as node-by-node evaluation
 /// stores them, in 16 bits, for that is what the piece is compared with.
 Program program_of(const Program& whole, const Piece& piece, DType intermediate) {
   Program p;
@@ -68,6 +79,7 @@ Program program_of(const Program& whole, const Piece& piece, DType intermediate)
   p.numerics = whole.numerics;
   p.graph = intermediate == DType::kReal ? piece.graph : with_input_types(piece.graph, intermediate);
   p.canonical = print(p.graph, p.name);
+  const auto users = whole.graph.users();
   for (size_t i = 0; i < piece.leaves.size(); i++) {
     const ValueId v = piece.leaves[i];
     TensorInfo t{fmt::format("in{}", i), whole.graph.type(v), {}, {}};
@@ -76,9 +88,9 @@ Program program_of(const Program& whole, const Piece& piece, DType intermediate)
       t.strides = own.strides, t.range = own.range;
     } else {
       t.strides = row_major_strides(t.type.dims);
-      if (t.type.dtype == DType::kReal) t.type.dtype = intermediate == DType::kReal ? DType::kF32 : intermediate;
+      if (t.type.dtype == DType::kReal) t.type.dtype = intermediate != DType::kReal ? intermediate : stored_in_bf16(whole.graph, users, v, contract_rule(whole)) ? DType::kBF16 : DType::kF32;
     }
-    p.canonical += to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
+    p.canonical += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
     p.inputs.push_back(std::move(t));
   }
   const std::vector<NodeId> outputs = piece.graph.outputs();

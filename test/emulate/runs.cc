@@ -80,6 +80,16 @@ TEST_CASE("columns that are heads are stored where the output has them") {
     const KernelPlan& k = planned.plan->kernels[0];
     REQUIRE(results_of(k));
     CHECK((*results_of(k))[0].run == width);
+    const bool spelled = std::any_of(p.graph.nodes().begin(), p.graph.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
+    for (bool tails : {false, true}) {   // what the gate emulates stores runs as well
+      if (spelled) continue;
+      const Reduced small = reduce_plan(p, *planned.plan, target, tails);
+      INFO(small.refusal << small.differs);
+      REQUIRE(small.plan);
+      REQUIRE(results_of(small.plan->kernels[0]));
+      CHECK((*results_of(small.plan->kernels[0]))[0].run > 0);
+      CHECK(small.plan->kernels.size() == 1);
+    }
     std::set<std::string> seen;
     for (const KernelPlan& a : kernel_alternatives(k, target, contract_rule(p), 200)) {
       const std::vector<Access>* r = results_of(a);
@@ -130,6 +140,21 @@ TEST_CASE("rows that are heads are read where they lie") {
       {{"op": "reshape", "inputs": ["t"], "output": "x", "attrs": {{"shape": [{}, {}]}}}}, {}{{"op": "matmul", "inputs": ["{}", "w"], "output": "p"}}, {{"op": "add", "inputs": ["p", "r"], "output": "y"}}]}})",
                                        tensor("a", fmt::format("{}, {}, {}", r.heads, r.rows, r.width)), tensor("w", fmt::format("{}, {}", depth, r.columns)), tensor("r", fmt::format("{}, {}", r.rows, r.columns)),
                                        tensor("y", fmt::format("{}, {}", r.rows, r.columns)), r.rows, depth, normed ? R"({"op": "rms_norm", "inputs": ["x"], "output": "n"},)" : "", normed ? "n" : "x"), what);
+    for (bool tails : {false, true}) {   // what the gate emulates reads runs as well
+      const Planned straight = make_plan(p, p.graph, target);
+      REQUIRE(straight.plan);
+      const auto reads_runs = [](const Plan& plan) {
+        return std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const KernelPlan& k) {
+          const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
+          return s && std::any_of((*s)->operands.begin(), (*s)->operands.end(), [](const Access& x) { return x.run > 0; });
+        });
+      };
+      const Reduced small = reduce_plan(p, *straight.plan, target, tails);
+      INFO(what << small.refusal << small.differs);
+      REQUIRE(small.plan);
+      CHECK(reads_runs(*straight.plan) == !normed);   // straightforward, a norm's kernel makes the rows
+      CHECK(reads_runs(*small.plan) == !normed);
+    }
     std::string text = fmt::format("kernel runs {{\n %a = input 0 : {0}[{1},{2},{3}]\n %w = input 1 : {0}[{4},{5}]\n %r = input 2 : {0}[{2},{5}]\n %t = transpose (1,0,2) %a\n %x = reshape [{2},{4}] %t\n"
                                    " %y = call grid({6},1,1) loop({7}) (%x, %w, %r) {{\n  %i = input 0 grid(-,-,-) loop(1) : {0}[{2},8]\n  %j = input 1 grid(1,-,-) loop(0) : {0}[8,8]\n  %k = input 2 grid(1,-,-) : {0}[{2},8]\n",
                                    t, r.heads, r.rows, r.width, depth, r.columns, r.columns / 8, depth / 8);
