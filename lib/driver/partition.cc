@@ -47,39 +47,56 @@ DType narrow_type(const Program& p) {
   return DType::kF32;
 }
 
-Graph with_input_types(const Graph& g, DType real_as) {
+/// Whether every reader of v, through views, is a product of that kind, or, by type, would be one if v were stored in `as`.
+bool only_multiplied(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, DType as, const ContractRule& rule) {
+  const auto& readers = users[static_cast<size_t>(v)];
+  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
+    const Node& node = g.node(n);
+    if (is_view(node.op)) return only_multiplied(g, users, node.first_value, as, rule);
+    if (!std::holds_alternative<MatMul>(node.op)) return false;
+    const ValueId other = node.operands[node.operands[0] == v ? 1 : 0];
+    return other != v && g.type(other).dtype == as && contract_type(as, as, rule) == (as == DType::kBF16 ? ContractType::kBF16 : ContractType::kF16);
+  });
+}
+
+/// Whether v is made by a function of rows as a whole, as a norm is: no product can make it on its way, so a kernel for rows does.
+bool needs_rows(const Graph& g, ValueId v) {
+  const Node& n = g.def(v);
+  if (std::holds_alternative<Reduce>(n.op)) return true;
+  if (!std::holds_alternative<Map>(n.op) && !is_view(n.op)) return false;
+  return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return needs_rows(g, o); });
+}
+
+/// How the whole's plan stores an intermediate (plan/storage.h, plan/narrow.h): in bfloat16 where products in bfloat16 alone read it, near enough in float16 where products in float16 alone read what a norm makes (each line
+/// with a factor), else exactly, as float32.
+DType stored_as(const Program& whole, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule) {
+  if (only_multiplied(whole.graph, users, v, DType::kBF16, rule)) return DType::kBF16;
+  if (only_multiplied(whole.graph, users, v, DType::kF16, rule) && needs_rows(whole.graph, v)) return DType::kF16;
+  return DType::kReal;
+}
+
+/// A piece as a program of its own. Intermediates of the whole program come in as its plan stores them and go out exact (float32 in memory); the search and the rounding check (`narrow`) see them as node-by-node evaluation
+/// stores them, in 16 bits, for that is what the piece is compared with.
+Program program_of(const Program& whole, const Piece& piece, bool narrow) {
+  Program p;
+  p.name = "piece";
+  p.numerics = whole.numerics;
+  const auto users = whole.graph.users();
+  const ContractRule rule = contract_rule(whole);
+  std::vector<DType> types;   // of real leaves
+  for (ValueId v : piece.leaves) types.push_back(narrow ? narrow_type(whole) : stored_as(whole, users, v, rule));
   Builder b(Level::kKernel);
-  for (const Node& n : g.nodes()) {
+  for (const Node& n : piece.graph.nodes()) {
     if (const auto* in = std::get_if<Input>(&n.op)) {
-      Type t = g.type(n.first_value);
-      if (t.dtype == DType::kReal) t.dtype = real_as;
+      Type t = piece.graph.type(n.first_value);
+      if (t.dtype == DType::kReal) t.dtype = types[static_cast<size_t>(in->param)];
       b.add_input(in->param, t);
     } else {
       b.add(n.op, n.operands);
     }
   }
-  return std::move(b).finish();
-}
-
-/// Whether products in bfloat16 alone read v, through views: the plan of the whole stores it so (plan/storage.h), and attention can take it as it lies.
-bool stored_in_bf16(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule) {
-  const auto& readers = users[static_cast<size_t>(v)];
-  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
-    const Node& node = g.node(n);
-    if (is_view(node.op)) return stored_in_bf16(g, users, node.first_value, rule);
-    return std::holds_alternative<MatMul>(node.op) && contract_type(g.type(node.operands[0]).dtype, g.type(node.operands[1]).dtype, rule) == ContractType::kBF16;
-  });
-}
-
-/// A piece as a program of its own. Intermediates of the whole program come in and go out as the whole's plan stores them (float32, or bfloat16 where products round them to it); the search and the rounding check see them as node-by-node evaluation
-/// stores them, in 16 bits, for that is what the piece is compared with.
-Program program_of(const Program& whole, const Piece& piece, DType intermediate) {
-  Program p;
-  p.name = "piece";
-  p.numerics = whole.numerics;
-  p.graph = intermediate == DType::kReal ? piece.graph : with_input_types(piece.graph, intermediate);
+  p.graph = std::move(b).finish();
   p.canonical = print(p.graph, p.name);
-  const auto users = whole.graph.users();
   for (size_t i = 0; i < piece.leaves.size(); i++) {
     const ValueId v = piece.leaves[i];
     TensorInfo t{fmt::format("in{}", i), whole.graph.type(v), {}, {}};
@@ -88,7 +105,7 @@ Program program_of(const Program& whole, const Piece& piece, DType intermediate)
       t.strides = own.strides, t.range = own.range;
     } else {
       t.strides = row_major_strides(t.type.dims);
-      if (t.type.dtype == DType::kReal) t.type.dtype = intermediate != DType::kReal ? intermediate : stored_in_bf16(whole.graph, users, v, contract_rule(whole)) ? DType::kBF16 : DType::kF32;
+      if (t.type.dtype == DType::kReal) t.type.dtype = types[i] == DType::kReal ? DType::kF32 : types[i];
     }
     p.canonical += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
     p.inputs.push_back(std::move(t));
@@ -118,13 +135,13 @@ void choose(Evaluated& e, const Program& planned, const Program& program, const 
 
 Evaluated evaluate_piece(const Program& whole, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, bool worth_searching, Trace& trace) {
   Evaluated out;
-  const Program planned = program_of(whole, piece, DType::kReal);
+  const Program planned = program_of(whole, piece, false);
   Planned plain = make_plan(planned, planned.graph, target);
   MIRAGE_ASSERT(plain.plan) << "a piece always has a straightforward plan: " << plain.reason;
   out.straightforward_us = out.us = plain.plan->predicted_us;
   out.kernels = static_cast<int>(plain.plan->kernels.size());
   if (!worth_searching || (options.stop && options.stop->load())) return out;
-  const Program program = program_of(whole, piece, narrow_type(whole));
+  const Program program = program_of(whole, piece, true);
   const Witnesses witnesses = make_witnesses(program);
   if (!witnesses.refusal.empty()) return out;
   std::vector<Candidate> candidates;
@@ -213,7 +230,7 @@ class Partitioner {
     std::map<std::string, size_t> known;
     for (size_t c = 0; c < graph_.cuts.size(); c++) {
       pieces_.push_back(make_piece(cuts_, graph_.cuts[c], g_, classes_));
-      const auto [at, is_new] = known.try_emplace(program_of(program_, pieces_[c], DType::kReal).canonical, first_.size());
+      const auto [at, is_new] = known.try_emplace(program_of(program_, pieces_[c], false).canonical, first_.size());
       if (is_new) first_.push_back(c);
       form_.push_back(at->second);
     }
@@ -295,7 +312,7 @@ class Partitioner {
     for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
       if (!std::exchange(e.thorough, true) && !e.candidates.empty()) {
-        const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], narrow_type(program_)), planned = program_of(program_, pieces_[static_cast<size_t>(c)], DType::kReal);
+        const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], true), planned = program_of(program_, pieces_[static_cast<size_t>(c)], false);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
       out.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
