@@ -121,6 +121,8 @@ class Planner {
   /// The view that the call result moved by item i is stored with instead, or that the value which item i moves is read with; nullopt if none is. calls: which store or read it.
   std::optional<View> stored_runs(size_t i, std::vector<NodeId>& calls) const;
   std::optional<View> read_runs(size_t i, std::vector<NodeId>& calls) const;
+  /// The view in the place of the value that item i moves, of the call result that it moves: the call may store it as it is read.
+  std::optional<View> made_as_read(size_t i, std::vector<NodeId>& calls) const;
   /// Gives v that view if calls are no slower with it than with item i, or the model's have it.
   bool runs_pay(size_t i, ValueId v, const View& runs, const std::vector<NodeId>& calls, bool results);
 

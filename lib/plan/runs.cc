@@ -73,9 +73,49 @@ std::optional<View> Planner::read_runs(size_t i, std::vector<NodeId>& calls) con
   return runs_view(g_.dims(moved), view->buffer, view->offset, g_.dims(from), view->strides, 8);
 }
 
+std::optional<View> Planner::made_as_read(size_t i, std::vector<NodeId>& calls) const {
+  const ValueId moved = items_[i].values[0];
+  const auto at = static_cast<size_t>(moved);
+  if (!outs_[at].empty() || readers_[at].empty()) return std::nullopt;
+  Dims strides = views_[at].strides;
+  ValueId v = moved;
+  while (form<Transpose>(v) || form<Reshape>(v)) {
+    if (v != moved && stored_[static_cast<size_t>(v)]) return std::nullopt;
+    if (const auto* t = form<Transpose>(v)) {
+      Dims s = strides;
+      for (int d = 0; d < s.rank(); d++) s[t->perm[static_cast<size_t>(d)]] = strides[d];
+      strides = s;
+    } else {
+      const auto s = reshape_strides(g_.dims(v), strides, g_.dims(operand(v)));
+      if (!s) return std::nullopt;
+      strides = *s;
+    }
+    v = operand(v);
+  }
+  const auto c = static_cast<size_t>(v);
+  if (!form<Call>(v) || readers_[c] != std::set<int>{static_cast<int>(i)} || views_[c].run > 0 || buffers_[static_cast<size_t>(views_[c].buffer)].kind != Buffer::Kind::kWorkspace) return std::nullopt;
+  calls = {g_.value(v).node};
+  return View{views_[at].buffer, views_[at].offset, strides};
+}
+
 bool Planner::runs_pay(size_t i, ValueId v, const View& runs, const std::vector<NodeId>& calls, bool results) {
   View& view = views_[static_cast<size_t>(v)];
   if (model_) {
+    if (runs.run == 0) {   // made_as_read: nobody moves the value, and nobody reads it in runs
+      const NodeId moved = g_.value(items_[i].values[0]).node;
+      bool found = false;
+      for (const KernelPlan& k : model_->kernels) {
+        if (std::count(k.nodes.begin(), k.nodes.end(), moved)) return false;
+        const std::vector<Access>* a = accesses(k, false);
+        for (int r : readers_[static_cast<size_t>(items_[i].values[0])]) {
+          const bool reads = std::count(k.nodes.begin(), k.nodes.end(), items_[static_cast<size_t>(r)].call);
+          found = found || reads;
+          if (reads && a && std::any_of(a->begin(), a->end(), [](const Access& x) { return x.run > 0; })) return false;
+        }
+      }
+      if (found) view = runs;
+      return found;
+    }
     for (NodeId call : calls)
       for (const KernelPlan& k : model_->kernels) {
         const std::vector<Access>* a = std::count(k.nodes.begin(), k.nodes.end(), call) ? accesses(k, results) : nullptr;
@@ -110,15 +150,21 @@ void Planner::place_runs() {
     std::vector<NodeId> calls;
     if (const std::optional<View> runs = stored_runs(i, calls)) {
       if (!runs_pay(i, operand(moved), *runs, calls, true)) continue;
-    } else if (const std::optional<View> read = (calls.clear(), read_runs(i, calls))) {
-      if (!runs_pay(i, moved, *read, calls, false)) continue;
+    } else {
+      calls.clear();
+      const std::optional<View> made = made_as_read(i, calls);
+      ValueId source = moved;
+      while (made && !form<Call>(source)) source = operand(source);
+      if (!made || !runs_pay(i, source, *made, calls, true)) {
+        calls.clear();
+        const std::optional<View> read = read_runs(i, calls);
+        if (!read || !runs_pay(i, moved, *read, calls, false)) continue;
+      }
       for (int r : readers_[static_cast<size_t>(moved)]) {
         std::set<ValueId>& reads = items_[static_cast<size_t>(r)].reads;
         reads.erase(moved);
         reads.insert(item.reads.begin(), item.reads.end());
       }
-    } else {
-      continue;
     }
     items_[i].alive = false;
     index_items();

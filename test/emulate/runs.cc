@@ -186,6 +186,37 @@ TEST_CASE("rows that are heads are read where they lie") {
   check_emulations(cases, names, compiler, 1.0, false);
 }
 
+TEST_CASE("a product is stored as the next one reads it, heads behind each other") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  for (const auto& [type, rows, width] : {std::tuple{"float16", 40, 32}, std::tuple{"bfloat16", 12, 24}, std::tuple{"bfloat16", 130, 64}}) {
+    const int heads = 4, depth = heads * width;
+    const Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "runs", "inputs": {{"x": {{"shape": [{0}, {1}, 64], "dtype": "{2}"}}, "w": {{"shape": [{0}, 64, {3}], "dtype": "{2}"}}, "v": {{"shape": [{4}, 96], "dtype": "{2}"}}}},
+      "outputs": {{"y": {{"shape": [{1}, 96], "dtype": "{2}"}}}}, "nodes": [{{"op": "matmul", "inputs": ["x", "w"], "output": "o"}}, {{"op": "transpose", "inputs": ["o"], "output": "t", "attrs": {{"perm": [1, 0, 2]}}}},
+      {{"op": "reshape", "inputs": ["t"], "output": "r", "attrs": {{"shape": [{1}, {4}]}}}}, {{"op": "matmul", "inputs": ["r", "v"], "output": "y"}}]}})", heads, rows, type, width, depth), "runs");
+    const Planned planned = make_plan(p, p.graph, target);
+    REQUIRE(planned.plan);
+    INFO(print(*planned.plan));
+    CHECK(planned.plan->kernels.size() == 2);
+    for (bool tails : {false, true}) {
+      const Reduced small = reduce_plan(p, *planned.plan, target, tails);
+      INFO(small.refusal << small.differs);
+      REQUIRE(small.plan);
+      CHECK(small.plan->kernels.size() == 2);
+      cases.push_back(case_of(*small.program, *small.plan, target, fmt::format("m{}_", cases.size())));
+      names.push_back(fmt::format("{} {} {}, reduced", type, rows, width));
+    }
+    for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(p), 6)) {
+      cases.push_back(case_of(p, with_kernel(*planned.plan, 0, a), target, fmt::format("m{}_", cases.size())));
+      names.push_back(fmt::format("{} {} {}, {}", type, rows, width, division_text(a)));
+    }
+  }
+  check_emulations(cases, names, compiler, 1.0, false);
+}
+
 TEST_CASE("heads that kernels cannot tell apart are moved by a kernel of their own") {
   const Target target = *find_target("sm_90a");
   for (const Heads& h : {Heads{1, 16, 256, 4, 40, false, false, "float16"}, Heads{1, 16, 256, 8, 20, false, false, "float16"}}) {   // columns that are stored at once would belong to two heads
