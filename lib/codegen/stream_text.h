@@ -39,7 +39,7 @@ class StreamText {
   std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), offset(n, access(n).offset), slice_text(stride(n, Axis::kBatch))); }
   virtual int64_t offset(NodeId n, int64_t elements) const { (void)n; return elements; }   ///< from where in{param} or out{result} points, of an input or of an output's result
   virtual std::string row_stride(NodeId n, int64_t stride) const { (void)n; return std::to_string(stride); }   ///< from one row to the next of an input, or of an output's result, that has columns
-  /// How far a column of a result is from its first: a stride, or runs (Access::run).
+  /// How far a column of a result, or an element of a row that is reduced, is from the first: a stride, or runs (Access::run).
   static std::string column_place(const Access& a, int64_t stride, const std::string& column);
   std::string result_pointer(NodeId output) const;   ///< of this block's product of a batch
   static std::string slice_text(int64_t stride) { return stride ? fmt::format(" + batch_id() * int64_t({})", stride) : ""; }

@@ -47,7 +47,7 @@ DType narrow_type(const Program& p) {
   return DType::kF32;
 }
 
-/// Whether every reader of v, through views, is a product of that kind, or, by type, would be one if v were stored in `as`.
+/// Whether products alone read v, through views, each with another operand of type `as` that makes it a product in `as` once v is stored so.
 bool only_multiplied(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, DType as, const ContractRule& rule) {
   const auto& readers = users[static_cast<size_t>(v)];
   return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
@@ -59,19 +59,20 @@ bool only_multiplied(const Graph& g, const std::vector<std::vector<NodeId>>& use
   });
 }
 
-/// Whether v is made by a function of rows as a whole, as a norm is: no product can make it on its way, so a kernel for rows does.
-bool needs_rows(const Graph& g, ValueId v) {
+/// Whether v is made by a function of rows as a whole, as a norm is: no product can make it on its way, so a kernel for rows does. seen: values known not to be.
+bool needs_rows(const Graph& g, ValueId v, std::set<ValueId>& seen) {
   const Node& n = g.def(v);
   if (std::holds_alternative<Reduce>(n.op)) return true;
-  if (!std::holds_alternative<Map>(n.op) && !is_view(n.op)) return false;
-  return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return needs_rows(g, o); });
+  if ((!std::holds_alternative<Map>(n.op) && !is_view(n.op)) || !seen.insert(v).second) return false;
+  return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return needs_rows(g, o, seen); });
 }
 
 /// How the whole's plan stores an intermediate (plan/storage.h, plan/narrow.h): in bfloat16 where products in bfloat16 alone read it, near enough in float16 where products in float16 alone read what a norm makes (each line
 /// with a factor), else exactly, as float32.
 DType stored_as(const Program& whole, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule) {
   if (only_multiplied(whole.graph, users, v, DType::kBF16, rule)) return DType::kBF16;
-  if (only_multiplied(whole.graph, users, v, DType::kF16, rule) && needs_rows(whole.graph, v)) return DType::kF16;
+  std::set<ValueId> seen;
+  if (only_multiplied(whole.graph, users, v, DType::kF16, rule) && needs_rows(whole.graph, v, seen)) return DType::kF16;
   return DType::kReal;
 }
 

@@ -49,6 +49,9 @@ class Planner {
   /// Walks an output back through transposes and reshapes: the kernel that makes the value writes it in its final place.
   void place_outputs();
 
+  /// From a transposition or a reshape to its operand, and from the strides of the one to those with which the other fills the same places; false if there are none, or v is neither.
+  bool step_back(ValueId& v, Dims& strides) const;
+
   /// What a call reads must lie in memory: at best as a view of something that does anyway.
   void place_operands();
   bool can_view(ValueId v) const { return view_with(v, true).has_value(); }
@@ -118,13 +121,13 @@ class Planner {
 
   /// Products whose columns an output has as heads, [M, H * D] as [H, M, D], store them there, and products whose rows lie so read them there, where that is cheaper than a kernel that moves them (runs.cc).
   void place_runs();
-  /// The view that the call result moved by item i is stored with instead, or that the value which item i moves is read with; nullopt if none is. calls: which store or read it.
-  std::optional<View> stored_runs(size_t i, std::vector<NodeId>& calls) const;
-  std::optional<View> read_runs(size_t i, std::vector<NodeId>& calls) const;
-  /// The view in the place of the value that item i moves, of the call result that it moves: the call may store it as it is read.
-  std::optional<View> made_as_read(size_t i, std::vector<NodeId>& calls) const;
-  /// Gives v that view if calls are no slower with it than with item i, or the model's have it.
-  bool runs_pay(size_t i, ValueId v, const View& runs, const std::vector<NodeId>& calls, bool results);
+  /// A value that is given another view, so that item i, which only moves it, is left out; and the calls that store or read it so.
+  struct Unmoved { ValueId value; View view; std::vector<NodeId> calls; };
+  std::optional<Unmoved> stored_runs(size_t i) const;    ///< a call's result goes to an output in runs
+  std::optional<Unmoved> made_as_read(size_t i) const;   ///< a call's result takes the place of the value that it is moved to
+  std::optional<Unmoved> read_runs(size_t i) const;      ///< calls read what lies elsewhere in runs
+  /// Gives the value its view if the calls are no slower with it than without it and item i, or the model has it so.
+  bool takes(size_t i, const Unmoved&);
 
   /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
   void drop_positions();

@@ -29,6 +29,22 @@ void Planner::place_inputs() {
   }
 }
 
+bool Planner::step_back(ValueId& v, Dims& strides) const {
+  if (const auto* t = form<Transpose>(v)) {
+    Dims s = strides;
+    for (int i = 0; i < s.rank(); i++) s[t->perm[static_cast<size_t>(i)]] = strides[i];
+    strides = s;
+  } else if (form<Reshape>(v)) {
+    const auto s = reshape_strides(g_.dims(v), strides, g_.dims(operand(v)));
+    if (!s) return false;
+    strides = *s;
+  } else {
+    return false;
+  }
+  v = operand(v);
+  return true;
+}
+
 void Planner::place_outputs() {
   const auto users = g_.users();
   for (NodeId n : g_.outputs()) {
@@ -39,16 +55,7 @@ void Planner::place_outputs() {
     bool alone = true;   // nobody but this output reads the value
     while (true) {
       alone = alone && users[static_cast<size_t>(v)].size() == 1;
-      if (auto* t = form<Transpose>(v)) {
-        Dims s = strides;
-        for (int i = 0; i < s.rank(); i++) s[t->perm[static_cast<size_t>(i)]] = strides[i];
-        strides = s;
-      } else if (form<Reshape>(v)) {
-        auto s = reshape_strides(g_.dims(v), strides, g_.dims(operand(v)));
-        if (!s) break;
-        strides = *s;
-      } else break;
-      v = operand(v);
+      if (!step_back(v, strides)) break;
     }
     const DType dtype = buffers_[static_cast<size_t>(buffer)].dtype;
     const Access access{buffer, 0, g_.dims(v), strides, dtype};

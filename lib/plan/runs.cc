@@ -2,8 +2,9 @@
 // No strides describe that, but a kernel that stores columns in pairs or lines, or reads rows eight elements at a time, finds the place of a run as easily. Between planning calls one by one and joining them
 // (planner_kernels.cc).
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
-#include "mirage/plan/tile.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -36,30 +37,31 @@ std::optional<View> runs_view(const Dims& dims, int buffer, int64_t offset, cons
   return out;
 }
 
-const std::vector<Access>* accesses(const KernelPlan& k, bool results) {
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return results ? &(*s)->results : &(*s)->operands;
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return results ? &(*t)->results : &(*t)->operands;
-  return nullptr;
+/// Whether a stream of the plan reads rows in runs for that call.
+bool reads_runs(const KernelPlan& k, NodeId call) {
+  const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
+  return s && std::count(k.nodes.begin(), k.nodes.end(), call) && std::any_of((*s)->operands.begin(), (*s)->operands.end(), [](const Access& a) { return a.run > 0; });
 }
 
 }  // namespace
 
-std::optional<View> Planner::stored_runs(size_t i, std::vector<NodeId>& calls) const {
+std::optional<Planner::Unmoved> Planner::stored_runs(size_t i) const {
   const ValueId moved = items_[i].values[0], c = operand(moved);
   const auto at = static_cast<size_t>(moved);
   if (!form<Call>(c) || g_.def(c).num_values != 1 || outs_[at].size() != 1 || !readers_[at].empty() || readers_[static_cast<size_t>(c)] != std::set<int>{static_cast<int>(i)}) return std::nullopt;
   const Access& to = outs_[at][0];
   if (buffers_[static_cast<size_t>(views_[static_cast<size_t>(c)].buffer)].kind != Buffer::Kind::kWorkspace || (g_.type(c).dtype != DType::kReal && g_.type(c).dtype != to.dtype)) return std::nullopt;
-  calls = {g_.value(c).node};
-  return runs_view(g_.dims(c), to.buffer, to.offset, to.dims, to.strides, 2);
+  const std::optional<View> view = runs_view(g_.dims(c), to.buffer, to.offset, to.dims, to.strides, 2);
+  return view ? std::optional(Unmoved{c, *view, {g_.value(c).node}}) : std::nullopt;
 }
 
-std::optional<View> Planner::read_runs(size_t i, std::vector<NodeId>& calls) const {
+std::optional<Planner::Unmoved> Planner::read_runs(size_t i) const {
   const ValueId moved = items_[i].values[0], from = operand(moved);
   const auto at = static_cast<size_t>(moved);
   if (!outs_[at].empty() || readers_[at].empty()) return std::nullopt;
   const std::optional<View> view = view_with(from, false);
   if (!view || view->run > 0) return std::nullopt;
+  std::vector<NodeId> calls;
   for (int r : readers_[at]) {
     const NodeId call = items_[static_cast<size_t>(r)].call;
     if (call < 0) return std::nullopt;
@@ -70,73 +72,46 @@ std::optional<View> Planner::read_runs(size_t i, std::vector<NodeId>& calls) con
     }
     calls.push_back(call);
   }
-  return runs_view(g_.dims(moved), view->buffer, view->offset, g_.dims(from), view->strides, 8);
+  const std::optional<View> runs = runs_view(g_.dims(moved), view->buffer, view->offset, g_.dims(from), view->strides, 8);
+  return runs ? std::optional(Unmoved{moved, *runs, std::move(calls)}) : std::nullopt;
 }
 
-std::optional<View> Planner::made_as_read(size_t i, std::vector<NodeId>& calls) const {
+std::optional<Planner::Unmoved> Planner::made_as_read(size_t i) const {
   const ValueId moved = items_[i].values[0];
   const auto at = static_cast<size_t>(moved);
   if (!outs_[at].empty() || readers_[at].empty()) return std::nullopt;
   Dims strides = views_[at].strides;
   ValueId v = moved;
-  while (form<Transpose>(v) || form<Reshape>(v)) {
-    if (v != moved && stored_[static_cast<size_t>(v)]) return std::nullopt;
-    if (const auto* t = form<Transpose>(v)) {
-      Dims s = strides;
-      for (int d = 0; d < s.rank(); d++) s[t->perm[static_cast<size_t>(d)]] = strides[d];
-      strides = s;
-    } else {
-      const auto s = reshape_strides(g_.dims(v), strides, g_.dims(operand(v)));
-      if (!s) return std::nullopt;
-      strides = *s;
-    }
-    v = operand(v);
-  }
+  while (v == moved || !stored_[static_cast<size_t>(v)])
+    if (!step_back(v, strides)) break;
   const auto c = static_cast<size_t>(v);
   if (!form<Call>(v) || readers_[c] != std::set<int>{static_cast<int>(i)} || views_[c].run > 0 || buffers_[static_cast<size_t>(views_[c].buffer)].kind != Buffer::Kind::kWorkspace) return std::nullopt;
-  calls = {g_.value(v).node};
-  return View{views_[at].buffer, views_[at].offset, strides};
+  return Unmoved{v, {views_[at].buffer, views_[at].offset, strides}, {g_.value(v).node}};
 }
 
-bool Planner::runs_pay(size_t i, ValueId v, const View& runs, const std::vector<NodeId>& calls, bool results) {
-  View& view = views_[static_cast<size_t>(v)];
-  if (model_) {
-    if (runs.run == 0) {   // made_as_read: nobody moves the value, and nobody reads it in runs
-      const NodeId moved = g_.value(items_[i].values[0]).node;
-      bool found = false;
-      for (const KernelPlan& k : model_->kernels) {
-        if (std::count(k.nodes.begin(), k.nodes.end(), moved)) return false;
-        const std::vector<Access>* a = accesses(k, false);
-        for (int r : readers_[static_cast<size_t>(items_[i].values[0])]) {
-          const bool reads = std::count(k.nodes.begin(), k.nodes.end(), items_[static_cast<size_t>(r)].call);
-          found = found || reads;
-          if (reads && a && std::any_of(a->begin(), a->end(), [](const Access& x) { return x.run > 0; })) return false;
-        }
-      }
-      if (found) view = runs;
-      return found;
-    }
-    for (NodeId call : calls)
-      for (const KernelPlan& k : model_->kernels) {
-        const std::vector<Access>* a = std::count(k.nodes.begin(), k.nodes.end(), call) ? accesses(k, results) : nullptr;
-        if (a && std::any_of(a->begin(), a->end(), [](const Access& x) { return x.run > 0; })) { view = runs; return true; }
-      }
-    return false;
-  }
-  double apart = items_[i].planned->cost.us, together = 0;
-  const auto sum = [&](double& us) {
-    for (NodeId call : calls) {
-      KernelPlan k;
-      Cost cost;
-      if (!plan_call(call, k, cost).empty()) return false;
-      us += cost.us;
-    }
-    return true;
-  };
+bool Planner::takes(size_t i, const Unmoved& u) {
+  View& view = views_[static_cast<size_t>(u.value)];
   const View before = view;
-  if (!sum(apart)) return false;
-  view = runs;
-  if (sum(together) && together <= apart) return true;
+  if (model_) {   // nobody moves the value there (place_runs), and a stream reads it in runs or not
+    bool runs = false;
+    for (int r : readers_[static_cast<size_t>(items_[i].values[0])]) runs = runs || std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) { return reads_runs(k, items_[static_cast<size_t>(r)].call); });
+    if (runs && u.view.run == 0) return false;
+    view = u.view;
+    return true;
+  }
+  const auto cost = [&] {
+    double us = 0;
+    for (NodeId call : u.calls) {
+      KernelPlan k;
+      Cost of;
+      us = plan_call(call, k, of).empty() ? us + of.us : std::numeric_limits<double>::infinity();
+    }
+    return us;
+  };
+  const double apart = items_[i].planned->cost.us + cost();
+  view = u.view;
+  const double together = cost();
+  if (std::isfinite(apart) && together <= apart) return true;
   view = before;
   return false;
 }
@@ -147,27 +122,19 @@ void Planner::place_runs() {
     const Item& item = items_[i];
     if (!item.alive || item.call >= 0 || item.values.size() != 1 || !item.copies.empty() || item.split.half != RegionSplit::Half::kNone || !form<Reshape>(item.values[0])) continue;
     const ValueId moved = item.values[0];
-    std::vector<NodeId> calls;
-    if (const std::optional<View> runs = stored_runs(i, calls)) {
-      if (!runs_pay(i, operand(moved), *runs, calls, true)) continue;
-    } else {
-      calls.clear();
-      const std::optional<View> made = made_as_read(i, calls);
-      ValueId source = moved;
-      while (made && !form<Call>(source)) source = operand(source);
-      if (!made || !runs_pay(i, source, *made, calls, true)) {
-        calls.clear();
-        const std::optional<View> read = read_runs(i, calls);
-        if (!read || !runs_pay(i, moved, *read, calls, false)) continue;
-      }
+    const NodeId node = g_.value(moved).node;
+    if (model_ && std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) { return std::count(k.nodes.begin(), k.nodes.end(), node) > 0; })) continue;
+    for (const std::optional<Unmoved>& u : {stored_runs(i), made_as_read(i), read_runs(i)}) {
+      if (!u || !takes(i, *u)) continue;
       for (int r : readers_[static_cast<size_t>(moved)]) {
         std::set<ValueId>& reads = items_[static_cast<size_t>(r)].reads;
         reads.erase(moved);
         reads.insert(item.reads.begin(), item.reads.end());
       }
+      items_[i].alive = false;
+      index_items();
+      break;
     }
-    items_[i].alive = false;
-    index_items();
   }
 }
 

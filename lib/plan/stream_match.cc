@@ -478,6 +478,7 @@ class StreamMatcher {
     for (NodeId n : g().outputs()) {
       const ValueId v = g().node(n).operands[0];
       if (!only(v, {Axis::kRow, Axis::kCol})) return refuse("a result along something else than rows and columns");
+      if (p_.results[at(g().form<Output>(n)->result)].run > 0 && p_.axes[at(v)].back() != Axis::kCol) return refuse("a result in runs of rows");
       if (!leaves_known(v)) return false;
     }
     return true;

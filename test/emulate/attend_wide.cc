@@ -34,6 +34,13 @@ EmulationCase with_plan(const Program& p, Plan plan, const AttendPlan& a, const 
   return case_of(p, plan, target, prefix);
 }
 
+/// Every division of a kernel that is attention, whatever it was planned as.
+AttendCandidates divisions(const KernelPlan& k, const Target& target) {
+  const auto of = [&](const auto& body) { return attend_candidates(body->body, body->operands, body->results, target); };
+  const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
+  return attend ? of(*attend) : of(std::get<std::shared_ptr<const BlockPlan>>(k.body));
+}
+
 /// Attention as a running softmax over tiles of 32 keys; k holds the values as well, or v is an input of its own.
 std::string kernel(int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch) {
   const std::string t = dtype == "float16" ? "f16" : "bf16", lead = batch > 1 ? fmt::format("{},", batch) : "", one = batch > 1 ? "1," : "";
@@ -73,10 +80,7 @@ TEST_CASE("attention with many features is right on the CPU") {
     REQUIRE(g);
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
-    const KernelPlan& k = planned.plan->kernels[0];
-    AttendCandidates all;
-    if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) all = attend_candidates((*a)->body, (*a)->operands, (*a)->results, target);
-    if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) all = attend_candidates((*b)->body, (*b)->operands, (*b)->results, target);
+    const AttendCandidates all = divisions(planned.plan->kernels[0], target);
     INFO(all.reason);
     CHECK(!all.plans.empty());
     for (const AttendPlan& a : all.plans)
@@ -103,10 +107,7 @@ TEST_CASE("attention with many features is right on the CPU") {
   REQUIRE(g);
   const Planned planned = make_plan(p, *g, target);
   REQUIRE(planned.plan);
-  const auto of = [&](const auto& body) { return attend_candidates(body->body, body->operands, body->results, target).plans; };
-  const KernelPlan& k = planned.plan->kernels[0];
-  const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-  for (AttendPlan a : attend ? of(*attend) : of(std::get<std::shared_ptr<const BlockPlan>>(k.body)))
+  for (AttendPlan a : divisions(planned.plan->kernels[0], target).plans)
     if (a.warp_rings && a.cluster == 1 && a.meets == 4 && a.chunk == 32 && a.stages == 1 && cases.size() == 9) {
       REQUIRE(a.narrow_parts);
       a.narrow_parts = false;
@@ -128,11 +129,8 @@ TEST_CASE("a partial result of wide attention is rounded to 16 bits at most once
   REQUIRE(g);
   const Planned planned = make_plan(p, *g, target);
   REQUIRE(planned.plan);
-  const KernelPlan& k = planned.plan->kernels[0];
-  const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-  const auto of = [&](const auto& body) { return attend_candidates(body->body, body->operands, body->results, target).plans; };
   std::vector<EmulationCase> cases;   // as planned, and with parts in float32
-  for (AttendPlan a : attend ? of(*attend) : of(std::get<std::shared_ptr<const BlockPlan>>(k.body)))
+  for (AttendPlan a : divisions(planned.plan->kernels[0], target).plans)
     if (a.wide && a.chunk == 32 && a.cluster == 4 && a.meets == 4 && a.stages == 1 && cases.empty()) {
       CHECK(a.narrow_parts);
       cases.push_back(with_plan(p, *planned.plan, a, target, "narrow_"));

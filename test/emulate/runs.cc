@@ -71,7 +71,8 @@ TEST_CASE("columns that are heads are stored where the output has them") {
   std::vector<std::string> names;
   int streams = 0, tiles = 0, turned = 0, large = 0;
   const Heads all[] = {{1, 5, 256, 3, 32, false, false, "float16"}, {1, 16, 512, 4, 64, false, true, "bfloat16"}, {1, 24, 128, 2, 96, false, false, "float16"}, {1, 100, 192, 3, 64, false, false, "float16"},
-                       {1, 130, 128, 2, 128, false, true, "bfloat16"}, {2, 40, 128, 2, 64, false, false, "float16"}, {1, 512, 128, 4, 64, false, false, "float16"}};
+                       {1, 130, 128, 2, 128, false, true, "bfloat16"}, {2, 40, 128, 2, 64, false, false, "float16"}, {1, 512, 128, 4, 64, false, false, "float16"},
+                       {1, 640, 512, 2, 32, false, true, "float16"}};   // the last: more rows than columns, which may be the side that streams
   const auto add = [&](const Program& p, const std::string& what, int width) {
     const Planned planned = make_plan(p, p.graph, target);
     INFO(what);
