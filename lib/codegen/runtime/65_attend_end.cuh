@@ -126,7 +126,7 @@ template <class P> MO_FN int meet_item(int i, int n, int group) { const int item
 
 /// Four neighbouring columns of a row: relative to the maximum m, and the sum of the weights.
 struct MeetSum { float m, sum, x[4]; };
-// Narrow slots: four numbers divided by their own sum as 16-bit multiples of a power of two that they share, within 2^-15 of the largest. As float16 or bfloat16 they would be rounded a second time where a cluster's parts were: 1.26 to 1.37 times
+// Narrow slots: four numbers divided by their own sum as 16-bit multiples of a power of two that they share, within 2^-14 of the largest. As float16 or bfloat16 they would be rounded a second time where a cluster's parts were: 1.26 to 1.37 times
 // the error of node by node. The sum gives its last eight bits for the power's exponent.
 /// The biased exponent of the largest of four, or 255: one of them is no number, and they travel in the operands' type.
 MO_FN uint32_t slot_power(const float (&x)[4]) { const auto bits = [&](int i) { return __float_as_int(x[i]) & 0x7fffffff; }; return widest(widest(bits(0), bits(1), bits(2)), bits(3), 14 << 23) >> 23; }   // host twin
