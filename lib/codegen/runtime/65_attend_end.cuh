@@ -101,7 +101,7 @@ MO_FN bool slot_empty(const uint4& v) { return v.x == 0xffffffffu || v.y == 0xff
 /// A word of a slot: a NaN of all ones, which inputs may bring along, becomes another one.
 MO_FN uint32_t slot_word(uint32_t x) { return x == 0xffffffffu ? 0x7fffffffu : x; }
 /// N slots, `step` apart. Every round asks for all that are missing: one after another they would cost a round trip each.
-template <int N> MO_FN void slots_take(uint4 (&v)[N], uint4* p, int step) {
+template <int N> MO_FN void slots_wait(uint4 (&v)[N], const uint4* p, int step) {
   bool wait;
 #pragma unroll
   for (int i = 0; i < N; i++) v[i].x = 0xffffffffu;
@@ -113,6 +113,15 @@ template <int N> MO_FN void slots_take(uint4 (&v)[N], uint4* p, int step) {
 #pragma unroll
     for (int i = 0; i < N; i++) wait |= slot_empty(v[i]);
   } while (wait);
+}
+/// Cycles of the multiprocessor go by.
+MO_FN void pause(uint32_t cycles) {   // host twin
+  uint32_t from, now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(from)::"memory");
+  do asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+  while (now - from < cycles);
+}
+template <int N> MO_FN void slots_clear(uint4* p, int step) {
 #pragma unroll
   for (int i = 0; i < N; i++) slot_post(p + i * step, make_uint4(0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu));
 }
@@ -126,10 +135,15 @@ template <class P> MO_FN int meet_item(int i, int n, int group) { const int item
 
 /// Four neighbouring columns of a row: relative to the maximum m, and the sum of the weights.
 struct MeetSum { float m, sum, x[4]; };
-// Narrow slots: four numbers divided by their own sum as 16-bit multiples of a power of two that they share, within 2^-14 of the largest. As float16 or bfloat16 they would be rounded a second time where a cluster's parts were: 1.26 to 1.37 times
-// the error of node by node. The sum gives its last eight bits for the power's exponent.
+/// How a slot holds four columns. kSlotParts: in the operands' type, divided by their own sum. kSlotNumbers: so divided, as 16-bit multiples of a power of two that they share, within 2^-14 of the largest: where a cluster's parts
+/// were rounded already, a second rounding to the operands' type made 1.26 to 1.37 times the error of node by node. kSlotPairs: two columns in float32, so two slots.
+enum SlotKind { kSlotParts, kSlotNumbers, kSlotPairs };
+// Numbers: the sum gives its last eight bits for the power's exponent.
 /// The biased exponent of the largest of four, or 255: one of them is no number, and they travel in the operands' type.
-MO_FN uint32_t slot_power(const float (&x)[4]) { const auto bits = [&](int i) { return __float_as_int(x[i]) & 0x7fffffff; }; return widest(widest(bits(0), bits(1), bits(2)), bits(3), 14 << 23) >> 23; }   // host twin
+MO_FN uint32_t slot_power(const float (&x)[4]) {   // host twin
+  const auto bits = [&](int i) { return __float_as_int(x[i]) & 0x7fffffff; };
+  return widest(widest(bits(0), bits(1), bits(2)), bits(3), 14 << 23) >> 23;
+}
 MO_FN uint32_t slot_sum(float sum, uint32_t power) { return (__float_as_uint(sum) & 0xffffff00u) | power; }   // host twin
 MO_FN uint32_t slot_power(uint32_t word) { return word & 255; }   // host twin
 MO_FN float slot_sum(uint32_t word) { return __uint_as_float(word & 0xffffff00u); }   // host twin
@@ -139,70 +153,89 @@ MO_FN float slot_down(uint32_t power) { return __uint_as_float((power - 13) << 2
 /// Two numbers of magnitude 2^14 or less, rounded to whole ones, and 2^15 more; never all ones.
 MO_FN uint32_t slot_pair(float lo, float hi) { return (__float_as_uint(lo + 12615680.0f) & 0xffffu) | (__float_as_uint(hi + 12615680.0f) << 16); }
 MO_FN float slot_number(uint32_t u) { return __uint_as_float(0x4b000000u | u) - 8421376.0f; }
-/// What a slot holds: whole numbers; or numbers in the operands' type where its power says so.
 MO_FN Pack<4> slot_numbers(const uint4& v) { return {{slot_number(v.x & 0xffffu), slot_number(v.x >> 16), slot_number(v.y & 0xffffu), slot_number(v.y >> 16)}}; }
-template <class T> MO_FN Pack<4> slot_any(const uint4& v) {
-  if (slot_power(v.w) < 255) return slot_numbers(v);
+template <class T> MO_FN Pack<4> slot_parts(const uint4& v) {
   const Pack<2> lo = unpack_pair<T>(v.x), hi = unpack_pair<T>(v.y);
   return {{lo.v[0], lo.v[1], hi.v[0], hi.v[1]}};
 }
+template <class T> MO_FN uint4 slot_of_parts(const float (&x)[4], float m, uint32_t sum) {
+  return make_uint4(slot_word(pack_pair<T>(x[0], x[1])), slot_word(pack_pair<T>(x[2], x[3])), slot_word(__float_as_uint(m)), slot_word(sum));
+}
 
-/// Posts them as one slot of 16-bit numbers, or as two of float32, `half` slots apart.
-template <class P> MO_FN void meet_post(uint4* to, int half, const MeetSum& mine) {
-  const uint32_t m = slot_word(__float_as_uint(mine.m));
-  if constexpr (P::kNarrowParts) {
-    float x[4] = {mine.x[0], mine.x[1], mine.x[2], mine.x[3]};
-    const float inverse = part_inverse(slot_sum(slot_sum(mine.sum, 0)));   // of what travels
-    for (float& y : x) y *= inverse;
-    const uint32_t power = slot_power(x);
-    uint2 u;
-    if (power < 255) {
-      const float up = slot_up(power);
-      u = {slot_pair(x[0] * up, x[1] * up), slot_pair(x[2] * up, x[3] * up)};
-    } else {
-      u = {slot_word(pack_pair<typename P::T>(x[0], x[1])), slot_word(pack_pair<typename P::T>(x[2], x[3]))};
-    }
-    slot_post(to, make_uint4(u.x, u.y, m, slot_word(slot_sum(mine.sum, power))));
-  } else {
+/// Posts them as one slot, or as two, `half` slots apart.
+template <SlotKind KIND, class T> MO_FN void meet_post(uint4* to, int half, const MeetSum& mine) {
+  if constexpr (KIND == kSlotPairs) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) slot_post(to + h * half, make_uint4(slot_word(__float_as_uint(mine.x[2 * h])), slot_word(__float_as_uint(mine.x[2 * h + 1])), m, slot_word(__float_as_uint(mine.sum))));
+    for (int h = 0; h < 2; h++) slot_post(to + h * half, make_uint4(slot_word(__float_as_uint(mine.x[2 * h])), slot_word(__float_as_uint(mine.x[2 * h + 1])), slot_word(__float_as_uint(mine.m)), slot_word(__float_as_uint(mine.sum))));
+  } else {
+    float x[4] = {mine.x[0], mine.x[1], mine.x[2], mine.x[3]};
+    const float inverse = part_inverse(KIND == kSlotNumbers ? slot_sum(slot_sum(mine.sum, 0)) : mine.sum);   // of what travels
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] *= inverse;
+    if constexpr (KIND == kSlotParts) {
+      slot_post(to, slot_of_parts<T>(x, mine.m, __float_as_uint(mine.sum)));
+    } else {
+      const uint32_t power = slot_power(x), sum = slot_sum(mine.sum, power);
+      uint4 v;
+      if (power < 255) v = make_uint4(slot_pair(x[0] * slot_up(power), x[1] * slot_up(power)), slot_pair(x[2] * slot_up(power), x[3] * slot_up(power)), slot_word(__float_as_uint(mine.m)), slot_word(sum));
+      else v = slot_of_parts<T>(x, mine.m, sum);
+      slot_post(to, v);
+    }
   }
 }
 /// Adds what the others have posted, `step` slots apart.
-template <class P> MO_FN void meet_take(uint4* from, int step, int half, MeetSum& mine) {
-  constexpr int kSlots = P::kNarrowParts ? 1 : 2;
-  uint4 v[kSlots][P::kMeets - 1];
+template <SlotKind KIND, class T, int SOURCES> MO_FN void meet_take(uint4* from, int step, int half, MeetSum& mine) {
+  constexpr int kSlots = KIND == kSlotPairs ? 2 : 1;
+  uint4 v[kSlots][SOURCES];
 #pragma unroll
-  for (int h = 0; h < kSlots; h++) slots_take(v[h], from + h * half, step);
+  for (int h = 0; h < kSlots; h++) slots_wait(v[h], from + h * half, step);
   float m = mine.m;
 #pragma unroll
-  for (int g = 0; g < P::kMeets - 1; g++) m = ::fmaxf(m, __uint_as_float(v[0][g].z));
+  for (int g = 0; g < SOURCES; g++) m = ::fmaxf(m, __uint_as_float(v[0][g].z));
   const float own = exp2_fast(mine.m - m);
   mine.m = m;
   mine.sum *= own;
 #pragma unroll
   for (int i = 0; i < 4; i++) mine.x[i] *= own;
-  bool numbers = true;   // nearly always: the way of those that are none stands apart
+  const auto add = [&](float f, const Pack<4>& x) {
 #pragma unroll
-  for (int g = 0; g < P::kMeets - 1; g++) numbers = numbers && slot_power(v[0][g].w) < 255;
+    for (int i = 0; i < 4; i++) mine.x[i] += f * x.v[i];
+  };
+  int most = 0;
+  if constexpr (KIND == kSlotNumbers)
 #pragma unroll
-  for (int g = 0; g < P::kMeets - 1; g++) {
-    const float w = exp2_fast(__uint_as_float(v[0][g].z) - m), sum = P::kNarrowParts ? slot_sum(v[0][g].w) : __uint_as_float(v[0][g].w);
-    mine.sum += w * sum;
-    if constexpr (P::kNarrowParts) {
-      const Pack<4> x = numbers ? slot_numbers(v[0][g]) : slot_any<typename P::T>(v[0][g]);
-      const float f = w * part_factor(sum) * (numbers || slot_power(v[0][g].w) < 255 ? slot_down(slot_power(v[0][g].w)) : 1.0f);
+    for (int g = 0; g < SOURCES; g++) most = widest(most, static_cast<int>(slot_power(v[0][g].w)));
+  if (KIND == kSlotNumbers && most == 255) {   // hardly ever: read again, so that this stands here once
+#pragma unroll 1
+    for (int g = 0; g < SOURCES; g++) {
+      const uint4 u = slot_peek(from + g * step);
+      const float sum = slot_sum(u.w), f = exp2_fast(__uint_as_float(u.z) - m) * part_factor(sum);
+      mine.sum += exp2_fast(__uint_as_float(u.z) - m) * sum;
+      if (slot_power(u.w) == 255) add(f, slot_parts<T>(u));
+      else add(f * slot_down(slot_power(u.w)), slot_numbers(u));
+    }
+  } else {
 #pragma unroll
-      for (int i = 0; i < 4; i++) mine.x[i] += f * x.v[i];
-    } else {
+    for (int g = 0; g < SOURCES; g++) {
+      const float w = exp2_fast(__uint_as_float(v[0][g].z) - m), sum = KIND == kSlotNumbers ? slot_sum(v[0][g].w) : __uint_as_float(v[0][g].w);
+      mine.sum += w * sum;
+      if constexpr (KIND == kSlotPairs) {
 #pragma unroll
-      for (int h = 0; h < 2; h++) { mine.x[2 * h] += w * __uint_as_float(v[h][g].x); mine.x[2 * h + 1] += w * __uint_as_float(v[h][g].y); }
+        for (int h = 0; h < 2; h++) { mine.x[2 * h] += w * __uint_as_float(v[h][g].x); mine.x[2 * h + 1] += w * __uint_as_float(v[h][g].y); }
+      } else if constexpr (KIND == kSlotParts) {
+        add(w * part_factor(sum), slot_parts<T>(v[0][g]));
+      } else {
+        add(w * part_factor(sum) * slot_down(slot_power(v[0][g].w)), slot_numbers(v[0][g]));
+      }
     }
   }
+#pragma unroll
+  for (int h = 0; h < kSlots; h++) slots_clear<SOURCES>(from + h * half, step);
 }
 
 /// No cluster, but blocks with the same queries that meet: each column of eight belongs to one of them. H: this thread's two rows of columns 8 * (first + j) ...; row0: the first row of its warp's 16 in the tile.
 template <class P, int N> MO_FN void attend_share(const typename P::Args& a, const AttendPlace& at, const AttendState<P>& t, const float (&H)[N], int row0, int first) {
+  constexpr SlotKind kKind = P::kNarrowParts ? kSlotParts : kSlotPairs;
   constexpr int kEighths = P::kColumns / 8, kSlots = P::kNarrowParts ? 1 : 2, kStep = P::kGroupRows * P::kQueryGroups * (P::kColumns / 4) * kSlots;
   const int lane = lane_id(), quad = lane & 3;
   const bool odd = lane & 1;   // lanes in pairs: the even one has four columns of the upper row then, the odd one of the lower
@@ -218,12 +251,12 @@ template <class P, int N> MO_FN void attend_share(const typename P::Args& a, con
 #pragma unroll
   for (int j = 0; j < N / 4; j++) {
     const int owner = (first + j) * P::kMeets / kEighths;
-    if (owner != at.group) meet_post<P>(slots + meet_source<P>(at.group, owner) * kStep + j * (32 * kSlots), 32, mine[j]);
+    if (owner != at.group) meet_post<kKind, typename P::T>(slots + meet_source<P>(at.group, owner) * kStep + j * (32 * kSlots), 32, mine[j]);
   }
 #pragma unroll
   for (int j = 0; j < N / 4; j++) {
     if ((first + j) * P::kMeets / kEighths != at.group) continue;
-    meet_take<P>(slots + j * (32 * kSlots), kStep, 32, mine[j]);
+    meet_take<kKind, typename P::T, P::kMeets - 1>(slots + j * (32 * kSlots), kStep, 32, mine[j]);
     const float sums[1][1] = {{mine[j].sum}};
     const int column = 8 * (first + j) + 4 * (quad >> 1);
     typename P::After after(a, at, odd ? t.row[1] : t.row[0], mine[j].m, sums, 0, query);
@@ -244,7 +277,8 @@ template <class P> MO_FN bool attend_meet(const typename P::Args& a, const Atten
     return false;
   }
   uint4 v[P::kMeets - 1];
-  slots_take(v, slots, kStep);
+  slots_wait(v, slots, kStep);
+  slots_clear<P::kMeets - 1>(slots, kStep);
   float most = m;
 #pragma unroll
   for (int g = 0; g < P::kMeets - 1; g++) most = ::fmaxf(most, __uint_as_float(v[g].z));

@@ -14,6 +14,8 @@ EMU_QUIET inline void slot_post(uint4* p, uint4 v) {
   *p = v;
 }
 
+EMU_QUIET inline void pause(uint32_t) {}
+
 // A field's elements are whole numbers below 2^16: they travel as they are.
 EMU_QUIET inline uint32_t slot_power(const float (&x)[4]) {
   if (emu_is_field()) return 255;
