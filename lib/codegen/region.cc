@@ -43,7 +43,8 @@ class RegionEmitter {
       case RegionPlan::Shape::kRow: row(); break;
       case RegionPlan::Shape::kColumn: column(); break;
     }
-    out.source = fmt::format("__global__ void __launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.threads, p_.blocks_per_sm, kernel_.name, params, text_);
+    if (p_.cluster > 1) out.smem_bytes = reductions() * (16 + p_.team / 32 * 4);
+    out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, kernel_.name, params, text_);
     return out;
   }
 
@@ -331,10 +332,11 @@ class RegionEmitter {
   void open_held(std::set<int> used) {
     line("#pragma unroll");
     open(fmt::format("for (int k = 0; k < {}; k++)", p_.held));
-    line("const {} u = Team::lane() + k * {};", type_, p_.team);
+    const int step = p_.shape == RegionPlan::Shape::kRow ? p_.team : p_.threads / p_.columns;
+    line("const {} u = Team::{}() + k * {};", type_, p_.shape == RegionPlan::Shape::kRow ? "lane" : "depth", step);
     line("(void)u;");
-    if (p_.held * p_.team > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
-    const bool ragged_here = ragged_ && !p_.inner.empty();
+    if (p_.held * step > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
+    const bool ragged_here = ragged_ && p_.shape == RegionPlan::Shape::kRow && !p_.inner.empty();
     if (ragged_here) used.insert(p_.inner.back());
     decompose(p_.inner, "u", used);
     divisions(VarLevel::kInner, used);
@@ -349,6 +351,7 @@ class RegionEmitter {
     }
     std::string units = number(p_.length);
     if (p_.chunk >= 0) units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width)) : "bound";
+    line("#pragma unroll 4");   // so many loads are under way
     open(fmt::format("for ({} u = {}; u < {}; u += {})", type_, first, units, step));
     std::set<int> used = used_vars(pass.body, pass.stores);
     const bool ragged_here = ragged_ && p_.shape == RegionPlan::Shape::kRow;
@@ -364,10 +367,21 @@ class RegionEmitter {
     return used;
   }
 
+  int64_t reductions() const {
+    int64_t n = 0;
+    for (const RegionPass& pass : p_.passes) n += static_cast<int64_t>(pass.reduces.size());
+    return n;
+  }
+
   void row() {
     ragged_ = p_.width > 1 && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
-    line("using Team = mo::RowTeam<{}>;", p_.team);
-    const int64_t teams = p_.blocks * (p_.threads / p_.team);
+    const bool shared = p_.cluster > 1;
+    if (shared) {
+      line("extern __shared__ __align__(16) unsigned char smem[];");
+      line("using Team = mo::ClusterTeam<{}, {}, {}>;", p_.threads, p_.cluster, reductions());
+      line("Team::begin(smem);");
+    } else line("using Team = mo::RowTeam<{}>;", p_.team);
+    const int64_t teams = shared ? p_.blocks / p_.cluster : p_.blocks * (p_.threads / p_.team);
     if (teams >= p_.rows) {   // a row each, at most
       open(teams > p_.rows ? fmt::format("if (const {} row = Team::first<{}>(); row < {})", type_, type_, number(p_.rows)) : "");
       if (teams == p_.rows) line("const {} row = Team::first<{}>();", type_, type_);
@@ -376,6 +390,7 @@ class RegionEmitter {
     outer_vars(row_vars());
     define_bound();
     if (p_.held > 0) hold();
+    if (shared) line("Team::ready();");
     int slot = 0;   // of shared memory, in turn, so that one barrier per reduction is enough
     for (const RegionPass& pass : p_.passes) {
       for (const RegionReduce& r : pass.reduces) {
@@ -387,7 +402,7 @@ class RegionEmitter {
         body(pass.body, pass.stores, pass.reduces, false);
         close();
       }
-      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>(mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), slot++ % 2, reducer(r.fn), r.result);
+      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), shared ? slot++ : slot++ % 2, shared ? "smem, " : "", reducer(r.fn), r.result);
       if (pass.after_stores.empty()) continue;
       open("if (Team::lane() == 0)");
       statements(pass.after);
@@ -395,7 +410,7 @@ class RegionEmitter {
         line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)]), s.value);
       close();
     }
-    if (slot % 2 && p_.team > 32 && p_.blocks < p_.rows) line("mo::barrier();   // the next row begins with the slot that this one ended with");
+    if (!shared && slot % 2 && p_.team > 32 && p_.blocks < p_.rows) line("mo::barrier();   // the next row begins with the slot that this one ended with");
     close();
   }
 
@@ -408,6 +423,7 @@ class RegionEmitter {
     line("(void)row;");
     outer_vars(row_vars());
     define_bound();
+    if (p_.held > 0) hold();   // of column 0 where there is none
     for (const RegionPass& pass : p_.passes) {
       for (const RegionReduce& r : pass.reduces) {
         line("mo::real r{}[{}];", r.result, p_.width);

@@ -10,6 +10,7 @@
 #include "driver/report.h"
 #include "driver/search_options.h"
 #include "driver/toolchain.h"
+#include "mirage/plan/tile.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/worker_pool.h"
 
@@ -163,7 +164,9 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 }
 
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
-  if ((d.choice && d.choice->plan.kernels.size() == 1) || o.states == 0 || is_interrupted(listener)) return;
+  const auto is_tile = [](const Plan& p) { return std::holds_alternative<std::shared_ptr<const TilePlan>>(p.kernels[0].body); };
+  const bool whole = d.choice && d.choice->plan.kernels.size() == 1 && !(is_tile(d.choice->plan) && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
+  if (whole || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (checkpoint) checkpoint->connect(search);

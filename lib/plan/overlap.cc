@@ -23,6 +23,11 @@ bool stacks(const KernelPlan& k, const Target& target) {
   return 2 * (smem + 1024) <= target.smem_per_sm;
 }
 
+/// Blocks of a product; 0: of another kind.
+int64_t blocks_of(const KernelPlan& k) {
+  return std::visit([](const auto& p) -> int64_t { if constexpr (requires { p->column_blocks(); p->batch; p->cluster; }) return p->column_blocks() * p->batch * p->cluster; else return 0; }, k.body);
+}
+
 /// What kernel k gains if it is started early behind `ahead`; 0: it is launched as any.
 double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) {
   if (is<AttendPlan>(ahead) || is<AttendPlan>(k)) return 0;   // (codegen/module.cc, takes_part)
@@ -30,7 +35,8 @@ double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) 
   if (is<BlockPlan>(k)) return 0;   // not measured
   if (is<RegionPlan>(ahead)) return kBehindRowsUs;
   // While the kernel ahead holds its multiprocessors, blocks that can stand beside each other all go to the few that are free, and stay there.
-  return stacks(k, target) ? 0 : kProductsUs;
+  const bool room = blocks_of(ahead) > 0 && blocks_of(k) > 0 && blocks_of(ahead) + blocks_of(k) <= target.num_sms;   // a multiprocessor for each block of both
+  return stacks(k, target) && !room ? 0 : kProductsUs;
 }
 
 }  // namespace

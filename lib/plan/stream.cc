@@ -208,6 +208,8 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
   if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
+  const int64_t shortest = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; }) ? 64 : 32;
+  if (p.chunk > shortest && p.chunk / 2 >= p.depth) { reason = "chunks of twice the reduction"; return false; }   // copies fill the rest with zeros: 512 times 27 x 64 by 27 took 4.56, with chunks of 64 3.71
   p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);

@@ -158,61 +158,61 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2, void* __restrict__ a3) {
+__global__ void __launch_bounds__(256, 1) llama_layer_8_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2, void* __restrict__ a3) {
   mo::release_next();
   const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
   mo::f32* __restrict__ p2 = static_cast<mo::f32*>(a2);
   mo::f16* __restrict__ p3 = static_cast<mo::f16*>(a3);
-  using Team = mo::RowTeam<512>;
+  using Team = mo::RowTeam<256>;
   {
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f16> q0[2];
-    mo::ElementVector<4, mo::f16> q1[2];
+    mo::ElementVector<8, mo::f16> q0[2];
+    mo::ElementVector<8, mo::f16> q1[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
-      mo::hold(q1[k], p1 + (i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold(q1[k], p1 + (i1 * 8u));
     }
-    mo::real h0[2][4];
-    mo::real h1[2][4];
+    mo::real h0[2][8];
+    mo::real h1[2][8];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
       mo::unpack(h1[k], q1[k]);
     }
-    mo::real r2[4];
+    mo::real r2[8];
     mo::clear<mo::Sum>(r2);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x0)[4] = h0[k];
+      const mo::real (&x0)[8] = h0[k];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
         const mo::real v1 = mo::mul(v0, v0);
         r2[i2] = mo::Sum::combine(r2[i2], v1);
       }
     }
     const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
-    mo::real r13[4];
+    mo::real r13[8];
     mo::clear<mo::Max>(r13);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x3)[4] = h0[k];
-      const mo::real (&x10)[4] = h1[k];
+      const mo::real (&x3)[8] = h0[k];
+      const mo::real (&x10)[8] = h1[k];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v3 = x3[i2];
         const mo::real v4 = mo::constant(4096.0f);
         const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
@@ -237,14 +237,14 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
     }
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x19)[4] = h0[k];
-      const mo::real (&x26)[4] = h1[k];
-      mo::real y0[4];
+      const mo::real (&x19)[8] = h0[k];
+      const mo::real (&x26)[8] = h1[k];
+      mo::real y0[8];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v19 = x19[i2];
         const mo::real v20 = mo::constant(4096.0f);
         const mo::real v21 = mo::mul(v2, mo::constant(0.000244140625f));
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k0_row(const void* __res
         const mo::real v34 = mo::round_to<mo::f16>(v33);
         y0[i2] = v34;
       }
-      mo::store_vector(p3 + (i0 * 4096u + i1 * 4u), y0);
+      mo::store_vector(p3 + (i0 * 4096u + i1 * 8u), y0);
     }
   }
 }
@@ -762,7 +762,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-__global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* a0, const void* a1, void* a2, const void* a3, void* a4, void* a5) {
+__global__ void __launch_bounds__(256, 1) llama_layer_8_k8_row(const void* a0, const void* a1, void* a2, const void* a3, void* a4, void* a5) {
   mo::release_next();
   mo::await_previous();
   const mo::f16* p0 = static_cast<const mo::f16*>(a0);
@@ -771,48 +771,48 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* a0, c
   const mo::f16* p3 = static_cast<const mo::f16*>(a3);
   mo::tf32* p4 = static_cast<mo::tf32*>(a4);
   mo::f32* p5 = static_cast<mo::f32*>(a5);
-  using Team = mo::RowTeam<512>;
+  using Team = mo::RowTeam<256>;
   {
     const mo::index32 row = Team::first<mo::index32>();
     (void)row;
     const mo::index32 i0 = row;
-    mo::ElementVector<4, mo::f16> q0[2];
-    mo::ElementVector<4, mo::f32> q1[2];
-    mo::ElementVector<4, mo::f16> q2[2];
+    mo::ElementVector<8, mo::f16> q0[2];
+    mo::ElementVector<8, mo::f32> q1[2];
+    mo::ElementVector<8, mo::f16> q2[2];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 4u));
-      mo::hold_once(q1[k], p1 + (i0 * 4096u + i1 * 4u));
-      mo::hold(q2[k], p3 + (i1 * 4u));
+      mo::hold_once(q0[k], p0 + (i0 * 4096u + i1 * 8u));
+      mo::hold_once(q1[k], p1 + (i0 * 4096u + i1 * 8u));
+      mo::hold(q2[k], p3 + (i1 * 8u));
     }
-    mo::real h0[2][4];
-    mo::real h1[2][4];
-    mo::real h2[2][4];
+    mo::real h0[2][8];
+    mo::real h1[2][8];
+    mo::real h2[2][8];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
       mo::unpack(h1[k], q1[k]);
       mo::unpack(h2[k], q2[k]);
     }
-    mo::real r6[4];
+    mo::real r6[8];
     mo::clear<mo::Sum>(r6);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 512;
+      const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x0)[4] = h0[k];
-      const mo::real (&x1)[4] = h1[k];
-      const mo::real (&x3)[4] = h2[k];
-      mo::real y0[4];
-      mo::real y1[4];
+      const mo::real (&x0)[8] = h0[k];
+      const mo::real (&x1)[8] = h1[k];
+      const mo::real (&x3)[8] = h2[k];
+      mo::real y0[8];
+      mo::real y1[8];
       #pragma unroll
-      for (mo::index32 i2 = 0; i2 < 4; i2++) {
+      for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v0 = x0[i2];
         const mo::real v1 = x1[i2];
         const mo::real v2 = mo::add(v0, v1);
@@ -823,8 +823,8 @@ __global__ void __launch_bounds__(512, 1) llama_layer_8_k8_row(const void* a0, c
         y0[i2] = v2;
         y1[i2] = v4;
       }
-      mo::store_vector(p2 + (i0 * 4096u + i1 * 4u), y0);
-      mo::store_vector(p4 + (i0 * 4096u + i1 * 4u), y1);
+      mo::store_vector(p2 + (i0 * 4096u + i1 * 8u), y0);
+      mo::store_vector(p4 + (i0 * 4096u + i1 * 8u), y1);
     }
     const mo::real v6 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r6));
     if (Team::lane() == 0) {
@@ -1329,7 +1329,7 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start_alone(llama_layer_8_k0_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], t[1], static_cast<void*>(w + 65536), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_8_k0_row, dim3(8u, 1u, 1u), 256u, 0u, stream, t[0], t[1], static_cast<void*>(w + 65536), static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), static_cast<void*>(w + 65792))) != cudaSuccess) return error;
@@ -1343,7 +1343,7 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   mo::TensorMap map7_0;
   if ((error = encode_map(map7_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k7_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map7_0, static_cast<const void*>(w + 197888), static_cast<void*>(w + 65792))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k8_row, dim3(8u, 1u, 1u), 512u, 0u, stream, t[0], static_cast<const void*>(w + 65792), static_cast<void*>(w + 196864), t[8], static_cast<void*>(w + 327936), static_cast<void*>(w + 459008))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k8_row, dim3(8u, 1u, 1u), 256u, 0u, stream, t[0], static_cast<const void*>(w + 65792), static_cast<void*>(w + 196864), t[8], static_cast<void*>(w + 327936), static_cast<void*>(w + 459008))) != cudaSuccess) return error;
   mo::TensorMap map9_0;
   if ((error = encode_map(map9_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map9_1;
@@ -1442,7 +1442,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":6619392,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k2_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k4_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73800},{\"name\":\"llama_layer_8_k6_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k8_row\",\"grid\":[8,1,1],\"threads\":512,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65576},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"2d5871ee344aca9b\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":6619392,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_row\",\"grid\":[8,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k2_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k3_block\",\"grid\":[512,1,1],\"threads\":128,\"smem_bytes\":40960},{\"name\":\"llama_layer_8_k4_row\",\"grid\":[256,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[16,8,1],\"threads\":128,\"smem_bytes\":73800},{\"name\":\"llama_layer_8_k6_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k8_row\",\"grid\":[8,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k9_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65576},{\"name\":\"llama_layer_8_k10_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k11_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

@@ -76,7 +76,8 @@ struct RegionPlan {
   int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none
   int64_t chunk_length = 0, chunk_total = 0;
   int team = 1, columns = 1;
-  int held = 0;                         ///< kRow: units (of `width` elements) of a row that each thread of the team holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
+  int cluster = 1;                      ///< kRow: blocks among which a team's threads are, a team each; 1: a team is part of a block or a whole one
+  int held = 0;                         ///< kRow, kColumn: units (of `width` elements) of a row that each thread of the team, or of a column, holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
   bool unpacked = false;                ///< what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer registers
   int threads = 256;
   int blocks_per_sm = 1;                ///< asked of the compiler, so that all blocks are resident where their registers allow it

@@ -125,7 +125,7 @@ template <int TEAM> struct RowTeam {
   }
 };
 
-/// A block as COLUMNS x (THREADS / COLUMNS): neighbours hold neighbouring columns, the second axis shares the rows of a column.
+/// A block as COLUMNS x (THREADS / COLUMNS), COLUMNS at most 32 and THREADS a multiple of 32: neighbours hold neighbouring columns, the second axis shares the rows of a column.
 template <int COLUMNS, int THREADS> struct ColumnTeam {
   static constexpr int kDepth = THREADS / COLUMNS;
   static MO_FN int column() { return thread_id() % COLUMNS; }
@@ -133,15 +133,24 @@ template <int COLUMNS, int THREADS> struct ColumnTeam {
   /// Combines over the threads of a column, for each of N lanes; every thread has the result. All threads of the block must call it.
   template <class R, int N> static MO_FN void reduce(real (&x)[N]) {
     if constexpr (kDepth > 1) {
-      __shared__ real scratch[THREADS];
+      constexpr int kWarps = THREADS / 32;
 #pragma unroll
-      for (int i = 0; i < N; i++) {
+      for (int mask = COLUMNS; mask < 32; mask *= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = R::combine(x[i], shuffle_xor(x[i], mask));
+      if constexpr (kWarps > 1) {
+        __shared__ __align__(16) real scratch[kWarps * COLUMNS * N];
         barrier();
-        scratch[thread_id()] = x[i];
+        if (lane_id() < COLUMNS)
+#pragma unroll
+          for (int i = 0; i < N; i++) scratch[(warp_id() * COLUMNS + lane_id()) * N + i] = x[i];
         barrier();
-        real y = scratch[column()];
-        for (int d = 1; d < kDepth; d++) y = R::combine(y, scratch[d * COLUMNS + column()]);
-        x[i] = y;
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = scratch[column() * N + i];
+#pragma unroll
+        for (int w = 1; w < kWarps; w++)
+#pragma unroll
+          for (int i = 0; i < N; i++) x[i] = R::combine(x[i], scratch[(w * COLUMNS + column()) * N + i]);
       }
     }
   }
