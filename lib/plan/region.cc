@@ -434,6 +434,7 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
   } else {
     memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));   // reading and writing in turn
     const double waves = std::max(1.0, static_cast<double>(p.blocks) * p.threads / (t.num_sms * 2048.0)), walks = static_cast<double>(ceil_div(p.length, threads_along(p))) * static_cast<double>(p.passes.size());
+    if (p.shape != RegionPlan::Shape::kPointwise && p.width == 1) memory = static_cast<double>(cost.bytes) / t.dram_bytes_per_us, share = 1;   // elements one by one: the walk counts, not the bytes under way (softmax of 32 x 50257 by 512 threads a row 24.9)
     if (p.shape != RegionPlan::Shape::kPointwise) memory = std::max(memory, kStepUs * walks * waves);
     again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));   // part of it in L1
   }
