@@ -377,9 +377,9 @@ class RegionEmitter {
     ragged_ = p_.width > 1 && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
     const bool shared = p_.cluster > 1;
     if (shared) {
-      line("extern __shared__ __align__(16) unsigned char smem[];");
+      line("extern __shared__ __align__(16) unsigned char row_smem[];");
       line("using Team = mo::ClusterTeam<{}, {}, {}>;", p_.threads, p_.cluster, reductions());
-      line("Team::begin(smem);");
+      line("Team::begin(row_smem);");
     } else line("using Team = mo::RowTeam<{}>;", p_.team);
     const int64_t teams = shared ? p_.blocks / p_.cluster : p_.blocks * (p_.threads / p_.team);
     if (teams >= p_.rows) {   // a row each, at most
@@ -402,7 +402,7 @@ class RegionEmitter {
         body(pass.body, pass.stores, pass.reduces, false);
         close();
       }
-      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), shared ? slot++ : slot++ % 2, shared ? "smem, " : "", reducer(r.fn), r.result);
+      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), shared ? slot++ : slot++ % 2, shared ? "row_smem, " : "", reducer(r.fn), r.result);
       if (pass.after_stores.empty()) continue;
       open("if (Team::lane() == 0)");
       statements(pass.after);

@@ -9,6 +9,7 @@
 #include "driver/candidates.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
@@ -20,8 +21,8 @@ namespace {
 
 using search::DimClasses;
 
-/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
-struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2; bool is_outer = true; int thrift = 0; };
+/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want, elements that the threads of a cluster take of a row at once. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
+struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2; bool is_outer = true; int thrift = 0; int64_t row = 0; };
 
 /// The tiles that a call's body was made with.
 CallNumbers numbers_of(const Graph& body) {
@@ -71,6 +72,7 @@ int64_t reduced_extent(const Wish& w, Tails tails) {
   if (w.loop_tile > 0) shrink(w.loop_tile, w.iterations);
   else if (w.grid_tile > 0) shrink(w.grid_tile, w.pieces);
   else if (w.is_outer) e = std::min(w.extent, kFewMatrices);
+  else if (w.row > 0 && w.thrift == 0) e = std::min(w.extent, w.row + w.row / 4 + w.extent % 64);
   else if (w.thrift > 0 && w.extent > 192) e = 128 + (w.extent % 64 ? w.extent % 64 : 64);
   else if (w.extent > 512) e = 256 + w.extent % 64;
   if (w.grid_tile > 0 && w.loop_tile > 0) e = std::max(e, std::min(w.extent, 2 * w.grid_tile));
@@ -162,7 +164,7 @@ Calls calls_of(const Plan& full) {
 }
 
 /// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
-std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift) {
+std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift) {
   std::vector<Wish> wishes(static_cast<size_t>(classes.count));
   std::map<int64_t, int> named;   // by witness extent
   for (ValueId v = 0; v < program.graph.num_values(); v++)
@@ -174,6 +176,10 @@ std::vector<Wish> wishes_of(const Program& program, const DimClasses& classes, c
         w.thrift = thrift;
         named.emplace(witness.dims(v)[d], c);
       }
+  for (const KernelPlan& k : plan.kernels)
+    if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body); r && (*r)->cluster > 1)
+      for (Wish& w : wishes)
+        if (w.extent == (*r)->lane_extent) w.row = std::max(w.row, int64_t{(*r)->team} * (*r)->width);   // every thread of the cluster has work, some of them twice
   for (size_t i = 0; i < split.size(); i++) {
     const Own own = calls.kernels[i] ? own_tiles(*calls.kernels[i], thrift) : Own{};
     for (size_t a = 0; a < 3; a++)
@@ -221,7 +227,7 @@ struct Full { const Program& program; const Plan& plan; const Target& target; Di
 Reduced reduce_with(const Full& full, Tails tails, int thrift) {
   Reduced out;
   const Program& program = full.program;
-  const std::vector<Wish> wishes = wishes_of(program, full.classes, full.witness.graph, full.calls, full.split, thrift);
+  const std::vector<Wish> wishes = wishes_of(program, full.plan, full.classes, full.witness.graph, full.calls, full.split, thrift);
   std::optional<Graph> reference = search::with_extents(program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
   if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
   std::vector<Type> types = full.params;

@@ -25,7 +25,9 @@ bool stacks(const KernelPlan& k, const Target& target) {
 
 /// Blocks of a product; 0: of another kind.
 int64_t blocks_of(const KernelPlan& k) {
-  return std::visit([](const auto& p) -> int64_t { if constexpr (requires { p->column_blocks(); p->batch; p->cluster; }) return p->column_blocks() * p->batch * p->cluster; else return 0; }, k.body);
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return (*t)->blocks();
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return (*s)->column_blocks() * (*s)->batch * (*s)->cluster;
+  return 0;
 }
 
 /// What kernel k gains if it is started early behind `ahead`; 0: it is launched as any.

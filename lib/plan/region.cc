@@ -328,7 +328,8 @@ int64_t working_registers(const RegionPlan& p, int64_t held) {
   for (const RegionInstr& i : held_loads(p)) words += std::max<int64_t>(1, p.width * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype) / 4), elements += p.width, operands++;
   const int64_t written = std::count_if(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a) { return a.written; });
   const bool wide_results = p.width == 8 && std::any_of(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a) { return a.written && dtype_bytes(a.dtype) == 4; });   // two words of 16 bytes at once
-  return (held * words + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + 8 * std::max<int64_t>(0, written - 1) + (wide_results ? 8 : 0) + 7) / 8 * 8;   // a cap of less spilled (three operands of two norms; a softmax' exponentials and their sums)
+  const int64_t places = p.shape == RegionPlan::Shape::kColumn ? held : 0;   // a column's lines lie anywhere: their places stay beside what is held
+  return (held * words + places + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + 8 * std::max<int64_t>(0, written - 1) + (wide_results ? 8 : 0) + 7) / 8 * 8;   // a cap of less spilled (three operands of two norms; a softmax' exponentials and their sums)
 }
 /// Asks for as many blocks per multiprocessor as one wave needs, up to what registers allow without spilling.
 void ask_residency(RegionPlan& p, const Target& target) {
@@ -380,7 +381,7 @@ void choose_threads(RegionPlan& p, const Target& target) {
     const HeldUnit unit = held_unit(p);
     if (!can_hold(p, unit) && p.threads == 256 && can_hold(more, unit)) p = std::move(more);
     if (can_hold(p, unit) && (p.passes.size() > 1 || ceil_div(p.length, threads_along(p)) <= 2 * kColumnUnits)) {
-      p.threads = static_cast<int>(std::clamp<int64_t>(p.columns * power_of_two_at_least(ceil_div(p.length, kColumnUnits)), 64, p.threads));   // combining them costs more than further loads under way bring
+      p.threads = static_cast<int>(std::clamp<int64_t>(p.columns * power_of_two_at_least(ceil_div(p.length, kColumnUnits)), std::min(64, p.threads), p.threads));   // combining them costs more than further loads under way bring
       hold(p, unit);
     }
   }

@@ -110,6 +110,24 @@ TEST_CASE("attention with a mask among its inputs compiles without spills") {   
   check_clean(compile_with_nvrtc(tools, cu, *find_target("sm_90a")), "masked attention");
 }
 
+TEST_CASE("rows of a cluster and a block kernel in one library compile without warnings") {   // both had a dynamic array of the same name and other alignments
+  const Toolchain tools = find_toolchain();
+  if (!tools.has_nvcc()) { WARN("skipped: there is no nvcc on this machine, and NVRTC does not warn of it"); return; }
+  const std::string spec = R"({"version": "1.0", "name": "long_rows", "inputs": {"x": {"shape": [4, 16384], "dtype": "float16"}, "w": {"shape": [16384, 256], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}, "h": {"dtype": "float16"}},
+    "nodes": [{"op": "softmax", "inputs": ["x"], "output": "h", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["h", "w"], "output": "y"}]})";
+  Options o;
+  o.target = "sm_100a";
+  o.gate = "none";
+  o.emit = {"cu"};
+  Trace trace;
+  const CompileResult r = compile(o, {"long_rows.json", spec}, trace);
+  REQUIRE(r.exit == ExitCode::kOk);
+  const std::string& cu = r.files.at("long_rows.cu");
+  CHECK(cu.find("mo::ClusterTeam<") != std::string::npos);
+  CHECK(cu.find("_block(") != std::string::npos);
+  check_clean(compile_with_nvcc(tools, cu, *find_target("sm_100a"), DeviceCode::kCubin), "rows of a cluster and a block kernel");
+}
+
 TEST_CASE("nvcc builds the library and its check as the Makefile does") {
   const Toolchain tools = find_toolchain();
   if (!tools.has_nvcc()) {

@@ -25,7 +25,10 @@ template <int THREADS, int CLUSTER, int REDUCTIONS> struct ClusterTeam {
     warp_barrier();
     cluster_arrive();
   }
-  static MO_FN void ready() { cluster_wait(); }   // every block of the cluster has its barriers
+  static MO_FN void ready() {   // every block of the cluster has its barriers
+    warp_barrier();
+    cluster_wait();
+  }
   template <class R, int WHICH> static MO_FN real reduce(unsigned char* smem, real x) {
     const uint32_t bar = shared_address(smem) + 16 * WHICH, values = shared_address(smem) + REDUCTIONS * 16 + WHICH * (kAll * 4);
     x = lanes_reduce<R, 32>(x);
