@@ -43,7 +43,7 @@ class RegionEmitter {
       case RegionPlan::Shape::kRow: row(); break;
       case RegionPlan::Shape::kColumn: column(); break;
     }
-    if (p_.cluster > 1) out.smem_bytes = reductions() * (16 + p_.team / 32 * 4);
+    out.smem_bytes = p_.smem_bytes;
     out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, kernel_.name, params, text_);
     return out;
   }
@@ -141,7 +141,8 @@ class RegionEmitter {
     for (const RegionInstr& i : code) {
       if (i.kind == Kind::kLoad && i.vector && condition.empty() && held_.count({i.access, i.index})) {
         const int h = held_.at({i.access, i.index});
-        if (p_.unpacked) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
+        if (p_.staged) line("mo::real x{}[{}];", i.result, p_.width), line("mo::unstage<{}, {}>(x{}, row_smem + {}, k);", p_.threads, storage_type(p_.accesses[static_cast<size_t>(i.access)]), i.result, staged_at_[static_cast<size_t>(h)]);
+        else if (p_.unpacked) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
         else line("mo::real x{}[{}];", i.result, p_.width), line("mo::unpack(x{}, q{}[k]);", i.result, h);
       } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
@@ -188,14 +189,15 @@ class RegionEmitter {
         case Kind::kConst: line("const mo::real v{} = {};", i.result, CudaText().constant(i.constant)); break;
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
         case Kind::kLoad:
-          if (i.vector) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
-          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_) line("const mo::real v{} = {};", i.result, fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
+          if (auto e = edges_.find({i.access, i.index}); at_edges_ && e != edges_.end() && &code == held_code_) line("const mo::real v{} = mo::load(e{}[k]);", i.result, e->second);
+          else if (i.vector && !at_edges_) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
+          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_) line("const mo::real v{} = {};", i.result, fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
           std::vector<std::string> operands;
           for (int a : i.args) operands.push_back(fmt::format("v{}", a));
-          line("const mo::real v{} = {};", i.result, i.fn == MapFn::kDiv ? quotient(i) : map_text(i.fn, operands));
+          line("const mo::real v{} = {};", i.result, i.fn == MapFn::kDiv ? quotient(i) : i.fn == MapFn::kExp && narrow_ ? fmt::format("mo::exp_narrow({})", operands[0]) : map_text(i.fn, operands));
           break;
         }
         case Kind::kBranch:
@@ -222,28 +224,31 @@ class RegionEmitter {
     if (ragged_) line("if (static_cast<int>(i{}) >= valid) continue;", p_.lane);
     divisions(VarLevel::kLane, used);
   }
-  std::string lane_subscript() const { return p_.lane < 0 ? "0" : fmt::format("i{}", p_.lane); }
+  std::string lane_subscript() const { return p_.lane < 0 || at_edges_ ? "0" : fmt::format("i{}", p_.lane); }
 
   /// One element, or a vector of them: loads, statements, reductions, stores.
   void body(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores, const std::vector<RegionReduce>& reduces, bool row_values_are_arrays) {
     const std::set<int> used = used_vars(code, stores);
-    held_code_ = p_.held > 0 ? &code : nullptr;
-    vector_loads(code, "");
-    for (size_t s = 0; s < stores.size(); s++)
-      if (stores[s].vector) line("mo::real y{}[{}];", s, p_.width);
-    open_lanes(used);
+    held_code_ = p_.held > 0 || p_.uneven ? &code : nullptr;
+    if (at_edges_) open_edges(used);
+    else {
+      vector_loads(code, "");
+      for (size_t s = 0; s < stores.size(); s++)
+        if (stores[s].vector) line("mo::real y{}[{}];", s, p_.width);
+      open_lanes(used);
+    }
     if (row_values_are_arrays)
       for (int r : row_values_used(code, stores)) line("const mo::real v{} = r{}[{}];", r, r, lane_subscript());
     statements(code);
     for (const RegionReduce& r : reduces) line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
     for (size_t s = 0; s < stores.size(); s++) {
       const RegionStore& store = stores[s];
-      if (store.vector) line("y{}[i{}] = v{};", s, p_.lane, store.value);
+      if (store.vector && !at_edges_) line("y{}[i{}] = v{};", s, p_.lane, store.value);
       else line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset), storage_type(p_.accesses[static_cast<size_t>(store.access)]), store.value);
     }
     close();
     for (size_t s = 0; s < stores.size(); s++)
-      if (stores[s].vector) line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
+      if (stores[s].vector && !at_edges_) line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
   }
 
   static const char* reducer(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
@@ -307,6 +312,18 @@ class RegionEmitter {
     const std::vector<RegionInstr> loads = held_loads(p_);
     for (size_t h = 0; h < loads.size(); h++) held_[{loads[h].access, loads[h].index}] = static_cast<int>(h);
     if (loads.empty()) return;
+    if (p_.staged) {
+      int64_t at = p_.staged_at;
+      for (const RegionInstr& i : loads) {
+        staged_at_.push_back(at);
+        at += p_.held * staged_unit(p_, i) * p_.threads;
+      }
+      open_held(used_vars(loads, {}));
+      for (size_t h = 0; h < loads.size(); h++)
+        line("mo::stage<{}, {}>(row_smem + {}, k, {}{});", p_.threads, p_.width, staged_at_[h], pointer(loads[h].access, loads[h].index), ragged_ ? ", valid" : "");
+      close();
+      return line("mo::staged();");
+    }
     for (size_t h = 0; h < loads.size(); h++) {
       const char* type = storage_type(p_.accesses[static_cast<size_t>(loads[h].access)]);
       if (loads[h].vector) line("mo::ElementVector<{}, {}> q{}[{}];", p_.width, type, h, p_.held);
@@ -330,17 +347,43 @@ class RegionEmitter {
   }
   /// The loop over a thread's units of a held row.
   void open_held(std::set<int> used) {
-    line("#pragma unroll");
+    line("#pragma unroll{}", p_.staged ? " 4" : "");
     open(fmt::format("for (int k = 0; k < {}; k++)", p_.held));
     const int step = p_.shape == RegionPlan::Shape::kRow ? p_.team : p_.threads / p_.columns;
     line("const {} u = Team::{}() + k * {};", type_, p_.shape == RegionPlan::Shape::kRow ? "lane" : "depth", step);
     line("(void)u;");
-    if (p_.held * step > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
+    if (const int64_t sure = (p_.length - 1) / step; p_.uneven) line("if ({}u >= whole) continue;", sure ? fmt::format("k >= {} && ", sure) : "");   // a row has as many vectors as the longest, or one less
+    else if (p_.held * step > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
     const bool ragged_here = ragged_ && p_.shape == RegionPlan::Shape::kRow && !p_.inner.empty();
     if (ragged_here) used.insert(p_.inner.back());
     decompose(p_.inner, "u", used);
     divisions(VarLevel::kInner, used);
     if (ragged_here) define_valid(fmt::format("i{}", p_.inner.back()), inner_bound());
+  }
+
+  // ---- edges: what stands before a row's first whole vector and behind its last
+
+  void define_edges() {
+    line("const {} head = {}, whole = ({} - head) / {}, edges = {} - whole * {};", type_, text(p_.head), number(p_.lane_extent), number(p_.width), number(p_.lane_extent), number(p_.width));
+    const std::vector<RegionInstr> loads = held_loads(p_);
+    for (size_t e = 0; e < loads.size(); e++) {
+      edges_[{loads[e].access, loads[e].index}] = static_cast<int>(e);
+      line("{} e{}[{}];", storage_type(p_.accesses[static_cast<size_t>(loads[e].access)]), e, edges_each());
+    }
+    open_edges(used_vars(loads, {}));
+    for (size_t e = 0; e < loads.size(); e++) line("e{}[k] = p{}[{}];", e, loads[e].access, text(loads[e].index));
+    close();
+  }
+  int edges_each() const { return (2 * (p_.width - 1) + p_.team - 1) / p_.team; }
+  /// The loop over a thread's edges: vector 0, with a lane that leads to the element.
+  void open_edges(const std::set<int>& used) {
+    line("#pragma unroll");
+    open(fmt::format("for (int k = 0; k < {}; k++)", edges_each()));
+    line("const {} u = Team::lane() + k * {};", type_, p_.team);
+    line("if (u >= edges) continue;");
+    line("[[maybe_unused]] const {} i{} = 0, i{} = u - head + (u < head ? 0 : whole * {});", type_, p_.inner.back(), p_.lane, number(p_.width));
+    divisions(VarLevel::kInner, used);
+    divisions(VarLevel::kLane, used);
   }
 
   void open_inner(const RegionPass& pass, const std::string& first, int step) {
@@ -349,7 +392,7 @@ class RegionEmitter {
       std::erase_if(rest, [&](const RegionInstr& i) { return i.kind == Kind::kLoad && held_.count({i.access, i.index}) > 0; });
       return open_held(used_vars(rest, pass.stores));
     }
-    std::string units = number(p_.length);
+    std::string units = p_.uneven ? "whole" : number(p_.length);
     if (p_.chunk >= 0) units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width)) : "bound";
     line("#pragma unroll 4");   // so many loads are under way
     open(fmt::format("for ({} u = {}; u < {}; u += {})", type_, first, units, step));
@@ -364,21 +407,16 @@ class RegionEmitter {
   std::set<int> row_vars() const {
     std::set<int> used = all_used();
     if (p_.chunk >= 0) used.insert(p_.chunk);
+    use(p_.head, used);
     return used;
   }
 
-  int64_t reductions() const {
-    int64_t n = 0;
-    for (const RegionPass& pass : p_.passes) n += static_cast<int64_t>(pass.reduces.size());
-    return n;
-  }
-
   void row() {
-    ragged_ = p_.width > 1 && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
+    ragged_ = p_.width > 1 && !p_.uneven && (p_.chunk >= 0 ? p_.chunk_total : p_.lane_extent) % p_.width != 0;
     const bool shared = p_.cluster > 1;
+    if (p_.smem_bytes > 0) line("extern __shared__ __align__(16) unsigned char row_smem[];");
     if (shared) {
-      line("extern __shared__ __align__(16) unsigned char row_smem[];");
-      line("using Team = mo::ClusterTeam<{}, {}, {}>;", p_.threads, p_.cluster, reductions());
+      line("using Team = mo::ClusterTeam<{}, {}, {}>;", p_.threads, p_.cluster, reductions(p_));
       line("Team::begin(row_smem);");
     } else line("using Team = mo::RowTeam<{}>;", p_.team);
     const int64_t teams = shared ? p_.blocks / p_.cluster : p_.blocks * (p_.threads / p_.team);
@@ -389,6 +427,7 @@ class RegionEmitter {
     } else open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
     outer_vars(row_vars());
     define_bound();
+    if (p_.uneven) define_edges();
     if (p_.held > 0) hold();
     if (shared) line("Team::ready();");
     int slot = 0;   // of shared memory, in turn, so that one barrier per reduction is enough
@@ -401,6 +440,9 @@ class RegionEmitter {
         open_inner(pass, "Team::lane()", p_.team);
         body(pass.body, pass.stores, pass.reduces, false);
         close();
+        at_edges_ = p_.uneven;
+        if (at_edges_) body(pass.body, pass.stores, pass.reduces, false);
+        at_edges_ = false;
       }
       for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), shared ? slot++ : slot++ % 2, shared ? "row_smem, " : "", reducer(r.fn), r.result);
       if (pass.after_stores.empty()) continue;
@@ -451,6 +493,9 @@ class RegionEmitter {
   const char* suffix_;
   std::vector<VarLevel> levels_;
   std::map<std::pair<int, Affine>, int> held_;   // access and place -> number of the array
+  std::map<std::pair<int, Affine>, int> edges_;  // the same for what each thread has of a row's edges
+  bool at_edges_ = false;                        // what is printed are an edge's statements
+  std::vector<int64_t> staged_at_;               // per array, if what is held lies in shared memory
   std::map<int, const RegionInstr*> definition_;
   std::set<int> of_row_;
   bool narrow_ = true;                           // every result is stored in 16 bits

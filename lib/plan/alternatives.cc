@@ -123,7 +123,7 @@ std::string division_text(const KernelPlan& k) {
     return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) + (p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "");
   }
   const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
-  return fmt::format("region: {} threads, team {}{}, width {}, held {}{}", p.threads, p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.width, p.held, p.shape == RegionPlan::Shape::kColumn ? fmt::format(", {} columns", p.columns) : "");
+  return fmt::format("region: {} threads, team {}{}, width {}{}, held {}{}{}", p.threads, p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.width, p.uneven ? " and edges" : "", p.held, p.staged ? " in shared memory" : "", p.shape == RegionPlan::Shape::kColumn ? fmt::format(", {} columns", p.columns) : "");
 }
 
 }  // namespace mirage

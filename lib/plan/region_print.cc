@@ -52,7 +52,8 @@ const char* kind_name(Buffer::Kind k) { return k == Buffer::Kind::kInput ? "inpu
 std::string print(const RegionPlan& p, const std::string& name) {
   static constexpr const char* kShapes[] = {"pointwise", "row", "column"};
   std::string out = fmt::format("region {}: {}, {} rows of {}, width {}, {} blocks of {} threads", name, kShapes[static_cast<size_t>(p.shape)], p.rows, p.length, p.width, p.blocks, p.threads);
-  if (p.shape == RegionPlan::Shape::kRow) out += fmt::format(", teams of {}{}{}", p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.held ? fmt::format(", {} held in registers", p.held) : "");
+  if (p.shape == RegionPlan::Shape::kRow) out += fmt::format(", teams of {}{}{}", p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.held ? fmt::format(", {} held in {}", p.held, p.staged ? "shared memory" : "registers") : "");
+  if (p.uneven) out += fmt::format(", {} elements before the first vector", text(p.head));
   if (p.shape == RegionPlan::Shape::kColumn) out += fmt::format(", {} columns", p.columns);
   if (p.chunk >= 0) out += fmt::format(", chunks of {} of {}", p.chunk_length, p.chunk_total);
   out += p.wide ? ", 64-bit indices\n" : "\n";

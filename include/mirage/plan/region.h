@@ -69,7 +69,9 @@ struct RegionPlan {
   std::vector<int> outer, inner;        ///< loop variables, slowest first
   int lane = -1;                        ///< the lane variable, -1: width is 1
   int width = 1;                        ///< elements per vector
-  int64_t lane_extent = 1;              ///< elements along the vectorised dimension; not a multiple of width: the last vector is partial
+  int64_t lane_extent = 1;              ///< elements along the vectorised dimension; not a multiple of width: the last vector is partial, or there are edges
+  bool uneven = false;                  ///< kRow: rows begin where no vector does: `head` elements stand before a row's first whole vector, and fewer than `width` behind its last. These edges are worked on one by one
+  Affine head;                          ///< of a row: 0 to width - 1
   std::vector<RegionPass> passes;
   int64_t rows = 1;                     ///< product of the outer extents
   int64_t length = 1;                   ///< product of the inner extents
@@ -79,6 +81,8 @@ struct RegionPlan {
   int cluster = 1;                      ///< kRow: blocks among which a team's threads are, a team each; 1: a team is part of a block or a whole one
   int held = 0;                         ///< kRow, kColumn: units (of `width` elements) of a row that each thread of the team, or of a column, holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
   bool unpacked = false;                ///< what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer registers
+  bool staged = false;                  ///< what is held lies in shared memory instead: rows that no registers take
+  int64_t staged_at = 0, smem_bytes = 0;   ///< dynamic shared memory: what a cluster meets with, then the staged vectors
   int threads = 256;
   int blocks_per_sm = 1;                ///< asked of the compiler, so that all blocks are resident where their registers allow it
   int64_t blocks = 1;
@@ -88,6 +92,10 @@ struct RegionPlan {
 
 /// The loads that a held row keeps in registers: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
 std::vector<RegionInstr> held_loads(const RegionPlan&);
+
+/// Bytes of shared memory that one of a staged row's loads takes per unit and thread.
+int64_t staged_unit(const RegionPlan&, const RegionInstr& load);
+int64_t reductions(const RegionPlan&);   ///< of a row, over all passes
 
 /// The same loops and statements with other threads: teams of a row, held in registers where they fit or not. With their predicted times; bytes, flops: what the kernel moves and computes, whatever its threads.
 std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan&, const Target&, int64_t bytes, double flops);

@@ -92,7 +92,7 @@ class Interpreter {
   /// The element offset, and that it is what the emitted vector access would touch.
   int64_t offset(const Affine& a, int access, bool vector) {
     const int64_t at = eval(a);
-    if (vector) {
+    if (vector && !at_edge_) {
       const int now = lane_of_vector_;
       set_lane(0);
       const int64_t first = eval(a);
@@ -139,14 +139,25 @@ class Interpreter {
       for (const RegionPass& pass : p.passes) {
         std::vector<std::vector<double>> sums(pass.reduces.size(), std::vector<double>(static_cast<size_t>(p.width)));
         for (size_t r = 0; r < sums.size(); r++) std::fill(sums[r].begin(), sums[r].end(), pass.reduces[r].fn == ReduceFn::kSum ? 0.0 : -std::numeric_limits<double>::infinity());
-        for (int64_t u = 0; u < p.length; u++) {
+        const auto element = [&] {
+          code(pass.body);
+          store(pass.stores);
+          for (size_t r = 0; r < sums.size(); r++) combine(pass.reduces[r].fn, sums[r][static_cast<size_t>(row_shape ? 0 : lane_)], value(pass.reduces[r].value));
+        };
+        const int64_t head = p.uneven ? eval(p.head) : 0, whole = (p.lane_extent - head) / p.width;
+        if (head < 0 || head >= std::max(p.width, 1)) throw std::string("a row begins " + std::to_string(head) + " elements before its first vector");
+        for (int64_t u = 0; u < (p.uneven ? whole : p.length); u++) {
           set(p.inner, u);
-          each_lane(row_shape, row_shape ? p.inner : p.outer, [&] {
-            code(pass.body);
-            store(pass.stores);
-            for (size_t r = 0; r < sums.size(); r++) combine(pass.reduces[r].fn, sums[r][static_cast<size_t>(row_shape ? 0 : lane_)], value(pass.reduces[r].value));
-          });
+          each_lane(row_shape, row_shape ? p.inner : p.outer, element);
         }
+        at_edge_ = p.uneven;
+        for (int64_t e = 0; p.uneven && e < p.lane_extent; e++) {
+          if (e >= head && e < head + whole * p.width) continue;
+          set(p.inner, 0);
+          loops_[static_cast<size_t>(p.lane)] = e - head;
+          element();
+        }
+        at_edge_ = false;
         for (size_t r = 0; r < sums.size(); r++)
           for (int l = 0; l < p.width; l++) values_[static_cast<size_t>(pass.reduces[r].result)][static_cast<size_t>(l)] = sums[r][static_cast<size_t>(row_shape ? 0 : l)];
         set(p.inner, 0);
@@ -181,6 +192,7 @@ class Interpreter {
   std::vector<int64_t> loops_;
   std::vector<std::vector<double>> values_;
   int lane_ = 0, lane_of_vector_ = 0;
+  bool at_edge_ = false;   // elements that belong to no vector
 };
 
 }  // namespace mirage::test

@@ -1,0 +1,160 @@
+// Rows that begin where no vector does (edges), and rows that wait in shared memory, on the CPU: every division of many programs.
+#include <set>
+#include <tuple>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "emulate/run_all.h"
+#include "mirage/plan/alternatives.h"
+#include "mirage/plan/region.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+const RegionPlan& region(const KernelPlan& k) {
+  const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body);
+  REQUIRE(r);
+  return **r;
+}
+
+struct Cases {
+  Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> all;
+  std::vector<std::string> names;
+
+  void add(const Program& p, const Plan& plan, const std::string& name) {
+    all.push_back(case_of(p, plan, target, fmt::format("c{}_", all.size())));
+    names.push_back(name);
+  }
+  /// The straightforward plan of a program of one kernel.
+  Plan plan(const Program& p, const std::string& what) {
+    const Planned planned = make_plan(p, p.graph, target);
+    INFO(what << ": " << planned.reason);
+    REQUIRE(planned.plan);
+    REQUIRE(planned.plan->kernels.size() == 1);
+    return *planned.plan;
+  }
+  /// Each division of its kernel for which `wanted` has a new name.
+  template <class F> int divide(const Program& p, const Plan& plan, const std::string& what, F wanted) {
+    std::set<std::string> seen;
+    for (const KernelPlan& a : kernel_alternatives(plan.kernels[0], target, contract_rule(p), 200)) {
+      const std::string kind = wanted(region(a));
+      if (kind.empty() || !seen.insert(kind).second) continue;
+      Plan other = plan;
+      other.kernels[0].body = a.body;
+      add(p, other, what + ", " + kind);
+    }
+    return static_cast<int>(seen.size());
+  }
+  /// A plan for many rows, at few: costs choose edges where there are many rows. What the gate emulates has the plan's kernel.
+  Reduced reduced(const std::string& what, const std::string& text) {
+    const Program p = program_of(text, "rows");
+    const Plan full = plan(p, what);
+    check_reduced(p, full, what);
+    return reduce_plan(p, full, target, false);
+  }
+  void check_reduced(const Program& p, const Plan& plan, const std::string& what) {
+    for (bool tails : {false, true}) {
+      const Reduced small = reduce_plan(p, plan, target, tails);
+      INFO(what << ": " << small.refusal << small.differs);
+      REQUIRE(small.plan);
+      CHECK(small.differs == "");
+      const RegionPlan &full = region(plan.kernels[0]), &reduced = region(small.plan->kernels[0]);
+      CHECK(reduced.staged == full.staged);
+      CHECK(reduced.team == full.team);
+      CHECK(reduced.width == full.width);
+      CHECK(reduced.cluster == full.cluster);
+      if (!tails) CHECK(reduced.uneven == full.uneven);
+    }
+  }
+};
+
+std::string softmax(const std::string& in, const std::string& out, const std::string& type) {
+  return fmt::format(R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{{0}, "dtype": "{2}"}}}}, "outputs": {{"y": {{"shape": [{1}], "dtype": "{2}"}}}}, "nodes": [{{"op": "softmax", "inputs": ["x"], "output": "y", "attrs": {{"axis": -1}}}}]}})", in, out, type);
+}
+
+}  // namespace
+
+TEST_CASE("rows of every length begin in every lane") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  Cases cases;
+  for (const auto& [type, from, width] : {std::tuple{"float16", 161, 8}, std::tuple{"bfloat16", 49, 8}, std::tuple{"float32", 1025, 4}})
+    for (int n = from; n < from + 8; n++) {
+      const std::string what = fmt::format("softmax of {} {}", n, type), shape = fmt::format("8000, 9, {}", n);
+      const Reduced small = cases.reduced(what, softmax("\"shape\": [" + shape + "]", shape, type));
+      INFO(what);
+      if (n % 2) CHECK(region(small.plan->kernels[0]).uneven);   // others may be read by twos or fours
+      if (n % width == 0) CHECK(!region(small.plan->kernels[0]).uneven);
+      cases.add(*small.program, *small.plan, what);
+    }
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}
+
+TEST_CASE("rows with edges, by every division") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  Cases cases;
+  const auto add = [&](const std::string& what, const std::string& text) {
+    const Reduced small = cases.reduced(what, text);
+    INFO(what);
+    CHECK(region(small.plan->kernels[0]).uneven);
+    CHECK(cases.divide(*small.program, *small.plan, what, [](const RegionPlan& q) { return q.cluster > 1 ? "" : fmt::format("teams of {}, {} held{}", q.team, q.held, q.staged ? " in shared memory" : ""); }) >= 8);
+  };
+  add("softmax", softmax("\"shape\": [6000, 7, 205]", "6000, 7, 205", "float16"));
+  add("a longer row", softmax("\"shape\": [6000, 3, 1063]", "6000, 3, 1063", "bfloat16"));
+  add("layer norm with a gain, whose own elements lie elsewhere",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 333], "dtype": "bfloat16"}, "g": {"shape": [333], "dtype": "bfloat16"}, "b": {"shape": [333], "dtype": "bfloat16"}}, "outputs": {"y": {"shape": [6000, 5, 333], "dtype": "bfloat16"}}, "nodes": [{"op": "layer_norm", "inputs": ["x", "g", "b"], "output": "y"}]})");
+  add("a sum, its norm, and the sum itself in float32",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 117], "dtype": "float16"}, "r": {"shape": [6000, 5, 117], "dtype": "float16"}}, "outputs": {"z": {"shape": [6000, 5, 117], "dtype": "float32"}, "y": {"shape": [6000, 5, 117], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, {"op": "rms_norm", "inputs": ["z"], "output": "y"}]})");
+  add("scores of a window with a mask that all heads share",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [1000, 3, 51, 51], "dtype": "float16"}, "m": {"shape": [1000, 1, 51, 51], "dtype": "float16"}}, "outputs": {"y": {"shape": [1000, 3, 51, 51], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "m"], "output": "z"}, {"op": "softmax", "inputs": ["z"], "output": "y", "attrs": {"axis": -1}}]})");
+  add("rows that lie apart", softmax("\"shape\": [6000, 5, 197], \"strides\": [1015, 203, 1]", "6000, 5, 197", "float16"));
+  add("a slice that begins in a vector",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 6, 211], "dtype": "float16"}}, "outputs": {"y": {"shape": [6000, 6, 205], "dtype": "float16"}}, "nodes": [{"op": "slice", "inputs": ["x"], "output": "s", "attrs": {"axis": 2, "start": 3, "stop": 208}}, {"op": "softmax", "inputs": ["s"], "output": "y", "attrs": {"axis": -1}}]})");
+  add("causal scores",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 67, 67], "dtype": "float16"}}, "outputs": {"y": {"shape": [6000, 67, 67], "dtype": "float16"}}, "nodes": [{"op": "causal_mask", "inputs": ["x"], "output": "z"}, {"op": "softmax", "inputs": ["z"], "output": "y", "attrs": {"axis": -1}}]})");
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}
+
+TEST_CASE("rows that wait in shared memory") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  Cases cases;
+  int clusters = 0;
+  const auto add = [&](const std::string& what, const std::string& text) {
+    const Program p = program_of(text, "rows");
+    const Plan plan = cases.plan(p, what);
+    CHECK(cases.divide(p, plan, what, [&](const RegionPlan& q) {
+      clusters += q.staged && q.cluster > 1;
+      return !q.staged ? "" : fmt::format("{} threads in clusters of {}", q.threads, q.cluster);
+    }) >= 2);
+  };
+  for (int n : {4104, 4103, 4098}) add(fmt::format("softmax of {}", n), softmax(fmt::format("\"shape\": [3, {}]", n), fmt::format("3, {}", n), "float16"));
+  add("float32", softmax("\"shape\": [2, 4099]", "2, 4099", "float32"));
+  add("long rows", softmax("\"shape\": [2, 16387]", "2, 16387", "bfloat16"));
+  add("long rows of whole vectors", softmax("\"shape\": [2, 9000]", "2, 9000", "float16"));
+  add("two operands and a gain",
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [2, 4112], "dtype": "float16"}, "r": {"shape": [2, 4112], "dtype": "float16"}, "g": {"shape": [4112], "dtype": "float32"}}, "outputs": {"y": {"shape": [2, 4112], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, {"op": "rms_norm", "inputs": ["z"], "output": "q"}, {"op": "cast", "inputs": ["q"], "output": "f", "attrs": {"dtype": "float32"}}, {"op": "mul", "inputs": ["f", "g"], "output": "y"}]})");
+  CHECK(clusters >= 6);
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}
+
+TEST_CASE("plans of many long rows") {
+  Cases cases;
+  const auto add = [&](const std::string& shape, const std::string& type, bool uneven) {
+    const Program p = program_of(softmax("\"shape\": [" + shape + "]", shape, type), "rows");
+    const Plan plan = cases.plan(p, shape);
+    INFO(shape);
+    CHECK(region(plan.kernels[0]).staged);
+    CHECK(region(plan.kernels[0]).uneven == uneven);
+    cases.check_reduced(p, plan, shape);
+  };
+  add("256, 50257", "float16", true);
+  add("1024, 32000", "float16", false);
+  add("256, 128256", "bfloat16", false);
+  add("512, 65536", "float32", false);
+}
