@@ -341,11 +341,8 @@ static Times measure(const std::vector<void*>& first, void* workspace, size_t wo
   cuda(cudaStreamSynchronize(stream), "copy");
   const int launches = static_cast<int>(count >= 20 ? count : (20 + count - 1) / count * count);
   Times t;
-  cudaStream_t graphs;
-  cuda(cudaStreamCreateWithFlags(&graphs, cudaStreamNonBlocking), "stream");
-  t.cold = time_graph(sets, launches, workspace, workspace_bytes, graphs);
-  t.warm = time_graph({sets[0]}, launches, workspace, workspace_bytes, graphs);
-  cuda(cudaStreamDestroy(graphs), "stream");
+  t.cold = time_graph(sets, launches, workspace, workspace_bytes, stream);
+  t.warm = time_graph({sets[0]}, launches, workspace, workspace_bytes, stream);
   cuda(cudaFree(slab), "memory for timing");
   return t;
 }

@@ -177,9 +177,11 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
         named.emplace(witness.dims(v)[d], c);
       }
   for (const KernelPlan& k : plan.kernels)
-    if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body); r && (*r)->cluster > 1)
-      for (Wish& w : wishes)
-        if (w.extent == (*r)->lane_extent) w.row = std::max(w.row, int64_t{(*r)->team} * (*r)->width);   // every thread of the cluster has work, some of them twice
+    if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body); r && ((*r)->cluster > 1 || (*r)->staged))
+      for (Wish& w : wishes) {
+        if (w.extent == (*r)->lane_extent) w.row = std::max(w.row, int64_t{(*r)->team} * (*r)->width);   // every thread of the row has work, some of them twice
+        else if (w.extent == (*r)->rows) w.is_outer = true;                                              // of so long rows, few
+      }
   for (size_t i = 0; i < split.size(); i++) {
     const Own own = calls.kernels[i] ? own_tiles(*calls.kernels[i], thrift) : Own{};
     for (size_t a = 0; a < 3; a++)

@@ -246,7 +246,7 @@ std::optional<Affine> uneven_rows(const RegionPlan& p, int last, int width, bool
     if (std::set<int> loops; loops_of(p, v.arg, loops), loops.count(last)) return std::nullopt;   // a remainder's argument must not be negative
   std::map<Affine, double> traffic;
   for (const MemoryRef& r : memory_refs(p)) {
-    if (r.after || r.at->coefficient(last) != 1) continue;
+    if (r.after || r.at->coefficient(last) != 1 || std::any_of(r.at->terms.begin(), r.at->terms.end(), [&](const auto& t) { return p.vars[static_cast<size_t>(t.first)].kind != IndexVar::Kind::kLoop; })) continue;
     Affine row = *r.at + affine_var(last) * -1;
     row.constant = ((row.constant % width) + width) % width;
     for (auto& t : row.terms) t.second = ((t.second % width) + width) % width;
@@ -315,10 +315,11 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   return cost_of(c.target, p, bytes_of(c, p), flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width);
 }
 
+/// score: what decides between widths: the cost and the memory instructions.
+struct Chosen { RegionPlan plan; Cost cost; double score = 0; };
 /// The width whose kernel is predicted to be the fastest; wider only if that saves memory instructions.
-std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element, const RegionNumbers* given) {
-  std::pair<RegionPlan, Cost> best;
-  double best_score = 0;
+Chosen choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element, const RegionNumbers* given) {
+  Chosen best;
   const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
   if (given && (given->width == 1 || (!loops.empty() && scalar.vars[static_cast<size_t>(loops.back())].extent >= given->width && loops.back() != scalar.chunk))) {
     double instructions = 0;
@@ -338,17 +339,26 @@ std::pair<RegionPlan, Cost> choose_width(const RegionContext& c, const RegionPla
       double instructions = 0;
       int vectors = 0;
       const RegionPlan chosen = with_width(scalar, width, uneven, &instructions, &vectors);
-      if (width > 1 && vectors == 0 && scalar.shape == RegionPlan::Shape::kRow) continue;   // neighbouring threads are better off with neighbouring elements
+      if (width > 1 && vectors == 0 && scalar.shape != RegionPlan::Shape::kColumn) continue;   // neighbouring threads are better off with neighbouring elements
       for (RegionPlan& p : with_threads(chosen, c.target)) {
         Cost cost = cost_of(c, p, flops_per_element);
         const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
         const double issue = elements * instructions * static_cast<double>(p.held > 0 ? 1 : p.passes.size()) / (static_cast<double>(std::min(p.blocks, int64_t{c.target.num_sms})) * 8000.0);   // memory instructions of threads per microsecond and SM
         const double score = cost.us + issue;
-        if (best.first.passes.empty() || score < best_score * 0.99) best = {std::move(p), std::move(cost)}, best_score = score;
+        if (best.plan.passes.empty() || score < best.score * 0.99) best = {std::move(p), std::move(cost), score};
       }
     }
   }
   return best;
+}
+
+/// An elementwise kernel's loops as rows: where rows of odd length meet values of a row (a channel's gain before 55 x 55 places), vectors with edges need them.
+RegionPlan by_rows(const RegionPlan& p) {
+  RegionPlan rows = p;
+  rows.shape = RegionPlan::Shape::kRow;
+  rows.inner = {rows.outer.back()};
+  rows.outer.pop_back();
+  return rows;
 }
 
 }  // namespace
@@ -370,7 +380,11 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   RegionNumbers numbers{p.shape, p.outer, p.inner};
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
   tile_transposes(p);
-  auto [best, cost] = choose_width(c, p, lowered->flops_per_element, given);
+  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1;
+  if (given && given->by_rows && elementwise) p = by_rows(p);
+  auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
+  if (!given && elementwise && best.width == 1)
+    if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9) best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
   if (c.tape && !c.tape->replays) {
     numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns, numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven, numbers.staged = best.staged;
     c.tape->regions[key] = std::move(numbers);

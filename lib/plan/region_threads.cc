@@ -90,7 +90,7 @@ int64_t working_registers(const RegionPlan& p, int64_t held) {
   }
   const int64_t written = std::count_if(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a) { return a.written; });
   const bool wide_results = p.width == 8 && std::any_of(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a) { return a.written && dtype_bytes(a.dtype) == 4; });   // two words of 16 bytes at once
-  const int64_t more = 8 * std::max<int64_t>(0, written - 1) + (wide_results ? 8 : 0);
+  const int64_t more = 8 * std::max<int64_t>(0, written - 1) + (wide_results ? 8 : 0) + (p.wide ? 16 : 0);
   if (p.shape == RegionPlan::Shape::kColumn) return round_up(held * words + held + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + more, 8);   // a column's lines lie anywhere: their places stay beside what is held
   const int64_t own = held * p.width, as_numbers = own + (own > 32 ? own / 4 : 0) + (p.width <= 4 ? 24 : 16), as_stored = held * words + (narrow ? 16 : 8);   // one operand becomes numbers at once, further ones wait
   return std::max<int64_t>(32, round_up(std::max(as_numbers, as_stored) + 8 * std::max<int64_t>(0, operands - (p.passes.size() > 2 ? 2 : 3)) + more + (p.uneven ? 6 + edges_each(p) : 0) + (p.uneven && p.accesses.size() > static_cast<size_t>(operands + written) ? 8 : 0), 8));
@@ -101,7 +101,8 @@ void ask_residency(RegionPlan& p, const Target& target) {
   p.blocks_per_sm = 1;
   if (p.held == 0) return;
   if (p.staged) {
-    const int64_t registers = held_loads(p).size() > 1 ? 64 : 48;
+    const bool many = std::any_of(p.passes.begin(), p.passes.end(), [](const RegionPass& pass) { return pass.reduces.size() > 1; });
+    const int64_t registers = (held_loads(p).size() > 1 ? 64 : 48) + (many ? 16 : 0) + (p.wide ? 16 : 0);
     p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, std::min(target.smem_per_sm / (p.smem_bytes + 1024), 65536 / (p.threads * registers)))));
     return;
   }
@@ -158,7 +159,6 @@ void choose_threads(RegionPlan& p, const Target& target) {
     }
   }
   p.blocks = std::min(blocks_of(p), most_blocks);
-  ask_residency(p, target);
   VarTable table;
   table.vars = p.vars;
   const int64_t limit = int64_t{1} << 30;   // leaves room for a grid's stride and partial sums of a form
@@ -170,6 +170,7 @@ void choose_threads(RegionPlan& p, const Target& target) {
   });
   for (const IndexVar& v : p.vars) wide = wide || table.max_of(v.arg) >= limit * 2;
   p.wide = wide;
+  ask_residency(p, target);
 }
 
 // ---- cost
@@ -291,6 +292,8 @@ std::vector<RegionPlan> in_clusters(const RegionPlan& p, const Target& target) {
   return out;
 }
 
+constexpr int64_t kTeamBytes = 512;   // static shared memory of a block's reductions, at most: 32 warps' values for two functions in two places
+
 /// A row's vectors in shared memory: rows that registers do not take, or hardly.
 std::vector<RegionPlan> in_shared_memory(const RegionPlan& p, const Target& target) {
   std::vector<RegionPlan> out;
@@ -312,7 +315,7 @@ std::vector<RegionPlan> in_shared_memory(const RegionPlan& p, const Target& targ
       q.held = static_cast<int>(ceil_div(q.length, team));
       q.blocks = blocks_of(q);
       take_smem(q);
-      if (q.smem_bytes > target.smem_per_block || held_loads(q).empty()) continue;
+      if (q.smem_bytes + kTeamBytes > target.smem_per_block || held_loads(q).empty()) continue;
       ask_residency(q, target);
       out.push_back(std::move(q));
     }

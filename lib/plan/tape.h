@@ -15,7 +15,7 @@ struct RegionNumbers {
   RegionPlan::Shape shape = RegionPlan::Shape::kPointwise;
   std::vector<int> outer, inner;                     ///< loops in order, before neighbours become one
   int width = 1, threads = 0, team = 1, columns = 1, cluster = 1;
-  bool held = false, unpacked = false, uneven = false, staged = false;
+  bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false;
 };
 
 /// Decisions by what they are about: values of the graph, which both shapes number alike.

@@ -6,7 +6,9 @@
 #include "driver/gate.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
+#include "mirage/plan/alternatives.h"
 #include "mirage/plan/plan.h"
+#include "mirage/plan/region.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 #include "plan/hoist.h"
@@ -153,4 +155,24 @@ TEST_CASE("a batch of more products than a grid has blocks", "[bugs]") {
       CHECK(blocks < int64_t{1} << 31);
     }
   }
+}
+
+TEST_CASE("rows in shared memory leave room for what their reductions have there", "[bugs]") {
+  // 101376 bytes of 101376, and 64 static ones beside them: no such kernel can be launched.
+  const Target small = *find_target("sm_86");
+  int staged = 0;
+  for (const char* text : {R"({"version": "1.0", "name": "mask", "inputs": {"m": {"shape": [256, 33792], "dtype": "bool"}, "x": {"shape": [256, 33792], "dtype": "float16"}}, "outputs": {"y": {"shape": [256, 33792], "dtype": "float16"}}, "nodes": [{"op": "where", "inputs": ["m", "x", -1e30], "output": "a"}, {"op": "softmax", "inputs": ["a"], "output": "y"}]})",
+                           R"({"version": "1.0", "name": "sums", "inputs": {"x": {"shape": [256, 16896], "dtype": "float16"}, "a": {"shape": [256, 16896], "dtype": "float16"}, "c": {"shape": [256, 16896], "dtype": "float16"}}, "outputs": {"y": {"shape": [256, 16896], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["a", "x"], "output": "b"}, {"op": "add", "inputs": ["b", "c"], "output": "d"}, {"op": "layer_norm", "inputs": ["d"], "output": "y"}]})",
+                           R"({"version": "1.0", "name": "one", "inputs": {"x": {"shape": [2048, 24576], "dtype": "float16"}}, "outputs": {"y": {"shape": [2048, 24576], "dtype": "float16"}}, "nodes": [{"op": "softmax", "inputs": ["x"], "output": "y"}]})"}) {
+    const Program p = program(text);
+    const Planned planned = make_plan(p, p.graph, small);
+    REQUIRE(planned.plan);
+    for (const KernelPlan& k : planned.plan->kernels)
+      for (const KernelPlan& a : kernel_alternatives(k, small, contract_rule(p), 1000))
+        if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&a.body); r && (*r)->staged) {
+          staged++;
+          CHECK((*r)->smem_bytes + 512 <= small.smem_per_block);
+        }
+  }
+  CHECK(staged > 0);
 }
