@@ -368,17 +368,16 @@ class RegionEmitter {
     const std::vector<RegionInstr> loads = held_loads(p_);
     for (size_t e = 0; e < loads.size(); e++) {
       edges_[{loads[e].access, loads[e].index}] = static_cast<int>(e);
-      line("{} e{}[{}];", storage_type(p_.accesses[static_cast<size_t>(loads[e].access)]), e, edges_each());
+      line("{} e{}[{}];", storage_type(p_.accesses[static_cast<size_t>(loads[e].access)]), e, edges_each(p_));
     }
     open_edges(used_vars(loads, {}));
     for (size_t e = 0; e < loads.size(); e++) line("e{}[k] = p{}[{}];", e, loads[e].access, text(loads[e].index));
     close();
   }
-  int edges_each() const { return (2 * (p_.width - 1) + p_.team - 1) / p_.team; }
   /// The loop over a thread's edges: vector 0, with a lane that leads to the element.
   void open_edges(const std::set<int>& used) {
     line("#pragma unroll");
-    open(fmt::format("for (int k = 0; k < {}; k++)", edges_each()));
+    open(fmt::format("for (int k = 0; k < {}; k++)", edges_each(p_)));
     line("const {} u = Team::lane() + k * {};", type_, p_.team);
     line("if (u >= edges) continue;");
     line("[[maybe_unused]] const {} i{} = 0, i{} = u - head + (u < head ? 0 : whole * {});", type_, p_.inner.back(), p_.lane, number(p_.width));

@@ -21,7 +21,7 @@ namespace {
 
 using search::DimClasses;
 
-/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want, elements that the threads of a cluster take of a row at once. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
+/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want, elements that the threads of a cluster, or of a block, take of a row at once. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
 struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2; bool is_outer = true; int thrift = 0; int64_t row = 0; };
 
 /// The tiles that a call's body was made with.

@@ -2,13 +2,11 @@
 #include "plan/region_threads.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
-
 #include "mirage/support/round.h"
+
 namespace mirage {
 namespace {
 

@@ -76,9 +76,6 @@ int64_t blocks_of(const RegionPlan& p) {
 /// more threads costs more instructions and barriers than further loads under way bring.
 constexpr int64_t kBusyThreads = 3072, kResidentThreads = 480;
 
-/// Elements of a row before its first whole vector and behind its last that fall to a thread.
-int64_t edges_each(const RegionPlan& p) { return p.uneven ? ceil_div(2 * (p.width - 1), p.team) : 0; }
-
 /// Registers that holding `held` units of a row and working on one takes: a cap of less spilled (ptxas 13.0, sm_90: 68 divisions of softmax, rms_norm and layer_norm of 16 and 32 bits, alone and behind a sum with a gain;
 /// rms_norm of 16384 x 1024 bfloat16, 32 elements each, at 40 registers 24.7 us, at 48 18.7).
 int64_t working_registers(const RegionPlan& p, int64_t held) {
@@ -380,6 +377,7 @@ std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan& p
 }
 
 int64_t staged_unit(const RegionPlan& p, const RegionInstr& load) { return int64_t{p.width} * dtype_bytes(p.accesses[static_cast<size_t>(load.access)].dtype); }
+int64_t edges_each(const RegionPlan& p) { return p.uneven ? ceil_div(2 * (p.width - 1), p.team) : 0; }
 int64_t reductions(const RegionPlan& p) {
   int64_t n = 0;
   for (const RegionPass& pass : p.passes) n += static_cast<int64_t>(pass.reduces.size());

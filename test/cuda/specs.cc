@@ -91,6 +91,18 @@ TEST_CASE("emitted kernels compile without warnings and without spills") {
       }
 }
 
+/// NAME.cu of a spec of that name.
+static std::string emitted(const std::string& target, const std::string& name, const std::string& spec) {
+  Options o;
+  o.target = target;
+  o.gate = "none";
+  o.emit = {"cu"};
+  Trace trace;
+  const CompileResult r = compile(o, {name + ".json", spec}, trace);
+  REQUIRE(r.exit == ExitCode::kOk);
+  return r.files.at(name + ".cu");
+}
+
 TEST_CASE("attention with a mask among its inputs compiles without spills") {   // 340 bytes with chunks of 128 keys: a chunk's elements of the mask were not counted
   const Toolchain tools = find_toolchain();
   if (!tools.has_nvrtc()) { WARN("skipped: there is no NVRTC on this machine"); return; }
@@ -98,14 +110,7 @@ TEST_CASE("attention with a mask among its inputs compiles without spills") {   
     "inputs": {"q": {"shape": [32, 256, 64], "dtype": "float16"}, "k": {"shape": [32, 1024, 64], "dtype": "float16"}, "v": {"shape": [32, 1024, 64], "dtype": "float16"}, "mask": {"shape": [256, 1024], "dtype": "float16"}},
     "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"}, {"op": "add", "inputs": ["t", "mask"], "output": "u"},
               {"op": "softmax", "inputs": ["u"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})";
-  Options o;
-  o.target = "sm_90a";
-  o.gate = "none";
-  o.emit = {"cu"};
-  Trace trace;
-  const CompileResult r = compile(o, {"masked.json", spec}, trace);
-  REQUIRE(r.exit == ExitCode::kOk);
-  const std::string& cu = r.files.at("masked.cu");
+  const std::string cu = emitted("sm_90a", "masked", spec);
   CHECK(cu.find("_k0_attend") != std::string::npos);
   check_clean(compile_with_nvrtc(tools, cu, *find_target("sm_90a")), "masked attention");
 }
@@ -115,14 +120,7 @@ TEST_CASE("rows of a cluster and a block kernel in one library compile without w
   if (!tools.has_nvcc()) { WARN("skipped: there is no nvcc on this machine, and NVRTC does not warn of it"); return; }
   const std::string spec = R"({"version": "1.0", "name": "long_rows", "inputs": {"x": {"shape": [4, 16384], "dtype": "float16"}, "w": {"shape": [16384, 256], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}, "h": {"dtype": "float16"}},
     "nodes": [{"op": "softmax", "inputs": ["x"], "output": "h", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["h", "w"], "output": "y"}]})";
-  Options o;
-  o.target = "sm_100a";
-  o.gate = "none";
-  o.emit = {"cu"};
-  Trace trace;
-  const CompileResult r = compile(o, {"long_rows.json", spec}, trace);
-  REQUIRE(r.exit == ExitCode::kOk);
-  const std::string& cu = r.files.at("long_rows.cu");
+  const std::string cu = emitted("sm_100a", "long_rows", spec);
   CHECK(cu.find("mo::ClusterTeam<") != std::string::npos);
   CHECK(cu.find("_block(") != std::string::npos);
   check_clean(compile_with_nvcc(tools, cu, *find_target("sm_100a"), DeviceCode::kCubin), "rows of a cluster and a block kernel");

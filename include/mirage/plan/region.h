@@ -90,12 +90,13 @@ struct RegionPlan {
   int num_values = 0;
 };
 
-/// The loads that a held row keeps in registers: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
+/// The loads that a held row keeps: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
 std::vector<RegionInstr> held_loads(const RegionPlan&);
 
 /// Bytes of shared memory that one of a staged row's loads takes per unit and thread.
 int64_t staged_unit(const RegionPlan&, const RegionInstr& load);
 int64_t reductions(const RegionPlan&);   ///< of a row, over all passes
+int64_t edges_each(const RegionPlan&);   ///< elements before a row's first whole vector and behind its last that fall to a thread, at most
 
 /// The same loops and statements with other threads: teams of a row, held in registers where they fit or not. With their predicted times; bytes, flops: what the kernel moves and computes, whatever its threads.
 std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan&, const Target&, int64_t bytes, double flops);
