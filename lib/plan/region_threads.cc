@@ -398,7 +398,7 @@ std::vector<RegionInstr> held_loads(const RegionPlan& p) {
   std::vector<RegionInstr> out;
   for (const RegionPass& pass : p.passes)
     for (const RegionInstr& i : pass.body) {
-      if (i.kind != Kind::kLoad || !(i.vector || p.width == 1) || !differs(i.index)) continue;
+      if (i.kind != RegionInstr::Kind::kLoad || !(i.vector || p.width == 1) || !differs(i.index)) continue;
       if (p.staged && !of_row(i.index)) continue;
       if (std::none_of(out.begin(), out.end(), [&](const RegionInstr& o) { return o.access == i.access && o.index == i.index; })) out.push_back(i);
     }
