@@ -104,7 +104,7 @@ constexpr int kIdle = 12;            ///< draws in a row that leave no fewer ele
 /// the element's coordinates choose (a row of queries for a row of attention), or of the next such input where that does not help.
 class Inputs {
  public:
-  Inputs(const EmulationCase& c, Rng& rng) : c_(c), rng_(rng), classes_(search::dim_classes(c.program.graph)) {}
+  Inputs(const EmulationCase& c, Rng& rng) : c_(c), rng_(rng), classes_(search::dim_classes(c.program.graph, 0, search::Tied::kPinned)) {}
   /// Inputs and the muGraph's results; false: some of these are undefined.
   bool draw(Values& inputs, Values& want, uint32_t& happened);
 

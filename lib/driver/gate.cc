@@ -22,11 +22,22 @@ constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr size_t kMaxLibraries = 128;        ///< kept in the cache
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
 constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
+constexpr double kMaxWork = 1e10;            ///< floating point operations of one run: about kMaxSeconds
+constexpr double kMaxElements = 1e8;         ///< of all values together: some 24 bytes each while they are emulated
 
 std::string shapes(const Program& p) {
   std::string out;
   for (const TensorInfo& t : p.inputs) out += (out.empty() ? "" : " ") + to_string(t.type.dims);
   return out;
+}
+
+/// Why a shape is not emulated: not reduced, or with dimensions that keep their extents, it may be any size. Empty: it is.
+std::string too_large(const Program& p, const Plan& plan) {
+  double work = 0, elements = 0;
+  for (const KernelPlan& k : plan.kernels) work += k.flops;
+  for (ValueId v = 0; v < p.graph.num_values(); v++) elements += static_cast<double>(p.graph.dims(v).elements());
+  if (elements > kMaxElements) return fmt::format("it takes too much memory at {}", shapes(p));
+  return work > kMaxWork ? fmt::format("it takes too long at {}", shapes(p)) : "";
 }
 
 /// The oldest libraries go.
@@ -80,7 +91,8 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
   std::string refusal, at;
   for (bool tails : {false, true}) {
     const Reduced r = reduce_plan(program, plan, target, tails);
-    if (!r.plan) { refusal = r.refusal; continue; }
+    if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
+    if (const std::string why = too_large(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
     if (!cases.empty() && shapes(*r.program) == shapes(cases.back().program)) continue;
     cases.push_back(case_of(*r.program, *r.plan, target, fmt::format("r{}_", cases.size())));
     at += (at.empty() ? "" : " and ") + shapes(*r.program);
@@ -88,7 +100,7 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
   if (cases.empty()) {
     double work = 0;
     for (const KernelPlan& k : plan.kernels) work += k.flops + static_cast<double>(k.bytes);
-    if (work > kSmallWork) return {GateResult::Kind::kNotRun, "not emulated: no reduced shape (" + refusal + ") and the shape itself is large"};
+    if (work > kSmallWork || !too_large(program, plan).empty()) return {GateResult::Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
     cases.push_back(case_of(program, plan, target, "r0_"));
     at = shapes(program);
   }

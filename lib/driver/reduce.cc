@@ -89,7 +89,9 @@ class Atoms {
     find_full();
     for (size_t a = 0; a < small_.size(); a++) small_[a] = full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
     for (int c = 0; c < classes.count; c++)
-      if (is_atom(c)) small_[atom(c)] = reduced_extent(wishes[static_cast<size_t>(c)], tails);
+      if (is_atom(c) && !classes.is_pinned(c)) small_[atom(c)] = reduced_extent(wishes[static_cast<size_t>(c)], tails);
+    for (size_t a = 0; a < small_.size(); a++)
+      if (classes.pinned[a] > 0) small_[a] = full_[a];
     for (int c = 0; c < classes.count; c++)
       if (!is_atom(c)) grow(c, reduced_extent(wishes[static_cast<size_t>(c)], Tails::kOwn));
   }
@@ -262,7 +264,7 @@ double work_of(const KernelPlan& k) {
 }  // namespace
 
 Reduced reduce_plan(const Program& program, const Plan& plan, const Target& target, Tails tails) {
-  Full full{program, plan, target, search::dim_classes(program.graph), make_witness(program, 0), param_types(program), {}, {}, calls_of(plan)};
+  Full full{program, plan, target, search::dim_classes(program.graph, 0, search::Tied::kPinned), make_witness(program, 0, 0, search::Tied::kPinned), param_types(program), {}, {}, calls_of(plan)};
   Reduced out;
   for (const std::string& refusal : {full.classes.refusal, full.witness.refusal})
     if (!refusal.empty()) { out.refusal = refusal; return out; }

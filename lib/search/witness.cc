@@ -34,10 +34,18 @@ class Ties {
 /// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is the product of `factors`. Dimensions are (value, dimension).
 struct Relation { std::pair<ValueId, int> whole; std::pair<ValueId, int> part{-1, -1}; int64_t at = 0; std::vector<std::pair<ValueId, int>> factors; };
 
-std::string tie_reshape(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations) {
+using Pins = std::vector<std::pair<ValueId, int>>;   ///< (value, dimension)
+
+std::string tie_reshape(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations, Pins& pins) {
   const ValueId x = g.node(n).operands[0], r = g.node(n).first_value;
   const auto runs = reshape_runs(g.dims(x), g.dims(r));
-  if (!runs) return "reshape that splits and joins dimensions at once";
+  if (!runs) {   // equal dimensions in front stay tied, the rest keeps its extents
+    int same = 0;
+    for (; same < std::min(g.dims(x).rank(), g.dims(r).rank()) && g.dims(x)[same] == g.dims(r)[same]; same++) ties.tie(x, same, r, same);
+    for (int d = same; d < g.dims(x).rank(); d++) pins.push_back({x, d});
+    for (int d = same; d < g.dims(r).rank(); d++) pins.push_back({r, d});
+    return "reshape that splits and joins dimensions at once";
+  }
   for (const Run& run : *runs) {
     if (run.from.size() == 1 && run.to.size() == 1) { ties.tie(x, run.from[0], r, run.to[0]); continue; }
     Relation rel;
@@ -48,8 +56,8 @@ std::string tie_reshape(const Graph& g, NodeId n, Ties& ties, std::vector<Relati
   return "";
 }
 
-/// Ties what the node forces equal; a refusal if its extents cannot be chosen freely.
-std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations) {
+/// Ties what the node forces equal; a refusal if its extents cannot be chosen freely, and which ones, if there are others (`pins`).
+std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations, Pins& pins) {
   const Node& node = g.node(n);
   if (node.first_value < 0) return "";
   const ValueId r = node.first_value;
@@ -65,27 +73,45 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
     ties.tie(node.operands[0], rank - 1, node.operands[1], rank - 2);
   } else if (const auto* red = g.form<Reduce>(n)) {
     const ValueId x = node.operands[0];
-    if (red->group != 0 && red->group != g.dims(x)[red->dim]) return "reduction over groups of a dimension";
     for (int d = 0; d < rank; d++) if (d != red->dim) ties.tie(x, d, r, d);
+    if (red->group != 0 && red->group != g.dims(x)[red->dim]) {
+      pins = {{x, red->dim}, {r, red->dim}};
+      return "reduction over groups of a dimension";
+    }
   } else if (const auto* t = g.form<Transpose>(n)) {
     for (int d = 0; d < rank; d++) ties.tie(node.operands[0], t->perm[static_cast<size_t>(d)], r, d);
   } else if (g.form<Reshape>(n)) {
-    return tie_reshape(g, n, ties, relations);
+    return tie_reshape(g, n, ties, relations, pins);
   } else if (const auto* s = g.form<Slice>(n)) {
+    const ValueId x = node.operands[0];
+    const bool whole = s->step == 1 && g.dims(r)[s->dim] == g.dims(x)[s->dim];
+    for (int d = 0; d < rank; d++)
+      if (d != s->dim || whole) ties.tie(x, d, r, d);
+    if (whole) return "";
+    pins = {{x, s->dim}, {r, s->dim}};
     if (s->step != 1) return "slice with a step";
-    for (int d = 0; d < rank; d++) {
-      if (d != s->dim || g.dims(r)[d] == g.dims(node.operands[0])[d]) ties.tie(node.operands[0], d, r, d);
-      else if (g.dims(r)[d] == 1) return "slice of one element";
-      else relations.push_back({{node.operands[0], d}, {r, d}, s->start, {}});
-    }
+    if (g.dims(r)[s->dim] == 1) return "slice of one element";
+    pins.clear();
+    relations.push_back({{x, s->dim}, {r, s->dim}, s->start, {}});
   } else if (const auto* c = g.form<Concat>(n)) {
     int64_t start = 0;
+    bool has_one = false;
     for (ValueId v : node.operands) {
       for (int d = 0; d < rank; d++) if (d != c->dim) ties.tie(v, d, r, d);
-      if (g.dims(v)[c->dim] == 1) return "concatenation of one element";
-      relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
+      has_one = has_one || g.dims(v)[c->dim] == 1;
+    }
+    for (ValueId v : node.operands) {
+      if (has_one) pins.push_back({v, c->dim});
+      else relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
       start += g.dims(v)[c->dim];
     }
+    if (!has_one) return "";
+    pins.push_back({r, c->dim});
+    return "concatenation of one element";
+  } else if (const auto* p = g.form<Repeat>(n)) {
+    for (int d = 0; d < rank; d++) if (d != p->dim) ties.tie(node.operands[0], d, r, d);
+    pins = {{node.operands[0], p->dim}, {r, p->dim}};
+    return form_name(node.op);
   } else if (!g.form<Input>(n) && !g.form<Const>(n) && !g.form<Iota>(n)) {
     return form_name(node.op);
   }
@@ -95,15 +121,37 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
 /// Classes with their terms, from the ties and relations of all nodes.
 class Terms {
  public:
-  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, DimClasses& out) : g_(g), ties_(ties), relations_(std::move(relations)), out_(out) {}
-  void run() {
+  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, const Pins& pins, DimClasses& out) : g_(g), ties_(ties), relations_(std::move(relations)), pins_(pins), out_(out) {}
+  /// What a refusal was about: pinned, it is none.
+  Pins run() {
+    drop_pinned();
     tie_products();
+    drop_pinned();   // what is tied to a pinned dimension is one
     number();
     if (out_.refusal.empty()) cut();
     if (out_.refusal.empty()) unite();
+    return about_;
   }
 
  private:
+  bool is_pinned(const std::pair<ValueId, int>& d) { return std::any_of(pins_.begin(), pins_.end(), [&](const auto& p) { return root(p) >= 0 && root(p) == root(d); }); }
+  /// Whoever is a part, a factor or made of a pinned dimension is pinned, too, and no longer follows.
+  void drop_pinned() {
+    for (bool changed = !pins_.empty(); changed;) {
+      changed = false;
+      for (size_t i = 0; i < relations_.size(); i++) {
+        const Relation r = relations_[i];
+        Pins all{r.whole};
+        if (r.factors.empty()) all.push_back(r.part);
+        all.insert(all.end(), r.factors.begin(), r.factors.end());
+        if (std::none_of(all.begin(), all.end(), [&](const auto& d) { return is_pinned(d); })) continue;
+        pins_.insert(pins_.end(), all.begin(), all.end());
+        relations_.erase(relations_.begin() + static_cast<std::ptrdiff_t>(i));
+        changed = true;
+        break;
+      }
+    }
+  }
   int root(const std::pair<ValueId, int>& d) { return g_.dims(d.first)[d.second] == 1 ? -1 : ties_.at(d.first, d.second); }
   /// One dimension that two reshapes split alike: the factors are tied. Products of the same factors are tied as well: no extents tell them apart.
   void tie_products() {
@@ -120,7 +168,7 @@ class Terms {
           }
           bool alike = a.factors.size() == b.factors.size();
           for (size_t i = 0; alike && i < a.factors.size(); i++) alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
-          if (!alike) { out_.refusal = "a dimension that is split in two ways"; return; }
+          if (!alike) { refuse("a dimension that is split in two ways", a.whole); return; }
           for (size_t i = 0; i < a.factors.size(); i++) {
             if (root(a.factors[i]) == root(b.factors[i])) continue;
             ties_.tie(a.factors[i].first, a.factors[i].second, b.factors[i].first, b.factors[i].second);
@@ -150,6 +198,15 @@ class Terms {
       for (const auto& f : r.factors) factors.push_back(cls(f));
     }
   }
+  void refuse(const std::string& why, const std::pair<ValueId, int>& about) {
+    out_.refusal = why;
+    about_.push_back(about);
+  }
+  void refuse(const std::string& why, size_t c) {
+    for (ValueId v = 0; v < g_.num_values(); v++)
+      for (int d = 0; d < g_.dims(v).rank(); d++)
+        if (cls({v, d}) == static_cast<int>(c)) return refuse(why, std::pair{v, d});
+  }
   int cls(const std::pair<ValueId, int>& d) const { return out_.of[static_cast<size_t>(d.first)][static_cast<size_t>(d.second)]; }
   /// Cut points travel between wholes and parts.
   void cut() {
@@ -165,12 +222,12 @@ class Terms {
         add(whole, end, extents_[static_cast<size_t>(cls(r.whole))]);
         for (int64_t x : std::set<int64_t>(part)) add(whole, x + r.at, extents_[static_cast<size_t>(cls(r.whole))]);
         for (int64_t x : std::set<int64_t>(whole)) add(part, x - r.at, extents_[static_cast<size_t>(cls(r.part))]);
-        if (whole.size() > 16 || part.size() > 16) out_.refusal = "slices in too many places";
+        if (whole.size() > 16 || part.size() > 16) refuse("slices in too many places", r.whole);
       }
     }
     for (size_t c = 0; c < cuts.size(); c++) {
       out_.classes[c].cuts.assign(cuts[c].begin(), cuts[c].end());
-      if (!cuts[c].empty() && !out_.classes[c].factors.empty()) out_.refusal = "a dimension that is joined and cut";
+      if (!cuts[c].empty() && !out_.classes[c].factors.empty()) refuse("a dimension that is joined and cut", c);
     }
   }
   /// One atom for all segments that must be equal.
@@ -202,15 +259,19 @@ class Terms {
       }
     }
     out_.atoms = static_cast<int>(atoms.size());
+    out_.pinned.resize(atoms.size());
+    for (const auto& p : pins_)
+      if (const int c = cls(p); c >= 0) out_.pinned[static_cast<size_t>(out_.classes[static_cast<size_t>(c)].segments[0])] = extents_[static_cast<size_t>(c)];
     for (size_t c = 0; c < out_.classes.size(); c++) {   // a factor may be a product itself, but no circle
       std::vector<int> below = out_.classes[c].factors;
       for (size_t i = 0; i < below.size() && i < 64; i++) for (int f : out_.classes[static_cast<size_t>(below[i])].factors) below.push_back(f);
-      if (std::count(below.begin(), below.end(), static_cast<int>(c))) { out_.refusal = "a dimension that is a factor of itself"; return; }
+      if (std::count(below.begin(), below.end(), static_cast<int>(c))) { refuse("a dimension that is a factor of itself", c); return; }
     }
   }
   const Graph& g_;
   Ties& ties_;
   std::vector<Relation> relations_;
+  Pins pins_, about_;
   DimClasses& out_;
   std::vector<int64_t> extents_;   // by class
 };
@@ -269,7 +330,8 @@ static bool depends_on_size(MapFn fn) {
   }
 }
 
-DimClasses dim_classes(const Graph& g, int parts) {
+/// dim_classes with some dimensions pinned; `about`: what a refusal was about that pinning mends.
+static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pin, Pins& about) {
   DimClasses out;
   Ties ties(g);
   std::vector<ValueId> alike;
@@ -278,8 +340,11 @@ DimClasses dim_classes(const Graph& g, int parts) {
   std::vector<Relation> relations;
   std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
   for (NodeId n = 0; n < g.num_nodes(); n++) {
-    out.refusal = tie_node(g, n, ties, relations);
-    if (!out.refusal.empty()) return out;
+    Pins tied;
+    out.refusal = tie_node(g, n, ties, relations, tied);
+    if (!out.refusal.empty() && (tied.empty() || !may_pin)) return out;
+    out.refusal.clear();
+    pins.insert(pins.end(), tied.begin(), tied.end());
     const Node& node = g.node(n);
     if (node.first_value < 0 || g.form<Input>(n)) continue;
     bool all = true, any = false;
@@ -299,8 +364,17 @@ DimClasses dim_classes(const Graph& g, int parts) {
       const ValueId x = g.node(a).operands[0], y = g.node(b).operands[0];
       if (a < b && g.dims(x) == g.dims(y)) for (int d = 0; d < g.dims(x).rank(); d++) ties.tie(x, d, y, d);
     }
-  Terms(g, ties, std::move(relations), out).run();
+  about = Terms(g, ties, std::move(relations), pins, out).run();
   return out;
+}
+
+DimClasses dim_classes(const Graph& g, int parts, Tied tied) {
+  for (Pins pins;;) {
+    Pins about;
+    DimClasses out = classes_with(g, parts, pins, tied == Tied::kPinned, about);
+    if (tied == Tied::kRefused || about.empty()) return out;
+    pins.insert(pins.end(), about.begin(), about.end());   // of finitely many dimensions: a pinned one is not refused again
+  }
 }
 
 int64_t DimClasses::extent(int cls, const std::vector<int64_t>& atom_extents) const {
@@ -355,15 +429,17 @@ std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, con
     if (auto* s = std::get_if<Slice>(&op)) {
       const int whole = classes.of[static_cast<size_t>(node.operands[0])][static_cast<size_t>(s->dim)];
       int64_t start = 0;
-      if (whole >= 0) {
+      if (whole >= 0 && classes.is_pinned(whole)) {
+        start = s->start;
+      } else if (whole >= 0) {
         const auto& c = classes.classes[static_cast<size_t>(whole)];
         for (size_t k = 0; s->start > 0 && k < c.segments.size(); k++) {
           start += atoms[static_cast<size_t>(c.segments[k])];
           if (k < c.cuts.size() && c.cuts[k] == s->start) break;
         }
       }
+      s->stop = s->step == 1 ? start + dims_of(node.first_value)[s->dim] : s->stop;
       s->start = start;
-      s->stop = start + dims_of(node.first_value)[s->dim];
     }
     const auto added = b.try_add(std::move(op), node.operands);
     if (!added || (*added >= 0 && !(b.graph().dims(*added) == dims_of(node.first_value)))) return std::nullopt;
@@ -392,10 +468,10 @@ bool is_own_by_chance(const Graph& g, const search::DimClasses& classes, const s
 
 }  // namespace
 
-Witness make_witness(const Program& program, int variant, int parts) {
+Witness make_witness(const Program& program, int variant, int parts, search::Tied tied) {
   Witness out;
   const Graph& g = program.graph;
-  const search::DimClasses classes = search::dim_classes(g, parts);
+  const search::DimClasses classes = search::dim_classes(g, parts, tied);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
   // Frequent atoms get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
   // of half, rounded up, leave a tail and no empty block.
@@ -417,21 +493,28 @@ Witness make_witness(const Program& program, int variant, int parts) {
   for (const auto& of : classes.of)
     for (int c : of) if (c >= 0) for (int a : atoms_of(atoms_of, c)) by_use[static_cast<size_t>(a)].first--;
   std::sort(by_use.begin(), by_use.end());
-  const std::set<int64_t> taken = search::literals(g);
+  std::set<int64_t> taken = search::literals(g);
+  taken.insert(classes.pinned.begin(), classes.pinned.end());
   std::vector<int64_t> extent(by_use.size());
   for (int64_t shift = 0; shift < 8; shift++) {   // until all classes differ
     int64_t next_summed = variant == 0 ? 8 : 7, next_other = variant == 0 ? 6 : 5;
     for (auto [uses, a] : by_use) {
+      if (const int64_t own = classes.pinned[static_cast<size_t>(a)]; own > 0) { extent[static_cast<size_t>(a)] = own; continue; }
       int64_t& next = summed[static_cast<size_t>(a)] ? next_summed : next_other;
       while (taken.count(next)) next += 4;
       extent[static_cast<size_t>(a)] = next;
       next += 4 * (1 + (a + 1) * shift % 4);
     }
-    std::set<int64_t> different;
-    for (int c = 0; c < classes.count; c++) different.insert(classes.extent(c, extent));
-    if (static_cast<int>(different.size()) == classes.count && !is_own_by_chance(g, classes, extent)) break;
+    std::set<int64_t> different, own;
+    int free = 0;
+    for (int c = 0; c < classes.count; c++) {
+      (classes.is_pinned(c) ? own : different).insert(classes.extent(c, extent));
+      free += !classes.is_pinned(c);
+    }
+    const bool apart = static_cast<int>(different.size()) == free && std::none_of(own.begin(), own.end(), [&](int64_t e) { return different.count(e) > 0; });
+    if (apart && !is_own_by_chance(g, classes, extent)) break;
   }
-  for (ValueId v = 0; v < g.num_values(); v++) {
+  for (ValueId v = 0; v < g.num_values() && tied == search::Tied::kRefused; v++) {   // with pinned dimensions nothing is evaluated
     int64_t elements = 1;
     for (int c : classes.of[static_cast<size_t>(v)]) if (c >= 0 && elements <= kMaxElements) elements *= classes.extent(c, extent);
     if (elements > kMaxElements) { out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements"; return out; }

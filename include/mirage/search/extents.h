@@ -16,12 +16,17 @@ struct DimClasses {
   int count = 0;
   std::vector<Class> classes;
   int atoms = 0;
+  std::vector<int64_t> pinned;   ///< per atom: the extent that it keeps; 0: free
   std::string refusal;   ///< not empty: an operator ties extents together in a way that has no witness form
   int64_t extent(int cls, const std::vector<int64_t>& atom_extents) const;
+  bool is_pinned(int cls) const { const auto& s = classes[static_cast<size_t>(cls)].segments; return s.size() == 1 && pinned[static_cast<size_t>(s[0])] > 0; }
   bool is_simple(int cls) const { return classes[static_cast<size_t>(cls)].segments.size() == 1; }   ///< one atom
 };
+/// Dimensions that an operator ties in a way that has no witness form (a repetition, a slice with a step, groups of a reduction, a reshape that splits and joins at once): refused, which is what a search needs; or pinned:
+/// classes of one atom that keep the program's own extent.
+enum class Tied : uint8_t { kRefused, kPinned };
 /// parts: so many last params are parts of sums that the same blocks made: their first dimensions are alike.
-DimClasses dim_classes(const Graph& reference, int parts = 0);
+DimClasses dim_classes(const Graph& reference, int parts = 0, Tied tied = Tied::kRefused);
 
 /// The same graph, node by node and value by value, over other extents of the atoms: all that names an extent follows. nullopt where infer refuses.
 std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atom_extents);

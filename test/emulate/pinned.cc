@@ -1,0 +1,98 @@
+// Programs with dimensions that no small example can have (repetitions, slices with a step, groups of a reduction, reshapes that split and join): the others are reduced, these keep their extents, and the gate runs the kernels.
+// Shapes that would take minutes, or all memory, are not begun.
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "driver/gate.h"
+#include "driver/toolchain.h"
+#include "emulate/helpers.h"
+#include "mirage/search/extents.h"
+#include "mirage/search/search.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+struct Pinned { std::string name, inputs, shape, nodes, refusal; bool smaller = true; };
+
+const std::vector<Pinned> kPinned = {
+    {"repeat", R"("x": {"shape": [64, 40, 1000], "dtype": "float16"}, "m": {"shape": [16, 40, 1000], "dtype": "float16"})", "64, 40, 1000",
+     R"({"op": "repeat", "inputs": ["m"], "output": "r", "attrs": {"axis": 0, "count": 4}}, {"op": "add", "inputs": ["x", "r"], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "y", "attrs": {"axis": -1}})", "repeat"},
+    {"step", R"("x": {"shape": [3000, 96], "dtype": "float16"}, "w": {"shape": [48, 2048], "dtype": "float16"})", "3000, 2048",
+     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 1, "stop": 96, "step": 2}}, {"op": "silu", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})",
+     "slice with a step"},
+    {"one_row", R"("x": {"shape": [64, 12, 1024], "dtype": "float16"}, "w": {"shape": [1024, 4096], "dtype": "float16"})", "64, 1, 4096",
+     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 11, "stop": 12}}, {"op": "rms_norm", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})", "slice of one element"},
+    {"class_token", R"("x": {"shape": [4, 49, 4096], "dtype": "float16"}, "c": {"shape": [4, 1, 4096], "dtype": "float16"})", "4, 50, 4096",
+     R"({"op": "concat", "inputs": ["c", "x"], "output": "a", "attrs": {"axis": 1}}, {"op": "layer_norm", "inputs": ["a"], "output": "y"})", "concatenation of one element"},
+    {"split_and_join", R"("x": {"shape": [4096, 12, 40], "dtype": "float16"})", "4096, 10, 48",
+     R"({"op": "softmax", "inputs": ["x"], "output": "a", "attrs": {"axis": -1}}, {"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [4096, 10, 48]}}, {"op": "softmax", "inputs": ["b"], "output": "y", "attrs": {"axis": -1}})",
+     "reshape that splits and joins dimensions at once"},
+    {"two_ways", R"("x": {"shape": [4096, 48], "dtype": "float16"}, "g": {"shape": [48], "dtype": "float16"})", "4096, 8, 6",
+     R"({"op": "reshape", "inputs": ["x"], "output": "a", "attrs": {"shape": [4096, 4, 12]}}, {"op": "softmax", "inputs": ["a"], "output": "b", "attrs": {"axis": -1}}, {"op": "reshape", "inputs": ["b"], "output": "c", "attrs": {"shape": [4096, 48]}},
+        {"op": "mul", "inputs": ["c", "g"], "output": "e"}, {"op": "reshape", "inputs": ["e"], "output": "d", "attrs": {"shape": [4096, 8, 6]}}, {"op": "softmax", "inputs": ["d"], "output": "y", "attrs": {"axis": -1}})", "a dimension that is split in two ways"},
+};
+
+Program of(const Pinned& c) {
+  return program_of(fmt::format(R"({{"version": "1.0", "name": "pinned", "inputs": {{{}}}, "outputs": {{"y": {{"shape": [{}], "dtype": "float16"}}}}, "nodes": [{}]}})", c.inputs, c.shape, c.nodes), c.name);
+}
+
+int64_t elements_of(const Program& p) {
+  int64_t n = 0;
+  for (const TensorInfo& t : p.inputs) n += t.type.dims.elements();
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("dimensions without a small example keep their extents, the others are reduced, and the kernels run") {
+  for (const char* target_name : {"sm_90a", "sm_80"}) {
+    const Target target = *find_target(target_name);
+    for (const Pinned& c : kPinned) {
+      INFO(c.name << " " << target_name);
+      const Program p = of(c);
+      CHECK(search::dim_classes(p.graph).refusal == c.refusal);
+      const Planned full = make_plan(p, p.graph, target);
+      REQUIRE(full.plan);
+      const Reduced r = reduce_plan(p, *full.plan, target, Tails::kOwn);
+      INFO(r.refusal);
+      REQUIRE(r.plan);
+      CHECK(elements_of(*r.program) < elements_of(p));
+      const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
+      INFO(g.text);
+      CHECK(g.kind == GateResult::Kind::kPassed);
+    }
+  }
+}
+
+TEST_CASE("a slice in a pinned dimension stands where it stood") {
+  const Program p = of(kPinned[2]);
+  const Witness w = make_witness(p, 0, 0, search::Tied::kPinned);
+  REQUIRE(w.refusal.empty());
+  int slices = 0;
+  for (NodeId n = 0; n < w.graph.num_nodes(); n++)
+    if (const auto* s = w.graph.form<Slice>(n)) {
+      slices++;
+      CHECK(s->start == 11);
+      CHECK(s->stop == 12);
+    }
+  CHECK(slices == 1);
+  CHECK(w.params[0].dims[1] == 12);
+  CHECK(w.params[0].dims[2] < 1024);
+}
+
+TEST_CASE("what would take all memory is not emulated, and that is said at once") {
+  const Program p = program_of(R"({"version": "1.0", "name": "large", "inputs": {"x": {"shape": [4, 20000, 60000], "dtype": "float16"}}, "outputs": {"y": {"shape": [4, 40000, 1], "dtype": "float16"}}, "nodes": [
+    {"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 2, "start": 7, "stop": 8}}, {"op": "exp", "inputs": ["a"], "output": "b"}, {"op": "repeat", "inputs": ["b"], "output": "y", "attrs": {"axis": 1, "count": 2}}]})", "large");
+  const Target target = *find_target("sm_90a");
+  const Planned full = make_plan(p, p.graph, target);
+  REQUIRE(full.plan);
+  const auto begin = std::chrono::steady_clock::now();
+  const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
+  INFO(g.text);
+  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 30);
+  CHECK(g.kind == GateResult::Kind::kNotRun);
+  CHECK(g.text.find("it takes too much memory at [3,20000,60000]") != std::string::npos);
+}
