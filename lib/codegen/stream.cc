@@ -105,20 +105,29 @@ class StreamEmitter : public StreamText {
     line("mbarrier_publish();");
     close();
     line("warp_barrier();");
-    if (p_.evict_first) line("const uint64_t policy = evict_first_policy();");
+    if (p_.evict_first && std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.free == Axis::kCol && !w.uneven; })) line("const uint64_t policy = evict_first_policy();");
     if (p_.staggered) line("const auto chunk_of = [&](int round) {{ return (round + block_id() / kCluster) % kRounds * kWorkers + worker; }};   // blocks start at different places");
     else line("const auto chunk_of = [&](int round) {{ return round * kWorkers + worker; }};");
     open("const auto fetch = [&](int step) {{   // one step of this warp's ring");
     line("const int chunk = chunk_of(step / kSteps), place = step % kStages;");
-    line("if (lane != 0 || {}) return;", p_.staggered ? "step >= kRounds * kSteps" : "chunk >= kChunks");
-    line("const uint32_t to = ring + place * kStage, bar = ready + 8 * place;");
+    const std::string none = p_.staggered ? "step >= kRounds * kSteps" : "chunk >= kChunks";
+    if (uneven()) open("if (!({})) {{", none);
+    else line("if (lane != 0 || {}) return;", none);
+    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return !w.uneven; })) line("const uint32_t to = ring + place * kStage, bar = ready + 8 * place;");
     for (int s = 0; s < p_.steps; s++) {
       if (p_.steps > 1) open("{}if (step % kSteps == {}) {{", s ? "else " : "", s);
-      int64_t bytes = 0;
-      for (const StreamWeight& w : p_.weights) if (w.step == s) bytes += static_cast<int64_t>(w.padded) * p_.chunk * 2;
-      line("mbarrier_expect(bar, {});", bytes);
-      for (size_t i = 0; i < p_.weights.size(); i++) if (p_.weights[i].step == s) copy(p_.weights[i], i);
+      if (const int64_t bytes = boxes_of(s); bytes > 0) {
+        if (uneven()) open("if (lane == 0) {{");
+        line("mbarrier_expect(bar, {});", bytes);
+        for (size_t i = 0; i < p_.weights.size(); i++) if (p_.weights[i].step == s && !p_.weights[i].uneven) copy(p_.weights[i], i);
+        if (uneven()) close();
+      }
+      for (const StreamWeight& w : p_.weights) if (w.step == s && w.uneven) copy_lines(w);
       if (p_.steps > 1) close();
+    }
+    if (uneven()) {
+      close();
+      line("copy_commit();   // a group for every step, for those beyond the last as well");
     }
     close("};");
     const bool weights_first = waits_ && early_, between = weights_first && small_first();
@@ -143,10 +152,30 @@ class StreamEmitter : public StreamText {
     else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}{}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0", w.slice ? ", batch_id()" : "", policy);
   }
 
+  // ---- weights whose lines begin anywhere (runtime/45_stream_uneven.cuh): brought by all lanes, a group of copies a step
+  bool uneven() const { return std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.uneven; }); }
+  /// Bytes that tensor copies bring in step s.
+  int64_t boxes_of(int s) const {
+    int64_t bytes = 0;
+    for (const StreamWeight& w : p_.weights) if (w.step == s && !w.uneven) bytes += static_cast<int64_t>(w.padded) * p_.chunk * 2;
+    return bytes;
+  }
+  /// The element of its tensor at which this block's product of a batch begins.
+  std::string first_element(const StreamWeight& w) const { return fmt::format("{}{}", access(w.input).offset, w.slice ? fmt::format(" + batch_id() * int64_t({})", w.slice) : ""); }
+  void copy_lines(const StreamWeight& w) {
+    const std::string tensor = fmt::format("(const {}*)in{}", weight_type(w), param(w.input)), to = "smem + warp * kRing + place * kStage";
+    if (!w.depth_major) line("fetch_uneven<kChunk>({} + {}, {}, {} + chunk * (kChunk * int64_t({})) + column, {}, kDepth - chunk * kChunk, kN - column);", to, w.offset, tensor, first_element(w), w.line, w.line);
+    else
+      for (int j = 0; j < p_.chunk / 64; j++)
+        line("fetch_uneven<64>({} + {}, {}, {} + column * int64_t({}) + chunk * kChunk + {}, {}, kN - column, kDepth - chunk * kChunk - {});", to, w.offset + j * 64 * kUnevenLine, tensor, first_element(w), w.line, j * 64, w.line, j * 64);
+  }
+
   // ---- weights straight to registers (runtime/42_stream_registers.cuh): everything is asked for at once
   int tiles() const { return p_.columns / 16; }
   int column_step() const override { return p_.registers && !p_.weights[0].depth_major ? 1 : 8; }
-  bool mapped(NodeId n) const override { return !p_.registers && is_weight(n); }
+  bool mapped(NodeId n) const override {
+    return !p_.registers && std::any_of(p_.weights.begin(), p_.weights.end(), [&](const StreamWeight& w) { return w.input == n && !w.uneven; });
+  }
   std::string sum_type() const { return p_.columns == 64 ? "StreamSum<kRows>" : fmt::format("StreamSum<kRows, {}>", tiles()); }
   void register_prologue() {
     if (releases_) line("release_next();");
@@ -362,6 +391,12 @@ class StreamEmitter : public StreamText {
     open("for (int u = 0; u < kUnits; u++) {{");
     line("const int k = chunk * kChunk + u * 32 + lane % 4 * 8;");
     for (NodeId n : deep) {
+      if (const int64_t unit = stream_row_unit(p_, n); unit < 8) {
+        const bool rows = has(value(n), Axis::kRow);
+        line("{}next{}[u]{} = load_eight<{}>({}{} + k, {}kDepth - k{});", rows ? "for (int r = 0; r < kRows; r++) " : "", n, rows ? "[r]" : "", unit, pointer(n), rows ? fmt::format(" + (r * 8 + row) * int64_t({})", stride(n, Axis::kRow)) : "",
+             rows ? "r * 8 + row < kM ? " : "", rows ? " : 0" : "");
+        continue;
+      }
       if (has(value(n), Axis::kRow)) line("for (int r = 0; r < kRows; r++) next{}[u][r] = {}({} + (r * 8 + row) * int64_t({}) + {}, r * 8 + row < kM{});", n, load, pointer(n), stride(n, Axis::kRow), column_place(access(n), 1, "k"), whole ? "" : " && k < kDepth");
       else line("next{}[u] = {}({} + k, {});", n, load, pointer(n), whole ? "true" : "k < kDepth");
     }
@@ -414,10 +449,12 @@ class StreamEmitter : public StreamText {
   void step(int s) {
     open("{{");
     line("const int step = round * kSteps + {}, place = step % kStages;", s);
-    line("mbarrier_wait(ready + 8 * place, step / kStages & 1);");
+    if (boxes_of(s) > 0) line("mbarrier_wait(ready + 8 * place, step / kStages & 1);");
+    if (uneven()) line("copy_wait<kStages - 1>();\n  warp_barrier();");
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
-      if (w.step == s) line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded, w.depth_major, i, w.offset);
+      if (w.step == s && w.uneven) line("const UnevenTile<{}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}, int(({}) & 7), {}}};", weight_type(w), w.depth_major, i, w.offset, first_element(w), w.line % 8);
+      else if (w.step == s) line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded, w.depth_major, i, w.offset);
     }
     units(s);
     line("warp_barrier();");
@@ -435,7 +472,13 @@ class StreamEmitter : public StreamText {
     const std::vector<ValueId> all = lines();
     return static_cast<size_t>(std::find(all.begin(), all.end(), c.small) - all.begin());
   }
-  void unit_exists() { if (ragged_depth()) line("const bool exists = chunk * kChunk + u * 32 + lane % 4 * 8 < kDepth;"); }
+  /// Whether the lane's eight elements of unit u exist, or how many of them do.
+  void unit_exists() {
+    if (p_.depth % 8) line("const int left = kDepth - (chunk * kChunk + u * 32 + lane % 4 * 8);\n  (void)left;");
+    else if (ragged_depth()) line("const bool exists = chunk * kChunk + u * 32 + lane % 4 * 8 < kDepth;");
+  }
+  /// A Pack<8> of the loop with zeros where there is nothing.
+  std::string existing(const std::string& pack) const { return p_.depth % 8 ? fmt::format("first_of({}, left, 0.0f)", pack) : ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", pack) : pack; }
   void scaled_operands() {
     const std::vector<ValueId> all = lines();
     if (all.empty()) return;
@@ -451,7 +494,7 @@ class StreamEmitter : public StreamText {
       if (c == 0) statistics();
       std::string statements;
       const std::string e = loop_element(all[c], statements);
-      line("for (int r = 0; r < kRows; r++) {{ {}value[u][r] = {}; most[r] = Max::combine(most[r], largest(value[u][r])); }}", statements, ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
+      line("for (int r = 0; r < kRows; r++) {{ {}value[u][r] = {}; most[r] = Max::combine(most[r], largest(value[u][r])); }}", statements, existing(e));
       close();
       open("if (lines{}.outgrown(most)) {{", c);
       line("float change[kRows];");
@@ -473,7 +516,9 @@ class StreamEmitter : public StreamText {
       const StreamStatistic& x = p_.statistics[i];
       std::string statements;
       const std::string e = loop_element(x.of, statements);
-      line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements, ragged_depth() ? "if (exists) " : "", i, reduce_type(x.fn), i, reduce_type(x.fn), e);
+      const std::string fn = reduce_type(x.fn);
+      line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements, ragged_depth() && p_.depth % 8 == 0 ? "if (exists) " : "", i, fn, i, fn,
+           p_.depth % 8 ? fmt::format("first_of({}, left, {}::identity())", e, fn) : e);
     }
   }
   /// Products and statistics of step s of a chunk.
@@ -498,12 +543,12 @@ class StreamEmitter : public StreamText {
       } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
-        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn, c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", e) : e);
+        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn, c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), existing(e));
       } else {
         const NodeId n = stored_input(c.small);
         line("for (int r = 0; r < kRows; r++) small{}[r] = {}(small_operand<{}>(x{}[u]{}));", i, turn, weight_type(w), n, has(value(n), Axis::kRow) ? "[r]" : "");
       }
-      line("sum{}.add(w{}, u, small{});", i, c.weight, i);
+      line("sum{}.{}(w{}, u, small{});", i, w.uneven && p_.row_tiles > 4 && c.type != ContractType::kTF32 ? "add_by_steps" : "add", c.weight, i);
     }
     close();
   }
@@ -595,6 +640,7 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const 
   std::string params;
   const auto add = [&](const std::string& text) { params += (params.empty() ? "" : ", ") + text; };
   for (size_t i = 0; i < p.weights.size() && !p.registers; i++) {
+    if (p.weights[i].uneven) continue;
     for (size_t c = 0; c < calls; c++) {
       k.maps.push_back(stream_weight_map(call(c), call(c).weights[i], p.weights[i].padded, p.chunk));
       add(fmt::format("const __grid_constant__ mo::TensorMap map{}{}", i, calls > 1 ? fmt::format("_{}", c) : ""));

@@ -47,7 +47,7 @@ bool stands_beside(const StreamShape& a, const StreamShape& b) {
   if (a.weights.size() != b.weights.size() || a.contractions.size() != b.contractions.size() || a.results.size() != b.results.size()) return false;
   for (size_t i = 0; i < a.weights.size(); i++) {
     const StreamWeight &v = a.weights[i], &w = b.weights[i];
-    if (v.input != w.input || v.free != StreamAxis::kCol || w.free != StreamAxis::kCol || v.depth_major != w.depth_major || v.padded != w.padded || v.packed || w.packed) return false;
+    if (v.input != w.input || v.free != StreamAxis::kCol || w.free != StreamAxis::kCol || v.depth_major != w.depth_major || v.padded != w.padded || v.packed || w.packed || v.uneven || w.uneven) return false;
   }
   for (size_t i = 0; i < a.contractions.size(); i++) {
     const StreamContraction &v = a.contractions[i], &w = b.contractions[i];

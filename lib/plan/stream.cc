@@ -2,6 +2,7 @@
 #include "mirage/plan/stream.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ int registers(const StreamPlan& p) {
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
     if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);   // a loop carries the next chunk's rows beside them
   }
+  if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.uneven; })) n += p.row_tiles > 4 ? 12 + p.chunk / 2 : 24;   // where lines begin; of many rows, fewer fragments at a time
   for (const StreamProduct& q : p.products) {
     const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
     n += padded + (q.gained() ? padded / 4 : 0);
@@ -44,6 +46,17 @@ std::string print_product(const StreamShape& p, const StreamProduct& q) {
   if (q.scale != 1) out += fmt::format(" x {}", q.scale);
   for (NodeId n : q.gains) out += fmt::format(" x operand {}", p.body.form<Input>(n)->param);
   return out + fmt::format(" x operand {}\n", p.body.form<Input>(q.input)->param);
+}
+
+int64_t stream_row_unit(const StreamShape& p, NodeId n) {
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+  const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == n; });
+  if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) return 8;
+  int64_t unit = std::gcd(int64_t{8}, std::gcd(p.depth, a.offset));
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) unit = std::gcd(unit, a.strides[static_cast<int>(d)]);
+  return unit;
 }
 
 StreamPlan stream_plan(StreamShape shape) {
@@ -153,6 +166,7 @@ bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
     if (w.free == StreamAxis::kCol) {
       words += p.chunk / 32 * p.columns / 2;
       if (w.depth_major != p.weights[0].depth_major || p.weights[0].free != StreamAxis::kCol) { reason = "weights with different lines"; return false; }
+      if (w.uneven || p.depth % 8) { reason = "lines that begin anywhere"; return false; }
       if (!w.depth_major && w.extent % (p.columns / 8)) { reason = "columns that are no whole vectors"; return false; }
     } else if (!w.depth_major && w.extent % 2) { reason = "an odd rank"; return false; }
   }
@@ -183,7 +197,7 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
       if (w.depth_major && p.chunk % 64) { reason = "chunks of weights along the reduction are multiples of 64"; return false; }
       int64_t& at = used[static_cast<size_t>(w.step)];
       w.offset = static_cast<int>(at);
-      at += round_up(static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
+      at += round_up(w.uneven ? int64_t{p.chunk} * kUnevenLine : static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
     }
   p.stage_bytes = *std::max_element(used.begin(), used.end());
   const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * int64_t{p.columns} * 32;
@@ -301,7 +315,7 @@ std::string print(const StreamPlan& p) {
   for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
   if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
   for (const StreamWeight& w : p.weights)
-    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent,
+    out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
   for (const StreamContraction& c : p.contractions)
     out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : c.scaled ? ", scaled by row" : "");

@@ -34,6 +34,9 @@ constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, kShortRoundsUs = 1.0;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
+// Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins; counted in the code that nvcc makes, not measured).
+constexpr double kUnevenClocks = 170, kUnevenMargin = 1.25;   // by so much such a stream must be ahead of the generic kernel by prediction
+
 /// Instructions per element of a map, roughly.
 double instructions(MapFn fn) {
   switch (map_info(fn).cls) {
@@ -71,6 +74,16 @@ double loop_instructions(const StreamPlan& p) {
     n += count(s.of, seen) + p.row_tiles;
   }
   return 8 * n;
+}
+
+/// Clocks of one multiprocessor for a unit's rows that are read in pieces: their lines begin or end within eight elements.
+double uneven_rows_clocks(const StreamPlan& p) {
+  double clocks = 0;
+  for (NodeId n : p.body.inputs()) {
+    const int64_t unit = stream_row_unit(p, n);
+    if (unit < 8) clocks += 8.0 / static_cast<double>(unit) * p.row_tiles * 3;
+  }
+  return clocks;
 }
 
 /// Like the larger of two, a little above where they are near each other.
@@ -147,6 +160,10 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
   // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
   const double t_elements = loop_instructions(p) * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / (4 * std::min(1.0, 0.35 * std::max(1.0, warps / 4)) * kClockPerUs);
+  double uneven = 0;   // clocks of one multiprocessor per unit of the reduction
+  for (const StreamWeight& w : p.weights) uneven += w.uneven ? kUnevenClocks : 0;
+  uneven += uneven_rows_clocks(p);
+  const double t_uneven = uneven * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / std::min(1.0, 0.35 * std::max(1.0, warps / 4)) / kClockPerUs;
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
   // (TF32 takes longer than issuing them.)
   const bool tf32 = std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; });
@@ -168,8 +185,9 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   const double t_scaled = !scaled ? 0.0 : ((p.chunk <= 32 ? 0.85 : p.chunk <= 64 ? 1.3 : 0.5) * loop_instructions(p) / kScaledInstructions * 8 / std::min(8.0, warps) + (long_loop ? kLongLoopUs : 0.0)) * std::min(1.0, streamed * per_sm / (32 * kBox));
   const double t_short = t_copies < kShortUs && (scaled || p.prepared) ? ((scaled ? kShortScaledUs : kShortPreparedUs) + (one_shot && rounds > 1 && p.chunk <= 64 ? kShortRoundsUs : 0.0)) * std::clamp(streamed * per_sm / (48 << 10) - 1, 0.0, 1.0) : 0.0;
   Cost c;
-  c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements + t_uneven) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
+  if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.uneven; })) c.us *= kUnevenMargin;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
   if (explain) c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > t_copies ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= streamed * per_sm / sm_rate ? "device memory" : "bytes in flight", dram / 1e6,

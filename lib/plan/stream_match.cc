@@ -150,7 +150,7 @@ class StreamMatcher {
       depth = full(v, in.part.loop);
       if (depth > 1) set_axis(find(id(v, in.part.loop)), Axis::kDepth);
     }
-    if (depth < 8 || depth % 8) return refuse("no reduction over a multiple of 8");
+    if (depth < 8 || (depth % 8 && !may_be_uneven())) return refuse("no reduction over a multiple of 8");
     p_.depth = depth;
     if (!name_batch()) return false;
     // Columns: the widest free dimension of a stored operand of a product in the loop; or the narrowest.
@@ -211,6 +211,8 @@ class StreamMatcher {
     return true;
   }
 
+  /// Streams bring lines that begin at any element; tiles do not.
+  bool may_be_uneven() const { return max_rows_ == kMaxStreamRows; }
   bool has(ValueId v, Axis a) const { return std::count(p_.axes[at(v)].begin(), p_.axes[at(v)].end(), a) > 0; }
   bool only(ValueId v, std::initializer_list<Axis> allowed) const {
     for (Axis a : p_.axes[at(v)]) if (a != Axis::kOne && a != Axis::kBatch && std::find(allowed.begin(), allowed.end(), a) == allowed.end()) return false;
@@ -305,7 +307,10 @@ class StreamMatcher {
       const Access& a = p_.operands[at(in->param)];
       if (a.dtype == DType::kBool) return refuse("bools in the loop");
       const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
-      if (has(v, along) && (stride(n, along) != 1 || a.offset % 8 || stride(n, Axis::kRow) % 8 || stride(n, Axis::kBatch) % 8)) return refuse("a small operand without aligned lines along the reduction");
+      if (!has(v, along)) return true;
+      if (stride(n, along) != 1) return refuse("a small operand without lines along the reduction");
+      const bool even = a.offset % 8 == 0 && stride(n, Axis::kRow) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0;
+      if (!even && (!may_be_uneven() || along == Axis::kWhole || a.run != 0)) return refuse("a small operand without aligned lines along the reduction");
       return true;
     }
     for (ValueId o : g().def(v).operands) if (!small_leaves(o)) return false;
@@ -354,7 +359,9 @@ class StreamMatcher {
     w.line = stride(n, w.depth_major ? free : Axis::kDepth);
     if (w.depth_major && stride(n, Axis::kDepth) != 1) { refuse("a weight without contiguous lines"); return -1; }
     w.slice = stride(n, Axis::kBatch);
-    if (w.line % 8 || a.offset % 8 || w.line <= 0 || w.slice % 8) { refuse("a weight whose lines are no multiples of 16 bytes"); return -1; }
+    if (w.line <= 0) { refuse("a weight without lines"); return -1; }
+    w.uneven = w.line % 8 || a.offset % 8 || w.slice % 8;
+    if (w.uneven && (!may_be_uneven() || free != Axis::kCol)) { refuse("a weight whose lines are no multiples of 16 bytes"); return -1; }
     if (free == Axis::kRank) {
       if (w.extent > kMaxRank) { refuse("a rank over " + std::to_string(kMaxRank)); return -1; }
       w.padded = w.extent <= 16 ? 16 : w.extent <= 32 ? 32 : 64;

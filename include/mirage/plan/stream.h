@@ -16,6 +16,8 @@ namespace mirage {
 /// loop; products that stand beside each other. kOne: extent 1.
 enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole, kBatch };
 
+constexpr int kUnevenLine = 144;        ///< bytes of the vectors that hold 64 elements of a line which begins anywhere
+
 /// An input that flows through the ring: one box per chunk.
 struct StreamWeight {
   NodeId input = -1;
@@ -25,6 +27,7 @@ struct StreamWeight {
   int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
   int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
+  bool uneven = false;                  ///< its lines begin at any element: brought as the whole vectors that hold them, without tensor copies (runtime/45_stream_uneven.cuh)
   bool packed = false;                  ///< kRank, lines across the reduction without gaps between them: brought in lines of 128 bytes, which lie in shared memory as they do in memory, with the swizzle of a tensor copy
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
@@ -100,13 +103,16 @@ struct StreamPlan : StreamShape {
 
 struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
 
-/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit weights with contiguous lines of 16-byte multiples, reduction
-/// a multiple of 8, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters. rule: what the program says about contractions.
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit weights with contiguous lines, everything
+/// else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters. rule: what the program says about contractions.
 StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
 
 /// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
 struct StreamCandidates { std::vector<StreamPlan> plans; std::string reason; };
 StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+
+/// Elements at a time in which an input of the loop that differs along the reduction can be read: its lines begin and end at multiples of them. 8: whole vectors (also of what is no such input).
+int64_t stream_row_unit(const StreamShape&, NodeId input);
 
 /// Which of the inputs `whole` (reduced before the loop, over the whole reduction) reads the same elements as input `deep` of the loop; -1: none.
 NodeId held_input(const StreamShape&, NodeId deep, const std::set<NodeId>& whole);

@@ -158,6 +158,18 @@ template <int ROWS, int TILES = 4> struct StreamSum {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) mma_16x8x16(d[r][i], a[i][s], x[r].pair[2 * s], x[r].pair[2 * s + 1], T());
   }
+  /// The same with fewer registers: a step of 16 columns at a time.
+  template <class W, class T> MO_FN void add_by_steps(const W& w, int u, const Small<T> (&x)[ROWS]) {
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int i = 0; i < TILES; i++) {
+        uint32_t a[4];
+        w.as_rows(a, i, u, s);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) mma_16x8x16(d[r][i], a, x[r].pair[2 * s], x[r].pair[2 * s + 1], T());
+      }
+  }
   template <class W> MO_FN void add(const W& w, int u, const SmallTf32 (&x)[ROWS]) {
     using T = typename W::Element;
 #pragma unroll
