@@ -35,7 +35,9 @@ constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, k
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 // Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins; counted in the code that nvcc makes, not measured).
-constexpr double kUnevenClocks = 170, kUnevenMargin = 1.25;   // by so much such a stream must be ahead of the generic kernel by prediction
+constexpr double kUnevenClocks = 170;
+// By so much such a stream must be ahead of the generic kernel by prediction: lines of weights; rows that are read in pieces; what is no stream to speak of, where generic kernels were measured.
+constexpr double kUnevenMargin = 1.25, kPiecesMargin = 1.1, kSmallStream = 1 << 20, kSmallStreamUs = 2.0;
 
 /// Instructions per element of a map, roughly.
 double instructions(MapFn fn) {
@@ -188,6 +190,8 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements + t_uneven) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
   if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.uneven; })) c.us *= kUnevenMargin;
+  else if (uneven > 0) c.us *= kPiecesMargin;
+  if (uneven > 0 && dram < kSmallStream) c.us += kSmallStreamUs;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops_of(p);
   if (explain) c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads in clusters of {}, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", t_mma + t_elements > t_copies ? t_mma > t_elements ? "tensor cores" : "elementwise work" : t_dram >= streamed * per_sm / sm_rate ? "device memory" : "bytes in flight", dram / 1e6,

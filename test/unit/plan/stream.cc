@@ -137,13 +137,29 @@ TEST_CASE("what does not stream is refused with a reason") {
   CHECK(plan(linear(128, 512, 1024)).reason == "more than 64 rows");
   CHECK(plan(linear(8, 512, 1024, 1, false, 0, DType::kF32)).reason == "no product of a stored 16-bit tensor in the loop");
   CHECK(!plan(linear(8, 512, 1024, 1, false, 72)).plan);   // rank over 64
-  Case odd = linear(8, 512, 1024);
-  odd.operands[1].strides = {1028, 1};   // lines of 16-byte multiples only
+  Case odd = linear(8, 512, 1024, 1, false, 24);
+  odd.operands[2].strides = {27, 1};     // a low rank comes by tensor copies only
   CHECK(plan(odd).reason == "a weight whose lines are no multiples of 16 bytes");
-  Case moved = linear(8, 512, 1024);
-  moved.operands[0].offset = 4;
-  CHECK(plan(moved).reason == "a small operand without aligned lines along the reduction");
+  Case across = linear(8, 512, 1024);
+  across.operands[0].strides = {1, 8};
+  CHECK(plan(across).reason == "a small operand without lines along the reduction");
   CHECK(!plan_stream(odd.body, odd.operands, odd.results, *find_target("sm_80")).plan);
+}
+
+TEST_CASE("lines that begin anywhere stream, but not by tensor copies and not straight to registers") {
+  Case padded = linear(8, 512, 4096);
+  padded.operands[1].strides = {4100, 1};
+  Case moved = linear(8, 512, 4096);
+  moved.operands[0].offset = 4;
+  const StreamPlanned even = plan(linear(8, 512, 4096)), lines = plan(padded), rows = plan(moved);
+  REQUIRE((even.plan && lines.plan && rows.plan));
+  CHECK(lines.plan->weights[0].uneven);
+  CHECK_FALSE(rows.plan->weights[0].uneven);
+  CHECK(stream_row_unit(*rows.plan, rows.plan->body.inputs()[0]) == 4);
+  CHECK(stream_row_unit(*lines.plan, lines.plan->body.inputs()[0]) == 8);
+  CHECK(even.cost.us < rows.cost.us);
+  CHECK(rows.cost.us < lines.cost.us);
+  for (const StreamPlan& p : stream_candidates(padded.body, padded.operands, padded.results, *find_target("sm_90a")).plans) CHECK_FALSE(p.registers);
 }
 
 TEST_CASE("computed operands of float16 products are float16 scaled by row, of bfloat16 bfloat16") {
