@@ -74,6 +74,11 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, C
   out.may_be_undefined = t.lost_root() || t.lost_domain();
   if (t.lost_root()) { out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be"; return out; }
   if (t.lost_domain()) { out.reason = "a logarithm, root or quotient that is undefined for many inputs cancels, or stands in a branch that is not always taken"; return out; }
+  if (t.misread()) {
+    out.reason = t.reason().empty() ? "the proof's limits ran out" : t.reason();
+    out.gave_up = true;
+    return out;
+  }
   out.proved = true;
   if (out.method.empty()) out.method = "normal forms";
   out.size = t.size_of(roots);

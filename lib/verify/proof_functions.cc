@@ -95,7 +95,7 @@ PolyId Terms::max(PolyId x, PolyId y) {
       for (size_t j = 0; j < args.size() && !loses; j++) {
         if (i == j) continue;
         const PolyId d = sub(args[j], args[i]);
-        loses = d >= 0 && polys_[static_cast<size_t>(d)].nonnegative;
+        loses = d >= 0 && poly_at(d).nonnegative;
       }
       if (!loses) kept.push_back(args[i]);
     }
@@ -130,7 +130,7 @@ PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
   if (tag == FnTag::kLog && as_number(x) && as_number(x)->is(1)) return integer(0);
   if (tag == FnTag::kNegative || tag == FnTag::kZero) {
     if (auto c = as_number(x)) return integer(tag == FnTag::kZero ? c->is_zero() : c->n < 0);
-    if (tag == FnTag::kNegative && polys_[static_cast<size_t>(x)].nonnegative) return integer(0);
+    if (tag == FnTag::kNegative && poly_at(x).nonnegative) return integer(0);
     PolyId by = positive_content({x}, {});
     for (const Factor& f : factors(terms(by)[0].mono))   // only what is certainly not 0 may leave a comparison
       if (kind(f.atom) != AtomKind::kExp && kind(f.atom) != AtomKind::kLiteral && kind(f.atom) != AtomKind::kNumber) { by = number(terms(by)[0].coef); break; }
@@ -237,7 +237,7 @@ PolyId Terms::round(PolyId x, DType t) {
 
 PolyId Terms::running(PolyId x, VarId over, IdxId at) {
   if (x < 0) return kPoison;
-  const int height = polys_[static_cast<size_t>(x)].height + 1;
+  const int height = poly_at(x).height + 1;
   const VarId name = idx.make_var(VarKind::kBound, height, 0, idx.var(over).extent);
   const PolyId inside = subst(x, {{over, idx.of_var(name)}});
   return inside < 0 ? kPoison : single(atom(AtomKind::kRunning, {name, at, inside}));
@@ -326,7 +326,7 @@ bool Terms::divides(PolyId p) {
 }
 
 bool Terms::is_positive_base(PolyId p) {
-  if (!polys_[static_cast<size_t>(p)].nonnegative) return false;
+  if (!poly_at(p).nonnegative) return false;
   for (const Term& t : terms(p)) {   // a constant among the terms: an epsilon
     const Factors& f = factors(t.mono);
     if (t.coef.n > 0 && std::all_of(f.begin(), f.end(), [&](const Factor& x) { return kind(x.atom) == AtomKind::kLiteral || kind(x.atom) == AtomKind::kNumber || kind(x.atom) == AtomKind::kExp; })) return true;

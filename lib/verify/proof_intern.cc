@@ -68,7 +68,7 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
     a.height = std::max(a.height, height);
   };
   auto below = [&](int64_t x) {
-    const Poly& p = polys_[static_cast<size_t>(x)];
+    const Poly& p = poly_at(x);
     part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height);
   };
   auto bind = [&](size_t first, size_t count) {
@@ -85,24 +85,24 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
     case AtomKind::kIndex: index(idx.of_atom(static_cast<IdxAtomId>(d[0]))); a.nonnegative = idx.range(idx.of_atom(static_cast<IdxAtomId>(d[0]))).first >= 0; break;
     case AtomKind::kGe0: index(d[0]); a.nonnegative = true; break;
     case AtomKind::kExp: below(d[0]); a.nonnegative = true; break;
-    case AtomKind::kBase: below(d[0]); a.nonnegative = polys_[static_cast<size_t>(d[0])].nonnegative; break;
+    case AtomKind::kBase: below(d[0]); a.nonnegative = poly_at(d[0]).nonnegative; break;
     case AtomKind::kFn:
       for (size_t i = 2; i < d.size(); i++) below(d[i]);
       a.nonnegative = static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero;
       break;
     case AtomKind::kMaxSet:
-      for (int64_t x : d) { below(x); a.nonnegative |= polys_[static_cast<size_t>(x)].nonnegative; }
+      for (int64_t x : d) { below(x); a.nonnegative |= poly_at(x).nonnegative; }
       break;
     case AtomKind::kMask: below(d[0]); break;
     case AtomKind::kCut:
       for (size_t i = 2; i < d.size(); i += 2) index(d[i]);
-      a.nonnegative = polys_[static_cast<size_t>(d[0])].nonnegative;
+      a.nonnegative = poly_at(d[0]).nonnegative;
       break;
     case AtomKind::kMaxOver: {
       const auto n = static_cast<size_t>(d[0]);
       below(d[n + 1]);
       below(d[n + 2]);
-      a.nonnegative = polys_[static_cast<size_t>(d[n + 2])].nonnegative;
+      a.nonnegative = poly_at(d[n + 2]).nonnegative;
       bind(1, n);
       break;
     }

@@ -163,7 +163,10 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
   }
 
   std::vector<PolyId> parts;
-  for (const Factor& f : inside) parts.push_back(of_factor(f.atom, f.power));
+  for (const Factor& f : inside) {
+    parts.push_back(of_factor(f.atom, f.power));
+    if (parts.back() < 0) return kPoison;
+  }
   bool empty;
   if (auto step = index_step(vars, uses_of(parts), inside, &empty)) {
     Memo memo;
@@ -212,6 +215,7 @@ PolyId Terms::canonical_sum(const std::vector<VarId>& over, const Factors& insid
   for (const Factor& f : inside) {
     height = std::max(height, atoms_[static_cast<size_t>(f.atom)].height);
     parts.push_back(of_factor(f.atom, f.power));
+    if (parts.back() < 0) return kPoison;
   }
   std::optional<std::pair<std::vector<int64_t>, Rational>> best;
   for (const std::vector<VarId>& order : canonical_orders(over, parts)) {
@@ -234,7 +238,7 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
   if (x < 0 || condition < 0) return kPoison;
   PolyId f = x, c = condition;
   for (;;) {
-    if (!spend()) return kPoison;
+    if (f < 0 || c < 0 || !spend()) return kPoison;
     const Split s = split(f);
     c = mul(c, s.condition);
     f = under(s.finite, c);
@@ -282,7 +286,7 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
     f = div(f, by);
   }
   if (f < 0) return kPoison;
-  const int height = 1 + std::max(polys_[static_cast<size_t>(f)].height, polys_[static_cast<size_t>(c)].height);
+  const int height = 1 + std::max(poly_at(f).height, poly_at(c).height);
   std::optional<std::vector<int64_t>> best;
   for (const std::vector<VarId>& order : canonical_orders(over, {f, c})) {
     std::vector<VarId> names;
@@ -369,7 +373,7 @@ uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, 
 }
 
 uint64_t Terms::shape(PolyId p, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const {
-  const Poly& x = polys_[static_cast<size_t>(p)];
+  const Poly& x = poly_at(p);
   if (std::none_of(x.vars.begin(), x.vars.end(), [&](VarId v) { return colours.contains(v); })) return hash_combine(12, static_cast<uint64_t>(p));
   if (auto it = memo.find(p); it != memo.end()) return it->second;
   uint64_t h = 0;

@@ -103,7 +103,7 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
   if (auto c = as_number(y)) return scale(x, *c);
   if (is_masked(x) || is_masked(y)) {
     if (is_masked(x)) std::swap(x, y);
-    if (is_masked(x) || !polys_[static_cast<size_t>(x)].nonnegative) return poison("an infinity is multiplied by a value of unknown sign");
+    if (is_masked(x) || !poly_at(x).nonnegative) return poison("an infinity is multiplied by a value of unknown sign");
     const Split s = split(y);
     return masked(mul(x, s.finite), s.condition);
   }

@@ -109,11 +109,11 @@ class Terms {
   void set_input_type(int param, DType t);
 
   // ---- looking
-  const std::vector<Term>& terms(PolyId p) const { return polys_[static_cast<size_t>(p)].terms; }
+  const std::vector<Term>& terms(PolyId p) const { return poly_at(p).terms; }
   const Factors& factors(MonoId m) const { return monos_[static_cast<size_t>(m)].factors; }
   AtomKind kind(AtomId a) const { return atoms_[static_cast<size_t>(a)].kind; }
   const std::vector<int64_t>& data(AtomId a) const { return atoms_[static_cast<size_t>(a)].data; }
-  const std::vector<VarId>& vars(PolyId p) const { return polys_[static_cast<size_t>(p)].vars; }
+  const std::vector<VarId>& vars(PolyId p) const { return poly_at(p).vars; }
   const std::vector<VarId>& atom_vars(AtomId a) const { return atoms_[static_cast<size_t>(a)].vars; }
   std::optional<Rational> as_number(PolyId p) const;
   std::optional<double> as_literal(PolyId p) const;
@@ -129,6 +129,7 @@ class Terms {
   int64_t size_of(const std::vector<PolyId>& roots) const;   ///< different terms below
   std::string print(PolyId p) const;
   const std::string& reason() const { return reason_; }
+  bool misread() const { return misread_; }             ///< a poisoned form was looked at as if it were one (limits ran out in between): nothing that was found since holds
   bool used_mask() const { return used_mask_; }
   bool used_division() const { return used_division_; }
   bool used_root() const { return used_root_; }
@@ -166,7 +167,12 @@ class Terms {
   PolyId mul_plain(PolyId x, PolyId y);
   /// What is known of signs by the way a value was made: a square stays one when it is multiplied out.
   PolyId known(PolyId p, bool nonnegative) { if (p >= 0 && nonnegative) polys_[static_cast<size_t>(p)].nonnegative = true; return p; }
-  bool is_known(PolyId p) const { return polys_[static_cast<size_t>(p)].nonnegative; }
+  const Poly& poly_at(PolyId p) const {
+    static const Poly kNothing{{{0, {}}}, {}, 0, false};
+    if (p < 0) misread_ = true;
+    return p < 0 ? kNothing : polys_[static_cast<size_t>(p)];
+  }
+  bool is_known(PolyId p) const { return poly_at(p).nonnegative; }
   bool is_masked(PolyId p) const;
   Split split(PolyId p);
   PolyId under(PolyId x, PolyId condition);                               ///< x, simplified where the condition is 1
@@ -202,6 +208,7 @@ class Terms {
   std::vector<Atom> atoms_;
   std::vector<Mono> monos_;
   std::vector<Poly> polys_;
+  mutable bool misread_ = false;
   std::vector<DType> input_types_;
   int32_t next_temp_ = 0;
   int64_t steps_ = 0;
