@@ -22,7 +22,7 @@ constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr size_t kMaxLibraries = 128;        ///< kept in the cache
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
 constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
-constexpr double kMaxWork = 1e10;            ///< floating point operations of one run: about kMaxSeconds
+constexpr double kMaxWork = 2e9;             ///< floating point operations of one run: some seconds, of eight of which a verdict is made
 constexpr double kMaxElements = 1e8;         ///< of all values together: some 24 bytes each while they are emulated
 
 std::string shapes(const Program& p) {

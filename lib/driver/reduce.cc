@@ -165,6 +165,26 @@ Calls calls_of(const Plan& full) {
   return out;
 }
 
+/// Dimensions of inputs that one axis of a call's grid, or its loop, splits together: queries', keys' and values' weights in one call have the same extents only because it has them as one.
+search::Alike split_together(const Graph& g) {
+  search::Alike out;
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    const auto* call = g.form<Call>(n);
+    if (!call) continue;
+    for (int a = 0; a < 4; a++) {   // three axes and the loop
+      std::vector<std::pair<int, int>> list;
+      for (NodeId i : call->body->inputs()) {
+        const Input& in = *call->body->form<Input>(i);
+        const int d = a < 3 ? in.part.grid[static_cast<size_t>(a)] : in.part.loop;
+        const auto* of = g.def_form<Input>(g.node(n).operands[static_cast<size_t>(in.param)]);
+        if (d >= 0 && of) list.emplace_back(of->param, d);
+      }
+      if (list.size() > 1) out.push_back(list);
+    }
+  }
+  return out;
+}
+
 /// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
 std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift) {
   std::vector<Wish> wishes(static_cast<size_t>(classes.count));
@@ -264,7 +284,8 @@ double work_of(const KernelPlan& k) {
 }  // namespace
 
 Reduced reduce_plan(const Program& program, const Plan& plan, const Target& target, Tails tails) {
-  Full full{program, plan, target, search::dim_classes(program.graph, 0, search::Tied::kPinned), make_witness(program, 0, 0, search::Tied::kPinned), param_types(program), {}, {}, calls_of(plan)};
+  const search::Alike alike = split_together(plan.graph);
+  Full full{program, plan, target, search::dim_classes(program.graph, 0, search::Tied::kPinned, alike), make_witness(program, 0, 0, search::Tied::kPinned, alike), param_types(program), {}, {}, calls_of(plan)};
   Reduced out;
   for (const std::string& refusal : {full.classes.refusal, full.witness.refusal})
     if (!refusal.empty()) { out.refusal = refusal; return out; }

@@ -56,8 +56,8 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
 }
 
 /// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures. None if it is not clear which: inputs may have the same extents in two worlds by chance, and
-/// be cut elsewhere (10 of 16 elements in one, 6 of 16 in the other).
-std::optional<Op> look_up(const Graph& g, NodeId n, const Worlds* worlds, const std::vector<Type>& params) {
+/// be cut elsewhere (10 of 16 elements in one, 6 of 16 in the other). built: the operand in that world; of several nodes alike (queries and keys, as long as each other in the program alone) it is one that takes such an operand.
+std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Worlds* worlds, const std::vector<Type>& params) {
   if (!worlds || worlds->all.empty()) return std::nullopt;
   const Graph& here = worlds->all[0].second;
   const Node& node = g.node(n);
@@ -66,6 +66,7 @@ std::optional<Op> look_up(const Graph& g, NodeId n, const Worlds* worlds, const 
     if (!(types == params)) continue;
     for (NodeId m = 0; m < here.num_nodes(); m++) {
       if (!(here.node(m).op == node.op) || !(node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) continue;
+      if (!node.operands.empty() && !(there.dims(there.node(m).operands[0]) == built.dims(node.operands[0]))) continue;
       if (out && !(*out == there.node(m).op)) return std::nullopt;
       out = there.node(m).op;
     }
@@ -73,12 +74,46 @@ std::optional<Op> look_up(const Graph& g, NodeId n, const Worlds* worlds, const 
   return out;
 }
 
+/// Dimensions that reshapes of this graph joined: in it, and over the new extents.
+using Joined = std::vector<std::pair<Dims, Dims>>;
+
+/// A reshape that the program does not have (products with several batch dimensions become batches of one, plan/plan.cc): what it joins is a product, what it splits are the dimensions that were joined before.
+std::optional<Reshape> joins_and_splits(const Dims& from, const Dims& to, const Dims& operand, Joined& joined) {
+  const auto runs = search::reshape_runs(from, to);
+  if (!runs || from.rank() != operand.rank()) return std::nullopt;
+  Dims out = to;   // ones stay
+  for (const search::Run& run : *runs) {
+    Dims whole, parts;
+    if (run.to.size() == 1) {
+      int64_t product = 1;
+      for (int d : run.from) { product *= operand[d]; whole.push_back(from[d]); parts.push_back(operand[d]); }
+      out[run.to[0]] = product;
+      if (run.from.size() > 1) joined.emplace_back(whole, parts);
+      continue;
+    }
+    for (int d : run.to) whole.push_back(to[d]);
+    std::optional<Dims> found;
+    for (const auto& [full, now] : joined) {
+      if (!(full == whole) || now.elements() != operand[run.from[0]]) continue;
+      if (found && !(*found == now)) return std::nullopt;
+      found = now;
+    }
+    if (!found) return std::nullopt;
+    for (size_t i = 0; i < run.to.size(); i++) out[run.to[i]] = (*found)[static_cast<int>(i)];
+  }
+  return Reshape{out};
+}
+
 /// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of the program.
-std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr) {
+std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr, Joined* joined = nullptr) {
   const std::vector<ValueId>& operands = g.node(n).operands;
   Op out = g.node(n).op;
-  if (std::holds_alternative<Slice>(out) || std::holds_alternative<Iota>(out)) return look_up(g, n, worlds, params);
-  if (const auto* r = std::get_if<Reshape>(&out); r && !search::unit_reshape(g.dims(operands[0]), r->dims, g.dims(operands[0]))) return look_up(g, n, worlds, params);
+  if (std::holds_alternative<Slice>(out) || std::holds_alternative<Iota>(out)) return look_up(g, n, built, worlds, params);
+  if (const auto* r = std::get_if<Reshape>(&out); r && !search::unit_reshape(g.dims(operands[0]), r->dims, g.dims(operands[0]))) {
+    if (auto found = look_up(g, n, built, worlds, params)) return found;
+    const auto own = joined ? joins_and_splits(g.dims(operands[0]), r->dims, built.dims(operands[0]), *joined) : std::nullopt;
+    return own ? std::optional<Op>(*own) : std::nullopt;
+  }
   if (auto* c = std::get_if<Const>(&out); c && !c->extent_of.empty()) c->value = search::extent_value(*c, params);
   if (auto* r = std::get_if<Reshape>(&out)) {
     auto d = search::unit_reshape(g.dims(operands[0]), r->dims, built.dims(operands[0]));
@@ -110,6 +145,7 @@ std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>
 template <class F> std::optional<Graph> walk_kernel(const Structure& s, const std::vector<Type>& params, F&& on_call) {
   const Graph& g = s.graph;
   Builder b(Level::kKernel);
+  Joined joined;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (const auto* in = g.form<Input>(n)) {
@@ -124,7 +160,7 @@ template <class F> std::optional<Graph> walk_kernel(const Structure& s, const st
       if (!body || !b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) return std::nullopt;
       continue;
     }
-    auto op = follow(g, n, b.graph(), params, s.worlds.get());
+    auto op = follow(g, n, b.graph(), params, s.worlds.get(), &joined);
     if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
   }
   if (check_laws(b.graph())) return std::nullopt;

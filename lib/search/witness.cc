@@ -135,7 +135,7 @@ class Terms {
 
  private:
   bool is_pinned(const std::pair<ValueId, int>& d) { return std::any_of(pins_.begin(), pins_.end(), [&](const auto& p) { return root(p) >= 0 && root(p) == root(d); }); }
-  /// Whoever is a part, a factor or made of a pinned dimension is pinned, too, and no longer follows.
+  /// Whatever a pinned dimension is cut into, or a part of, or made of, is pinned, too, and no longer follows; a product with a pinned factor still does.
   void drop_pinned() {
     for (bool changed = !pins_.empty(); changed;) {
       changed = false;
@@ -143,8 +143,8 @@ class Terms {
         const Relation r = relations_[i];
         Pins all{r.whole};
         if (r.factors.empty()) all.push_back(r.part);
-        all.insert(all.end(), r.factors.begin(), r.factors.end());
         if (std::none_of(all.begin(), all.end(), [&](const auto& d) { return is_pinned(d); })) continue;
+        all.insert(all.end(), r.factors.begin(), r.factors.end());
         pins_.insert(pins_.end(), all.begin(), all.end());
         relations_.erase(relations_.begin() + static_cast<std::ptrdiff_t>(i));
         changed = true;
@@ -331,12 +331,17 @@ static bool depends_on_size(MapFn fn) {
 }
 
 /// dim_classes with some dimensions pinned; `about`: what a refusal was about that pinning mends.
-static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pin, Pins& about) {
+static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pin, const Alike& same, Pins& about) {
   DimClasses out;
   Ties ties(g);
   std::vector<ValueId> alike;
   for (NodeId n : g.inputs()) if (g.form<Input>(n)->param >= g.num_params() - parts) alike.push_back(g.node(n).first_value);
   for (ValueId v : alike) ties.tie(alike[0], 0, v, 0);
+  std::vector<ValueId> values(static_cast<size_t>(std::max(g.num_params(), 0)), -1);   // of params
+  for (NodeId n : g.inputs()) values[static_cast<size_t>(g.form<Input>(n)->param)] = g.node(n).first_value;
+  for (const auto& list : same)
+    for (const auto& [param, dim] : list)
+      if (const ValueId a = values[static_cast<size_t>(list[0].first)], b = values[static_cast<size_t>(param)]; a >= 0 && b >= 0) ties.tie(a, list[0].second, b, dim);
   std::vector<Relation> relations;
   std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
   for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -368,10 +373,10 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
   return out;
 }
 
-DimClasses dim_classes(const Graph& g, int parts, Tied tied) {
+DimClasses dim_classes(const Graph& g, int parts, Tied tied, const Alike& alike) {
   for (Pins pins;;) {
     Pins about;
-    DimClasses out = classes_with(g, parts, pins, tied == Tied::kPinned, about);
+    DimClasses out = classes_with(g, parts, pins, tied == Tied::kPinned, alike, about);
     if (tied == Tied::kRefused || about.empty()) return out;
     pins.insert(pins.end(), about.begin(), about.end());   // of finitely many dimensions: a pinned one is not refused again
   }
@@ -468,10 +473,10 @@ bool is_own_by_chance(const Graph& g, const search::DimClasses& classes, const s
 
 }  // namespace
 
-Witness make_witness(const Program& program, int variant, int parts, search::Tied tied) {
+Witness make_witness(const Program& program, int variant, int parts, search::Tied tied, const search::Alike& alike) {
   Witness out;
   const Graph& g = program.graph;
-  const search::DimClasses classes = search::dim_classes(g, parts, tied);
+  const search::DimClasses classes = search::dim_classes(g, parts, tied, alike);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
   // Frequent atoms get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
   // of half, rounded up, leave a tail and no empty block.

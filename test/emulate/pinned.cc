@@ -67,6 +67,36 @@ TEST_CASE("dimensions without a small example keep their extents, the others are
   }
 }
 
+TEST_CASE("calls follow a change of extents where operators of the program look alike, or are the planner's own") {
+  const Target target = *find_target("sm_90a");
+  const Pinned all[] = {
+      // queries and keys of one shape, and so their reshapes; how many there are of each may differ
+      {"heads", R"("q": {"shape": [2, 197, 512], "dtype": "float16"}, "k": {"shape": [2, 197, 512], "dtype": "float16"})", "2, 8, 197, 197",
+       R"({"op": "reshape", "inputs": ["q"], "output": "a", "attrs": {"shape": [2, 197, 8, 64]}}, {"op": "transpose", "inputs": ["a"], "output": "b", "attrs": {"perm": [0, 2, 1, 3]}}, {"op": "reshape", "inputs": ["k"], "output": "c", "attrs": {"shape": [2, 197, 8, 64]}},
+          {"op": "transpose", "inputs": ["c"], "output": "d", "attrs": {"perm": [0, 2, 1, 3]}}, {"op": "matmul", "inputs": ["b", "d"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "y"})", ""},
+      // two dimensions of batches become one
+      {"batches", R"("x": {"shape": [4, 12, 200, 64], "dtype": "float16"}, "w": {"shape": [4, 12, 64, 96], "dtype": "float16"})", "4, 12, 200, 96",
+       R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "gelu", "inputs": ["u"], "output": "y"})", ""},
+      // one of three parts of a row
+      {"third", R"("x": {"shape": [64, 512], "dtype": "float16"}, "w": {"shape": [512, 1536], "dtype": "float16"})", "64, 1, 8, 64",
+       R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "reshape", "inputs": ["u"], "output": "r", "attrs": {"shape": [64, 3, 8, 64]}}, {"op": "slice", "inputs": ["r"], "output": "s", "attrs": {"axis": 1, "start": 1, "stop": 2}},
+          {"op": "gelu", "inputs": ["s"], "output": "y"})", ""}};
+  for (const Pinned& c : all) {
+    INFO(c.name);
+    const Program p = of(c);
+    const Planned full = make_plan(p, p.graph, target);
+    REQUIRE(full.plan);
+    const Reduced r = reduce_plan(p, *full.plan, target, Tails::kOwn);
+    INFO(r.refusal << r.differs);
+    REQUIRE(r.plan);
+    CHECK(r.differs.empty());
+    CHECK(elements_of(*r.program) < elements_of(p));
+    const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
+    INFO(g.text);
+    CHECK(g.kind == GateResult::Kind::kPassed);
+  }
+}
+
 TEST_CASE("a slice in a pinned dimension stands where it stood") {
   const Program p = of(kPinned[2]);
   const Witness w = make_witness(p, 0, 0, search::Tied::kPinned);

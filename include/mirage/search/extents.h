@@ -25,8 +25,10 @@ struct DimClasses {
 /// Dimensions that an operator ties in a way that has no witness form (a repetition, a slice with a step, groups of a reduction, a reshape that splits and joins at once): refused, which is what a search needs; or pinned:
 /// classes of one atom that keep the program's own extent.
 enum class Tied : uint8_t { kRefused, kPinned };
+/// Dimensions (param, dimension) that something outside the program splits as one, so that they must be equal: lists of them.
+using Alike = std::vector<std::vector<std::pair<int, int>>>;
 /// parts: so many last params are parts of sums that the same blocks made: their first dimensions are alike.
-DimClasses dim_classes(const Graph& reference, int parts = 0, Tied tied = Tied::kRefused);
+DimClasses dim_classes(const Graph& reference, int parts = 0, Tied tied = Tied::kRefused, const Alike& alike = {});
 
 /// The same graph, node by node and value by value, over other extents of the atoms: all that names an extent follows. nullopt where infer refuses.
 std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atom_extents);

@@ -89,7 +89,7 @@ struct Witness {
 };
 /// variant 0: even splits; variant 1: other extents with a ragged tail per split. Distinct dimensions that need not be equal get distinct extents, none equal to a literal of the
 /// program.
-Witness make_witness(const Program&, int variant, int parts = 0, search::Tied tied = search::Tied::kRefused);   ///< parts, tied: as dim_classes has them
+Witness make_witness(const Program&, int variant, int parts = 0, search::Tied tied = search::Tied::kRefused, const search::Alike& alike = {});   ///< parts, tied, alike: as dim_classes has them
 /// For structures that come from elsewhere than the search (a certificate); empty where there is no witness.
 std::shared_ptr<const Worlds> make_worlds(const Program&, int parts = 0);
 
