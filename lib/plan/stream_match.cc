@@ -263,6 +263,9 @@ class StreamMatcher {
       if (!(phase_[at(v)] == Phase::kLoop ? contraction(n) : product(n))) return false;
     }
     if (p_.contractions.empty()) return refuse("no contraction");
+    // All columns come in one way: a place of the ring that tensor copies and threads wrote in turn would need a fence between the two (PTX ISA, async proxy).
+    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.uneven; }))
+      for (StreamWeight& w : p_.weights) w.uneven = w.free == Axis::kCol;
     return true;
   }
 

@@ -69,6 +69,8 @@ TEST_CASE("streams of lines that begin anywhere are right on the CPU") {
           const StreamPlan& plan = **s;
           CHECK_FALSE((plan.registers && std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; })));
           if (!seen.emplace(plan.chunk, std::min(plan.stages, 2), plan.cluster > 1, static_cast<int>(plan.weights.size())).second) continue;
+          if (std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; }))
+            CHECK(std::all_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven == (w.free == StreamAxis::kCol); }));
           uneven = uneven || std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; });
           Plan one = n.plan;
           one.kernels[i].body = a.body;
