@@ -104,6 +104,18 @@ std::optional<Reshape> joins_and_splits(const Dims& from, const Dims& to, const 
   return Reshape{out};
 }
 
+/// A repetition that the program does not have: one of a product's operands is as often there as the other has batches, in dimensions that were joined before.
+std::optional<Repeat> as_often(const Repeat& r, const Joined& joined) {
+  std::optional<int64_t> count;
+  for (const auto& [full, now] : joined)
+    for (int d = 0; d < full.rank(); d++) {
+      if (full[d] != r.count) continue;
+      if (count && *count != now[d]) return std::nullopt;
+      count = now[d];
+    }
+  return count ? std::optional(Repeat{r.dim, *count}) : std::nullopt;
+}
+
 /// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of the program.
 std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr, Joined* joined = nullptr) {
   const std::vector<ValueId>& operands = g.node(n).operands;
@@ -113,6 +125,11 @@ std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std
     if (auto found = look_up(g, n, built, worlds, params)) return found;
     const auto own = joined ? joins_and_splits(g.dims(operands[0]), r->dims, built.dims(operands[0]), *joined) : std::nullopt;
     return own ? std::optional<Op>(*own) : std::nullopt;
+  }
+  if (const auto* r = std::get_if<Repeat>(&out); r && joined && worlds && g.dims(operands[0])[r->dim] == 1) {
+    if (auto found = look_up(g, n, built, worlds, params)) return found;
+    const auto own = as_often(*r, *joined);
+    return own ? Op(*own) : out;
   }
   if (auto* c = std::get_if<Const>(&out); c && !c->extent_of.empty()) c->value = search::extent_value(*c, params);
   if (auto* r = std::get_if<Reshape>(&out)) {

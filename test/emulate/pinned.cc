@@ -77,6 +77,9 @@ TEST_CASE("calls follow a change of extents where operators of the program look 
       // two dimensions of batches become one
       {"batches", R"("x": {"shape": [4, 12, 200, 64], "dtype": "float16"}, "w": {"shape": [4, 12, 64, 96], "dtype": "float16"})", "4, 12, 200, 96",
        R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "gelu", "inputs": ["u"], "output": "y"})", ""},
+      // keys that are the same for a group of heads
+      {"groups", R"("q": {"shape": [4, 2, 8, 200, 64], "dtype": "float16"}, "k": {"shape": [4, 2, 1, 96, 64], "dtype": "float16"})", "4, 2, 8, 200, 96",
+       R"({"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "y"})", ""},
       // one of three parts of a row
       {"third", R"("x": {"shape": [64, 512], "dtype": "float16"}, "w": {"shape": [512, 1536], "dtype": "float16"})", "64, 1, 8, 64",
        R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "reshape", "inputs": ["u"], "output": "r", "attrs": {"shape": [64, 3, 8, 64]}}, {"op": "slice", "inputs": ["r"], "output": "s", "attrs": {"axis": 1, "start": 1, "stop": 2}},
