@@ -105,7 +105,7 @@ class StreamEmitter : public StreamText {
     line("mbarrier_publish();");
     close();
     line("warp_barrier();");
-    if (p_.evict_first && std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.free == Axis::kCol && !w.uneven; })) line("const uint64_t policy = evict_first_policy();");
+    if (p_.evict_first && !uneven()) line("const uint64_t policy = evict_first_policy();");
     if (p_.staggered) line("const auto chunk_of = [&](int round) {{ return (round + block_id() / kCluster) % kRounds * kWorkers + worker; }};   // blocks start at different places");
     else line("const auto chunk_of = [&](int round) {{ return round * kWorkers + worker; }};");
     open("const auto fetch = [&](int step) {{   // one step of this warp's ring");
@@ -153,7 +153,7 @@ class StreamEmitter : public StreamText {
   }
 
   // ---- weights whose lines begin anywhere (runtime/45_stream_uneven.cuh): brought by all lanes, a group of copies a step
-  bool uneven() const { return std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.uneven; }); }
+  bool uneven() const { return p_.uneven(); }
   /// Bytes that tensor copies bring in step s.
   int64_t boxes_of(int s) const {
     int64_t bytes = 0;

@@ -24,7 +24,7 @@ int registers(const StreamPlan& p) {
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
     if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);   // a loop carries the next chunk's rows beside them
   }
-  if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.uneven; })) n += p.row_tiles > 4 ? 12 + p.chunk / 2 : 24;   // where lines begin; of many rows, fewer fragments at a time
+  if (p.uneven()) n += p.row_tiles > 4 ? 12 + p.chunk / 2 : 24;   // where lines begin; of many rows, fewer fragments at a time
   for (const StreamProduct& q : p.products) {
     const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
     n += padded + (q.gained() ? padded / 4 : 0);

@@ -34,7 +34,7 @@ constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, kShortRoundsUs = 1.0;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
-// Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins; counted in the code that nvcc makes, not measured).
+// Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins; counted in the source, not measured).
 constexpr double kUnevenClocks = 170;
 // By so much such a stream must be ahead of the generic kernel by prediction: lines of weights; rows that are read in pieces; what is no stream to speak of, where generic kernels were measured.
 constexpr double kUnevenMargin = 1.25, kPiecesMargin = 1.1, kSmallStream = 1 << 20, kSmallStreamUs = 2.0;
@@ -161,11 +161,12 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   for (const StreamContraction& x : p.contractions) products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
   // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
-  const double t_elements = loop_instructions(p) * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / (4 * std::min(1.0, 0.35 * std::max(1.0, warps / 4)) * kClockPerUs);
+  const double units = static_cast<double>(p.depth) / 32 / p.cluster * per_sm, issuing = std::min(1.0, 0.35 * std::max(1.0, warps / 4));
+  const double t_elements = loop_instructions(p) * units / (4 * issuing * kClockPerUs);
   double uneven = 0;   // clocks of one multiprocessor per unit of the reduction
   for (const StreamWeight& w : p.weights) uneven += w.uneven ? kUnevenClocks : 0;
   uneven += uneven_rows_clocks(p);
-  const double t_uneven = uneven * static_cast<double>(p.depth) / 32 / p.cluster * per_sm / std::min(1.0, 0.35 * std::max(1.0, warps / 4)) / kClockPerUs;
+  const double t_uneven = uneven * units / (issuing * kClockPerUs);
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
   // (TF32 takes longer than issuing them.)
   const bool tf32 = std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; });
@@ -189,7 +190,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   Cost c;
   c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last + soft_max(t_copies, t_mma + kBesideProducts * t_elements + t_uneven) + t_shared + t_boxes + alone + (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first) c.us += 0.1;
-  if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.uneven; })) c.us *= kUnevenMargin;
+  if (p.uneven()) c.us *= kUnevenMargin;
   else if (uneven > 0) c.us *= kPiecesMargin;
   if (uneven > 0 && dram < kSmallStream) c.us += kSmallStreamUs;
   c.bytes = static_cast<int64_t>(dram);

@@ -264,7 +264,7 @@ class StreamMatcher {
     }
     if (p_.contractions.empty()) return refuse("no contraction");
     // All columns come in one way: a place of the ring that tensor copies and threads wrote in turn would need a fence between the two (PTX ISA, async proxy).
-    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return w.uneven; }))
+    if (p_.uneven())
       for (StreamWeight& w : p_.weights) w.uneven = w.free == Axis::kCol;
     return true;
   }
@@ -313,7 +313,8 @@ class StreamMatcher {
       if (!has(v, along)) return true;
       if (stride(n, along) != 1) return refuse("a small operand without lines along the reduction");
       const bool even = a.offset % 8 == 0 && stride(n, Axis::kRow) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0;
-      if (!even && (!may_be_uneven() || along == Axis::kWhole || a.run != 0)) return refuse("a small operand without aligned lines along the reduction");
+      if (!even && (!may_be_uneven() || along == Axis::kWhole)) return refuse("a small operand without aligned lines along the reduction");
+      if (a.run != 0 && (!even || p_.depth % 8)) return refuse("a small operand in runs that would be read in pieces");
       return true;
     }
     for (ValueId o : g().def(v).operands) if (!small_leaves(o)) return false;

@@ -4,6 +4,7 @@
 //
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same extents.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -77,6 +78,8 @@ struct StreamShape {
   std::vector<StreamStatistic> early;            ///< reductions of whole rows before the loop, while the first weights are under way; each may use those before it
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
+  /// Whether weights come without tensor copies: all that have columns, or none.
+  bool uneven() const { return std::any_of(weights.begin(), weights.end(), [](const StreamWeight& w) { return w.uneven; }); }
 };
 
 struct StreamPlan : StreamShape {

@@ -95,7 +95,6 @@ template <class T> struct Prepared {
 template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
   using Element = T;
   const unsigned char* base;   // in shared memory, a multiple of 1024 bytes
-  static constexpr bool kRotated = !DEPTH_MAJOR;
   static constexpr int kLine = COLS * 2, kSwizzle = COLS / 8 - 1;
   static MO_FN int row_of(int i, int c) { return 8 * (i >> 1) + 2 * ((i >> 1) ^ c) + (i & 1); }
   static MO_FN uint32_t place(int row, int column16) { return row * kLine + ((column16 ^ ((row * kLine >> 7) & kSwizzle)) << 4); }

@@ -31,7 +31,6 @@ template <class T, int CHUNK, bool DEPTH_MAJOR> struct UnevenTile {
   using Element = T;
   const unsigned char* base;
   int first, line;
-  static constexpr bool kRotated = !DEPTH_MAJOR;
   MO_FN const unsigned char* begin(int i) const { return base + i * kUnevenLine + ((first + i * line) & 7) * 2; }
   static MO_FN uint32_t half(const unsigned char* p) { return *reinterpret_cast<const unsigned short*>(p); }
   /// Pairs 2 s and 2 s + 1 of one column along the reduction, of the lane's own four of unit u.

@@ -143,6 +143,10 @@ TEST_CASE("what does not stream is refused with a reason") {
   Case across = linear(8, 512, 1024);
   across.operands[0].strides = {1, 8};
   CHECK(plan(across).reason == "a small operand without lines along the reduction");
+  Case runs = linear(8, 512, 1024);   // runs are followed by whole vectors
+  runs.operands[0].run = 64;
+  runs.operands[0].offset = 4;
+  CHECK(plan(runs).reason == "a small operand in runs that would be read in pieces");
   CHECK(!plan_stream(odd.body, odd.operands, odd.results, *find_target("sm_80")).plan);
 }
 
