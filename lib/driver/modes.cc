@@ -86,24 +86,25 @@ Program program_of(const Graph& g, const std::string& name) {
   return p;
 }
 
-/// Work of one evaluation, roughly: above this the comparison of two big graphs is refused as too long.
-double evaluation_work(const Graph& g) {
-  double work = 0;
-  for (const Node& n : g.nodes()) {
-    for (int i = 0; i < n.num_values; i++) work += static_cast<double>(g.dims(n.first_value + i).elements());
-    if (std::holds_alternative<MatMul>(n.op)) work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
-    if (const auto* call = std::get_if<Call>(&n.op))
-      work += evaluation_work(*call->body) * static_cast<double>(call->body->launch().blocks()) * static_cast<double>(call->body->launch().loop);
-  }
-  return work;
-}
-constexpr double kMaxEvaluationWork = 2e9;
-
 ModeResult of_verdict(const Verdict& v) {
   ModeResult r;
   r.text = to_string(v) + "\n";
   r.exit = v.kind == Verdict::Kind::kEqual ? ExitCode::kOk : v.kind == Verdict::Kind::kDifferent ? ExitCode::kNotEqual : ExitCode::kNothingFound;
   return r;
+}
+
+/// What the same small sizes of both say, which a program that computes both has: a hint, and no verdict about these sizes. "" where there is none to be had.
+std::string at_reduced_sizes(const Graph& x, const Graph& y, uint64_t seed) {
+  const int results = x.num_results();
+  const Program both = program_of(joined(x, y), "both");
+  std::string out;
+  for (int variant : {0, 1}) {
+    const Witness w = make_witness(both, variant);
+    if (!w.refusal.empty()) return fmt::format("there are no reduced sizes: {}\n", w.refusal);
+    if (results_from(w.graph, 0, results) == x) return "";
+    out += fmt::format("at reduced sizes ({}) they are {}\n", variant == 0 ? "even" : "ragged", to_string(equal(results_from(w.graph, 0, results), results_from(w.graph, results, results), seed)));
+  }
+  return out;
 }
 
 }  // namespace
@@ -150,40 +151,9 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
     r.text = "equal: the same graph\n";
     return r;
   }
-  const Proof proof = prove(*x, *y);   // at the sizes given, whatever they are
-  const double work = evaluation_work(*x) + evaluation_work(*y);
-  if (work <= kMaxEvaluationWork) {
-    const Verdict v = equal(*x, *y, static_cast<uint64_t>(o.seed));
-    ModeResult r = of_verdict(v);
-    if (v.kind == Verdict::Kind::kEqual && proof.proved && !v.evidence.proof.proved) r.text += to_string(proof) + "\n";
-    return r;
-  }
-  // Too big to evaluate: both at the same small sizes, which a program that computes both has. A proof holds where its conditions do, so it does not replace them.
-  ModeResult r;
-  r.exit = ExitCode::kNothingFound;
-  const int results = x->num_results();
-  const Program both = program_of(joined(*x, *y), "both");
-  for (int variant : {0, 1}) {
-    const Witness w = make_witness(both, variant);
-    if (!w.refusal.empty() && proof.proved) {
-      r.exit = ExitCode::kOk;
-      r.text = "equal: " + to_string(proof) + "\n";
-      return r;
-    }
-    if (!w.refusal.empty()) {
-      r.text = fmt::format("unknown: the graphs are too large to evaluate ({:.1e} operations), and have no small size: {}; {}\n", work, w.refusal, to_string(proof));
-      return r;
-    }
-    const Verdict verdict = equal(results_from(w.graph, 0, results), results_from(w.graph, results, results), static_cast<uint64_t>(o.seed));
-    if (verdict.kind == Verdict::Kind::kDifferent) {
-      // At other sizes than asked for, a difference is no witness against these.
-      r.text = "unknown: the graphs are too large to evaluate; at a smaller size they are " + to_string(verdict) + "; " + to_string(proof) + "\n";
-      return r;
-    }
-    r = of_verdict(verdict);
-    if (verdict.kind == Verdict::Kind::kUnknown) return r;
-    r.text = proof.proved ? "equal: " + to_string(proof) + "\nat reduced sizes " + r.text : "at reduced sizes " + r.text;
-  }
+  const Verdict v = settle(*x, *y, static_cast<uint64_t>(o.seed));
+  ModeResult r = of_verdict(v);
+  if (v.kind == Verdict::Kind::kUnknown) r.text += at_reduced_sizes(*x, *y, static_cast<uint64_t>(o.seed));
   return r;
 }
 

@@ -7,6 +7,7 @@
 #include "mirage/verify/certificate.h"
 #include "mirage/verify/verify.h"
 #include "verify/degree.h"
+#include "verify/draws.h"
 #include "verify/field.h"
 #include "verify/reals.h"
 #include "verify/signature.h"
@@ -20,6 +21,7 @@ constexpr double kWantedBound = -40; // log2 of the chance of error that is wort
 constexpr int kMostTrials = 48;
 constexpr int64_t kFewElements = 1 << 14;   // of all inputs: a trial then takes a millisecond or so
 constexpr int kBitTrials = 32;       // trials per requested trial where conditions are bits: one bit says little
+constexpr double kBitWork = 8e9;     // scalar operations of all these trials together, beyond one of each pattern
 
 Verdict unknown(std::string reason) {
   Verdict v;
@@ -52,7 +54,26 @@ struct Job {
   Primes primes;
   uint64_t seed;
   int trials;
+  Draws draws = Draws::kQuick;
 };
+
+/// The inputs of one trial. Where conditions are bits, masks have structure: which one goes round, by trial and by tensor.
+std::vector<Tensor<FieldValue>> draw_inputs(const Job& job, FieldAlgebra& f, FieldMode mode, int trial, uint64_t seed) {
+  std::vector<Tensor<FieldValue>> params;
+  Rng rng(hash_combine(seed, 0x6D61736B));
+  for (size_t i = 0; i < job.inputs.size(); i++) {
+    Tensor<FieldValue> x(job.inputs[i].dims, FieldValue{});
+    if (mode.bits && job.inputs[i].dtype == DType::kBool) {
+      const int pattern = trial < kMaskPatterns ? trial : static_cast<int>(rng.below(kMaskPatterns));
+      const std::vector<uint8_t> bits = draw_mask(x.dims, pattern, rng);
+      for (size_t e = 0; e < x.data.size(); e++) x.data[e] = f.bit_input(bits[e]);
+    } else {
+      for (size_t e = 0; e < x.data.size(); e++) x.data[e] = f.input(job.inputs[i].dtype, static_cast<uint64_t>(i) << 44 | e);
+    }
+    params.push_back(std::move(x));
+  }
+  return params;
+}
 
 /// Compares all results of one trial; counts per element how often both sides were defined and agreed.
 void compare(const FieldAlgebra& f, const std::vector<Tensor<FieldValue>>& x, const std::vector<Tensor<FieldValue>>& y, uint64_t seed, std::vector<std::vector<uint8_t>>& covered, Outcome& out) {
@@ -72,7 +93,8 @@ void compare(const FieldAlgebra& f, const std::vector<Tensor<FieldValue>>& x, co
 Outcome run(const Job& job, FieldMode mode) {
   Outcome out;
   std::vector<std::vector<uint8_t>> covered;
-  const int wanted = mode.bits ? job.trials * kBitTrials : job.trials;
+  const double work = evaluation_work(job.a) + evaluation_work(job.b);
+  const int wanted = mode.bits ? std::clamp(static_cast<int>(kBitWork / (1 + work)), std::min(job.trials * kBitTrials, kMaskPatterns), job.trials * kBitTrials) : job.trials;
   const int enough = std::min(mode.bits ? std::max(job.trials, wanted / 8) : wanted, 255);   // with bits, rows may be masked out in many trials
   auto missing = [&]() -> std::optional<std::pair<size_t, size_t>> {
     for (size_t r = 0; r < covered.size(); r++)
@@ -84,14 +106,7 @@ Outcome run(const Job& job, FieldMode mode) {
     mode.even_power = t & 1;
     const uint64_t seed = hash_combine(hash_combine(job.seed, static_cast<uint64_t>(mode.sqrt_power) * 2 + mode.bits), static_cast<uint64_t>(t));
     FieldAlgebra f(job.primes, seed, mode);
-    static constexpr uint64_t kBias[] = {4, 6, 7, 2};   // eighths: mostly true and mostly false masks are met too
-    f.set_bias(kBias[t % 4]);
-    std::vector<Tensor<FieldValue>> params;
-    for (size_t i = 0; i < job.inputs.size(); i++) {
-      Tensor<FieldValue> x(job.inputs[i].dims, FieldValue{});
-      for (size_t e = 0; e < x.data.size(); e++) x.data[e] = f.input(job.inputs[i].dtype, static_cast<uint64_t>(i) << 44 | e);
-      params.push_back(std::move(x));
-    }
+    const std::vector<Tensor<FieldValue>> params = draw_inputs(job, f, mode, t, seed);
     const auto ra = evaluate<FieldAlgebra>(job.a, params, f), rb = evaluate<FieldAlgebra>(job.b, params, f);
     if (covered.empty())
       for (const auto& x : ra) covered.emplace_back(x.data.size(), 0);
@@ -124,6 +139,13 @@ std::string join(const std::vector<std::string>& words) {
   return out;
 }
 
+/// Functions that are never defined together are two; else only where one is defined and the other is not can be said.
+Verdict only_one_defined(const RealReport& reals) {
+  if (reals.disjoint) return different(*reals.undefined);
+  const Counterexample& c = *reals.undefined;
+  return unknown("nothing differs where both are defined, as far as was seen, but " + c.where + " is " + c.left + " in one and " + c.right + " in the other, seed " + std::to_string(c.seed));
+}
+
 std::string why_uncovered(const Outcome& o) {
   if (o.unknown_sign) return o.uncovered + " depends on the sign of an infinity that fields cannot tell";
   if (o.zero_denominator) return o.uncovered + " has a zero denominator, or another undefined operation, in every draw";
@@ -150,40 +172,46 @@ Verdict decide(const Job& job) {
     last = attempt(multiplicative);
   }
   const uint64_t real_seed = hash_combine(job.seed, 0x7265616C);
+  constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) | 1u << static_cast<int>(Uninterpreted::kPow);
   if (last.kind == Outcome::Kind::kPass) {
     // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
-    if (last.used)
-      if (auto c = real_difference(job.a, job.b, job.inputs, real_seed)) return different(*c);
+    const RealReport reals = last.used ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
+    if (reals.difference) return different(*reals.difference);
+    if (reals.undefined) return only_one_defined(reals);
     // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees that something is lost (that both graphs have is the program's own affair).
-    constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) | 1u << static_cast<int>(Uninterpreted::kPow);
     if (last.used & kPartial && prove(job.a, job.b).may_be_undefined && !prove(job.a, job.a).may_be_undefined)
       return unknown("a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
+    if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
+      return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared + (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
     for (const Graph* g : {&job.a, &job.b})
       if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
     Verdict v;
     v.kind = Verdict::Kind::kEqual;
     const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
-    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax, {}};
+    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax, {}, {}};
+    if (mode.bits) v.evidence.open = "conditions that choose an infinity were drawn as bits, which reaches some of their cases only";
     return v;
   }
-  auto real = real_difference(job.a, job.b, job.inputs, real_seed);
-  if (real) return different(*real);
+  const RealReport reals = compare_reals(job.a, job.b, job.inputs, real_seed, job.draws);
+  if (reals.difference) return different(*reals.difference);
   if (last.kind == Outcome::Kind::kMismatch && last.is_witness) return different(last.mismatch);
+  if (reals.undefined) return only_one_defined(reals);
   if (last.kind == Outcome::Kind::kUncovered) return unknown(why_uncovered(last));
-  const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and real numbers agree";
+  const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and " +
+                           (reals.uncompared.empty() ? "real numbers agree" : reals.noisy ? "fp64 is too noisy to tell at " + reals.uncompared : "real numbers agree, where both are finite");
   Proof proof = prove(job.a, job.b);
   if (!proof.proved) return unknown(open);
   Verdict v;   // the fields cannot tell these functions apart from others, algebra can
   v.kind = Verdict::Kind::kEqual;
-  v.evidence = {job.primes.p, job.primes.q, trials, job.seed, -1, 0, "no bound from theory: " + open + "; but it is proved", names_of(last.used), false, std::move(proof)};
+  v.evidence = {job.primes.p, job.primes.q, trials, job.seed, -1, 0, "no bound from theory: " + open + "; but it is proved", names_of(last.used), false, std::move(proof), {}};
   return v;
 }
 
-Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int trials) {
+Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int trials, Draws draws = Draws::kQuick) {
   if (std::string s = signature_mismatch(a, b); !s.empty()) return different({s, "", "", seed});
   const std::vector<Type> inputs = input_types(a, b);
   const Graph x = say_roundings(a), y = say_roundings(b);
-  return decide(Job{x, y, inputs, primes, seed, std::max(trials, 1)});
+  return decide(Job{x, y, inputs, primes, seed, std::max(trials, 1), draws});
 }
 
 /// Trials are independent, so where a theorem says something of one, few of them say enough (a gated MLP: 3.6 bits each). 0 where it says nothing, so little that it would take too long, or the graph is large.
@@ -197,12 +225,12 @@ int trials_for_bound(const Graph& a, const Evidence& e) {
 
 }  // namespace
 
-Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials) {
+Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials, Draws draws) {
   const uint64_t s = hash_combine(hash_combine(a.hash(), b.hash()), seed);
   const Primes primes = draw_primes(s);
-  const Verdict v = decide(a, b, primes, s, trials);
+  const Verdict v = decide(a, b, primes, s, trials, draws);
   const int more = v.kind == Verdict::Kind::kEqual ? trials_for_bound(a, v.evidence) : 0;
-  return more > v.evidence.trials ? decide(a, b, primes, s, more) : v;
+  return more > v.evidence.trials ? decide(a, b, primes, s, more, draws) : v;
 }
 
 Certificate make_certificate(const Program& program, const Graph& reference, const Graph& candidate, const Verdict& verdict, NumericReport numerics) {
@@ -229,6 +257,7 @@ std::string to_string(const Verdict& v) {
   switch (v.kind) {
     case Verdict::Kind::kEqual: {
       const Evidence& e = v.evidence;
+      if (e.trials == 0) return "equal: " + to_string(e.proof);
       std::string out = "equal: " + std::to_string(e.trials) + (e.trials == 1 ? " trial" : " trials") + " modulo p=" + std::to_string(e.p) + " q=" + std::to_string(e.q) + ", seed " + std::to_string(e.seed);
       char bound[48] = "";
       if (e.log2_bound < 0) std::snprintf(bound, sizeof bound, ", chance of error at most 2^%.1f", e.log2_bound);

@@ -73,10 +73,15 @@ FieldValue FieldAlgebra::input(DType stored, uint64_t index) {
   const uint64_t k = hash_combine(hash_combine(key_, 2), index);
   if (stored == DType::kBool) {
     note(Uninterpreted::kBool);
-    if (mode_.bits) return integer((mix64(k) >> 61) < bias_, kKeyed);
+    if (mode_.bits) return integer(static_cast<int64_t>(mix64(k) >> 63), kKeyed);
   }
   const uint64_t a = mix64(k ^ 0x11), b = mix64(k ^ 0x22), c = mix64(k ^ 0x33), d = mix64(k ^ 0x44);
   return finite(p_.fold(a, b), q_.fold(c, d), 0, stored == DType::kBool ? kKeyed : stored_mark(stored));
+}
+
+FieldValue FieldAlgebra::bit_input(bool bit) {
+  note(Uninterpreted::kBool);
+  return integer(bit, kKeyed);
 }
 
 FieldValue FieldAlgebra::arbitrary() {

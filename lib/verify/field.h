@@ -51,6 +51,7 @@ class FieldAlgebra {
 
   Value constant(double);
   Value input(DType stored, uint64_t index);      ///< the random value number `index` of this trial; bools as the mode says
+  Value bit_input(bool);                          ///< a bool input whose value the caller drew (mode.bits)
   Value arbitrary();                              ///< a random value unlike any before in this trial: one of a running maximum, whose value must not matter
   Value add(Value, Value);
   Value sub(Value x, Value y) { return add(x, neg(y)); }
@@ -79,7 +80,6 @@ class FieldAlgebra {
   bool zero_denominator() const { return zero_denominator_; }  ///< some division by zero, 0 * infinity, infinity - infinity happened
   bool unknown_sign() const { return unknown_sign_; }          ///< an infinity was multiplied by a value of unknown sign
   bool needs_bits() const { return needs_bits_; }              ///< a field-valued condition chose an infinity
-  void set_bias(uint64_t eighths) { bias_ = eighths; }         ///< bits mode: a bool input is true in so many of 8 cases
 
  private:
   struct Leaf { uint64_t p; bool exact; int64_t value; };
@@ -113,7 +113,6 @@ class FieldAlgebra {
   size_t stored_leaves_ = 0;
   uint64_t arbitrary_ = 0;                                      ///< how many there were
   uint32_t used_ = 0;
-  uint64_t bias_ = 4;
   bool zero_denominator_ = false, unknown_sign_ = false, needs_bits_ = false;
 };
 

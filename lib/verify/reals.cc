@@ -6,54 +6,74 @@
 #include <cstdio>
 
 #include "mirage/support/hash.h"
+#include "verify/bounded.h"
+#include "verify/draws.h"
 
 namespace mirage::verify {
 namespace {
 
-/// Notes the largest addend, so that what cancellation loses is not taken for a difference.
-struct WatchedDouble : DoubleAlgebra {
-  double peak = 0;
-  bool is_shaky = false;   ///< something was decided by rounding: a divisor, radicand or comparison that is 0 but for it
-  double div(double x, double y) { shaky(y); return x / y; }
-  double sqrt(double x) { if (x < 0) shaky(x); return DoubleAlgebra::sqrt(x); }
-  double log(double x) { shaky(x); return DoubleAlgebra::log(x); }
-  double less(double x, double y) { shaky(x - y, std::max(std::fabs(x), std::fabs(y))); return x < y; }
-  double equal(double x, double y) { shaky(x - y, std::max(std::fabs(x), std::fabs(y))); return x == y; }
-  void shaky(double x, double size = 0) { is_shaky |= x != 0 && std::fabs(x) <= 1e-10 * std::max(size, peak); }
-  double add(double x, double y) { watch(x); watch(y); return x + y; }
-  double sub(double x, double y) { watch(x); watch(y); return x - y; }
-  void gemm(int64_t m, int64_t n, int64_t k, const double* x, const double* y, double* dst) {
-    std::fill(dst, dst + m * n, 0.0);
-    for (int64_t i = 0; i < m; i++)
-      for (int64_t l = 0; l < k; l++)
-        for (int64_t j = 0; j < n; j++) dst[i * n + j] += x[i * k + l] * y[l * n + j];
-    double a = 0, b = 0;
-    for (int64_t i = 0; i < m * k; i++) if (std::isfinite(x[i])) a = std::max(a, std::fabs(x[i]));
-    for (int64_t i = 0; i < k * n; i++) if (std::isfinite(y[i])) b = std::max(b, std::fabs(y[i]));
-    watch(a * b);
-  }
-  void watch(double x) { if (const double m = std::fabs(x); m > peak && std::isfinite(m)) peak = m; }
-};
-
-double normal(Rng& rng) { return std::sqrt(-2 * std::log(1 - rng.uniform())) * std::cos(6.283185307179586 * rng.uniform()); }
-
-constexpr int kKinds = 6;
-constexpr int64_t kLarge = 1 << 20;   // input elements from which one kind of input must do: true-size spot checks
-double draw(int kind, Rng& rng) {
-  switch (kind) {
-    case 0: return normal(rng);
-    case 1: return 0.5 + rng.uniform();                      // where roots and logarithms are defined
-    case 2: return normal(rng) * 0.0625;                     // small: an epsilon shows
-    case 3: return (rng.uniform() * 2 - 1) * 3;
-    case 5: return -0.5 - rng.uniform();                     // where they are not, and relu is 0
-    default: return static_cast<double>(rng.below(5)) - 2;   // zeros and ties: where a guarded quotient or a comparison decides
-  }
-}
+constexpr int64_t kLarge = 1 << 20;      // input elements from which one kind of input must do: true-size spot checks
+constexpr int kThoroughDraws = 3 * kAllKinds;
+constexpr double kRealWork = 1e9;        // of all thorough draws together
+constexpr double kClear = 1e-9;          // relative: what is closer may be two roundings of one literal
+constexpr double kNoiseMargin = 16;      // error bounds are of first order
+constexpr double kUseful = 1e-3;         // an element whose error bound is a larger part of it was not compared
 
 std::string number(double x) {
   char text[40];
   std::snprintf(text, sizeof text, "%.17g", x);
   return text;
+}
+
+int num_draws(const Graph& a, const Graph& b, const std::vector<Type>& inputs, Draws draws) {
+  int64_t size = 0;
+  for (const Type& t : inputs) size += t.dims.elements();
+  if (draws == Draws::kQuick) return size > kLarge ? 1 : kQuickKinds;
+  return std::clamp(static_cast<int>(kRealWork / (1 + evaluation_work(a) + evaluation_work(b))), 1, kThoroughDraws);
+}
+
+/// Inputs of draw number i. Beyond one round of the kinds every tensor has a kind of its own.
+std::vector<Tensor<Bounded>> draw_inputs(const std::vector<Type>& inputs, int i, const std::vector<double>& sizes, Rng& rng) {
+  static constexpr int kFirstMasks[] = {1, 18, 8, 0, 12, 9};
+  std::vector<Tensor<Bounded>> params;
+  std::vector<double> values;
+  for (const Type& t : inputs) {
+    Tensor<Bounded> x(t.dims, {});
+    if (t.dtype == DType::kBool) {
+      const int pattern = i < kQuickKinds ? kFirstMasks[i] : i < kAllKinds ? (i - kQuickKinds + 2) % kMaskPatterns : static_cast<int>(rng.below(kMaskPatterns));
+      const std::vector<uint8_t> bits = draw_mask(t.dims, pattern, rng);
+      for (size_t e = 0; e < bits.size(); e++) x.data[e].v = bits[e];
+    } else {
+      const int kind = i < kAllKinds ? i : rng.below(2) ? static_cast<int>(rng.below(kAllKinds)) : 0;
+      values.assign(x.data.size(), 0);
+      draw_reals(values, t, kind, sizes, rng);
+      for (size_t e = 0; e < values.size(); e++) {
+        const double v = round_to(values[e], t.dtype);
+        x.data[e].v = std::isfinite(v) ? v : std::copysign(1.0, values[e]);
+      }
+    }
+    params.push_back(std::move(x));
+  }
+  return params;
+}
+
+/// What one draw says of one element.
+enum class Said { kNothing, kSame, kNoise, kDiffers, kUndefined };
+
+/// What all draws say of one element.
+struct Tally {
+  uint8_t seen = 0;        ///< 0: never finite in both, 1: lost to rounding, 2: compared
+  uint8_t one_alone = 0;   ///< draws in which only one was defined
+  bool nonzero = false;    ///< compared, and not as 0
+};
+Said compare(const Bounded& x, const Bounded& y, bool out_of_range) {
+  const bool fx = std::isfinite(x.v), fy = std::isfinite(y.v);
+  if (!fx && !fy) return Said::kNothing;
+  if (!std::isfinite(x.e) || !std::isfinite(y.e)) return fx && fy ? Said::kNoise : Said::kNothing;
+  if (fx != fy) return out_of_range ? Said::kNothing : Said::kUndefined;
+  const double size = std::max(std::fabs(x.v), std::fabs(y.v)), noise = kNoiseMargin * (x.e + y.e), apart = std::fabs(x.v - y.v);
+  if (apart > noise + kClear * size) return Said::kDiffers;
+  return noise > kUseful * size ? Said::kNoise : Said::kSame;
 }
 
 }  // namespace
@@ -74,34 +94,64 @@ std::vector<Type> input_types(const Graph& a, const Graph& b) {
   return out;
 }
 
-std::optional<Counterexample> real_difference(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed) {
-  int64_t size = 0;
-  for (const Type& t : inputs) size += t.dims.elements();
-  for (int kind = 0; kind < (size > kLarge ? 1 : kKinds); kind++) {
-    const uint64_t kind_seed = hash_combine(seed, static_cast<uint64_t>(kind));
-    Rng rng(kind_seed);
-    std::vector<Tensor<double>> params;
-    for (const Type& t : inputs) {
-      Tensor<double> x(t.dims, 0.0);
-      for (double& v : x.data) v = t.dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(kind, rng), t.dtype);
-      params.push_back(std::move(x));
-    }
-    WatchedDouble wa, wb;
-    const auto ra = evaluate<WatchedDouble>(a, params, wa), rb = evaluate<WatchedDouble>(b, params, wb);
-    if (kind == 4 && (wa.is_shaky || wb.is_shaky)) continue;   // exact zeros are what this kind is for; rounding must not make or lose them
-    const double noise = 1e-12 * std::max(wa.peak, wb.peak);
-    for (size_t r = 0; r < ra.size(); r++) {
-      double scale = 0;
-      for (double v : ra[r].data) if (std::isfinite(v)) scale = std::max(scale, std::fabs(v));
-      for (size_t i = 0; i < ra[r].data.size(); i++) {
-        const double x = ra[r].data[i], y = rb[r].data[i];
-        if (!std::isfinite(x)) continue;
-        const bool differs = !std::isfinite(y) || std::fabs(x - y) > std::max({1e-8 * std::max(scale, std::fabs(y)), noise, 1e-300});
-        if (differs) return Counterexample{place(static_cast<int>(r), ra[r].dims, static_cast<int64_t>(i)), number(x), number(y), kind_seed};
+double evaluation_work(const Graph& g) {
+  double work = 0;
+  for (const Node& n : g.nodes()) {
+    for (int i = 0; i < n.num_values; i++) work += static_cast<double>(g.dims(n.first_value + i).elements());
+    if (std::holds_alternative<MatMul>(n.op)) work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
+    if (const auto* call = std::get_if<Call>(&n.op))
+      work += evaluation_work(*call->body) * static_cast<double>(call->body->launch().blocks()) * static_cast<double>(call->body->launch().loop);
+  }
+  return work;
+}
+
+RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed, Draws draws) {
+  RealReport report;
+  const int wanted = num_draws(a, b, inputs, draws);
+  const std::vector<double> sizes = draws == Draws::kThorough ? threshold_sizes(a, b) : std::vector<double>{};
+  std::vector<std::vector<Tally>> tallies;
+  std::vector<Dims> dims;
+  for (int i = 0; i < wanted; i++) {
+    const uint64_t draw_seed = hash_combine(seed, static_cast<uint64_t>(i));
+    Rng rng(draw_seed);
+    const std::vector<Tensor<Bounded>> params = draw_inputs(inputs, i, sizes, rng);
+    BoundedAlgebra wa, wb;
+    const auto ra = evaluate<BoundedAlgebra>(a, params, wa), rb = evaluate<BoundedAlgebra>(b, params, wb);
+    if (tallies.empty())
+      for (const auto& t : ra) tallies.emplace_back(t.data.size()), dims.push_back(t.dims);
+    for (size_t r = 0; r < ra.size(); r++)
+      for (size_t e = 0; e < ra[r].data.size(); e++) {
+        const Bounded &x = ra[r].data[e], &y = rb[r].data[e];
+        const Said said = compare(x, y, wa.out_of_range || wb.out_of_range);
+        if (said == Said::kNothing) continue;
+        Tally& tally = tallies[r][e];
+        if (said == Said::kSame || said == Said::kNoise) {
+          tally.seen = std::max<uint8_t>(tally.seen, said == Said::kSame ? 2 : 1);
+          tally.nonzero |= said == Said::kSame && x.v != 0;
+          continue;
+        }
+        Counterexample c{place(static_cast<int>(r), ra[r].dims, static_cast<int64_t>(e)), number(x.v), number(y.v), draw_seed};
+        if (said == Said::kUndefined) {
+          tally.one_alone = static_cast<uint8_t>(std::min(tally.one_alone + 1, 255));
+          if (!report.undefined) report.undefined = std::move(c);
+          continue;
+        }
+        report.difference = std::move(c);
+        return report;
       }
+  }
+  const int often = draws == Draws::kQuick ? kQuickKinds / 2 : kThoroughDraws / 4;
+  for (size_t r = 0; r < tallies.size(); r++) {
+    report.disjoint |= std::none_of(tallies[r].begin(), tallies[r].end(), [](const Tally& t) { return t.nonzero; }) &&
+                       std::any_of(tallies[r].begin(), tallies[r].end(), [&](const Tally& t) { return t.one_alone >= often; });
+    for (size_t e = 0; e < tallies[r].size(); e++) {
+      const Tally& t = tallies[r][e];
+      if (t.seen == 2 || !report.uncompared.empty()) continue;
+      report.uncompared = place(static_cast<int>(r), dims[r], static_cast<int64_t>(e));
+      report.noisy = t.seen == 1;
     }
   }
-  return std::nullopt;
+  return report;
 }
 
 }  // namespace mirage::verify

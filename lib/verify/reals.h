@@ -1,6 +1,7 @@
-// Two graphs over real numbers, in fp64 on a few random inputs: the third opinion that turns a field mismatch into a witness, or a field match into doubt.
+// Two graphs over real numbers, in fp64 with error bounds on random inputs: the third opinion that turns a field mismatch into a witness, or a field match into doubt.
 #pragma once
 #include <optional>
+#include <string>
 
 #include "mirage/ir/graph.h"
 #include "mirage/verify/verify.h"
@@ -10,10 +11,21 @@ namespace mirage::verify {
 /// Shape and dtype of each program input, from the graphs' Input nodes; entries of params that neither graph has are rank 0.
 std::vector<Type> input_types(const Graph& a, const Graph& b);
 
-/// A place where b clearly differs from a: by far more than rounding explains, or not finite where a is. Places where a is not finite do not count: fp64 cannot
-/// tell an overflow, or the sign of a zero denominator, from a value that is infinite.
-std::optional<Counterexample> real_difference(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed);
+/// What fp64 shows. Elements count where rounding leaves something of them: each has an error bound of its own.
+struct RealReport {
+  std::optional<Counterexample> difference;   ///< both are finite, and apart by far more than their error bounds
+  std::optional<Counterexample> undefined;    ///< one is finite and the other is not, though no number left the range of doubles on the way
+  bool disjoint = false;                      ///< a result where that is so in draw after draw, and of which no draw made any element the same number, other than 0, in both
+  std::string uncompared;                     ///< the first element that no draw compared: never finite in both, or too noisy to tell; "": all were
+  bool noisy = false;                         ///< `uncompared` was finite in both, but lost to rounding
+};
+
+/// Few draws of moderate size where many graphs are compared; all kinds (draws.h), in turn with all patterns of masks, where a verdict is to be believed.
+RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed, Draws draws);
 
 std::string place(int result, const Dims& dims, int64_t element);   ///< "output 0 [3,17]"
+
+/// Scalar operations of one evaluation, roughly.
+double evaluation_work(const Graph& g);
 
 }  // namespace mirage::verify

@@ -22,7 +22,8 @@ struct Evidence {
   std::string bound_reason;          ///< which theorem, or why none
   std::vector<std::string> uninterpreted;   ///< functions that were random keyed functions
   bool is_lax = false;
-  Proof proof;                       ///< asked for only where the trials leave it open, at the size tested
+  Proof proof;                       ///< asked for only where the trials leave it open, at the size tested; trials is 0 where it alone is what there is
+  std::string open;                  ///< not empty: agreement of the trials settles nothing, because what they draw does not reach every case of a condition. Follows from the graphs; not kept in certificates
 };
 struct Counterexample {
   std::string where;                 ///< "output 0 [3,17]"
@@ -37,8 +38,15 @@ struct Verdict {
 };
 std::string to_string(const Verdict&);   ///< one line
 
+/// How much fp64 looks at: kQuick for the many graphs that a search compares, kThorough for a verdict that somebody will believe.
+enum class Draws : uint8_t { kQuick, kThorough };
+
 /// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types. At least so many trials; more where few more bring a bound of 2^-40.
-Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2);
+Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2, Draws draws = Draws::kQuick);
+
+/// The verdict at the graphs' own size: a proof wins over everything; else trials whose draws cover the graphs' conditions; else Unknown, with what was seen. Graphs that are too large to evaluate
+/// are compared at sampled elements, where agreement settles nothing and a difference is a counterexample.
+Verdict settle(const Graph& a, const Graph& b, uint64_t seed);
 
 /// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.
 struct NumericCase { std::string distribution; double error = 0; double baseline_error = 0; bool nan_agree = true; bool ok = true; };

@@ -1,0 +1,39 @@
+// The verdict that exit codes and reuse rest on; see verify.h.
+#include "mirage/verify/verify.h"
+#include "verify/reals.h"
+#include "verify/signature.h"
+
+namespace mirage {
+namespace {
+
+constexpr double kMaxEvaluationWork = 2e9;   // scalar operations of one evaluation of both graphs
+
+}  // namespace
+
+Verdict settle(const Graph& a, const Graph& b, uint64_t seed) {
+  Verdict v;
+  if (std::string s = verify::signature_mismatch(a, b); !s.empty()) {
+    v.kind = Verdict::Kind::kDifferent;
+    v.counterexample = {std::move(s), "", "", seed};
+    return v;
+  }
+  Proof proof = prove(a, b);
+  if (proof.proved) {
+    v.kind = Verdict::Kind::kEqual;
+    v.evidence.proof = std::move(proof);
+    return v;
+  }
+  const double work = verify::evaluation_work(a) + verify::evaluation_work(b);
+  if (work <= kMaxEvaluationWork) {
+    v = equal(a, b, seed, 2, Draws::kThorough);
+    if (v.kind == Verdict::Kind::kEqual && !v.evidence.proof.proved && !v.evidence.open.empty()) {
+      v.kind = Verdict::Kind::kUnknown;
+      v.reason = "the trials agree, but " + v.evidence.open + "; " + to_string(proof);
+    }
+    return v;
+  }
+  v.reason = "the graphs are too large to evaluate (" + std::to_string(static_cast<int64_t>(work)) + " operations); " + to_string(proof);
+  return v;
+}
+
+}  // namespace mirage
