@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLarge = 1 << 20;      // input elements from which one kind of input must do: true-size spot checks
 constexpr int kThoroughDraws = 3 * kAllKinds;
 constexpr double kRealWork = 1e9;        // of all thorough draws together
-constexpr double kClear = 1e-9;          // relative: what is closer may be two roundings of one literal
+constexpr double kClear = 1e-12;         // relative: what is closer may be two roundings of one literal
 constexpr double kNoiseMargin = 16;      // error bounds are of first order
 constexpr double kUseful = 1e-3;         // an element whose error bound is a larger part of it was not compared
 
@@ -71,12 +71,16 @@ Said compare(const Bounded& x, const Bounded& y, bool out_of_range) {
   if (!fx && !fy) return Said::kNothing;
   if (!std::isfinite(x.e) || !std::isfinite(y.e)) return fx && fy ? Said::kNoise : Said::kNothing;
   if (fx != fy) return out_of_range ? Said::kNothing : Said::kUndefined;
-  const double size = std::max(std::fabs(x.v), std::fabs(y.v)), noise = kNoiseMargin * (x.e + y.e), apart = std::fabs(x.v - y.v);
-  if (apart > noise + kClear * size) return Said::kDiffers;
-  return noise > kUseful * size ? Said::kNoise : Said::kSame;
+  if (clearly_differ(x, y)) return Said::kDiffers;
+  return kNoiseMargin * (x.e + y.e) > kUseful * std::max(std::fabs(x.v), std::fabs(y.v)) ? Said::kNoise : Said::kSame;
 }
 
 }  // namespace
+
+bool clearly_differ(const Bounded& x, const Bounded& y) {
+  const double noise = kNoiseMargin * (x.e + y.e) + kClear * std::max(std::fabs(x.v), std::fabs(y.v));
+  return std::isfinite(x.v) && std::isfinite(y.v) && std::fabs(x.v - y.v) > noise;
+}
 
 std::string place(int result, const Dims& dims, int64_t element) {
   std::string at;

@@ -5,6 +5,7 @@
 
 #include "mirage/ir/graph.h"
 #include "mirage/verify/verify.h"
+#include "verify/bounded.h"
 
 namespace mirage::verify {
 
@@ -22,6 +23,9 @@ struct RealReport {
 
 /// Few draws of moderate size where many graphs are compared; all kinds (draws.h), in turn with all patterns of masks, where a verdict is to be believed.
 RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed, Draws draws);
+
+/// Whether both are finite, and apart by far more than their error bounds.
+bool clearly_differ(const Bounded& x, const Bounded& y);
 
 std::string place(int result, const Dims& dims, int64_t element);   ///< "output 0 [3,17]"
 

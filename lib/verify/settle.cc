@@ -1,5 +1,7 @@
 // The verdict that exit codes and reuse rest on; see verify.h.
 #include "mirage/verify/verify.h"
+
+#include "mirage/verify/sampled.h"
 #include "verify/reals.h"
 #include "verify/signature.h"
 
@@ -32,7 +34,13 @@ Verdict settle(const Graph& a, const Graph& b, uint64_t seed) {
     }
     return v;
   }
-  v.reason = "the graphs are too large to evaluate (" + std::to_string(static_cast<int64_t>(work)) + " operations); " + to_string(proof);
+  const SampledComparison sampled = sampled_difference(a, b, seed);
+  if (sampled.difference) {
+    v.kind = Verdict::Kind::kDifferent;
+    v.counterexample = *sampled.difference;
+    return v;
+  }
+  v.reason = "the graphs are too large to evaluate whole; " + (sampled.refusal.empty() ? std::to_string(sampled.elements) + " elements of their results agree" : "and not at single elements: " + sampled.refusal) + "; " + to_string(proof);
   return v;
 }
 

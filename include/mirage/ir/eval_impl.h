@@ -138,20 +138,27 @@ template <class V> Tensor<V> concat(std::span<const Tensor<V>* const> in, int di
   return t;
 }
 
-/// The tile of `whole` that block (bx, by, bz) reads in `iteration`, clipped. tile: full tile extents.
-template <class V> Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
-  Dims extent = tile;
-  const Dims s = row_major_strides(whole.dims);
-  int64_t offset = 0;
+/// The box of a tensor of dimensions `whole` that block (bx, by, bz) reads in `iteration`: where it begins, and its extents, clipped. tile: full tile extents.
+struct TileBox { Dims first, extent; };
+inline TileBox tile_box(const Dims& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
+  TileBox box{tile, tile};
   for (int d = 0; d < tile.rank(); d++) {
     int64_t start = 0;
     for (size_t axis = 0; axis < 3; axis++)
       if (p.grid[axis] == d) start += block[axis] * tile[d] * (p.loop == d ? loop : 1);
     if (p.loop == d) start += iteration * tile[d];
-    extent[d] = std::clamp<int64_t>(whole.dims[d] - start, 0, tile[d]);
-    offset += start * s[d];
+    box.first[d] = start;
+    box.extent[d] = std::clamp<int64_t>(whole[d] - start, 0, tile[d]);
   }
-  return gather(whole, extent, s, offset);
+  return box;
+}
+
+template <class V> Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
+  const TileBox box = tile_box(whole.dims, tile, p, block, iteration, loop);
+  const Dims s = row_major_strides(whole.dims);
+  int64_t offset = 0;
+  for (int d = 0; d < tile.rank(); d++) offset += box.first[d] * s[d];
+  return gather(whole, box.extent, s, offset);
 }
 
 template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block) {
@@ -276,6 +283,71 @@ template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span
   return {};
 }
 
+namespace eval_detail {
+
+/// One block graph, block by block: what its values are after the last iteration of the block that ran last.
+template <class A> class BlockRun {
+ public:
+  using V = typename A::Value;
+  BlockRun(const Graph& body, A& a) : body_(body), a_(a), phase_(phases(body)), values_(static_cast<size_t>(body.num_values())), running_(values_.size()) {}
+  const Tensor<V>& value(ValueId v) const { return values_[static_cast<size_t>(v)]; }
+
+  /// Runs one block. load(input, tile extents, block, iteration): the clipped tile of the operand that the Input reads.
+  template <class Load> void run(const std::array<int64_t, 3>& block, Load&& load) {
+    const auto is_in = [&](NodeId n, Phase p) { return body_.node(n).first_value >= 0 && phase_[static_cast<size_t>(body_.node(n).first_value)] == p; };
+    for (NodeId n = 0; n < body_.num_nodes(); n++)
+      if (is_in(n, Phase::kInvariant)) step(n, block, 0, load);
+    for (int64_t it = 0; it < body_.launch().loop; it++)
+      for (NodeId n = 0; n < body_.num_nodes(); n++) {
+        if (body_.form<Accum>(n)) accumulate_node(n, it);
+        else if (body_.form<Running>(n)) at(body_.node(n).first_value) = running_[static_cast<size_t>(body_.node(n).first_value)].step(value(body_.node(n).operands[0]), it == 0, a_);
+        else if (is_in(n, Phase::kLoop)) step(n, block, it, load);
+      }
+    for (NodeId n = 0; n < body_.num_nodes(); n++)
+      if (is_in(n, Phase::kAfter) && !body_.form<Accum>(n)) step(n, block, 0, load);
+  }
+
+ private:
+  Tensor<V>& at(ValueId v) { return values_[static_cast<size_t>(v)]; }
+
+  template <class Load> void step(NodeId n, const std::array<int64_t, 3>& block, int64_t iteration, Load& load) {
+    const Node& node = body_.node(n);
+    if (const auto* in = body_.form<Input>(n)) { at(node.first_value) = load(*in, body_.dims(node.first_value), block, iteration); return; }
+    std::vector<const Tensor<V>*> args;
+    for (ValueId v : node.operands) args.push_back(&value(v));
+    if (const auto* c = body_.form<Call>(n)) {
+      std::vector<Tensor<V>> r = evaluate_call(*c->body, std::span<const Tensor<V>* const>(args), a_);
+      for (size_t i = 0; i < r.size(); i++) at(node.first_value + static_cast<ValueId>(i)) = std::move(r[i]);
+    } else if (const auto* r = body_.form<Reshape>(n)) {
+      Tensor<V> t = *args[0];
+      t.dims = reshape_clipped(args[0]->dims, body_.dims(node.operands[0]), r->dims);
+      at(node.first_value) = std::move(t);
+    } else {
+      at(node.first_value) = evaluate_op(node.op, std::span<const Tensor<V>* const>(args), a_);
+    }
+  }
+
+  void accumulate_node(NodeId n, int64_t it) {
+    const Node& node = body_.node(n);
+    const auto& acc = *body_.form<Accum>(n);
+    const Tensor<V>& x = value(node.operands[0]);
+    Tensor<V>& sum = at(node.first_value);
+    const bool last = acc.fn == ReduceFn::kMax && body_.def_form<Running>(node.operands[0]);   // of a running maximum only the last value counts
+    if (last) sum = running_[static_cast<size_t>(node.operands[0])].state;
+    else if (it > 0 && acc.degree) accumulate_rescaled(sum, x, running_[static_cast<size_t>(node.operands[1])], acc.degree, a_);
+    else if (it == 0) sum = x;
+    else accumulate(sum, x, acc.fn, a_);
+  }
+
+  const Graph& body_;
+  A& a_;
+  std::vector<Phase> phase_;
+  std::vector<Tensor<V>> values_;
+  std::vector<RunningMax<A>> running_;
+};
+
+}  // namespace eval_detail
+
 template <class A>
 std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::span<const Tensor<typename A::Value>* const> operands, A& a) {
   using V = typename A::Value;
@@ -285,59 +357,19 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
   std::vector<Type> result = result_types(body, types).types;
   std::vector<Tensor<V>> out;
   for (const Type& t : result) out.emplace_back(t.dims, a.constant(0));
-  const std::vector<Phase> phase = phases(body);
   const Launch& launch = body.launch();
-  std::vector<Tensor<V>> values(static_cast<size_t>(body.num_values()));
-  std::vector<RunningMax<A>> running(static_cast<size_t>(body.num_values()));
-  auto run = [&](NodeId n, const std::array<int64_t, 3>& block, int64_t iteration) {
-    const Node& node = body.node(n);
-    auto& dst = values[static_cast<size_t>(std::max(node.first_value, 0))];
-    if (const auto* in = body.form<Input>(n)) { dst = load_tile(*operands[static_cast<size_t>(in->param)], body.dims(node.first_value), in->part, block, iteration, launch.loop); return; }
-    std::vector<const Tensor<V>*> args;
-    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
-    if (const auto* c = body.form<Call>(n)) {
-      std::vector<Tensor<V>> r = evaluate_call(*c->body, std::span<const Tensor<V>* const>(args), a);
-      for (size_t i = 0; i < r.size(); i++) values[static_cast<size_t>(node.first_value) + i] = std::move(r[i]);
-      return;
-    }
-    if (const auto* r = body.form<Reshape>(n)) {
-      dst = *args[0];
-      dst.dims = reshape_clipped(args[0]->dims, body.dims(node.operands[0]), r->dims);
-      return;
-    }
-    dst = evaluate_op(node.op, std::span<const Tensor<V>* const>(args), a);
-  };
+  const std::vector<NodeId> outputs = body.outputs();
+  BlockRun<A> run(body, a);
+  const auto load = [&](const Input& in, const Dims& tile, const std::array<int64_t, 3>& block, int64_t it) { return load_tile(*operands[static_cast<size_t>(in.param)], tile, in.part, block, it, launch.loop); };
   std::array<int64_t, 3> block{};
   for (block[2] = 0; block[2] < launch.grid[2]; block[2]++)
     for (block[1] = 0; block[1] < launch.grid[1]; block[1]++)
       for (block[0] = 0; block[0] < launch.grid[0]; block[0]++) {
-        for (NodeId n = 0; n < body.num_nodes(); n++)
-          if (body.node(n).first_value >= 0 && phase[static_cast<size_t>(body.node(n).first_value)] == Phase::kInvariant) run(n, block, 0);
-        for (int64_t it = 0; it < launch.loop; it++)
-          for (NodeId n = 0; n < body.num_nodes(); n++) {
-            const Node& node = body.node(n);
-            if (node.first_value < 0) continue;
-            if (const auto* acc = body.form<Accum>(n)) {
-              const Tensor<V>& x = values[static_cast<size_t>(node.operands[0])];
-              const bool last = acc->fn == ReduceFn::kMax && body.def_form<Running>(node.operands[0]);   // of a running maximum only the last value counts
-              if (last) values[static_cast<size_t>(node.first_value)] = running[static_cast<size_t>(node.operands[0])].state;
-              else if (it > 0 && acc->degree) accumulate_rescaled(values[static_cast<size_t>(node.first_value)], x, running[static_cast<size_t>(node.operands[1])], acc->degree, a);
-              else if (it == 0) values[static_cast<size_t>(node.first_value)] = x;
-              else accumulate(values[static_cast<size_t>(node.first_value)], x, acc->fn, a);
-            } else if (body.form<Running>(n)) {
-              RunningMax<A>& m = running[static_cast<size_t>(node.first_value)];
-              values[static_cast<size_t>(node.first_value)] = m.step(values[static_cast<size_t>(node.operands[0])], it == 0, a);
-            } else if (phase[static_cast<size_t>(node.first_value)] == Phase::kLoop) {
-              run(n, block, it);
-            }
-          }
-        for (NodeId n = 0; n < body.num_nodes(); n++) {
-          const Node& node = body.node(n);
-          if (const auto* o = body.form<Output>(n)) {
-            store_tile(out[static_cast<size_t>(o->result)], values[static_cast<size_t>(node.operands[0])], body.dims(node.operands[0]), o->part, block);
-          } else if (phase[static_cast<size_t>(node.first_value)] == Phase::kAfter && !body.form<Accum>(n)) {
-            run(n, block, 0);
-          }
+        run.run(block, load);
+        for (NodeId n : outputs) {
+          const ValueId v = body.node(n).operands[0];
+          const Output& o = *body.form<Output>(n);
+          store_tile(out[static_cast<size_t>(o.result)], run.value(v), body.dims(v), o.part, block);
         }
       }
   return out;
