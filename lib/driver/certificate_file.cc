@@ -12,6 +12,7 @@
 
 #include "driver/folding.h"
 #include "driver/numbers_json.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -104,7 +105,7 @@ Json numerics_json(const NumericReport& n) {
 }
 
 /// As text that does not depend on the order of keys.
-std::string sorted_text(const Json& j) { return nlohmann::json::parse(j.dump()).dump(); }
+std::string sorted_text(const Json& j) { return nlohmann::json(j).dump(); }
 
 Graph read_graph(const Json& j, const std::string& what) {
   auto g = parse_graph(j.get<std::string>(), what);
@@ -201,14 +202,16 @@ std::string write_certificate(const Program& program, const Structure* structure
 }
 
 std::string with_source(const std::string& certificate, const std::string& file, const std::string& text) {
-  Json out = Json::parse(certificate);
+  Json out = own_json(certificate);
   out["source"] = {{"file", file}, {"hash", hex(hash_text(text))}};
   return out.dump(1) + "\n";
 }
 
 SourceCheck check_source(const Source& certificate) {
   try {
-    const Json j = Json::parse(certificate.text);
+    const auto read = read_json_text(certificate.text, certificate.name, DiagCode::kCertificate);
+    if (!read) return {read.errors(), ""};
+    const Json& j = *read;
     if (!j.contains("source")) return {{broken_certificate(certificate.name, "the certificate names no source file")}, ""};
     const std::string file = j["source"].at("file").get<std::string>();
     const uint64_t hash = from_hex(j["source"].at("hash"));
@@ -227,7 +230,9 @@ SourceCheck check_source(const Source& certificate) {
 
 Result<CertificateFile> read_certificate(const Source& source) {
   try {
-    const Json j = Json::parse(source.text);
+    const auto read = read_json_text(source.text, source.name, DiagCode::kCertificate);
+    if (!read) return read.errors();
+    const Json& j = *read;
     if (integer<int>(j.at("schema_version")) != kCertificateVersion) return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
     CertificateFile c;
     c.program_hash = from_hex(j.at("program_hash"));

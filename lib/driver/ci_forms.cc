@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mirage/driver/compile.h"
+#include "mirage/spec/json_text.h"
 
 namespace mirage {
 
@@ -57,9 +58,12 @@ std::optional<double> number(const Json& j, const std::vector<std::string>& path
 
 Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports) {
   std::map<std::string, Json> before, now;
-  collect(Json::parse(baseline.text, nullptr, false), before);
+  const auto read = read_json_text(baseline.text, baseline.name, DiagCode::kBaseline);
+  if (!read) return read.errors();
+  collect(*read, before);
   if (before.empty()) return {{Severity::kError, DiagCode::kBaseline, {baseline.name, 0, 0, 1}, "the file is no report of mirage-opt", {}}};
-  for (const std::string& r : reports) collect(Json::parse(r, nullptr, false), now);
+  for (const std::string& r : reports)
+    if (const auto report = read_json_text(r, "", DiagCode::kBaseline)) collect(*report, now);
   Diagnostics out;
   for (const auto& [name, report] : now) {
     const auto old = before.find(name);

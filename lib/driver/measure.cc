@@ -14,6 +14,7 @@
 #include "driver/device_turn.h"
 #include "driver/report.h"
 #include "mirage/plan/alternatives.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/worker_pool.h"
 
@@ -76,11 +77,11 @@ std::string first_note(const Diagnostics& errors) {
 }
 
 /// Times as the check program printed them; none if one of them is no positive number.
-std::vector<double> samples(const nlohmann::json& j, const char* key) {
+std::vector<double> samples(const nlohmann::ordered_json& j, const char* key) {
   std::vector<double> out;
   const auto at = j.find(key);
   if (at == j.end() || !at->is_array()) return out;
-  for (const nlohmann::json& x : *at) {
+  for (const nlohmann::ordered_json& x : *at) {
     if (!x.is_number() || !(x.get<double>() > 0)) return {};
     out.push_back(x.get<double>());
   }
@@ -98,7 +99,8 @@ Look look_of(const ProcessResult& r) {
   if (r.timed_out) return {false, "it did not end in time", {}, {}};
   if (r.signal) return {false, fmt::format("it ended by signal {}", r.signal), {}, {}};
   const size_t at = r.output.find('{');
-  const nlohmann::json j = at == std::string::npos ? nlohmann::json() : nlohmann::json::parse(r.output.substr(at), nullptr, false);
+  const auto read = at == std::string::npos ? Result<nlohmann::ordered_json>(nlohmann::ordered_json()) : read_json_text(std::string_view(r.output).substr(at), "", DiagCode::kDeviceCheck);
+  const nlohmann::ordered_json j = read ? *read : nlohmann::ordered_json();
   if (!r.ok() || !j.is_object() || !(j.contains("ok") && j["ok"] == true))
     return {false, j.is_object() && j.contains("rel_err") ? fmt::format("its result is wrong: relative error {}, same bits twice: {}, nothing else written: {}", j["rel_err"].dump(), j.contains("bits_equal") && j["bits_equal"] == true, j.contains("canaries_ok") && j["canaries_ok"] == true)
                                                           : fmt::format("exit code {}: {}", r.exit_code, r.output.substr(0, 200)), {}, {}};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/numbers_json.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/hash.h"
 
 #ifndef MIRAGE_VERSION
@@ -183,8 +184,10 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
     out["seconds"] = times;
   }
   if (!measured.empty()) {
-    Json m = Json::parse(measured, nullptr, false);
-    out["measured"] = m.is_discarded() ? Json(measured) : m;
+    JsonLimits limits;
+    limits.depth /= 2;   // a report that holds it is within the limits, too
+    auto m = read_json_text(measured, "", DiagCode::kDeviceCheck, limits);
+    out["measured"] = m ? std::move(*m) : Json(measured);
   }
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/report.h"
+#include "mirage/spec/json_text.h"
 
 namespace mirage {
 
@@ -40,7 +41,7 @@ std::string html_list(const Json& lines) {
 }  // namespace
 
 std::string report_html(const std::string& report, const std::string& graph, const std::string& plan) {
-  const Json r = Json::parse(report);
+  const Json r = own_json(report);
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + cell(r["name"]) +
       "</title>\n<style>body{font:15px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}table{border-collapse:collapse;margin:.5em 0}"

@@ -2,6 +2,7 @@
 #include "driver/reuse.h"
 
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "driver/certificate_file.h"
 #include "driver/folding.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
@@ -25,12 +27,14 @@ constexpr int kLockVersion = 1;
 Result<Json> read_lock(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return Json{{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
-  const auto text = read_file(path);
-  if (!text) return text.errors();
-  Json j = Json::parse(*text, nullptr, false);
+  JsonLimits limits;
+  limits.cut_deep = true;   // the entries of other programs are not looked at
+  auto read = read_json_file(path, DiagCode::kCertificate, limits);
+  if (!read) return read.errors();
+  Json& j = *read;
   if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") || !j["decisions"].is_object())
     return broken_certificate(path, "the file is no lock of this version of mirage-opt");
-  return j;
+  return std::move(j);
 }
 
 std::string cache_path(const Options& o, const std::string& key) { return (std::filesystem::path(o.cache) / (key + ".json")).string(); }
@@ -87,8 +91,8 @@ Result<std::optional<Recalled>> recall(const Program& program, const Target& tar
   if (uses_cache(o)) {
     std::error_code ignored;
     const std::string path = cache_path(o, key);
-    if (!std::filesystem::exists(path, ignored)) return std::optional<Recalled>();
-    const auto text = read_file(path);
+    if (!std::filesystem::is_regular_file(path, ignored)) return std::optional<Recalled>();
+    const auto text = read_file(path, JsonLimits().bytes);
     if (!text) return std::optional<Recalled>();
     if (auto r = decide_again({path, *text}, program, target, seed)) {
       r->from = "the cache";
@@ -129,10 +133,13 @@ Diagnostics keep(const Program& program, const Options& o, const std::string& ke
       return errors;
     }
     Json& decisions = (*lock)["decisions"];
-    decisions[key] = {{"name", program.name}, {"target", o.target}, {"options", result_options_line(o)}, {"certificate", Json::parse(certificate)}};
-    const nlohmann::json sorted = decisions;   // by key, so that a lock does not depend on the order of runs
-    Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
-    for (const auto& [k, v] : sorted.items()) out["decisions"][k] = decisions[k];
+    decisions[key] = {{"name", program.name}, {"target", o.target}, {"options", result_options_line(o)}, {"certificate", own_json(certificate)}};
+    using Members = Json::object_t::Container;
+    std::map<std::string, Json> sorted;   // by key, so that a lock does not depend on the order of runs
+    for (auto& [k, v] : decisions.items()) sorted.emplace(k, std::move(v));
+    Json::object_t all;
+    for (auto& [k, v] : sorted) static_cast<Members&>(all).emplace_back(k, std::move(v));   // operator[] would look through all of them for each
+    const Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", std::move(all)}};
     add(write_file(o.lock, out.dump(1) + "\n"));
   }
   return errors;

@@ -1,45 +1,17 @@
 // JSON text to a tree with places, through nlohmann's SAX interface; see json_tree.h.
 #include "spec/json_tree.h"
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <fmt/format.h>
 
+#include "spec/json_cursor.h"
+
 namespace mirage::spec {
 namespace {
 
 using Json = nlohmann::json;
-
-/// Characters of the text; tells `*consumed` how far the lexer has read, which is what gives tokens their places.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-  CountingIterator() = default;
-  CountingIterator(const char* begin, const char* at, size_t* consumed) : begin_(begin), at_(at), consumed_(consumed) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    ++at_;
-    *consumed_ = static_cast<size_t>(at_ - begin_);
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    CountingIterator old = *this;
-    ++*this;
-    return old;
-  }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
- private:
-  const char* begin_ = nullptr;
-  const char* at_ = nullptr;
-  size_t* consumed_ = nullptr;
-};
 
 bool is_number_char(char c) { return (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.' || c == 'e' || c == 'E'; }
 

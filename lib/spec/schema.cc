@@ -1,6 +1,7 @@
 // What the operator table says to people and to editors: --list-ops, and the JSON Schema of specs.
 #include <nlohmann/json.hpp>
 #include <fmt/format.h>
+#include "mirage/spec/json_text.h"
 #include "mirage/spec/spec.h"
 #include "spec/ast.h"
 #include "spec/json_tree.h"
@@ -52,7 +53,7 @@ Json attr_schema(const AttrSpec& a) {
   Json out;
   out["description"] = a.help;
   bool has_default = !a.fallback.empty() && a.fallback != "required" && a.fallback != "all";
-  if (has_default) out["default"] = Json::parse(a.fallback);
+  if (has_default) out["default"] = own_json(a.fallback);
   if (a.is_required()) out.update(s);
   else out["anyOf"] = {s, {{"type", "null"}}};
   return out;
@@ -156,7 +157,7 @@ std::string list_ops_json() {
     row["attributes"] = Json::array();
     for (const AttrSpec& a : op.attrs) {
       Json attr{{"name", a.name}, {"kind", kind_text(a.kind)}, {"required", a.is_required()}};
-      if (!a.fallback.empty() && !a.is_required()) attr["default"] = a.fallback == "all" ? Json("all") : Json::parse(a.fallback);
+      if (!a.fallback.empty() && !a.is_required()) attr["default"] = a.fallback == "all" ? Json("all") : own_json(a.fallback);
       attr["help"] = a.help;
       row["attributes"].push_back(attr);
     }
