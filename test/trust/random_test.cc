@@ -1,0 +1,32 @@
+// A slice of the random pairs with known truth (random_pairs judges thousands): no verdict is wrong, and most of what is equal is Equal.
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "mirage/spec/text.h"
+#include "trust/random/judge.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+TEST_CASE("random pairs with known truth", "[random]") {
+  const int count = std::getenv("MIRAGE_FULL") ? 1000 : 50;
+  PairTally t;
+  for (uint64_t seed = 1; t.pairs < count; seed++) judge(seed, t, [](const std::string& text) { std::fputs((text + "\n").c_str(), stderr); });
+  if (t.wrong) std::fputs(t.table().c_str(), stderr);
+  CHECK(t.wrong == 0);
+  CHECK(t.unreadable == 0);
+  CHECK(t.none < count);
+}
+
+TEST_CASE("the evaluator that judges pairs agrees with itself in two precisions, and finds a difference that is there", "[random]") {
+  const RandomProgram p{{input(0, {2, 4}, "f32"), input(1, {2, 4}, "bool")}, nullptr};
+  const P x = p.inputs[0], m = p.inputs[1], e = map("exp", {where(m, x, constant(-INFINITY))});
+  const auto graph = [&](const P& result) { return *parse_graph(text_of({p.inputs, result})); };
+  const Graph safe = graph(where(map("equal", {sum(1, where(m, constant(1), constant(0))), constant(0)}), constant(0), sum(1, e)));
+  CHECK_FALSE(difference(graph(sum(1, e)), safe, 1, 54));   // a row that is masked as a whole sums to 0
+  CHECK(difference(graph(sum(1, e)), graph(sum(1, e) + where(map("equal", {sum(1, where(m, constant(1), constant(0))), constant(0)}), constant(1), constant(0))), 1, 54));
+  CHECK(difference(graph(x), graph(where(map("greater", {x, constant(6e4)}), constant(0), x)), 1, 54));
+  CHECK(difference(graph(map("square", {map("sqrt", {x - constant(100)})})), graph(map("square", {map("sqrt", {constant(100) - x})})), 1, 54));
+}
