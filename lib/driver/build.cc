@@ -70,6 +70,7 @@ class Builds {
     Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_) : compile_with_nvrtc_apart(tools_, cu(), target_, code, limits_);
     if (!c) return fail(c.errors());
     fail(folder_.write(file, c->bytes));
+    if (tools_.has_nvcc()) out_.compiler = compiler_version(tools_);
   }
 
   Diagnostic missing(const std::string& file, const std::string& why) const {
@@ -89,7 +90,10 @@ class Builds {
     Result<Compiled> c = build_library(tools_, module_.name, target_, folder_.staging(), limits_);
     if (!c) return fail(c.errors());
     for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
-    if (wanted_.contains(Emit::kSo)) folder_.keep(file);
+    if (wanted_.contains(Emit::kSo)) {
+      folder_.keep(file);
+      out_.compiler = compiler_version(tools_);
+    }
   }
 
   void measure() {
@@ -120,6 +124,21 @@ class Builds {
 };
 
 }  // namespace
+
+std::string compiler_version(const Toolchain& tools) {
+  if (!tools.has_nvcc()) return "";
+  ProcessLimits limits;
+  limits.timeout_s = 20;
+  const ProcessResult r = run_process({tools.nvcc, "--version"}, "", limits);
+  if (!r.ok()) return "";
+  std::string last;   // "Build cuda_13.0.r13.0/compiler.36424714_0"
+  for (size_t at = 0; at < r.output.size();) {
+    const size_t end = std::min(r.output.find('\n', at), r.output.size());
+    if (end > at) last = r.output.substr(at, end - at);
+    at = end + 1;
+  }
+  return last.size() < 200 ? last : "";
+}
 
 Built build_outputs(const CudaModule& module, const Target& target, const Options& o, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted) {
   return Builds(module, target, o, wanted, folder, tools, interrupted).run();

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 #include "mirage/search/search.h"
-#include "mirage/verify/certificate.h"
 #include "mirage/verify/verify.h"
 
 namespace mirage {

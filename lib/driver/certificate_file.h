@@ -8,41 +8,45 @@
 
 namespace mirage {
 
-/// Graphs are over the inputs and outputs of the spec (Folded::unfold); structures, numbers, claims and pieces are of the folded program, which whoever checks makes again from the spec.
-/// `structure` is nullptr for the straightforward library (its graph is the reference itself, and there are no claims).
-std::string write_certificate(const Program&, const Structure* structure, const std::vector<CallNumbers>& numbers, const Graph& graph, const std::vector<Claim>& claims, const Proof& proof,
-                              const std::vector<std::string>& gates = {});   ///< gates: what the emitted kernels passed, one sentence each
+inline constexpr int kCertificateVersion = 2;
 
-/// Of a program that was cut into pieces: its pieces by their nodes in the reference graph, their structures and numbers, and the claims of the whole.
-std::string write_certificate(const Program&, const Stitched&, const std::vector<std::string>& gates = {});
-
-/// The certificate with the hash of the source file that it was written with.
-std::string with_source(const std::string& certificate, const std::string& file, const std::string& text);
-/// Whether the source that the certificate names lies beside it unchanged. Errors: kCertificate. A file that is not there is no error: `text` of the answer says what was looked at.
-struct SourceCheck { Diagnostics errors; std::string text; };
-SourceCheck check_source(const Source& certificate);
+/// What was decided, and what supports it. The graph is over the inputs and outputs of the spec (Folded::unfold); structures, numbers, claims and pieces are of the folded program, which whoever checks makes again
+/// from the spec. Neither structure nor pieces: the straightforward library, whose graph is the program's own.
+struct Certified {
+  const Structure* structure = nullptr;
+  std::vector<CallNumbers> numbers;
+  const std::vector<Replaced>* pieces = nullptr;   ///< by their values in the program's graph
+  const Graph& graph;
+  const std::vector<Claim>& claims;                ///< at small sizes
+  const Verdict& support;                          ///< at the program's own size
+  std::vector<std::string> divisions;              ///< of the kernels (division_text), where measuring found others faster than the model's
+  std::vector<std::string> gates;                  ///< what the emitted kernels passed, one sentence each
+};
+std::string write_certificate(const Program&, const Options&, const Certified&);
+/// The certificate of files among which are binaries: with what they were built.
+std::string with_compiler(const std::string& certificate, const std::string& compiler);
 
 /// What is said of a certificate or lock that cannot be used: kCertificate, at the file.
 Diagnostic broken_certificate(const std::string& file, const std::string& text);
 
-/// A certificate as read: the graphs parse and obey the laws.
+/// What a certificate decides, as read: the graphs parse and obey the laws. All else in it follows from this and is compared, not read (first_difference).
 struct CertificateFile {
   uint64_t program_hash = 0;
+  Options options;                         ///< those that change the result
   bool is_searched = false;
   bool is_partitioned = false;
   std::vector<Replaced> pieces;            ///< is_partitioned; their graphs are not kept
   Structure structure;
   std::vector<CallNumbers> numbers;
+  std::vector<std::string> divisions;
   Graph graph;
-  std::vector<Claim> claims;                        ///< without their rounding errors, which are
-  std::vector<std::string> rounding;                ///< per claim, as recorded
-  Proof proof;                                      ///< of the emitted graph at its own size, if there is one
+  std::vector<std::string> gates;          ///< as recorded
+  std::string built_with;                  ///< "": no binaries
 };
 /// Errors: kCertificate (not JSON, a missing part, another version, a graph that does not parse).
 Result<CertificateFile> read_certificate(const Source&);
 
-/// Everything again, from the program: its hash, that the emitted graph is this structure with these numbers, that every claim speaks of the program's witness and of the structure scaled down with the
-/// same tails, and each recorded trial and rounding error. Errors: kCertificate, kNotEqual.
-Diagnostics check_certificate(const CertificateFile&, const Program&, const std::string& file);
+/// The first field of a certificate that is another one in `fresh`, which was written anew from the same decision: "/claims/0/evidence/p"; "": none is. Gates and the compiler are not compared.
+std::string first_difference(const std::string& recorded, const std::string& fresh, const std::string& file);
 
 }  // namespace mirage

@@ -11,6 +11,7 @@
 
 #include "driver/candidates.h"
 #include "driver/checkpoint.h"
+#include "driver/compile_from.h"
 #include "driver/decide.h"
 #include "driver/emulation.h"
 #include "driver/folding.h"
@@ -122,6 +123,12 @@ Found found_before(const Recalled& r, const Program& program) {
   return f;
 }
 
+Result<std::optional<Recalled>> decided_before(Result<Recalled> r) {
+  if (!r) return r.errors();
+  r->from = "the certificate";
+  return std::optional(std::move(*r));
+}
+
 /// What the options ask for and cannot have; nullopt: nothing.
 std::optional<Diagnostic> refused_option(const Options& o, const Target& target) {
   const auto usage = [](std::string text) { return Diagnostic{Severity::kError, DiagCode::kUsage, {}, std::move(text), {}}; };
@@ -147,7 +154,10 @@ ExitCode more_severe(ExitCode a, ExitCode b) {
   auto rank = [](ExitCode x) { return std::find(std::begin(order), std::end(order), x) - std::begin(order); };
   return rank(a) >= rank(b) ? a : b;
 }
-CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener) {
+
+CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener) { return compile_from(options, source, {}, trace, listener); }
+
+CompileResult compile_from(const Options& options, const Source& source, const Given& given, Trace& trace, const Listener& listener) {
   CompileResult result;
   std::vector<std::string> not_done;
   Result<Target> target = resolve_target(options.target);
@@ -177,7 +187,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
   Planned straightforward = trace.stage("plan", [&] { return make_plan(program, program.graph, *target); });
   MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
   const std::string key = decision_key(program, o, MIRAGE_VERSION);
-  Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return recall(whole, *target, o, key, verification_seed(program, o)); });
+  Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return given.certificate ? decided_before(decide_again(*given.certificate, folding, *target, o)) : recall(folding, *target, o, key, not_done); });
   if (!recalled) return failed(recalled.errors(), result);
   if (!*recalled && o.frozen) return failed({not_decided(program, o)}, result);
   std::optional<Checkpoint> checkpoint;
@@ -194,7 +204,7 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
   std::map<std::string, GateResult> gated;
-  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
+  const auto gate = [&](const Plan& plan, Decision& d) { return given.certificate && !given.repeat_gates ? GateResult{} : run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
   else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
@@ -203,14 +213,17 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
       result.diagnostics.push_back(d);
       result.exit = more_severe(result.exit, exit_code_of(d.code));
     }
+  if (*recalled && (*recalled)->straightforward) decision.tuned = std::move((*recalled)->straightforward), decision.is_divided = true;
   if (!decision.choice && !decision.stitched())
-    if (const GateResult g = trace.stage("verify", [&] { return gate(*straightforward.plan, decision); }); g.kind == GateResult::Kind::kFailed)
+    if (const GateResult g = trace.stage("verify", [&] { return gate(decision.plan(*straightforward.plan), decision); }); g.kind == GateResult::Kind::kFailed)
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
-  const Measured measured = measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
+  const Measured measured = given.certificate ? Measured{} : measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
   decide_by_measurement(decision, measured, choices, found, folding, gate, o, not_done);
   if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);
+  if ((decision.choice || decision.stitched()) && decision.support.kind != Verdict::Kind::kEqual)
+    result.diagnostics.push_back({Severity::kWarning, DiagCode::kNotSettled, {source.name, 0, 0, 1}, "the result is equal to the program at reduced sizes only: " + decision.support.reason, {}});
   if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
   trace.product("plan", program.name + ".txt", [&] { return print(plan); });

@@ -22,6 +22,8 @@ namespace mirage {
 
 namespace {
 
+constexpr double kSettledMayCost = 1.03;   // what is settled at its own size is preferred up to this price
+
 /// Whether kernels are run on the CPU before they may win.
 bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate == "auto" && !o.output.empty()); }
 
@@ -65,24 +67,33 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
     if (refused.empty()) refused = fmt::format("{:.2f} us: {}", c.plan.predicted_us, why);
   };
   const Program& program = folding.program;
+  const uint64_t seed = verification_seed(program, o);
+  std::optional<Decision> open;   // the cheapest of which nothing settles at its own size that it is the program
   for (const Choice& c : choices.best) {
-    if (c.plan.predicted_us >= straightforward.predicted_us) break;
-    if (!surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers)), not_done)) {
+    if (c.plan.predicted_us >= straightforward.predicted_us && !c.is_given) break;
+    if (open && c.plan.predicted_us > kSettledMayCost * open->choice->plan.predicted_us) break;
+    const Structure& s = found.candidates[c.candidate].structure;
+    if (!c.is_given && !surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", s.rank, numbers_text(c.numbers)), not_done)) {
       if (refused.empty()) refused = fmt::format("{:.2f} us: within what the model is off by", c.plan.predicted_us);
       continue;
     }
     MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
-    const Structure& s = found.candidates[c.candidate].structure;
-    Instance instance = verify_instance(s, c.numbers, program, found.witnesses, verification_seed(program, o));
+    Instance instance = verify_instance(s, c.numbers, program, found.witnesses, seed);
     if (!instance.refusal.empty()) { refuse(c, instance.refusal); continue; }
+    Verdict support = support_of(folding, c.graph, seed);
+    if (support.kind == Verdict::Kind::kDifferent) { refuse(c, to_string(support)); continue; }
+    if (support.kind != Verdict::Kind::kEqual && open) continue;
     if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) { refuse(c, g.text); continue; }
     d.choice = &c;
     d.claims = std::move(instance.claims);
-    d.proof = prove_found(folding, c.graph);
+    d.support = std::move(support);
+    d.is_divided = c.is_given;
     d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
-    return d;
+    if (d.support.kind == Verdict::Kind::kEqual) return d;
+    open = std::exchange(d, Decision{});
   }
+  if (open) return std::move(*open);
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
   if (found.report.stop_reason.starts_with("not searched")) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
@@ -120,10 +131,17 @@ void decide_by_measurement(Decision& d, const Measured& m, const Choices& choice
     const MeasureCase& c = m.cases[i];
     const Choice* choice = c.choice >= 0 ? &choices.best[static_cast<size_t>(c.choice)] : nullptr;
     Instance instance;
+    Verdict support;
     if (choice && choice != d.choice) {
       instance = verify_instance(found.candidates[choice->candidate].structure, choice->numbers, program, found.witnesses, verification_seed(program, o));
       if (!instance.refusal.empty()) {
         not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, instance.refusal));
+        continue;
+      }
+      support = support_of(folding, choice->graph, verification_seed(program, o));
+      const bool near_ones = std::any_of(m.result->order.begin(), m.result->order.end(), [&](size_t k) { return k != i && m.result->rows[k].final_us >= m.result->rows[i].final_us && m.result->rows[k].final_us <= kSettledMayCost * m.result->rows[i].final_us; });
+      if (support.kind == Verdict::Kind::kDifferent || (support.kind != Verdict::Kind::kEqual && near_ones)) {
+        not_done.push_back(fmt::format("measured fastest and not used: {}: {}", c.what, to_string(support)));
         continue;
       }
     }
@@ -133,14 +151,15 @@ void decide_by_measurement(Decision& d, const Measured& m, const Choices& choice
     }
     if (choice && choice != d.choice) {
       d.claims = std::move(instance.claims);
-      d.proof = prove_found(folding, choice->graph);
+      d.support = std::move(support);
     } else if (c.choice == kStraightforward) {
       d.claims.clear();
-      d.proof = {};
+      d.support = {};
     }
     d.choice = choice;
     if (c.choice != kPieces && d.partition) d.partition->result.reset();
     d.tuned = c.plan;
+    d.is_divided = true;
     d.why = fmt::format("{} kernel{}, {:.2f} us measured, the best of {} plans ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", m.result->rows[i].final_us,
                         std::count_if(m.result->rows.begin(), m.result->rows.end(), [](const MeasureRow& r) { return r.ok; }), c.what);
     return;
@@ -149,7 +168,16 @@ void decide_by_measurement(Decision& d, const Measured& m, const Choices& choice
 
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done) {
   if (d.partition) d.partition->result.reset();
-  if (!surely_faster(stitched.plan, d.plan(straightforward), "a cut into pieces", not_done)) return;
+  if (!stitched.is_given && !surely_faster(stitched.plan, d.plan(straightforward), "a cut into pieces", not_done)) return;
+  if (stitched.support.kind == Verdict::Kind::kDifferent) {
+    not_done.push_back("the pieces were not used: " + to_string(stitched.support));
+    return;
+  }
+  const bool own_is_settled = !d.choice || d.support.kind == Verdict::Kind::kEqual;
+  if (stitched.support.kind != Verdict::Kind::kEqual && own_is_settled && d.plan(straightforward).predicted_us <= kSettledMayCost * stitched.plan.predicted_us) {
+    not_done.push_back("the pieces were not used: " + to_string(stitched.support) + "; what is as fast within 3 % is settled");
+    return;
+  }
   if (const GateResult g = gate(stitched.plan, d); g.kind == GateResult::Kind::kFailed) {
     not_done.push_back("the pieces were not used: " + g.text);
     return;
@@ -157,7 +185,8 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   if (!d.partition) d.partition.emplace();
   d.choice = nullptr;
   d.claims = stitched.claims;
-  d.proof = stitched.proof;
+  d.support = stitched.support;
+  d.is_divided = stitched.is_given;
   d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward (cut into pieces, {} of them searched)", stitched.plan.kernels.size(), stitched.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                       stitched.plan.predicted_us, straightforward.predicted_us, stitched.pieces.size());
   d.partition->result = std::move(stitched);
@@ -177,7 +206,7 @@ void try_pieces(Decision& d, const Folding& folding, const Target& target, const
   tell(listener.progress, fmt::format("partition: {} cut points, {} possible pieces, {} distinct: {} states, {} verified", p.units, p.cuts, p.distinct, p.search.states, p.search.verified));
   if (!p.result) return;
   Stitched stitched = *p.result;
-  stitched.proof = prove_found(folding, stitched.graph);
+  stitched.support = support_of(folding, stitched.graph, verification_seed(program, o));
   use_pieces(d, std::move(stitched), straightforward, gate, not_done);
 }
 

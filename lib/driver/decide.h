@@ -33,10 +33,11 @@ struct Found {
 struct Decision {
   const Choice* choice = nullptr;            ///< nullptr: the straightforward library, or pieces
   std::vector<Claim> claims;
-  Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
+  Verdict support;                           ///< what it rests on that the chosen graph is the program, at the sizes of the program; nothing for the program's own graph
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
+  bool is_divided = false;                   ///< its kernels are divided as measuring found fastest, now or before
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
   const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }

@@ -6,33 +6,17 @@
 
 #include <fmt/format.h>
 
-#include "driver/joined.h"
-#include "driver/reduced.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
-
-namespace {
-
-bool holds_at_small_sizes(const Graph& a, const Graph& b) {
-  const Graph both = joined(a, b);
-  const int results = a.num_results();
-  for (int variant : {0, 1}) {
-    const auto small = reduce_extents(both, variant);
-    if (!small.refusal.empty()) return false;
-    if (equal(results_from(small.graph, 0, results), results_from(small.graph, results, results), hash_text("folding", static_cast<uint64_t>(variant))).kind != Verdict::Kind::kEqual) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 Folding fold_verified(const Program& program) {
   Folding out{fold(program), {}};
   if (!out.folds) return out;
   const Graph back = out.unfold(out.program.graph);
-  out.proof = prove(program.graph, back);
-  if (out.proof.proved || holds_at_small_sizes(program.graph, back)) return out;
+  const Verdict v = settle(program.graph, back, hash_text("folding"));   // everything that follows is of the folded program: small sizes are not enough
+  out.proof = v.evidence.proof;
+  if (v.kind == Verdict::Kind::kEqual) return out;
   return {{program, program, false, {}}, {}};
 }
 
@@ -49,6 +33,19 @@ Proof prove_found(const Folding& f, const Graph& found) {
   p.size += f.proof.size;
   if (f.proof.method != p.method) p.method = std::max(p.method, f.proof.method);   // "normal forms and Z3" says more
   return p;
+}
+
+Verdict support_of(const Folding& f, const Graph& found, uint64_t seed) {
+  constexpr double kMaxWork = 2e8;   // a second or two; who wants to know more asks --verify
+  Verdict v;
+  if (Proof p = prove_found(f, found); p.proved) {
+    v.kind = Verdict::Kind::kEqual;
+    v.evidence.proof = std::move(p);
+    return v;
+  }
+  v = settle(f.program.graph, found, hash_combine(seed, 4), kMaxWork);
+  if (v.evidence.proof.proved && f.folds && !f.proof.proved) v.evidence.proof.conditions.push_back("joining dimensions changes nothing, as trials at these sizes say");
+  return v;
 }
 
 /// Slices of what is computed.

@@ -17,6 +17,9 @@ Folding fold_verified(const Program&);
 /// That a graph over the folded program's inputs and outputs, unfolded, is the caller's program: the proof for the folded one together with that of the folding.
 Proof prove_found(const Folding&, const Graph& found);
 
+/// What the equality of a found graph with the caller's program rests on, at the program's own size: that proof, or trials there whose draws cover its conditions. Unknown, with what was seen: neither.
+Verdict support_of(const Folding&, const Graph& found, uint64_t seed);
+
 /// --explain: which tensors have joined dimensions, "" if none has.
 std::string explain_folding(const Folding&);
 

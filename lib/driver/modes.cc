@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "driver/certificate_file.h"
 #include "driver/folding.h"
 #include "driver/joined.h"
 #include "driver/report.h"
@@ -154,22 +153,6 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
   const Verdict v = settle(*x, *y, static_cast<uint64_t>(o.seed));
   ModeResult r = of_verdict(v);
   if (v.kind == Verdict::Kind::kUnknown) r.text += at_reduced_sizes(*x, *y, static_cast<uint64_t>(o.seed));
-  return r;
-}
-
-ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&) {
-  if (specs.size() != 1) return mode_failed({at_file(DiagCode::kUsage, "", fmt::format("--check-certificate needs the certificate's spec as well: give one spec, not {}", specs.size()))});
-  auto program = parse_spec(specs[0]);
-  if (!program) return mode_failed(program.errors());
-  auto file = read_certificate(certificate);
-  if (!file) return mode_failed(file.errors());
-  if (Diagnostics errors = check_certificate(*file, *program, certificate.name); !errors.empty()) return mode_failed(errors);
-  const SourceCheck source = check_source(certificate);
-  if (!source.errors.empty()) return mode_failed(source.errors);
-  ModeResult r;
-  r.text = file->is_searched || file->is_partitioned ? fmt::format("the certificate holds: {} claims of '{}' verified again, their rounding errors among them; emulations that it records were not repeated\n", file->claims.size(), program->name)
-                             : fmt::format("the certificate holds: the graph is the reference graph of '{}'\n", program->name);
-  r.text += source.text;
   return r;
 }
 

@@ -17,6 +17,7 @@ struct Choice {
   std::vector<CallNumbers> numbers;
   Graph graph;                              ///< the structure over the real extents
   Plan plan;
+  bool is_given = false;                    ///< recalled, and measured once: taken whatever the model predicts
 };
 
 /// What became of one candidate, for the report.

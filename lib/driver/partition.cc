@@ -355,7 +355,6 @@ class Partitioner {
     auto final_plan = plan(kept, &s.graph);
     if (!final_plan || final_plan->predicted_us >= straightforward_.predicted_us) return;
     s.plan = std::move(*final_plan);
-    s.proof = prove(g_, s.graph);
     out_.result = std::move(s);
   }
 

@@ -26,8 +26,9 @@ struct Stitched {
   std::vector<Replaced> pieces;
   Graph graph;
   Plan plan;
-  Proof proof;                       ///< that the graph is the program, at the program's own sizes; or why there is none
+  Verdict support;                   ///< that the graph is the program, at the program's own sizes; or why that is not known
   std::vector<Claim> claims;         ///< of the whole, at both small sizes; numbers are those of all calls, piece by piece
+  bool is_given = false;             ///< recalled, and measured once: taken whatever the model predicts
 };
 
 /// What became of one distinct piece, for the report.

@@ -125,9 +125,10 @@ Json support_json(const ReportData& d) {
   Json out = Json::array();
   const bool own = !d.chosen && !(d.partition && d.partition->result);
   if (own) out.push_back("the graph is the program's own: nothing to prove");
-  else if (d.proof.proved)
-    out.push_back(fmt::format("proved equal to the program at the sizes of the spec: {}, {} terms{}", d.proof.method, d.proof.size, d.proof.conditions.empty() ? "" : fmt::format(", where {}", fmt::join(d.proof.conditions, ", "))));
-  else out.push_back("not proved: " + d.proof.reason);
+  else if (const Proof& p = d.support.evidence.proof; p.proved)
+    out.push_back(fmt::format("proved equal to the program at the sizes of the spec: {}, {} terms{}", p.method, p.size, p.conditions.empty() ? "" : fmt::format(", where {}", fmt::join(p.conditions, ", "))));
+  else if (d.support.kind == Verdict::Kind::kEqual) out.push_back("not proved; at the sizes of the spec " + to_string(d.support));
+  else out.push_back("nothing settles it at the sizes of the spec: " + d.support.reason);
   double worst = -1e9;
   for (const Claim& c : d.claims) worst = std::max(worst, c.verdict.evidence.log2_bound);
   if (!d.claims.empty() && worst < 0) out.push_back(fmt::format("equal at random points of finite fields in {} variants of its sizes: each would miss a difference with probability at most 2^{:.0f}", d.claims.size(), std::ceil(worst)));
@@ -171,8 +172,9 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   out["evidence"] = claims;
   out["supported_by"] = support_json(d);
   if (!d.chosen && !(d.partition && d.partition->result)) out["proof"] = {{"proved", true}, {"method", "the graph is the program's own"}};
-  else if (d.proof.proved) out["proof"] = {{"proved", true}, {"method", d.proof.method}, {"conditions", d.proof.conditions}, {"terms", d.proof.size}};
-  else out["proof"] = {{"proved", false}, {"reason", d.proof.reason}};
+  else if (const Proof& p = d.support.evidence.proof; p.proved) out["proof"] = {{"proved", true}, {"method", p.method}, {"conditions", p.conditions}, {"terms", p.size}};
+  else if (d.support.kind == Verdict::Kind::kEqual) out["proof"] = {{"proved", false}, {"trials_at_this_size", d.support.evidence.trials}};
+  else out["proof"] = {{"proved", false}, {"reason", d.support.reason}};
   out["alternatives"] = alternatives_json(d);
   if (d.partition) out["partition"] = partition_json(*d.partition);
   if (d.measurement) out["measurement"] = measurement_json(*d.measurement);

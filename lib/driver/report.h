@@ -28,7 +28,7 @@ struct ReportData {
   const Choices& choices;
   const Choice* chosen = nullptr;                    ///< nullptr: the straightforward library
   const std::vector<Claim>& claims;                  ///< of what is emitted
-  const Proof& proof;                                ///< of what is emitted, at the sizes of the program
+  const Verdict& support;                            ///< of what is emitted, at the sizes of the program
   const std::vector<std::string>& gates;             ///< what its kernels passed
   const Plan& plan;                                  ///< of what is emitted
   double straightforward_us = 0;

@@ -5,15 +5,18 @@
 #include <string>
 #include <vector>
 #include "driver/certificate_file.h"
+#include "driver/folding.h"
 #include "driver/numbers.h"
 #include "driver/partition.h"
 #include "mirage/driver/compile.h"
 
 namespace mirage {
 
-/// What a certificate decides; both empty: the straightforward library.
+/// What a certificate decides; neither candidates nor pieces: the straightforward library.
 struct Recalled {
   std::string from;                    ///< "the cache", "the lock"
+  std::string open;                    ///< not empty: nothing settles at the program's own size that this is the program, and why; such a decision is not used again
+  std::optional<Plan> straightforward; ///< the straightforward kernels as measuring divided them
   std::vector<Candidate> candidates;   ///< one or none
   Choices choices;                     ///< of that candidate
   std::optional<Stitched> stitched;
@@ -22,9 +25,12 @@ struct Recalled {
 /// Names a decision: 16 hex digits of the program, the options that change the result, and the tool's version.
 std::string decision_key(const Program&, const Options&, const std::string& version);
 
+/// The decision of a certificate, made again from the program: its graph from structure and numbers, its plan, and what it rests on at the program's own size. Errors: kCertificate.
+Result<Recalled> decide_again(const Source& certificate, const Folding&, const Target&, const Options&);
+
 /// Looks into the lock, then into the cache, as the options ask. nullopt: neither knows this program. Errors: kFileMissing for a lock that cannot be read, kCertificate for one whose entry does not hold; a cache
-/// entry that does not hold is as if it were not there.
-Result<std::optional<Recalled>> recall(const Program&, const Target&, const Options&, const std::string& key, uint64_t seed);
+/// entry that does not hold is as if it were not there, and so is a decision that nothing settles at the program's own size (of a lock, with a note).
+Result<std::optional<Recalled>> recall(const Folding&, const Target&, const Options&, const std::string& key, std::vector<std::string>& notes);
 
 /// Options with which the lock has this program for this target, where it does not have it with those given: what the user may have forgotten. Sorted, "" for none; empty if there is no such entry.
 std::vector<std::string> options_in_lock(const Program&, const Options&);

@@ -12,6 +12,7 @@
 #include "driver/outputs.h"
 #include "driver/report.h"
 #include "driver/toolchain.h"
+#include "mirage/plan/alternatives.h"
 
 namespace mirage {
 
@@ -46,10 +47,10 @@ void add_alternatives(std::map<std::string, std::string>& files, const Measured&
   files[module.name + ".alternatives.json"] = alternatives_list(module.name, rows);
 }
 
-/// For the certificate: the pieces' graph as the caller sees it.
-Stitched unfolded(Stitched s, const Graph& graph) {
-  s.graph = graph;
-  return s;
+std::vector<std::string> divisions_of(const Plan& plan) {
+  std::vector<std::string> out;
+  for (const KernelPlan& k : plan.kernels) out.push_back(division_text(k));
+  return out;
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     built = trace.stage("build", [&] { return build_outputs(module, target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
-  const ReportData data{program, target, o, found.report, found.candidates, facts.choices, decision.choice, decision.claims, decision.proof, decision.gates, plan, straightforward.predicted_us, straightforward.kernels.size(),
+  const ReportData data{program, target, o, found.report, found.candidates, facts.choices, decision.choice, decision.claims, decision.support, decision.gates, plan, straightforward.predicted_us, straightforward.kernels.size(),
                         decision.why, module, built.facts, not_done, r.diagnostics, decision.partition ? &*decision.partition : nullptr, measured.result ? &*measured.result : nullptr};
   const std::string graph_text = print(graph, module.name);
   r.report = report_json(data);
@@ -89,10 +90,9 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = dot(graph, module.name);
   if (wanted.contains(Emit::kReport)) r.files["report.json"] = r.report;
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(r.report, graph_text, print(plan));
-  r.certificate = decision.stitched() ? write_certificate(program, unfolded(*decision.stitched(), graph), decision.gates)
-                                      : write_certificate(program, decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
-                                                          decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{}, graph, decision.claims, decision.proof, decision.gates);
-  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = with_source(r.certificate, module.name + ".cu", module.files.at(module.name + ".cu"));
+  r.certificate = write_certificate(program, o, {decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr, decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{},
+                                                 decision.stitched() ? &decision.stitched()->pieces : nullptr, graph, decision.claims, decision.support, decision.is_divided ? divisions_of(plan) : std::vector<std::string>{}, decision.gates});
+  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = built.compiler.empty() ? r.certificate : with_compiler(r.certificate, built.compiler);
   if (o.alternatives > 0) add_alternatives(r.files, measured, o, program, target, module);
   r.timed_report = report_json(data, &trace, built.measured);
   r.notes.insert(r.notes.end(), not_done.begin(), not_done.end());

@@ -21,6 +21,26 @@ std::string text_of(double x) { return fmt::format("{}s", x); }
 std::string text_of(const std::string& x) { return x; }
 std::string text_of(const std::vector<std::string>& x) { return fmt::format("{}", fmt::join(x, ",")); }
 
+// The inverse, within the option's range.
+bool read_value(const std::string& text, const OptionInfo&, bool& x) {
+  x = text == "true";
+  return x || text == "false";
+}
+bool read_value(const std::string& text, const OptionInfo& info, int64_t& x) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  return error == std::errc() && end == text.data() + text.size() && static_cast<double>(x) >= info.low && static_cast<double>(x) <= info.high;
+}
+bool read_value(const std::string& text, const OptionInfo& info, double& x) {
+  const std::optional<double> seconds = parse_duration(text);
+  x = seconds.value_or(0);
+  return seconds && x >= info.low && x <= info.high;
+}
+bool read_value(const std::string& text, const OptionInfo&, std::string& x) {
+  x = text;
+  return true;
+}
+bool read_value(const std::string&, const OptionInfo&, std::vector<std::string>&) { return false; }   // none changes the result
+
 /// A value as a shell reads it back.
 std::string quoted(const std::string& s) {
   bool is_plain = !s.empty();
@@ -71,6 +91,26 @@ std::string print_config(const Options& o) {
   }
   for (const std::string& s : o.specs) out += fmt::format("spec = {}\n", s);
   return out;
+}
+
+std::vector<std::pair<std::string, std::string>> result_options(const Options& o) {
+  const std::vector<std::string> values = values_of(o), defaults = values_of(Options{});
+  std::vector<std::pair<std::string, std::string>> out;
+  for (size_t i = 0; i < values.size(); i++)
+    if (option_table()[i].effect == OptionEffect::kResult && values[i] != defaults[i]) out.emplace_back(option_table()[i].field, values[i]);
+  return out;
+}
+
+std::optional<Options> options_of(const std::vector<std::pair<std::string, std::string>>& values) {
+  Options o;
+  for (const auto& [field, text] : values) {
+    bool known = false;
+    for_each_option(o, [&](const OptionInfo& info, auto& value) {
+      if (info.field == field && info.effect == OptionEffect::kResult) known = read_value(text, info, value);
+    });
+    if (!known) return std::nullopt;
+  }
+  return o;
 }
 
 std::string result_options_line(const Options& o) {

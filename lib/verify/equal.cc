@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "mirage/verify/certificate.h"
 #include "mirage/verify/verify.h"
 #include "verify/degree.h"
 #include "verify/draws.h"
@@ -231,26 +230,6 @@ Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials, Draws d
   const Verdict v = decide(a, b, primes, s, trials, draws);
   const int more = v.kind == Verdict::Kind::kEqual ? trials_for_bound(a, v.evidence) : 0;
   return more > v.evidence.trials ? decide(a, b, primes, s, more, draws) : v;
-}
-
-Certificate make_certificate(const Program& program, const Graph& reference, const Graph& candidate, const Verdict& verdict, NumericReport numerics) {
-  MIRAGE_ASSERT(verdict.kind == Verdict::Kind::kEqual) << "a certificate of " << to_string(verdict);
-  return {kCertificateVersion, hash_text(program.canonical), print(reference, "reference"), print(candidate, "candidate"), verdict.evidence, std::move(numerics)};
-}
-
-Verdict recheck(const Graph& reference, const Graph& candidate, const Evidence& e) {
-  for (const Graph* g : {&reference, &candidate})
-    if (auto broken = check_laws(*g)) return unknown("a graph of the certificate is not valid: " + *broken);
-  if (!are_valid({e.p, e.q})) return unknown("the certificate's primes are not primes of at least 50 bits with q dividing p-1");
-  if (const Primes drawn = draw_primes(e.seed); drawn.p != e.p || drawn.q != e.q) return unknown("the certificate's primes are not those that its seed gives");
-  if (e.trials < 1 || e.trials > 1000) return unknown("the certificate's number of trials is not between 1 and 1000");
-  Verdict v = decide(reference, candidate, {e.p, e.q}, e.seed, e.trials);
-  if (v.kind != Verdict::Kind::kEqual) return v;
-  const Evidence& now = v.evidence;
-  if (e.degree != now.degree || std::fabs(e.log2_bound - now.log2_bound) > 1e-6 * std::fabs(now.log2_bound) || e.bound_reason != now.bound_reason || e.uninterpreted != now.uninterpreted || e.is_lax != now.is_lax || !(e.proof == now.proof))
-    return unknown("all trials pass, but the certificate claims other evidence than they give");
-  const Verdict fresh = equal(reference, candidate, hash_combine(e.seed, 0x6672657368), e.trials);   // a chosen seed cannot have chosen this one
-  return fresh.kind == Verdict::Kind::kEqual ? v : fresh;
 }
 
 std::string to_string(const Verdict& v) {

@@ -6,13 +6,7 @@
 #include "verify/signature.h"
 
 namespace mirage {
-namespace {
-
-constexpr double kMaxEvaluationWork = 2e9;   // scalar operations of one evaluation of both graphs
-
-}  // namespace
-
-Verdict settle(const Graph& a, const Graph& b, uint64_t seed) {
+Verdict settle(const Graph& a, const Graph& b, uint64_t seed, double max_work) {
   Verdict v;
   if (std::string s = verify::signature_mismatch(a, b); !s.empty()) {
     v.kind = Verdict::Kind::kDifferent;
@@ -26,7 +20,7 @@ Verdict settle(const Graph& a, const Graph& b, uint64_t seed) {
     return v;
   }
   const double work = verify::evaluation_work(a) + verify::evaluation_work(b);
-  if (work <= kMaxEvaluationWork) {
+  if (work <= max_work) {
     v = equal(a, b, seed, 2, Draws::kThorough);
     if (v.kind == Verdict::Kind::kEqual && !v.evidence.proof.proved && !v.evidence.open.empty()) {
       v.kind = Verdict::Kind::kUnknown;
@@ -34,7 +28,7 @@ Verdict settle(const Graph& a, const Graph& b, uint64_t seed) {
     }
     return v;
   }
-  const SampledComparison sampled = sampled_difference(a, b, seed);
+  const SampledComparison sampled = sampled_difference(a, b, seed, 32, {max_work, 1e9});
   if (sampled.difference) {
     v.kind = Verdict::Kind::kDifferent;
     v.counterexample = *sampled.difference;

@@ -1,13 +1,13 @@
 // libFuzzer target: any text as a certificate. What is read is checked against the program of the corpus (fuzzed.h): it must be refused or hold, and never end the process.
 #include "driver/certificate_file.h"
 #include "fuzz/fuzzed.h"
+#include "mirage/driver/modes.h"
 #include "mirage/support/assert.h"
 
 using namespace mirage;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Source source{"/nowhere/fuzz.json", std::string(reinterpret_cast<const char*>(data), size)};
-  (void)check_source(source);
   auto c = read_certificate(source);
   if (!c.ok()) {
     MIRAGE_ASSERT(!c.errors().empty()) << "refused without a word";
@@ -15,6 +15,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   MIRAGE_ASSERT(!check_laws(c->graph)) << "a graph that breaks the laws was read";
-  for (const Diagnostic& d : check_certificate(*c, test::fuzzed_program(), source.name)) MIRAGE_ASSERT(!render(d, source.text).empty()) << "an empty diagnostic";
+  for (const Diagnostic& d : check_certificate(source, {test::fuzzed_spec()}, Options{}).diagnostics) MIRAGE_ASSERT(!render(d, source.text).empty()) << "an empty diagnostic";
   return 0;
 }

@@ -18,7 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Options o;
   (is_cache ? o.cache : o.lock) = is_cache ? folder : folder + "/lock.json";
   MIRAGE_ASSERT(write_file(is_cache ? folder + "/" + key + ".json" : o.lock, std::string(reinterpret_cast<const char*>(data + 1), size - 1)).empty()) << "no place for the file";
-  auto r = recall(test::fuzzed_program(), *find_target("sm_90a"), o, key, 1);
+  static const Folding folding = fold_verified(test::fuzzed_program());
+  std::vector<std::string> notes;
+  auto r = recall(folding, *find_target("sm_90a"), o, key, notes);
   if (!r.ok()) {
     MIRAGE_ASSERT(!is_cache) << "a cache's entry is an error";
     for (const Diagnostic& d : r.errors()) MIRAGE_ASSERT(!render(d, "").empty()) << "an empty diagnostic";

@@ -46,7 +46,9 @@ Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2, Dra
 
 /// The verdict at the graphs' own size: a proof wins over everything; else trials whose draws cover the graphs' conditions; else Unknown, with what was seen. Graphs that are too large to evaluate
 /// are compared at sampled elements, where agreement settles nothing and a difference is a counterexample.
-Verdict settle(const Graph& a, const Graph& b, uint64_t seed);
+/// max_work: scalar operations of one evaluation of both, above which they are too large.
+inline constexpr double kMaxEvaluationWork = 2e9;
+Verdict settle(const Graph& a, const Graph& b, uint64_t seed, double max_work = kMaxEvaluationWork);
 
 /// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.
 struct NumericCase { std::string distribution; double error = 0; double baseline_error = 0; bool nan_agree = true; bool ok = true; };

@@ -233,14 +233,14 @@ TEST_CASE("threads change nothing") {
 }
 
 TEST_CASE("the certificate of a stitched program holds, and tampered ones do not") {
-  const Program p = program(kBoth);
-  const Partitioned r = cut(p);
-  REQUIRE(r.result);
-  const std::string good = write_certificate(p, *r.result);
-  auto check = [&](const std::string& json) {
-    auto c = read_certificate({"c.json", json});
-    return c ? check_certificate(*c, p, "c.json") : c.errors();
-  };
+  Options o;
+  o.emit = {"certificate"};
+  o.states = 300'000;
+  Trace trace;
+  const Source spec{"layer.json", layer(2, 1)};
+  const std::string good = compile(o, spec, trace).files.at("certificate.json");
+  REQUIRE(nlohmann::json::parse(good)["kind"] == "partitioned");
+  auto check = [&](const std::string& json) { return check_certificate(Source{"c.json", json}, {spec}, Options{}).diagnostics; };
   CHECK(check(good).empty());
   auto tampered = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
     auto j = nlohmann::ordered_json::parse(good);

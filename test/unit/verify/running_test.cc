@@ -4,7 +4,6 @@
 
 #include "mirage/spec/text.h"
 #include "mirage/ir/program.h"
-#include "mirage/verify/certificate.h"
 #include "unit/verify/graphs.h"
 
 using namespace mirage;
@@ -78,7 +77,6 @@ TEST_CASE("a stable flash loop equals the softmax, whatever its running maximum 
   const Verdict v = equal(graph(kReference), graph(kFlash), 3);
   REQUIRE(v.kind == Verdict::Kind::kEqual);
   CHECK(std::find(v.evidence.uninterpreted.begin(), v.evidence.uninterpreted.end(), "running maximum") != v.evidence.uninterpreted.end());
-  CHECK(recheck(graph(kReference), graph(kFlash), v.evidence).kind == Verdict::Kind::kEqual);
 }
 
 TEST_CASE("a running maximum of something else is not trusted to be defined") {
