@@ -37,6 +37,7 @@ bool is_equal(Terms& t, PolyId x, PolyId y) {
     if (t.terms(d).empty()) return true;
     d = t.resolve_indicators(t.clear_denominators(d));
   }
+  if (d >= 0) d = t.cancel_logs(d);
   return d >= 0 && t.terms(d).empty();
 }
 
@@ -130,14 +131,40 @@ Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits) {
   return {};
 }
 
+/// Whether a graph has what the prover can write in other ways, at the price of larger forms: tanh, and a running maximum that leaves its loop or goes through another.
+bool is_rewritable(const Graph& g) {
+  for (const Node& node : g.nodes()) {
+    if (const auto* c = std::get_if<Call>(&node.op); c && is_rewritable(*c->body)) return true;
+    if (const auto* m = std::get_if<Map>(&node.op); m && (m->fn == MapFn::kTanh || m->fn == MapFn::kGeluTanh)) return true;
+    const auto* a = std::get_if<Accum>(&node.op);
+    const bool takes_maximum = (a && a->fn == ReduceFn::kMax) || std::holds_alternative<Running>(node.op);
+    if (takes_maximum && g.def_form<Running>(node.operands[0])) return true;
+  }
+  return false;
+}
+
+/// Whether a loop with a running maximum has exponentials, which it may shift.
+bool shifts_in_loop(const Graph& g) {
+  bool is_running = false, is_shifting = false;
+  for (const Node& node : g.nodes()) {
+    if (const auto* c = std::get_if<Call>(&node.op); c && shifts_in_loop(*c->body)) return true;
+    const auto* a = std::get_if<Accum>(&node.op);
+    const auto* m = std::get_if<Map>(&node.op);
+    is_running = is_running || std::holds_alternative<Running>(node.op);
+    is_shifting = is_shifting || (a && a->degree > 0) || (m && (m->fn == MapFn::kExp || m->fn == MapFn::kSigmoid || m->fn == MapFn::kSilu));
+  }
+  return is_running && is_shifting;
+}
+
 }  // namespace
 
 Proof prove(const Graph& given_a, const Graph& given_b) {
   Proof out;
   const Graph a = say_roundings(given_a), b = say_roundings(given_b);
   if (std::string s = signature_mismatch(a, b); !s.empty()) { out.reason = s; return out; }
+  std::string loose;
   for (const Graph* g : {&a, &b})
-    if (std::string s = loose_running(*g); !s.empty()) { out.reason = s; return out; }
+    if (loose.empty()) loose = loose_running(*g);
   for (const Graph* g : {&a, &b})
     if (auto broken = check_laws(*g)) { out.reason = *broken; return out; }
   // First with little multiplied out, then layer by layer, then with more.
@@ -147,11 +174,17 @@ Proof prove(const Graph& given_a, const Graph& given_b) {
     out.may_be_undefined = may && !out.proved;
     return out.proved;
   };
-  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24};
+  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{1'000'000, 256, 32, 24, true};
+  if (!loose.empty()) {   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a maximum may be asked for itself
+    if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, false));
+    if (!out.proved) out.reason = loose;
+    return out;
+  }
   if (keep(attempt(a, b, kShallow, false))) return out;
   if (keep(attempt_in_layers(a, b, kMiddle))) return out;
   if (keep(attempt(a, b, kMiddle, true))) return out;
   if (out.gave_up && keep(attempt(a, b, kDeep, false))) return out;
+  if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, false))) return out;
   std::map<int64_t, std::set<int64_t>> slices;   // a sum that one graph cuts in two is cut in the other
   for (const Graph* g : {&a, &b}) collect_slices(*g, slices);
   if (!slices.empty()) keep(attempt(a, b, kMiddle, false, nullptr, nullptr, slices));

@@ -31,13 +31,15 @@ PolyId Terms::exp(PolyId x) {
     return mul(s.condition, exp(s.finite));
   }
   Factors out;
+  PolyId plain = integer(1);   // e^(k log x) = x^k where x is above 0
   for (const Term& t : std::vector<Term>(terms(x))) {
+    if (const auto p = power_in_exp(t)) { plain = mul(plain, power(parts_of(factors(t.mono)[0].atom)[0], *p)); continue; }
     constexpr __int128 kMost = 1 << 20;
     const bool is_small = t.coef.n < kMost && t.coef.n > -kMost && t.coef.d < kMost;
     const PolyId of = poly({{t.mono, is_small ? Rational::of(1) : t.coef}});
     out.push_back({atom(AtomKind::kExp, {of}), is_small ? Power{static_cast<int32_t>(t.coef.n), static_cast<int32_t>(t.coef.d)} : Power{1, 1}});
   }
-  return product(Rational::of(1), std::move(out));
+  return mul(plain, product(Rational::of(1), std::move(out)));
 }
 
 PolyId Terms::positive_content(const std::vector<PolyId>& of, const std::vector<VarId>& without) {
@@ -95,7 +97,7 @@ PolyId Terms::max(PolyId x, PolyId y) {
       for (size_t j = 0; j < args.size() && !loses; j++) {
         if (i == j) continue;
         const PolyId d = sub(args[j], args[i]);
-        loses = d >= 0 && poly_at(d).nonnegative;
+        loses = (d >= 0 && poly_at(d).nonnegative) || is_below(args[i], args[j]);
       }
       if (!loses) kept.push_back(args[i]);
     }
@@ -141,12 +143,6 @@ PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
   std::vector<int64_t> words{static_cast<int64_t>(tag), attribute};
   words.insert(words.end(), args.begin(), args.end());
   return single(atom(AtomKind::kFn, std::move(words)));
-}
-
-PolyId Terms::pow(PolyId x, PolyId y) {
-  if (x < 0 || y < 0) return kPoison;
-  if (auto e = as_number(y); e && e->d <= 2 && e->n <= 64 && e->n >= -64) return power(x, {static_cast<int32_t>(e->n), static_cast<int32_t>(e->d)});
-  return fn(FnTag::kPow, 0, {x, y});
 }
 
 std::optional<IdxId> Terms::as_index(PolyId p) {
@@ -215,34 +211,6 @@ std::optional<double> Terms::as_literal(PolyId p) const {
   return std::bit_cast<double>(data(f.atom)[0]) * (t[0].coef.n < 0 ? -1 : 1);
 }
 
-PolyId Terms::round(PolyId x, DType t) {
-  if (x < 0) return kPoison;
-  if (is_masked(x)) {   // minus infinity stays what it is
-    const Split s = split(x);
-    return masked(round(s.finite, t), s.condition);
-  }
-  if (auto c = as_number(x); c && c->is_integer() && c->n <= 256 && c->n >= -256) return x;   // integers that every format holds
-  if (auto i = as_index(x); i && idx.range(*i).first >= -256 && idx.range(*i).second <= 256) return x;   // positions of a small dimension
-  if (auto c = as_literal(x)) return constant(round_to(*c, t));
-  const std::vector<Term>& terms_of = terms(x);
-  if (terms_of.size() == 1 && terms_of[0].coef.is(1) && factors(terms_of[0].mono).size() == 1 && factors(terms_of[0].mono)[0].power == Power{1, 1}) {
-    const AtomId a = factors(terms_of[0].mono)[0].atom;
-    auto holds = [t](DType from) { return from == t || from == DType::kBool || (t == DType::kF32 && (from == DType::kF16 || from == DType::kBF16)); };
-    if (is_bool(a)) return x;
-    if (kind(a) == AtomKind::kInput && static_cast<size_t>(data(a)[0]) < input_types_.size() && holds(input_types_[static_cast<size_t>(data(a)[0])])) return x;
-    if (kind(a) == AtomKind::kFn && static_cast<FnTag>(data(a)[0]) == FnTag::kRound && holds(static_cast<DType>(data(a)[1]))) return x;
-  }
-  return fn(FnTag::kRound, static_cast<int64_t>(t), {x});
-}
-
-PolyId Terms::running(PolyId x, VarId over, IdxId at) {
-  if (x < 0) return kPoison;
-  const int height = poly_at(x).height + 1;
-  const VarId name = idx.make_var(VarKind::kBound, height, 0, idx.var(over).extent);
-  const PolyId inside = subst(x, {{over, idx.of_var(name)}});
-  return inside < 0 ? kPoison : single(atom(AtomKind::kRunning, {name, at, inside}));
-}
-
 PolyId Terms::cut(PolyId x) {
   if (x < 0 || is_masked(x) || (terms(x).size() <= 1 && (terms(x).empty() || factors(terms(x)[0].mono).size() <= 1))) return x;
   std::vector<int64_t> data{x};
@@ -284,7 +252,7 @@ bool Terms::may_fail(const Factor& f) {
 
 bool Terms::atom_may_fail(AtomId a) {
   if (auto it = fails_.find(a); it != fails_.end()) return it->second;
-  bool out = kind(a) == AtomKind::kFn && (static_cast<FnTag>(data(a)[0]) == FnTag::kLog || static_cast<FnTag>(data(a)[0]) == FnTag::kPow);
+  bool out = kind(a) == AtomKind::kFn && ((static_cast<FnTag>(data(a)[0]) == FnTag::kLog && !is_positive(parts_of(a)[0])) || static_cast<FnTag>(data(a)[0]) == FnTag::kPow);
   for (PolyId p : parts_of(a)) out = out || may_fail(p);
   if (kind(a) == AtomKind::kSum) {
     const std::vector<int64_t> d = data(a);
@@ -315,8 +283,8 @@ bool Terms::compares(PolyId condition) {
 bool Terms::divides(PolyId p) {
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono))) {
-      const bool is_positive = kind(f.atom) == AtomKind::kExp || kind(f.atom) == AtomKind::kLiteral || kind(f.atom) == AtomKind::kNumber || (kind(f.atom) == AtomKind::kBase && is_positive_base(parts_of(f.atom)[0]));
-      if (f.power.n < 0 && !is_positive) return true;
+      const bool is_safe = atoms_[static_cast<size_t>(f.atom)].positive || (kind(f.atom) == AtomKind::kBase && is_positive(parts_of(f.atom)[0]));
+      if (f.power.n < 0 && !is_safe) return true;
       for (PolyId q : parts_of(f.atom)) if (divides(q)) return true;
       if (kind(f.atom) != AtomKind::kSum) continue;
       const std::vector<int64_t> d = data(f.atom);
@@ -325,17 +293,8 @@ bool Terms::divides(PolyId p) {
   return false;
 }
 
-bool Terms::is_positive_base(PolyId p) {
-  if (!poly_at(p).nonnegative) return false;
-  for (const Term& t : terms(p)) {   // a constant among the terms: an epsilon
-    const Factors& f = factors(t.mono);
-    if (t.coef.n > 0 && std::all_of(f.begin(), f.end(), [&](const Factor& x) { return kind(x.atom) == AtomKind::kLiteral || kind(x.atom) == AtomKind::kNumber || kind(x.atom) == AtomKind::kExp; })) return true;
-  }
-  return false;
-}
-
 bool Terms::may_vanish(PolyId p) {
-  if (is_positive_base(p)) return false;
+  if (is_positive(p)) return false;
   const bool is_difference = terms(p).size() > 1;   // max(x, y) - x
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono)))
@@ -393,7 +352,7 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
       out = add(out, p);
     }
   }
-  known(out, is_known(x));
+  known(out, is_known(x), is_positive(x));
   memo[x] = out;
   return out;
 }
@@ -437,7 +396,7 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
       const auto tag = static_cast<FnTag>(d[0]);
       if (args[0] < 0) return kPoison;
       out = tag == FnTag::kRound ? round(args[0], static_cast<DType>(d[1])) : tag == FnTag::kNegative ? less(args[0], integer(0)) : tag == FnTag::kZero ? equal(args[0], integer(0))
-          : tag == FnTag::kPow ? pow(args[0], args[1]) : fn(tag, d[1], args);
+          : tag == FnTag::kPow ? pow(args[0], args[1]) : tag == FnTag::kLog ? log(args[0]) : tag == FnTag::kTanh ? tanh(args[0]) : fn(tag, d[1], args);
       break;
     }
     case AtomKind::kMaxSet:

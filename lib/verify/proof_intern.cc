@@ -57,7 +57,7 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
   bool fresh;
   const AtomId id = atom_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Atom a{kind, std::move(data), {}, {}, 0, false};
+  Atom a{kind, std::move(data), {}, {}, 0, false, false};
   auto index = [&](int64_t x) {
     a.vars = merge_sorted(a.vars, idx.vars(static_cast<IdxId>(x)));
     idx.collect(static_cast<IdxId>(x), a.uses);
@@ -81,28 +81,30 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       for (size_t i = 1; i < d.size(); i++) index(d[i]);
       a.nonnegative = static_cast<size_t>(d[0]) < input_types_.size() && input_types_[static_cast<size_t>(d[0])] == DType::kBool;
       break;
-    case AtomKind::kLiteral: case AtomKind::kNumber: a.nonnegative = true; break;
+    case AtomKind::kLiteral: case AtomKind::kNumber: a.nonnegative = a.positive = true; break;
     case AtomKind::kIndex: index(idx.of_atom(static_cast<IdxAtomId>(d[0]))); a.nonnegative = idx.range(idx.of_atom(static_cast<IdxAtomId>(d[0]))).first >= 0; break;
     case AtomKind::kGe0: index(d[0]); a.nonnegative = true; break;
-    case AtomKind::kExp: below(d[0]); a.nonnegative = true; break;
-    case AtomKind::kBase: below(d[0]); a.nonnegative = poly_at(d[0]).nonnegative; break;
+    case AtomKind::kExp: below(d[0]); a.nonnegative = a.positive = true; break;
+    case AtomKind::kBase: below(d[0]); a.nonnegative = poly_at(d[0]).nonnegative; a.positive = poly_at(d[0]).positive; break;
     case AtomKind::kFn:
       for (size_t i = 2; i < d.size(); i++) below(d[i]);
       a.nonnegative = static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero;
       break;
     case AtomKind::kMaxSet:
-      for (int64_t x : d) { below(x); a.nonnegative |= poly_at(x).nonnegative; }
+      for (int64_t x : d) { below(x); a.nonnegative |= poly_at(x).nonnegative; a.positive |= poly_at(x).positive; }
       break;
     case AtomKind::kMask: below(d[0]); break;
     case AtomKind::kCut:
       for (size_t i = 2; i < d.size(); i += 2) index(d[i]);
       a.nonnegative = poly_at(d[0]).nonnegative;
+      a.positive = poly_at(d[0]).positive;
       break;
     case AtomKind::kMaxOver: {
       const auto n = static_cast<size_t>(d[0]);
       below(d[n + 1]);
       below(d[n + 2]);
       a.nonnegative = poly_at(d[n + 2]).nonnegative;
+      a.positive = poly_at(d[n + 2]).positive && as_number(static_cast<PolyId>(d[n + 1])) && as_number(static_cast<PolyId>(d[n + 1]))->is(1);
       bind(1, n);
       break;
     }
@@ -113,11 +115,12 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       break;
     case AtomKind::kSum: {
       const auto n = static_cast<size_t>(d[0]);
-      a.nonnegative = true;
+      a.nonnegative = a.positive = true;   // extents are at least 1, and a condition is not positive
       for (size_t i = n + 1; i < d.size(); i += 3) {
         const Atom& f = atoms_[static_cast<size_t>(d[i])];
         part(f.vars, f.uses, f.height);
         a.nonnegative &= f.nonnegative || d[i + 1] % 2 == 0 || d[i + 2] % 2 == 0;
+        a.positive &= f.positive;
       }
       bind(1, n);
       break;
@@ -136,12 +139,13 @@ MonoId Terms::mono(Factors f) {
   bool fresh;
   const MonoId id = mono_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Mono m{std::move(f), {}, 0, true, false};
+  Mono m{std::move(f), {}, 0, true, true, false};
   for (const Factor& x : m.factors) {
     const Atom& a = atoms_[static_cast<size_t>(x.atom)];
     m.vars = merge_sorted(m.vars, a.vars);
     m.height = std::max(m.height, a.height);
     m.nonnegative &= a.nonnegative || x.power.n % 2 == 0 || x.power.d % 2 == 0;
+    m.positive &= a.positive;
     m.masked |= a.kind == AtomKind::kMask;
   }
   monos_.push_back(std::move(m));
@@ -157,13 +161,15 @@ PolyId Terms::poly(std::vector<Term> terms) {
   bool fresh;
   const PolyId id = poly_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Poly p{std::move(terms), {}, 0, true};
+  Poly p{std::move(terms), {}, 0, true, false};
   for (const Term& t : p.terms) {
     const Mono& m = monos_[static_cast<size_t>(t.mono)];
     p.vars = merge_sorted(p.vars, m.vars);
     p.height = std::max(p.height, m.height);
     p.nonnegative &= m.nonnegative && t.coef.n >= 0;
+    p.positive |= m.positive && t.coef.n > 0;
   }
+  p.positive &= p.nonnegative;
   steps_ += static_cast<int64_t>(p.terms.size()) / 4;
   polys_.push_back(std::move(p));
   return id;

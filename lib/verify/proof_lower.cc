@@ -22,10 +22,10 @@ struct TermAlgebra {
   Value div(Value x, Value y) { return t.div(x, y); }
   Value neg(Value x) { return x < 0 ? kPoison : t.neg(x); }
   Value exp(Value x) { return t.exp(x); }
-  Value log(Value x) { return t.fn(FnTag::kLog, 0, {x}); }
+  Value log(Value x) { return t.log(x); }
   Value sqrt(Value x) { return t.power(x, {1, 2}); }
   Value abs(Value x) { return t.max(x, neg(x)); }
-  Value tanh(Value x) { return t.fn(FnTag::kTanh, 0, {x}); }
+  Value tanh(Value x) { return t.tanh(x); }
   Value erf(Value x) { return t.fn(FnTag::kErf, 0, {x}); }
   Value max(Value x, Value y) { return t.max(x, y); }
   Value min(Value x, Value y) { return neg(t.max(neg(x), neg(y))); }

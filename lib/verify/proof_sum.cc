@@ -47,13 +47,13 @@ PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
       if (out < 0) return kPoison;
       from = to;
     }
-    return known(out, is_known(x));
+    return known(out, is_known(x), is_positive(x));
   }
   for (const Term& t : std::vector<Term>(terms(x))) {
     out = add(out, sum_mono(t, over));
     if (out < 0) return kPoison;
   }
-  return known(out, is_known(x));
+  return known(out, is_known(x), is_positive(x));
 }
 
 /// One simplification of the indices summed over: new indices and what the old ones become; nullopt if there is none. `inside`: the factors, whose conditions may bound an index.
@@ -236,6 +236,26 @@ PolyId Terms::canonical_sum(const std::vector<VarId>& over, const Factors& insid
 
 PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
   if (x < 0 || condition < 0) return kPoison;
+  for (VarId v : over) {   // in the pieces that slices cut its index into
+    const auto cut = split_at_.find(idx.var(v).extent);
+    if (cut == split_at_.end()) continue;
+    PolyId out = kPoison;
+    std::vector<int64_t> ends(cut->second.begin(), cut->second.end());
+    ends.push_back(idx.var(v).extent);
+    std::vector<VarId> left = over;
+    std::erase(left, v);
+    for (int64_t from = 0; int64_t to : ends) {
+      const VarId n = temp(to - from);
+      std::vector<VarId> inner = left;
+      if (to - from > 1) inner.push_back(n);
+      const VarMap map{{v, idx.add(idx.of_var(n), idx.constant(from))}};
+      const PolyId piece = max_over(subst(x, map), subst(condition, map), inner);
+      out = from == 0 ? piece : max(out, piece);
+      if (out < 0) return kPoison;
+      from = to;
+    }
+    return out;
+  }
   PolyId f = x, c = condition;
   for (;;) {
     if (f < 0 || c < 0 || !spend()) return kPoison;
@@ -264,6 +284,10 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
         continue;
       }
     }
+    if (auto fewer = without_free_choice(f, c, over)) {
+      c = *fewer;
+      continue;
+    }
     Factors inside;
     if (terms(c).size() == 1) inside = factors(terms(c)[0].mono);
     bool empty;
@@ -286,6 +310,7 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
     f = div(f, by);
   }
   if (f < 0) return kPoison;
+  if (auto m = max_over_set(f, c, over)) return add(addend, mul(by, *m));
   const int height = 1 + std::max(poly_at(f).height, poly_at(c).height);
   std::optional<std::vector<int64_t>> best;
   for (const std::vector<VarId>& order : canonical_orders(over, {f, c})) {
@@ -301,6 +326,54 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
     if (!best || d < *best) best = std::move(d);
   }
   return add(addend, mul(by, single(atom(AtomKind::kMaxOver, std::move(*best)))));
+}
+
+/// The largest over indices of the larger of several values is the largest of their largest.
+std::optional<PolyId> Terms::max_over_set(PolyId f, PolyId c, const std::vector<VarId>& over) {
+  const std::vector<Term> t = terms(f);
+  if (t.size() != 1 || t[0].coef.n < 0) return std::nullopt;
+  Factors beside = factors(t[0].mono);
+  const auto it = std::find_if(beside.begin(), beside.end(), [&](const Factor& x) { return kind(x.atom) == AtomKind::kMaxSet && x.power == Power{1, 1}; });
+  if (it == beside.end()) return std::nullopt;
+  const std::vector<int64_t> args = data(it->atom);
+  beside.erase(it);
+  if (!std::all_of(beside.begin(), beside.end(), [&](const Factor& x) { return is_nonnegative(x.atom); })) return std::nullopt;
+  const PolyId by = product(t[0].coef, beside);
+  PolyId out = kPoison;
+  for (size_t i = 0; i < args.size(); i++) {
+    const PolyId one = max_over(mul(by, static_cast<PolyId>(args[i])), c, over);
+    out = i ? max(out, one) : one;
+    if (out < 0) return kPoison;
+  }
+  return out;
+}
+
+/// c without an index that only conditions have, each with a factor of 1 or -1: some value of it fulfils all if every lower bound is at most every upper one.
+std::optional<PolyId> Terms::without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over) {
+  if (terms(c).size() != 1 || !terms(c)[0].coef.is(1)) return std::nullopt;
+  const Factors all = factors(terms(c)[0].mono);
+  for (VarId v : over) {
+    if (std::binary_search(vars(f).begin(), vars(f).end(), v)) continue;
+    std::vector<IdxId> lower{idx.constant(0)}, upper{idx.constant(idx.var(v).extent - 1)};
+    Factors kept;
+    bool fits = true;
+    for (const Factor& x : all) {
+      if (!std::binary_search(atom_vars(x.atom).begin(), atom_vars(x.atom).end(), v)) { kept.push_back(x); continue; }
+      const IdxId e = kind(x.atom) == AtomKind::kGe0 && x.power == Power{1, 1} ? static_cast<IdxId>(data(x.atom)[0]) : idx.constant(0);
+      const int64_t k = idx.coefficient(e, v);
+      const IdxId rest = idx.add(e, idx.of_var(v), -k);
+      fits = fits && (k == 1 || k == -1) && !std::binary_search(idx.vars(rest).begin(), idx.vars(rest).end(), v);
+      if (!fits) break;
+      if (k == 1) lower.push_back(idx.scale(rest, -1));   // v >= -rest
+      else upper.push_back(rest);                         // v <= rest
+    }
+    if (!fits || kept.size() == all.size()) continue;
+    PolyId out = of_factors(kept);
+    for (IdxId l : lower)
+      for (IdxId u : upper) out = mul(out, ge0(idx.add(u, l, -1)));
+    return out;
+  }
+  return std::nullopt;
 }
 
 // ---- the canonical order of summed indices: by colour refinement; those that still look alike are tried in every order

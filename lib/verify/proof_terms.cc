@@ -10,6 +10,16 @@ namespace {
 
 using Wide = __int128;
 
+/// Bad where it has too many digits.
+Rational power_of_number(const Rational& r, int32_t n) {
+  Rational out = Rational::of(1), step = n < 0 ? r.inverse() : r;
+  for (int64_t left = std::abs(static_cast<int64_t>(n)); left > 0; left /= 2) {
+    if (left % 2) out = out * step;
+    if (left > 1) step = step * step;
+  }
+  return out;
+}
+
 std::optional<Power> small_power(const Rational& r) {
   constexpr Wide kMost = 1 << 30;
   if (r.bad || r.n > kMost || r.n < -kMost || r.d > kMost) return std::nullopt;
@@ -73,7 +83,7 @@ PolyId Terms::add(PolyId x, PolyId y) {
   }
   for (MonoId m : cancelled)
     for (const Factor& f : Factors(factors(m))) lost_domain_ |= may_fail(f);   // log(x) - log(x) is 0 only where x > 0
-  return known(poly(std::move(out)), is_known(x) && is_known(y));
+  return known(poly(std::move(out)), is_known(x) && is_known(y), (is_positive(x) && is_known(y)) || (is_known(x) && is_positive(y)));
 }
 
 PolyId Terms::scale(PolyId x, const Rational& r) {
@@ -90,12 +100,12 @@ PolyId Terms::scale(PolyId x, const Rational& r) {
   }
   std::vector<Term> out = terms(x);
   for (Term& t : out) t.coef = t.coef * r;
-  return known(poly(std::move(out)), r.n >= 0 && is_known(x));
+  return known(poly(std::move(out)), r.n >= 0 && is_known(x), r.n > 0 && is_positive(x));
 }
 
 PolyId Terms::mul(PolyId x, PolyId y) {
   if (x < 0 || y < 0) return kPoison;
-  return known(mul_plain(x, y), x == y || (is_known(x) && is_known(y)));
+  return known(mul_plain(x, y), x == y || (is_known(x) && is_known(y)), is_positive(x) && is_positive(y));
 }
 
 PolyId Terms::mul_plain(PolyId x, PolyId y) {
@@ -229,6 +239,7 @@ PolyId Terms::product(const Rational& c, Factors f) {
 // ---- powers
 
 PolyId Terms::root_of_number(const Rational& r, Power p) {
+  if (r.is(1)) return number(r);
   // r^(n/2) for r > 0: (a/b)^(1/2) = sqrt(ab)/b, square factors leave the root.
   const int32_t whole = static_cast<int32_t>(floor_div(p.n, p.d));
   Rational out = Rational::of(1);
@@ -252,22 +263,36 @@ PolyId Terms::root_of_number(const Rational& r, Power p) {
 
 PolyId Terms::power_of_mono(const Term& t, Power p) {
   Factors outside, inside;
-  for (const Factor& f : factors(t.mono)) {
+  // sqrt(relu(x) y) is defined where relu(x) is 0, sqrt(relu(x)) sqrt(y) is not: beside what may be negative it stays. A condition on positions may leave: where it is 0 there is no element.
+  const auto stays = [&](const Factor& f) { return f.power.d % 2 != 0 && (!is_nonnegative(f.atom) || (kind(f.atom) != AtomKind::kGe0 && atom_may_vanish(f.atom))); };
+  const auto may_be_negative = [&](const Factor& f) { return f.power.d % 2 != 0 && f.power.n % 2 != 0 && !is_nonnegative(f.atom); };
+  const Factors all = factors(t.mono);
+  const bool is_known_sign = t.coef.n > 0 && std::none_of(all.begin(), all.end(), may_be_negative);
+  for (const Factor& f : all) {
     const auto q = small_power(to_rational(f.power) * to_rational(p));
     if (!q) return poison("an exponent has too many digits");
-    if (p.is_integer() || is_nonnegative(f.atom) || f.power.d % 2 == 0) outside.push_back({f.atom, *q});
-    else inside.push_back(f);
+    if (p.is_integer() || f.power.d % 2 == 0 || (is_nonnegative(f.atom) && (is_known_sign || !stays(f)))) {
+      if (f.power.d % 2 == 0 && q->d % 2 != 0 && !is_nonnegative(f.atom) && !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0])))) lost_root_ = true;   // sqrt(x)^2
+      outside.push_back({f.atom, *q});
+    } else {
+      inside.push_back(f);
+    }
   }
   if (p.is_integer()) {
-    Rational c = Rational::of(1);
-    const Rational step = p.n < 0 ? t.coef.inverse() : t.coef;
-    if (std::abs(p.n) > 64 && !step.is(1)) return poison("a power above 64");
-    for (int32_t i = 0; i < std::abs(p.n) && !step.is(1); i++) c = c * step;
-    return product(c, std::move(outside));
+    return product(power_of_number(t.coef, p.n), std::move(outside));
   }
   used_root_ = true;
   const bool negative = t.coef.n < 0;
   PolyId out = mul(root_of_number(negative ? -t.coef : t.coef, p), product(Rational::of(1), std::move(outside)));
+  if (p.d % 2 == 0 && inside.size() > 1) {   // sqrt(x^2 y) = |x| sqrt(y): y decides alone, if x is not 0 for many inputs
+    for (const Factor& f : inside) {
+      if (f.power.d != 1 || f.power.n % 2 != 0 || atom_may_vanish(f.atom)) continue;
+      const auto q = small_power(to_rational(f.power) * to_rational(p) * Rational::of(1, 2));
+      if (!q) return poison("an exponent has too many digits");
+      out = mul(out, product(Rational::of(1), {{atom(AtomKind::kBase, {product(Rational::of(1), {{f.atom, {2, 1}}})}), *q}}));
+    }
+    std::erase_if(inside, [&](const Factor& f) { return f.power.d == 1 && f.power.n % 2 == 0 && !atom_may_vanish(f.atom); });
+  }
   if (inside.empty()) return negative ? poison("the root of a negative number") : out;
   const int32_t sign = p.n < 0 ? -1 : 1;
   if (p.d == 2) {   // x^(-3/2) = x^(-1) (x^(-1))^(1/2)
@@ -314,7 +339,7 @@ PolyId Terms::power(PolyId x, Power p) {
   }
   Factors common;
   for (auto& [a, r] : least)
-    if (r.n != 0 && (p.is_integer() || is_nonnegative(a)) && !(is_bool(a) && r.n < 0))
+    if (r.n != 0 && (p.is_integer() || (is_nonnegative(a) && (is_known(x) || kind(a) == AtomKind::kGe0 || !atom_may_vanish(a)))) && !(is_bool(a) && r.n < 0))
       if (auto q = small_power(r)) common.push_back({a, *q});
   if (!common.empty()) {
     Factors inverse = common;
@@ -330,7 +355,7 @@ PolyId Terms::power(PolyId x, Power p) {
         if (!is_bool(c.atom)) f.push_back(c);
       rest = add(rest, product(u.coef, std::move(f)));
     }
-    if (std::all_of(common.begin(), common.end(), [&](const Factor& f) { return is_nonnegative(f.atom); })) known(rest, is_known(x));
+    if (std::all_of(common.begin(), common.end(), [&](const Factor& f) { return is_nonnegative(f.atom); })) known(rest, is_known(x), is_positive(x) && std::all_of(common.begin(), common.end(), [&](const Factor& f) { return atoms_[static_cast<size_t>(f.atom)].positive; }));
     return mul(power(product(Rational::of(1), common), p), power(rest, p));
   }
   Rational lead = t[0].coef;   // of a constant term if there is one: an epsilon stays itself, and no factor 1/4096 is carried from layer to layer

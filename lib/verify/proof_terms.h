@@ -66,6 +66,7 @@ struct ProofLimits {
   int terms = 256;             ///< monomials of a product; above it a factor of more than `expand` monomials stays a factor of its own
   int expand = 32;
   size_t indices = 24;         ///< of one sum; above, sums within stay closed
+  bool rewrite = false;        ///< tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
 };
 
 class Terms {
@@ -90,6 +91,8 @@ class Terms {
   PolyId exp(PolyId x);
   PolyId max(PolyId x, PolyId y);
   PolyId fn(FnTag tag, int64_t attribute, std::vector<PolyId> args);
+  PolyId log(PolyId x);
+  PolyId tanh(PolyId x);
   PolyId pow(PolyId x, PolyId y);
   PolyId equal(PolyId x, PolyId y);
   PolyId less(PolyId x, PolyId y);
@@ -125,6 +128,7 @@ class Terms {
   PolyId of_factors(const Factors& f) { return product(Rational::of(1), f); }
   PolyId of_factor(AtomId a, Power p) { return product(Rational::of(1), {{a, p}}); }
   PolyId clear_denominators(PolyId x);             ///< a multiple of x without denominators, if it can be expanded; x if not
+  PolyId cancel_logs(PolyId x);                    ///< without logarithms whose sum is that of a product which is 1; all of positive values
   PolyId resolve_indicators(PolyId x);             ///< with one of each pair of complementary index conditions written as 1 minus the other
   int64_t size_of(const std::vector<PolyId>& roots) const;   ///< different terms below
   std::string print(PolyId p) const;
@@ -141,9 +145,9 @@ class Terms {
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
  private:
-  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0; bool nonnegative = false; };
-  struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false; bool masked = false; };
-  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0; bool nonnegative = false; };
+  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0; bool nonnegative = false, positive = false; };
+  struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false, masked = false; };
+  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
   struct Split { PolyId finite; PolyId condition; };   ///< a value that may be minus infinity
 
   AtomId atom(AtomKind kind, std::vector<int64_t> data);
@@ -159,20 +163,35 @@ class Terms {
   bool may_vanish(PolyId p);
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
-  bool is_positive_base(PolyId p);
   std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
   struct Unwatched { Terms& t; bool before; explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; } ~Unwatched() { t.watching_ = before; } };
   PolyId power_of_mono(const Term& t, Power p);
   PolyId root_of_number(const Rational& r, Power p);
+  bool has_short_power(PolyId x, int32_t n) const;
+  std::optional<Power> power_in_exp(const Term& t);                       ///< t is k log(x), x above 0, and e^t is better written x^k
+  PolyId log_of_number(const Rational& r);                                ///< r > 0
+  PolyId log_of_factor(const Factor& f);
+  PolyId without_denominators(PolyId x, Factors* below);
+  std::optional<PolyId> round_of_maximum(PolyId x, DType t);              ///< of a maximum, also beside other addends and factors, the maximum of what is rounded
+  std::optional<AtomId> condition_of(PolyId x);                           ///< a condition that factors of x are
+  PolyId given(PolyId x, AtomId condition, bool holds);                   ///< x where the condition is 1, or 0
+  bool is_below(PolyId x, PolyId y);                                      ///< x is a number below all that y can be
+  double magnitude(PolyId x);                                             ///< a bound on |x| from the types of inputs; infinity: none
+  double magnitude(const Factor& f);
   PolyId mul_plain(PolyId x, PolyId y);
   /// What is known of signs by the way a value was made: a square stays one when it is multiplied out.
-  PolyId known(PolyId p, bool nonnegative) { if (p >= 0 && nonnegative) polys_[static_cast<size_t>(p)].nonnegative = true; return p; }
+  PolyId known(PolyId p, bool nonnegative, bool positive = false) {
+    if (p >= 0 && (nonnegative || positive)) polys_[static_cast<size_t>(p)].nonnegative = true;
+    if (p >= 0 && positive) polys_[static_cast<size_t>(p)].positive = true;
+    return p;
+  }
   const Poly& poly_at(PolyId p) const {
-    static const Poly kNothing{{{0, {}}}, {}, 0, false};
+    static const Poly kNothing{{{0, {}}}, {}, 0, false, false};
     if (p < 0) misread_ = true;
     return p < 0 ? kNothing : polys_[static_cast<size_t>(p)];
   }
   bool is_known(PolyId p) const { return poly_at(p).nonnegative; }
+  bool is_positive(PolyId p) const { return poly_at(p).positive; }
   bool is_masked(PolyId p) const;
   Split split(PolyId p);
   PolyId under(PolyId x, PolyId condition);                               ///< x, simplified where the condition is 1
@@ -184,6 +203,8 @@ class Terms {
   // proof_sum.cc
   PolyId sum_mono(const Term& t, const std::vector<VarId>& over);
   std::optional<std::pair<std::vector<VarId>, VarMap>> index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses, const Factors& inside, bool* empty);
+  std::optional<PolyId> max_over_set(PolyId f, PolyId c, const std::vector<VarId>& over);
+  std::optional<PolyId> without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over);
   PolyId canonical_sum(const std::vector<VarId>& over, const Factors& inside);
   std::vector<std::vector<VarId>> canonical_orders(const std::vector<VarId>& over, const std::vector<PolyId>& parts);
   uint64_t shape(PolyId p, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const;
