@@ -387,7 +387,7 @@ def one_signal(o, folder, number, program, which, most_s):
     left = left_over(tag, [tmp, cache], 1.0)
     if which == signal.SIGKILL:   # staging folders may wait for the next run
         if os.path.isdir(out):
-            subprocess.run([o.binary, spec, "-o", out, "-q", "--no-cache", "--states", "0", "--gate", "none", "--emit", "cu,report"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, timeout=120)
+            subprocess.run([o.binary, spec, "-o", out, "-q", "--no-cache", "--states", "0", "--gate", "none", "--emit", "cu,report"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, timeout=300)
     if left:
         what.append("left " + ", ".join(left[:3]))
     if (why := outputs_valid(out, name)):
