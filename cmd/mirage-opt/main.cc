@@ -5,17 +5,21 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <new>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "flags.h"
+#include "interruption.h"
 #include "manual.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
 #include "mirage/support/log.h"
+#include "mirage/support/warden.h"
 
 namespace mirage {
 namespace {
@@ -24,31 +28,16 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSpecBytes = 64 << 20;   // the reader's own limit is lower and has the better message
 
-std::atomic<bool> interrupted{false};
-volatile std::sig_atomic_t signal_number = 0;
-
-/// The first SIGINT or SIGTERM asks for an orderly end with the best so far; SA_RESETHAND lets the second one kill.
-extern "C" void on_interrupt(int number) {
-  signal_number = number;
-  interrupted.store(true);
-}
-
 /// An assert has printed everything; abort's exit status would be 134.
 extern "C" void on_abort(int) { _exit(static_cast<int>(ExitCode::kBug)); }
 
 void install_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
   struct sigaction abort_action {};
   abort_action.sa_handler = on_abort;
   sigaction(SIGABRT, &abort_action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);   // a file that is too large is an error of write()
 }
-
-ExitCode interrupted_code() { return signal_number == SIGTERM ? ExitCode::kTerminated : ExitCode::kInterrupted; }
 
 /// Prints diagnostics with the source that they speak of, and returns the exit code of the worst.
 ExitCode show(const Diagnostics& all, const std::vector<Source>& sources = {}) {
@@ -122,7 +111,9 @@ Listener listener(const std::string& prefix) {
   l.progress = [prefix](const std::string& s) { log_progress(prefix + s); };
   l.live = [prefix](const std::string& s) { log_live(prefix + s); };
   l.print = [](const std::string& s) { log_text(s); };
-  l.interrupted = &interrupted;
+  l.interrupted = interrupt_flag();
+  l.best = keep_best;
+  l.before_writing = before_writing;
   return l;
 }
 
@@ -160,9 +151,11 @@ Compiled compile_one(const Options& o, const Source& source, bool is_corpus) {
   Trace trace({o.print_after, !o.dump_dir.empty(), true, [](const std::string& s) { log_text(s); }});
   Compiled done{ExitCode::kOk, {}, ""};
   done.result = compile(o, source, trace, listener(is_corpus ? source.name + ": " : ""));
+  forget_best();
   const CompileResult& r = done.result;
   show(r.diagnostics, {source});
   for (const std::string& n : r.notes) log_note(n);
+  if (!r.interrupted.empty()) log_text(r.interrupted + "\n");
   if (!r.summary.empty()) log_progress(r.summary);
   done.exit = r.exit;
   if (o.explain && !r.explanation.empty()) done.exit = more_severe(done.exit, print_out(r.explanation));
@@ -193,40 +186,71 @@ Diagnostics check_duplicates(const std::vector<Source>& sources) {
   return errors;
 }
 
-ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
-  if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
-  if (auto errors = check_duplicates(sources); !errors.empty()) return show(errors);
-  std::optional<Source> baseline;   // read before the long work
-  if (!o.baseline.empty()) {
-    auto text = read_source(o.baseline);
-    if (!text) return show(text.errors());
-    if (auto errors = compare_with_baseline(*text, {}); !errors.empty()) return show(errors);
-    baseline = std::move(*text);
-  }
+/// What belongs to the whole run: the thread that ends an interrupted one writes it as well.
+struct Corpus {
+  const Options o;
+  const bool is_corpus;
+  std::optional<Source> baseline;
+  std::mutex mutex;
   ExitCode exit = ExitCode::kOk;
   std::vector<std::string> reports;
   std::vector<CompileResult> results;
   std::string chrome;
+
+  void add(CompileResult r, ExitCode its_exit, std::string its_chrome) {
+    std::lock_guard lock(mutex);
+    exit = more_severe(exit, its_exit);
+    reports.push_back(r.timed_report);
+    results.push_back(std::move(r));
+    chrome = std::move(its_chrome);
+  }
+  ExitCode write() {
+    std::lock_guard lock(mutex);
+    if (!o.report.empty()) {
+      std::string text = reports.empty() ? "{}\n" : reports[0];
+      if (is_corpus) text = fmt::format("{{\"schema_version\": 1, \"exit_code\": {}, \"specs\": [\n{}]}}\n", static_cast<int>(exit), fmt::join(reports, ",\n"));
+      exit = more_severe(exit, show(write_file(o.report, text)));
+    }
+    if (!o.trace.empty()) exit = more_severe(exit, show(write_file(o.trace, chrome)));
+    if (!o.junit.empty()) exit = more_severe(exit, show(write_file(o.junit, junit_xml(results))));
+    if (baseline) exit = more_severe(exit, show(compare_with_baseline(*baseline, reports)));
+    return exit;
+  }
+  /// For the thread that ends an interrupted run: what it has written, if there was anything.
+  void end_interrupted(const CompileResult* r) {
+    if (!r) {
+      log_text("interrupted: nothing was written: there was no result yet\n");
+    } else {
+      show(r->diagnostics);
+      log_text((r->interrupted.empty() ? "interrupted: nothing was written" : r->interrupted) + "\n");
+      add(*r, more_severe(r->exit, interrupted_code()), "");
+    }
+    write();
+  }
+};
+
+ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
+  if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
+  if (auto errors = check_duplicates(sources); !errors.empty()) return show(errors);
+  const auto corpus = std::shared_ptr<Corpus>(new Corpus{o, is_corpus, {}, {}, {}, {}, {}, {}});
+  if (!o.baseline.empty()) {   // read before the long work
+    auto text = read_source(o.baseline);
+    if (!text) return show(text.errors());
+    if (auto errors = compare_with_baseline(*text, {}); !errors.empty()) return show(errors);
+    corpus->baseline = std::move(*text);
+  }
+  expect_interrupts([corpus](const CompileResult* r) { corpus->end_interrupted(r); });
   for (const Source& s : sources) {
     Options mine = o;
     if (is_corpus) mine.output = (fs::path(o.output) / program_name(s)).string();
     if (is_corpus && !o.checkpoint.empty()) mine.checkpoint += "." + program_name(s);
     Compiled one = compile_one(mine, s, is_corpus);
-    exit = more_severe(exit, one.exit);
-    reports.push_back(one.result.timed_report);
-    results.push_back(std::move(one.result));
-    chrome = one.chrome;
-    if (interrupted) break;
+    corpus->add(std::move(one.result), one.exit, std::move(one.chrome));
+    if (is_interrupted()) break;
   }
-  if (!o.report.empty()) {
-    std::string text = reports.empty() ? "{}\n" : reports[0];
-    if (is_corpus) text = fmt::format("{{\"schema_version\": 1, \"exit_code\": {}, \"specs\": [\n{}]}}\n", static_cast<int>(exit), fmt::join(reports, ",\n"));
-    exit = more_severe(exit, show(write_file(o.report, text)));
-  }
-  if (!o.trace.empty()) exit = more_severe(exit, show(write_file(o.trace, chrome)));
-  if (!o.junit.empty()) exit = more_severe(exit, show(write_file(o.junit, junit_xml(results))));
-  if (baseline) exit = more_severe(exit, show(compare_with_baseline(*baseline, reports)));
-  return interrupted ? interrupted_code() : exit;
+  before_writing();
+  const ExitCode exit = corpus->write();
+  return is_interrupted() ? interrupted_code() : exit;
 }
 
 ExitCode run(const std::vector<std::string>& arguments) {
@@ -281,7 +305,9 @@ int main(int argc, char** argv) {
   set_bug_context(command);
   install_signals();
   try {
-    return static_cast<int>(run(arguments));
+    const ExitCode exit = run(arguments);
+    end_warden();
+    return static_cast<int>(exit);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "mirage-opt: bug: out of memory\nreproduce with: %s\n", command.c_str());
   } catch (const std::exception& e) {

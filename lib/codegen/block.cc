@@ -7,6 +7,7 @@
 
 #include "codegen/cuda_text.h"
 #include "mirage/codegen/module.h"
+#include "mirage/ir/walk.h"
 #include "mirage/plan/block_plan.h"
 
 namespace mirage {
@@ -167,12 +168,12 @@ class BlockEmitter {
 
   /// Whether evaluating v reads a tile through a transpose, where neighbours along c are no neighbours in the tile: no packs then.
   bool is_turned(ValueId v) const {
-    if (p_.tile_of[at(v)] >= 0) return false;
-    const auto* t = g_.def_form<Transpose>(v);
-    const int rank = g_.dims(v).rank();
-    if (t && rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1) return true;
-    for (ValueId o : g_.def(v).operands) if (is_turned(o)) return true;
-    return false;
+    return find_below(g_, v, [&](ValueId x) {
+      if (p_.tile_of[at(x)] >= 0) return Look::kPast;
+      const auto* t = g_.def_form<Transpose>(x);
+      const int rank = g_.dims(x).rank();
+      return t && rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1 ? Look::kFound : Look::kInto;
+    });
   }
   int width(const Step& s, ValueId v) const { return is_turned(v) ? 1 : s.width; }
 
@@ -341,9 +342,7 @@ class BlockEmitter {
   bool has_loop() const { for (const Load& l : p_.loads) if (l.in_loop) return true; return false; }
 
   bool is_leaf(ValueId v, int tile) const {
-    if (p_.tile_of[at(v)] >= 0) return p_.tile_of[at(v)] == tile;
-    for (ValueId o : g_.def(v).operands) if (is_leaf(o, tile)) return true;
-    return false;
+    return find_below(g_, v, [&](ValueId x) { return p_.tile_of[at(x)] < 0 ? Look::kInto : p_.tile_of[at(x)] == tile ? Look::kFound : Look::kPast; });
   }
   /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no invariant step's barrier stands between.
   bool loop_shares_loads() const {

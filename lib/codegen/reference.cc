@@ -111,7 +111,7 @@ class Reference {
       const bool leaf = std::holds_alternative<Input>(op) || std::holds_alternative<Const>(op) || std::holds_alternative<Iota>(op);
       const bool folds = std::holds_alternative<MatMul>(op) || std::holds_alternative<Reduce>(op);
       const auto& users = users_[static_cast<size_t>(v)];
-      const bool read_once = users.size() == 1 && !g_.form<MatMul>(users[0]) && !g_.form<Repeat>(users[0]) && g_.dims(v).elements() >= num_elements_of(users[0]);
+      const bool read_once = users.size() == 1 && std::count(g_.node(users[0]).operands.begin(), g_.node(users[0]).operands.end(), v) == 1 && !g_.form<MatMul>(users[0]) && !g_.form<Repeat>(users[0]) && g_.dims(v).elements() >= num_elements_of(users[0]);
       stored_[static_cast<size_t>(v)] = !leaf && (folds || !(read_once && g_.dims(v).elements() > store_limit_));
     }
     // A value that is computed in place reads its operands when its reader runs: the operands live as long.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "mirage/codegen/module.h"
+#include "mirage/ir/walk.h"
 
 namespace mirage {
 
@@ -39,9 +40,10 @@ NodeId StreamText::stored_input(ValueId v) const {
 }
 
 void StreamText::leaves(ValueId v, std::set<NodeId>& out) const {
-  if (g_.def_form<Input>(v)) { out.insert(g_.value(v).node); return; }
-  if (is_known(v)) return;
-  for (ValueId o : g_.def(v).operands) leaves(o, out);
+  find_below(g_, v, [&](ValueId x) {
+    if (g_.def_form<Input>(x)) out.insert(g_.value(x).node);
+    return is_known(x) ? Look::kPast : Look::kInto;
+  });
 }
 
 bool StreamText::is_known(ValueId v) const { 
@@ -76,12 +78,7 @@ bool StreamText::narrow_results() const {
 
 bool StreamText::only_multiplied(ValueId v) const {
   if (!has(v, Axis::kDepth)) return false;
-  const std::function<bool(ValueId)> reads = [&](ValueId x) {
-    if (x == v) return true;
-    const auto& o = g_.def(x).operands;
-    return !g_.def_form<Input>(x) && std::any_of(o.begin(), o.end(), reads);
-  };
-  return std::none_of(s_.statistics.begin(), s_.statistics.end(), [&](const StreamStatistic& x) { return reads(x.of); });
+  return std::none_of(s_.statistics.begin(), s_.statistics.end(), [&](const StreamStatistic& x) { return depends_on(g_, x.of, v); });
 }
 
 std::string StreamText::map(ValueId v, const std::function<std::string(ValueId)>& element) const {

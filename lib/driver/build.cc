@@ -1,6 +1,7 @@
 // The build stage. Everything here depends on tools that may be missing: what was asked for by name is then an error, the rest a remark in the report.
 #include "driver/build.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -9,6 +10,8 @@ namespace mirage {
 
 namespace {
 
+constexpr size_t kMostLookedAt = 512 << 10;              ///< bytes of all kernels' texts that are compiled to see what registers they take
+constexpr double kLookSeconds = 30;                      ///< for that
 constexpr int64_t kCompilerMemory = int64_t{24} << 30;   ///< of one process of a compiler: a runaway must not take the machine
 
 class Builds {
@@ -54,8 +57,18 @@ class Builds {
       return;
     }
     if (!wanted_.contains(Emit::kReport) && !wanted_.contains(Emit::kHtml) && o_.report.empty()) return;
-    Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc_apart(tools_, cu(), target_, DeviceCode::kCubin, limits_) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);
-    if (!c && tools_.has_nvrtc() && tools_.has_nvcc()) c = compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, limits_);   // an NVRTC older than the target
+    if (const size_t bytes = cu().size() - std::min(cu().size(), runtime_text().size()); bytes > kMostLookedAt) {
+      out_.not_done.push_back(fmt::format("registers and spills are not known: the kernels' texts have {} kB, and at most {} are compiled to see", bytes >> 10, kMostLookedAt >> 10));
+      return;
+    }
+    ProcessLimits look = limits_;
+    look.timeout_s = std::min(look.timeout_s, kLookSeconds);
+    Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc_apart(tools_, cu(), target_, DeviceCode::kCubin, look) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, look);
+    if (!c && tools_.has_nvrtc() && tools_.has_nvcc() && !c.errors()[0].text.ends_with(" s")) c = compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, look);   // an NVRTC older than the target
+    if (!c && look.timeout_s < limits_.timeout_s && c.errors()[0].text.ends_with(" s")) {
+      out_.not_done.push_back("registers and spills are not known: " + c.errors()[0].text);
+      return;
+    }
     if (!c) return fail(c.errors());
     for (const KernelResources& k : c->ptxas.kernels) {
       out_.facts[k.name] = {k.registers, k.spill_store_bytes + k.spill_load_bytes, k.static_smem_bytes};

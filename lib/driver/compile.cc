@@ -186,6 +186,17 @@ CompileResult compile_from(const Options& options, const Source& source, const G
 
   Planned straightforward = trace.stage("plan", [&] { return make_plan(program, program.graph, *target); });
   MIRAGE_ASSERT(straightforward.plan) << "the straightforward program always has a plan: " << straightforward.reason;
+  Found none;   // should the run be told to end before there is anything
+  none.report.complete = false;
+  none.report.stop_reason = "not searched: interrupted";
+  const Choices no_choices;
+  const auto best_is = [&](const Decision& d, const Found& f, const Choices& c) {
+    if (listener.best && folder) listener.best([&, best = std::make_shared<const BestSoFar>(BestSoFar{f, c, d})](const Listener& l) { return write_best(o, source, *target, folding, *straightforward.plan, *best, l); });
+  };
+  Decision first;
+  first.why = fmt::format("the straightforward {} kernels: interrupted", straightforward.plan->kernels.size());
+  first.gates = {"not emulated: interrupted"};
+  best_is(first, none, no_choices);
   const std::string key = decision_key(program, o, MIRAGE_VERSION);
   Result<std::optional<Recalled>> recalled = trace.stage("verify", [&] { return given.certificate ? decided_before(decide_again(*given.certificate, folding, *target, o)) : recall(folding, *target, o, key, not_done); });
   if (!recalled) return failed(recalled.errors(), result);
@@ -206,6 +217,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   std::map<std::string, GateResult> gated;
   const auto gate = [&](const Plan& plan, Decision& d) { return given.certificate && !given.repeat_gates ? GateResult{} : run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
+  if (decision.choice) best_is(decision, found, choices);
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
   else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
   if (kept)
@@ -217,8 +229,10 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   if (!decision.choice && !decision.stitched())
     if (const GateResult g = trace.stage("verify", [&] { return gate(decision.plan(*straightforward.plan), decision); }); g.kind == GateResult::Kind::kFailed)
       return failed({{Severity::kError, DiagCode::kEmulation, {}, "the straightforward kernels are wrong: " + g.text, {}}}, result);
+  best_is(decision, found, choices);
   const Measured measured = given.certificate ? Measured{} : measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
   decide_by_measurement(decision, measured, choices, found, folding, gate, o, not_done);
+  best_is(decision, found, choices);
   if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);

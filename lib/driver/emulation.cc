@@ -21,6 +21,7 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
+#include "mirage/support/warden.h"
 
 namespace mirage {
 
@@ -128,7 +129,8 @@ EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases,
   std::error_code error;
   if (fs::exists(out.path, error)) return out;
   fs::create_directories(folder, error);
-  const std::string own = fmt::format("{}.{}", stem, getpid());   // two processes may build the same one
+  const TemporaryFolder work(folder);   // two processes may build the same one, and one that dies leaves nothing
+  const std::string own = (work.path().empty() ? folder : work.path()) + "/emulation";
   if (Diagnostics d = write_file(own + ".cc", text); !d.empty()) { out.error = d.front().text; return out; }
   argv.insert(argv.end(), {"-o", own + ".so", own + ".cc", "-lm", "-lc"});
   const auto start = std::chrono::steady_clock::now();

@@ -16,6 +16,7 @@
 #include "mirage/plan/alternatives.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
+#include "mirage/support/warden.h"
 #include "mirage/support/worker_pool.h"
 
 namespace mirage {
@@ -55,20 +56,10 @@ void add_plans(std::vector<MeasureCase>& cases, const std::string& what, int cho
   }
 }
 
-class Folder {
+/// A folder per case.
+class Folder : public TemporaryFolder {
  public:
-  Folder() {
-    std::error_code error;
-    std::string pattern = (fs::temp_directory_path(error) / "mirage-opt-XXXXXX").string();
-    if (!error && mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~Folder() { std::error_code error; if (!path_.empty()) fs::remove_all(path_, error); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string of(size_t i) const { return path_ + "/" + std::to_string(i); }
- private:
-  std::string path_;
+  std::string of(size_t i) const { return path() + "/" + std::to_string(i); }
 };
 
 std::string first_note(const Diagnostics& errors) {

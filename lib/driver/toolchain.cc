@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "mirage/codegen/module.h"
 #include "mirage/support/file.h"
+#include "mirage/support/warden.h"
 
 namespace mirage {
 namespace {
@@ -95,22 +96,6 @@ Result<Compiled> run_nvcc(const Toolchain& tools, std::vector<std::string> argum
   if (!r.ok()) return diagnostic(DiagCode::kToolFailed, "nvcc failed to build " + what + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : ""), r.output);
   return Compiled{"", r.output, parse_ptxas(r.output)};
 }
-
-/// A fresh folder that goes away with its contents.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code error;
-    std::string pattern = (fs::temp_directory_path(error) / "mirage-opt-XXXXXX").string();
-    if (!error && mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~TemporaryFolder() { std::error_code error; if (!path_.empty()) fs::remove_all(path_, error); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
- private:
-  std::string path_;
-};
 
 /// "_ZN6mirage5map_0EPKv" -> "map_0".
 std::string kernel_name(const std::string& symbol) {

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "driver/toolchain.h"
+#include "mirage/support/warden.h"
 
 extern char** environ;
 
@@ -37,12 +38,13 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-// The environment with messages in English, which are parsed.
-std::vector<std::string> child_environment() {
+/// The environment with messages in English, which are parsed, and with a place for temporary files that goes away whoever dies ("": the usual one).
+std::vector<std::string> child_environment(const std::string& temporary) {
   std::vector<std::string> out;
   for (char** e = environ; e != nullptr && *e != nullptr; e++)
-    if (std::strncmp(*e, "LC_ALL=", 7) != 0) out.emplace_back(*e);
+    if (std::strncmp(*e, "LC_ALL=", 7) != 0 && (temporary.empty() || std::strncmp(*e, "TMPDIR=", 7) != 0)) out.emplace_back(*e);
   out.emplace_back("LC_ALL=C");
+  if (!temporary.empty()) out.push_back("TMPDIR=" + temporary);
   return out;
 }
 
@@ -58,6 +60,7 @@ void become_child(pid_t parent, const ProcessLimits& limits) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);   // it ended before that was set
   setpgid(0, 0);
+  watch_group(getpid());   // while SIGPIPE is ignored: the warden may be gone
   for (int s = 1; s < NSIG; s++)
     if (s != SIGKILL && s != SIGSTOP) signal(s, SIG_DFL);
   sigset_t none;
@@ -83,8 +86,8 @@ bool redirect(int out) {
 }
 
 /// 0 or errno.
-int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const Pipe& pipe, const ProcessLimits& limits) {
-  std::vector<std::string> args = argv, environment = child_environment();
+int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const std::string& temporary, const Pipe& pipe, const ProcessLimits& limits) {
+  std::vector<std::string> args = argv, environment = child_environment(temporary);
   const std::vector<char*> arg_pointers = pointers(args), environment_pointers = pointers(environment);
   Pipe failure;   // closed by a successful exec
   if (!failure.ok()) return errno;
@@ -105,6 +108,7 @@ int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& d
   while ((n = ::read(failure.read_end(), &error, sizeof error)) < 0 && errno == EINTR) {}
   if (n != static_cast<ssize_t>(sizeof error)) return 0;
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {}
+  forget_group(pid);
   return error;
 }
 
@@ -150,6 +154,7 @@ void watch(pid_t pid, Pipe& pipe, const ProcessLimits& limits, ProcessResult& r)
   kill(-pid, SIGKILL);   // whatever it left behind, or everything after a timeout
   int state = 0;
   while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {}
+  forget_group(pid);
   while (open && readable(pipe.read_end(), 0)) open = read_some(pipe.read_end(), limits, r);
   if (WIFEXITED(state) && !r.timed_out && !r.interrupted) r.exit_code = WEXITSTATUS(state);
   if (WIFSIGNALED(state)) r.signal = WTERMSIG(state);
@@ -162,7 +167,8 @@ ProcessResult run_process(const std::vector<std::string>& argv, const std::strin
   if (argv.empty()) { r.output = "no program to start"; return r; }
   Pipe pipe;
   pid_t pid = -1;
-  const int error = pipe.ok() ? spawn(pid, argv, dir, pipe, limits) : errno;
+  const TemporaryFolder temporary(dir);   // compilers that are killed leave files
+  const int error = pipe.ok() ? spawn(pid, argv, dir, temporary.path(), pipe, limits) : errno;
   if (error != 0) {
     r.output = "cannot start " + argv[0] + ": " + std::strerror(error);
     return r;

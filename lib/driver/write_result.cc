@@ -1,6 +1,7 @@
 // Files of a result; see the header.
 #include "driver/write_result.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -51,6 +52,16 @@ std::vector<std::string> divisions_of(const Plan& plan) {
   std::vector<std::string> out;
   for (const KernelPlan& k : plan.kernels) out.push_back(division_text(k));
   return out;
+}
+
+/// For the user: which result an interrupted run has written.
+std::string what_was_written(const Decision& d, const CompileResult& r, const Options& o, bool has_library) {
+  const bool found = d.choice || d.stitched();
+  const bool passed = std::any_of(d.gates.begin(), d.gates.end(), [](const std::string& g) { return g.starts_with("emulated"); });
+  return fmt::format("interrupted: {} has {} ({} files), {}", o.output,
+                     !found ? "the straightforward kernels; nothing better was verified and had passed its gate by then" : passed ? "the best kernels that had passed the gate by then" : "the best kernels that were verified by then", r.files.size(),
+                     has_library ? "and the library, which was built already" : "without a library, which was not built yet");
+}
 }
 
 }  // namespace
@@ -107,6 +118,7 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
     r.notes.push_back(fmt::format("nothing was written to {}: the library does not pass its check", o.output));
     return failed(built.errors, r);
   }
+  if (listener.before_writing) listener.before_writing();
   if (auto held = folder->lock(); !held.empty()) return failed(held, r);
   remove_stale(*folder, module.name, module.files.at(module.name + ".cu"));
   Diagnostics errors = built.errors;
@@ -128,8 +140,20 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   for (const Diagnostic& d : folder->commit("certificate.json")) errors.push_back(d);
   r.exit = more_severe(r.exit, built.exit);
   if (!errors.empty()) return failed(errors, r);
-  if (is_interrupted(listener)) r.notes.push_back("interrupted: this is the best that was verified until then");
+  if (is_interrupted(listener)) r.interrupted = what_was_written(decision, r, o, wanted.contains(Emit::kSo) && built.errors.empty() && std::filesystem::exists(std::filesystem::path(o.output) / ("lib" + module.name + ".so")));
   return r;
+}
+
+CompileResult write_best(const Options& o, const Source& source, const Target& target, const Folding& folding, const Plan& straightforward, const BestSoFar& best, const Listener& listener) {
+  Trace trace;
+  CompileResult r;
+  r.name = folding.whole.name;
+  Result<OutputFolder> opened = OutputFolder::open(o.output);
+  if (!opened) return failed(opened.errors(), r);
+  std::optional<OutputFolder> folder(std::move(*opened));
+  const CudaModule module = emit_module(folding.whole, best.decision.plan(straightforward), target, module_options(o));
+  const Measured measured;
+  return write_result(std::move(r), o, source, {target, folding, best.found, best.choices, best.decision, straightforward, measured, module}, {}, folder, trace, listener);
 }
 
 }  // namespace mirage

@@ -25,6 +25,15 @@ struct ResultFacts {
 /// Builds, reports, certifies and writes. r: what is known of the run so far; not_done: notes for the user; folder: none, and nothing is built or written.
 CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener);
 
+/// The best so far, for a run that must end now.
+struct BestSoFar {
+  const Found& found;
+  const Choices& choices;
+  Decision decision;
+};
+/// Writes it as write_result() does, into a staging folder of its own; without compiling, as the listener is interrupted.
+CompileResult write_best(const Options& o, const Source& source, const Target& target, const Folding& folding, const Plan& straightforward, const BestSoFar& best, const Listener& listener);
+
 /// r with these diagnostics, the exit code of the worst error among them and a report of the failure.
 CompileResult failed(const Diagnostics& all, CompileResult r);
 

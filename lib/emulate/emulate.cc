@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -118,8 +119,12 @@ Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>&
   for (const EmulatedBuffer& b : buffers) bytes += b.kind == EmulatedBuffer::Kind::kInput ? 0 : b.bytes.size();
   const auto map = [](size_t n) { return mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); };
   void *shared = map(sizeof(Shared)), *outputs = map(bytes);
+  const pid_t parent = getpid();
   const pid_t pid = shared == MAP_FAILED || outputs == MAP_FAILED ? -1 : fork();
   if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    for (int n : {SIGINT, SIGTERM}) signal(n, SIG_DFL);   // the handlers are the parent's
     result = new (shared) Shared;
     child(library, launches, buffers, options, static_cast<unsigned char*>(outputs));
     result->done = 1;

@@ -2,7 +2,9 @@
 #include "ir/slices.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace mirage {
@@ -77,9 +79,12 @@ class Slices {
     return parts.size() > 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
   }
   /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
-  bool moves(ValueId v, int dim) const {
-    const Dims& d = g_.dims(v);
-    if (dim != d.rank() - 1) return false;
+  bool moves(ValueId v, int dim) {
+    if (dim != g_.dims(v).rank() - 1) return false;
+    if (const auto known = moves_.find(v); known != moves_.end()) return known->second;
+    return moves_[v] = last_moves(v);
+  }
+  bool last_moves(ValueId v) {
     if (g_.def_form<MatMul>(v)) return is_given(g_.def(v).operands[1]);
     if (!g_.def_form<Map>(v)) return false;
     bool any = false;
@@ -97,6 +102,11 @@ class Slices {
     return g_.def_form<Input>(v) != nullptr;
   }
   ValueId part(ValueId v, Slice s) {
+    const auto key = std::make_tuple(v, s.start, s.stop);   // a reader may read it twice
+    if (const auto known = parts_.find(key); known != parts_.end()) return known->second;
+    return parts_[key] = make_part(v, s);
+  }
+  ValueId make_part(ValueId v, Slice s) {
     changed_ = true;
     const Node& node = g_.def(v);
     const auto of = [&](ValueId o) {
@@ -174,6 +184,8 @@ class Slices {
   Builder b_;
   std::vector<ValueId> at_;
   std::set<ValueId> packed_;   ///< new values that nothing but slices read
+  std::map<ValueId, bool> moves_;
+  std::map<std::tuple<ValueId, int64_t, int64_t>, ValueId> parts_;   ///< by value, start and stop
   bool changed_ = false, failed_ = false;
 };
 

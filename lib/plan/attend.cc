@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "plan/attend_internal.h"
 #include "plan/buffers.h"
 
@@ -15,10 +16,10 @@ int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 /// Whether v is made of positions and constants: cheaper to compute than to fetch.
 bool only_positions(const AttendPlan& p, ValueId v) {
   const Graph& g = p.body;
-  if (const Input* in = g.def_form<Input>(v)) return p.operands[static_cast<size_t>(in->param)].position >= 0;
-  if (!g.def_form<Const>(v) && !g.def_form<Map>(v) && !g.def_form<Transpose>(v)) return false;
-  for (ValueId o : g.def(v).operands) if (!only_positions(p, o)) return false;
-  return true;
+  return !find_below(g, v, [&](ValueId x) {
+    if (const Input* in = g.def_form<Input>(x)) return p.operands[static_cast<size_t>(in->param)].position >= 0 ? Look::kPast : Look::kFound;
+    return g.def_form<Const>(x) || g.def_form<Map>(x) || g.def_form<Transpose>(x) ? Look::kInto : Look::kFound;
+  });
 }
 
 /// Per-key values that the logits need: everything along keys alone that core reads, and K's own factors.
@@ -30,18 +31,18 @@ void find_known(const Graph& g, AttendPlan& p) {
     return (a[0] == AttendAxis::kKey || a[1] == AttendAxis::kKey) && a[0] != AttendAxis::kQuery && a[1] != AttendAxis::kQuery && a[0] != AttendAxis::kFeature && a[1] != AttendAxis::kFeature &&
            a[0] != AttendAxis::kColumn && a[1] != AttendAxis::kColumn;
   };
-  auto collect = [&](auto&& self, ValueId v, ValueId stop, std::vector<ValueId>& out) -> void {
-    if (v == stop || v == s.scores) return;
-    if (is_key(v) && !g.def_form<Const>(v) && !only_positions(p, v)) {
+  const auto collect = [&](ValueId root, ValueId stop, std::vector<ValueId>& out) {
+    find_below(g, root, [&](ValueId v) {
+      if (v == stop || v == s.scores) return Look::kPast;
+      if (!is_key(v) || g.def_form<Const>(v) || only_positions(p, v)) return g.def_form<Map>(v) ? Look::kInto : Look::kPast;
       if (std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
-      return;
-    }
-    if (g.def_form<Map>(v)) for (ValueId o : g.def(v).operands) self(self, o, stop, out);
+      return Look::kPast;
+    });
   };
   if (!s.v.factors.empty()) p.value_known.push_back(-1);
   if (!s.k.factors.empty()) p.key_known.push_back(-1);
-  if (!s.plain) collect(collect, s.logit, -1, p.key_known);
-  collect(collect, s.share, s.weights, p.value_known);
+  if (!s.plain) collect(s.logit, -1, p.key_known);
+  collect(s.share, s.weights, p.value_known);
 }
 
 /// Inputs with an element for every score (a mask or a bias per query and key), which threads fetch.
@@ -108,21 +109,23 @@ bool divide_keys(AttendPlan& p, int64_t chunks, int meets, const Target& target)
 }
 
 /// Whether the emitter has a place for everything that `v` is made of.
-bool fits(const AttendPlan& p, ValueId v, AttendWhere where) {
-  switch (attend_leaf(p, v, where)) {
-    case AttendLeaf::kRefused: return false;
-    case AttendLeaf::kCompute:
-      for (ValueId o : p.body.def(v).operands) if (!fits(p, o, where)) return false;
-      return true;
-    case AttendLeaf::kThrough:
-      for (const auto& [from, to] : p.shape.peeled) if (from == v) return fits(p, to, where);
-      return false;
-    case AttendLeaf::kStatistic: return fits(p, p.body.def(v).operands[0], AttendWhere::kTile);
-    case AttendLeaf::kRow: return fits(p, v, AttendWhere::kQueryRow);
-    case AttendLeaf::kAfterRow: return fits(p, v, AttendWhere::kAfterRow);
-    case AttendLeaf::kKnown: return fits(p, v, where == AttendWhere::kLogit ? AttendWhere::kKeyRow : AttendWhere::kValueRow);
-    default: return true;
-  }
+bool fits(const AttendPlan& p, ValueId root, AttendWhere there) {
+  const auto peeled = [&](ValueId v) { return std::find_if(p.shape.peeled.begin(), p.shape.peeled.end(), [&](const auto& x) { return x.first == v; }); };
+  const auto look = [&](ValueId v, AttendWhere where) {
+    const AttendLeaf leaf = attend_leaf(p, v, where);
+    return leaf == AttendLeaf::kRefused || (leaf == AttendLeaf::kThrough && peeled(v) == p.shape.peeled.end()) ? Look::kFound : Look::kInto;
+  };
+  return !find_below(root, there, look, [&](ValueId v, AttendWhere where, const auto& push) {
+    switch (attend_leaf(p, v, where)) {
+      case AttendLeaf::kCompute: for (ValueId o : p.body.def(v).operands) push(o, where); break;
+      case AttendLeaf::kThrough: push(peeled(v)->second, where); break;
+      case AttendLeaf::kStatistic: push(p.body.def(v).operands[0], AttendWhere::kTile); break;
+      case AttendLeaf::kRow: push(v, AttendWhere::kQueryRow); break;
+      case AttendLeaf::kAfterRow: push(v, AttendWhere::kAfterRow); break;
+      case AttendLeaf::kKnown: push(v, where == AttendWhere::kLogit ? AttendWhere::kKeyRow : AttendWhere::kValueRow); break;
+      default: break;
+    }
+  });
 }
 std::string check_regions(const AttendPlan& p) {
   const AttendShape& s = p.shape;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "mirage/ir/walk.h"
 #include "plan/attend_internal.h"
 
 namespace mirage {
@@ -72,18 +73,22 @@ AttendLeaf attend_leaf(const AttendPlan& p, ValueId v, AttendWhere where) {
 
 std::vector<ValueId> attend_rows(const AttendPlan& p, AttendLeaf kind) {
   std::set<ValueId> out;
-  auto walk = [&](auto&& self, ValueId v, Where where) -> void {
-    const Leaf leaf = attend_leaf(p, v, where);
-    if (leaf == kind) out.insert(v);
-    if (leaf == Leaf::kAfterRow) self(self, v, Where::kAfterRow);
-    if (leaf == Leaf::kCompute) for (ValueId o : p.body.def(v).operands) self(self, o, where);
-    if (leaf == Leaf::kThrough) for (const auto& [from, to] : p.shape.peeled) if (from == v) self(self, to, where);
+  const auto look = [&](ValueId v, Where where) {
+    if (attend_leaf(p, v, where) == kind) out.insert(v);
+    return Look::kInto;
   };
-  for (const AttendFactor& f : p.shape.scale) walk(walk, f.value, Where::kLogit);
-  for (const AttendFactor& f : p.shape.q.factors) walk(walk, f.value, Where::kLogit);
-  if (!p.shape.plain) walk(walk, p.shape.logit, Where::kLogit);
-  walk(walk, p.shape.share, Where::kShare);
-  for (NodeId n : p.body.outputs()) walk(walk, p.body.node(n).operands[0], Where::kAfter);
+  const auto next = [&](ValueId v, Where where, const auto& push) {
+    const Leaf leaf = attend_leaf(p, v, where);
+    if (leaf == Leaf::kAfterRow) push(v, Where::kAfterRow);
+    if (leaf == Leaf::kCompute) for (ValueId o : p.body.def(v).operands) push(o, where);
+    if (leaf == Leaf::kThrough) for (const auto& [from, to] : p.shape.peeled) if (from == v) push(to, where);
+  };
+  const auto walk = [&](ValueId v, Where where) { find_below(v, where, look, next); };
+  for (const AttendFactor& f : p.shape.scale) walk(f.value, Where::kLogit);
+  for (const AttendFactor& f : p.shape.q.factors) walk(f.value, Where::kLogit);
+  if (!p.shape.plain) walk(p.shape.logit, Where::kLogit);
+  walk(p.shape.share, Where::kShare);
+  for (NodeId n : p.body.outputs()) walk(p.body.node(n).operands[0], Where::kAfter);
   return {out.begin(), out.end()};
 }
 

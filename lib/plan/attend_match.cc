@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "plan/attend_internal.h"
 
 namespace mirage {
@@ -34,12 +36,7 @@ class Matcher {
   template <class F> const F* form(ValueId v) const { return g_.def_form<F>(v); }
   ValueId operand(ValueId v, size_t i = 0) const { return g_.def(v).operands[i]; }
   const Map* map(ValueId v, MapFn fn) const { const Map* m = form<Map>(v); return m && m->fn == fn ? m : nullptr; }
-  bool depends(ValueId v, ValueId on) const {
-    if (v == on) return true;
-    if (v < on) return false;
-    for (ValueId o : g_.def(v).operands) if (depends(o, on)) return true;
-    return false;
-  }
+  bool depends(ValueId v, ValueId on) const { return depends_on(g_, v, on); }
   const std::array<Axis, 2>& axes(ValueId v) const { return s_.axes[static_cast<size_t>(v)]; }
 
   // ---- the two contractions, the maximum, the sums
@@ -311,25 +308,34 @@ class Matcher {
   }
 
   /// Whether something that is added to the scores, or stands in their place, may be as low as the least numbers of bfloat16 and float32, with which people hide keys: their product with log2 e is no float32.
-  bool may_be_huge(ValueId v) const {
+  bool may_be_huge(ValueId root) const {
     constexpr double kLeast = -2.0e38;
-    if (v == s_.scores) return false;
-    if (!depends(v, s_.scores)) {
+    std::vector<bool> on_scores(static_cast<size_t>(g_.num_values()));
+    for (ValueId v = s_.scores; v < g_.num_values(); v++)
+      on_scores[static_cast<size_t>(v)] = v == s_.scores || std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(), [&](ValueId o) { return on_scores[static_cast<size_t>(o)]; });
+    const auto look = [&](ValueId v, int) {
+      if (v == s_.scores) return Look::kPast;
+      if (on_scores[static_cast<size_t>(v)]) return Look::kInto;
       const Const* c = form<Const>(v);
-      return !(c && c->value == -kInfinity) && !(bound(v).low >= kLeast);
-    }
-    const Map* m = form<Map>(v);
-    const bool scales = m && (m->fn == MapFn::kMul || m->fn == MapFn::kDiv);
-    for (size_t i = m && m->fn == MapFn::kWhere ? 1 : 0; i < g_.def(v).operands.size(); i++)
-      if ((!scales || depends(operand(v, i), s_.scores)) && may_be_huge(operand(v, i))) return true;
-    return false;
+      return !(c && c->value == -kInfinity) && !(bound(v).low >= kLeast) ? Look::kFound : Look::kPast;
+    };
+    return find_below(root, 0, look, [&](ValueId v, int, const auto& push) {
+      const Map* m = form<Map>(v);
+      const bool scales = m && (m->fn == MapFn::kMul || m->fn == MapFn::kDiv);
+      for (size_t i = m && m->fn == MapFn::kWhere ? 1 : 0; i < g_.def(v).operands.size(); i++)
+        if (!scales || on_scores[static_cast<size_t>(operand(v, i))]) push(operand(v, i), 0);
+    });
   }
 
   // ---- masks by positions
 
   /// key * a + query * b + c, for positions and constants.
   struct Line { double a = 0, b = 0, c = 0; };
-  std::optional<Line> line(ValueId v) const {
+  std::optional<Line> line(ValueId v) {
+    if (const auto at = lines_.find(v); at != lines_.end()) return at->second;
+    return lines_[v] = read_line(v);
+  }
+  std::optional<Line> read_line(ValueId v) {
     if (const Const* c = form<Const>(v)) return Line{0, 0, c->value};
     if (form<Transpose>(v)) return line(operand(v));
     if (const Input* in = form<Input>(v)) {
@@ -380,6 +386,10 @@ class Matcher {
   // ---- ranges
 
   Bound bound(ValueId v) const {
+    if (const auto at = bounds_.find(v); at != bounds_.end()) return at->second;
+    return bounds_[v] = find_bound(v);
+  }
+  Bound find_bound(ValueId v) const {
     if (const Const* c = form<Const>(v)) return {c->value, c->value, c->value > 0};
     if (v == s_.weights) return {0, 1, false};
     if (form<Input>(v)) {
@@ -457,6 +467,8 @@ class Matcher {
   std::array<int64_t, 5> tile_{}, extent_{};
   std::array<int, 5> grid_{};
   std::vector<int> batch_grid_;
+  std::map<ValueId, std::optional<Line>> lines_;   // asked when the axes are known
+  mutable std::map<ValueId, Bound> bounds_;        // asked when the parts are known
   std::string reason_;
 };
 

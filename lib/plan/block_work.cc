@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mirage/ir/walk.h"
 #include "mirage/support/round.h"
 #include "plan/block_planner.h"
 
@@ -125,8 +126,11 @@ bool BlockPlanner::choose_warps(Step& s, int warps, int64_t batches, int64_t i, 
 }
 
 void BlockPlanner::leaves(ValueId v, std::vector<int>& out) const {
-  if (p_.tile_of[at(v)] >= 0) { if (std::find(out.begin(), out.end(), p_.tile_of[at(v)]) == out.end()) out.push_back(p_.tile_of[at(v)]); return; }
-  for (ValueId o : g().def(v).operands) leaves(o, out);
+  find_below(g(), v, [&](ValueId x) {
+    const int tile = p_.tile_of[at(x)];
+    if (tile >= 0 && std::find(out.begin(), out.end(), tile) == out.end()) out.push_back(tile);
+    return tile >= 0 ? Look::kPast : Look::kInto;
+  });
 }
 
 std::vector<int> BlockPlanner::reads(const Step& s) const {

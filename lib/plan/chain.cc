@@ -12,6 +12,7 @@ class Finder {
 
   std::optional<Chain> find() {
     c_.inside.assign(static_cast<size_t>(g_.num_nodes()), false);
+    on_scores_ = c_.inside;
     for (NodeId n = 0; n < g_.num_nodes(); n++)
       if (g_.form<Running>(n)) {
         if (c_.running >= 0) return std::nullopt;
@@ -42,15 +43,20 @@ class Finder {
     if (phase_[static_cast<size_t>(v)] != Phase::kLoop) return true;
     if (g_.def_form<Input>(v)) return true;
     if (!is_top && users(v).size() != 1) return false;
+    const auto here = static_cast<size_t>(g_.value(v).node);
+    if (c_.inside[here]) return !on_scores_[here];   // read twice by its one reader: no second way to the contraction
     if (g_.def_form<MatMul>(v)) {
       if (c_.scores >= 0 || !(g_.dims(v) == g_.dims(c_.logit))) return false;
       c_.scores = g_.value(v).node;
+      on_scores_[here] = true;
       take(v);
       return true;
     }
     if (!g_.def_form<Map>(v)) return false;
     take(v);
+    const bool before = c_.scores >= 0;
     for (ValueId o : g_.def(v).operands) if (!find_scores(o, false)) return false;
+    on_scores_[here] = !before && c_.scores >= 0;
     return true;
   }
 
@@ -99,6 +105,7 @@ class Finder {
   const Graph& g_;
   std::vector<std::vector<NodeId>> users_;
   std::vector<Phase> phase_;
+  std::vector<bool> on_scores_;   // nodes between the logit and the contraction
   Chain c_;
 };
 

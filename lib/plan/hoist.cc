@@ -102,15 +102,16 @@ class Hoister {
   std::optional<Partition> partition(ValueId v) const {
     Partition part;
     bool tensors = false;
-    return cut_alike(v, v, {}, part, tensors) && tensors ? std::optional(part) : std::nullopt;
+    std::set<std::pair<ValueId, std::set<int>>> seen;
+    return cut_alike(v, v, {}, part, tensors, seen) && tensors ? std::optional(part) : std::nullopt;
   }
   /// `gone`: dimensions, counted from the last, along which what lies between v and the root is reduced, whole, before the loop.
-  bool cut_alike(ValueId v, ValueId root, std::set<int> gone, Partition& part, bool& tensors) const {
-    if (b_.def_form<Const>(v)) return true;
-    if (b_.def_form<Map>(v)) return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(), [&](ValueId o) { return cut_alike(o, root, gone, part, tensors); });
+  bool cut_alike(ValueId v, ValueId root, std::set<int> gone, Partition& part, bool& tensors, std::set<std::pair<ValueId, std::set<int>>>& seen) const {
+    if (b_.def_form<Const>(v) || !seen.insert({v, gone}).second) return true;   // one that is cut unlike the others has ended the walk
+    if (b_.def_form<Map>(v)) return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(), [&](ValueId o) { return cut_alike(o, root, gone, part, tensors, seen); });
     if (const auto* r = b_.def_form<Reduce>(v); r && r->group == 0 && phase_[static_cast<size_t>(v)] == Phase::kInvariant) {
       gone.insert(b_.dims(v).rank() - r->dim);
-      return cut_alike(b_.def(v).operands[0], root, gone, part, tensors);
+      return cut_alike(b_.def(v).operands[0], root, gone, part, tensors, seen);
     }
     const auto* in = b_.def_form<Input>(v);
     if (!in) return false;

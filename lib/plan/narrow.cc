@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "mirage/ir/walk.h"
+
 namespace mirage {
 namespace {
 
@@ -66,8 +68,7 @@ class Narrower {
   }
   /// Whether v needs a reduction (a norm) that is a value of this level.
   bool reduces(ValueId v) const {
-    if (g_.def_form<Reduce>(v)) return true;
-    return g_.def_form<Map>(v) && std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(), [&](ValueId o) { return reduces(o); });
+    return find_below(g_, v, [&](ValueId x) { return g_.def_form<Reduce>(x) ? Look::kFound : g_.def_form<Map>(x) ? Look::kInto : Look::kPast; });
   }
 
   /// Which operand (0, 1) of node m the input is, if m is such a contraction, over the whole reduction, and is added up and nothing else; -1.

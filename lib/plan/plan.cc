@@ -38,6 +38,21 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target, const
   return b.add(Reshape{out}, {z});
 }
 
+/// A concatenation of very many as one of concatenations, each in memory: a kernel has room for so many parameters, and compilers take more than their share of time and memory for one with thousands of branches.
+constexpr size_t kMostJoined = 40;   ///< more than find_shared() leaves in one kernel
+
+ValueId add_concat(Builder& b, const Concat& concat, std::vector<ValueId> operands) {
+  while (operands.size() > kMostJoined) {
+    std::vector<ValueId> joined;
+    for (size_t at = 0; at < operands.size(); at += kMostJoined) {
+      const std::vector<ValueId> some(operands.begin() + static_cast<std::ptrdiff_t>(at), operands.begin() + static_cast<std::ptrdiff_t>(std::min(at + kMostJoined, operands.size())));
+      joined.push_back(some.size() == 1 ? some[0] : b.add(concat, some));
+    }
+    operands = std::move(joined);
+  }
+  return b.add(concat, std::move(operands));
+}
+
 Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
   Builder b(Level::kKernel);
@@ -48,6 +63,7 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
     else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], target, rule);
+    else if (auto* concat = std::get_if<Concat>(&n.op)) first = add_concat(b, *concat, operands);
     else first = b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
   }

@@ -8,6 +8,8 @@
 namespace mirage {
 namespace {
 
+constexpr int kMaxJoined = 1000;      ///< statements of all operands of a concatenation, beyond which they are stored
+constexpr int kBranchLength = 3;      ///< statements that a branch counts for: what compilers make of nested ones grows faster than their number
 constexpr int kMaxInlined = 150;      ///< statements that one value may cost before it is stored
 
 DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
@@ -160,6 +162,10 @@ void Planner::find_shared() {
     if (auto* m = form<Map>(v)) heavy[i] = heavy[i] || map_info(m->fn).cls == MapClass::kAtomic || m->fn == MapFn::kExp || m->fn == MapFn::kDiv || m->fn == MapFn::kSigmoid || m->fn == MapFn::kSilu;
     const bool light = !loads[i] || (loads[i] == 1 && length[i] <= 4 && !heavy[i]);
     const bool is_computation = form<Map>(v) || form<Concat>(v) || form<Repeat>(v);
+    if (form<Concat>(v)) length[i] += kBranchLength * static_cast<int>(g_.def(v).operands.size());
+    if (form<Concat>(v) && length[i] > kMaxJoined)   // each operand is short enough, all of them together are not
+      for (ValueId o : g_.def(v).operands)
+        if (const auto k = static_cast<size_t>(o); length[k] > 1 && !is_view(op_of(o))) stored_[k] = true;
     if ((is_computation && uses[i] > 1 && !light) || length[i] > kMaxInlined) stored_[i] = true;
     if (stored_[i]) length[i] = 1, loads[i] = 1, heavy[i] = false;
   }

@@ -397,6 +397,7 @@ class Lowering {
   }
 
   /// Operands [from, to) of a concat by bisection.
+  static constexpr int kBranchStatements = 8;   // of `max_statements`: compilers take more than their share of time for nested branches
   int concat(const std::vector<ValueId>& operands, const std::vector<int64_t>& starts, int dim, size_t from, size_t to, const Index& at) {
     const auto d = static_cast<size_t>(dim);
     if (to - from == 1) {
@@ -423,6 +424,7 @@ class Lowering {
     };
     side(i.then_body, from, mid);
     side(i.else_body, mid, to);
+    left_ -= kBranchStatements;
     return add(std::move(i));
   }
 

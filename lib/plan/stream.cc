@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "mirage/support/round.h"
 #include "plan/stream_internal.h"
 
@@ -75,9 +76,10 @@ namespace {
 
 /// Inputs that v is a function of.
 void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
-  if (p.body.def_form<Input>(v)) { out.insert(p.body.value(v).node); return; }
-  for (const StreamStatistic& s : p.early) if (s.result == v) return;
-  for (ValueId o : p.body.def(v).operands) leaves(p, o, out);
+  find_below(p.body, v, [&](ValueId x) {
+    if (p.body.def_form<Input>(x)) out.insert(p.body.value(x).node);
+    return std::any_of(p.early.begin(), p.early.end(), [&](const StreamStatistic& s) { return s.result == x; }) ? Look::kPast : Look::kInto;
+  });
 }
 
 /// How far an input that is reduced before the loop reaches along that reduction; 0: it does not.

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "mirage/ir/walk.h"
 #include "plan/buffers.h"
 #include "plan/stream_internal.h"
 
@@ -304,20 +305,22 @@ class StreamMatcher {
   /// Inputs behind an elementwise expression of the loop: eight neighbours along the reduction are one or two 16-byte words.
   bool is_early(ValueId v) const { return std::any_of(p_.early.begin(), p_.early.end(), [&](const StreamStatistic& s) { return s.result == v; }); }
   bool small_leaves(ValueId v) {
-    if (is_early(v)) return true;
-    if (const auto* in = g().def_form<Input>(v)) {
-      const NodeId n = g().value(v).node;
-      const Access& a = p_.operands[at(in->param)];
-      if (a.dtype == DType::kBool) return refuse("bools in the loop");
-      const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
-      if (!has(v, along)) return true;
-      if (stride(n, along) != 1) return refuse("a small operand without lines along the reduction");
-      const bool even = a.offset % 8 == 0 && stride(n, Axis::kRow) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0;
-      if (!even && (!may_be_uneven() || along == Axis::kWhole)) return refuse("a small operand without aligned lines along the reduction");
-      if (a.run != 0 && (!even || p_.depth % 8)) return refuse("a small operand in runs that would be read in pieces");
-      return true;
-    }
-    for (ValueId o : g().def(v).operands) if (!small_leaves(o)) return false;
+    return !find_below(g(), v, [&](ValueId x) {
+      if (is_early(x)) return Look::kPast;
+      const auto* in = g().def_form<Input>(x);
+      return !in || small_input(x, *in) ? Look::kInto : Look::kFound;
+    });
+  }
+  bool small_input(ValueId v, const Input& in) {
+    const NodeId n = g().value(v).node;
+    const Access& a = p_.operands[at(in.param)];
+    if (a.dtype == DType::kBool) return refuse("bools in the loop");
+    const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
+    if (!has(v, along)) return true;
+    if (stride(n, along) != 1) return refuse("a small operand without lines along the reduction");
+    const bool even = a.offset % 8 == 0 && stride(n, Axis::kRow) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0;
+    if (!even && (!may_be_uneven() || along == Axis::kWhole)) return refuse("a small operand without aligned lines along the reduction");
+    if (a.run != 0 && (!even || p_.depth % 8)) return refuse("a small operand in runs that would be read in pieces");
     return true;
   }
 
@@ -429,7 +432,13 @@ class StreamMatcher {
   // ---- what is added up: maximal linear combinations of contractions and products
   using Terms = std::map<std::pair<bool, int>, double>;   // (is a product, index) -> factor
   std::optional<double> constant(ValueId v) const { const auto* c = g().def_form<Const>(v); return c ? std::optional(c->value) : std::nullopt; }
-  std::optional<Terms> linear(ValueId v) const {
+  /// What is linear, per value, with operands first: fills linear_.
+  void find_linear() {
+    linear_.clear();
+    for (ValueId v = 0; v < g().num_values(); v++) linear_.push_back(combined(v));
+  }
+  const std::optional<Terms>& linear(ValueId v) const { return linear_[at(v)]; }
+  std::optional<Terms> combined(ValueId v) const {
     const int c = contraction_of(v);
     if (c >= 0) return has(v, Axis::kCol) ? std::optional(Terms{{{false, c}, 1.0}}) : std::nullopt;
     for (size_t i = 0; i < p_.products.size(); i++) if (p_.products[i].value == v) return Terms{{{true, static_cast<int>(i)}, 1.0}};
@@ -450,21 +459,19 @@ class StreamMatcher {
     }
     return std::nullopt;
   }
-  bool reached(ValueId v) const {   // whether an output needs it
-    for (NodeId n : g().outputs()) if (depends(g().node(n).operands[0], v)) return true;
-    return false;
-  }
-  bool depends(ValueId v, ValueId on) const {
-    if (v == on) return true;
-    for (ValueId o : g().def(v).operands) if (depends(o, on)) return true;
-    return false;
+  std::vector<bool> reached() const {   // what outputs need
+    std::vector<bool> out(at(g().num_values()));
+    for (NodeId n : g().outputs()) find_below(g(), g().node(n).operands[0], [&](ValueId v) { return out[at(v)] ? Look::kPast : (out[at(v)] = true, Look::kInto); });
+    return out;
   }
 
   bool find_sums() {
+    find_linear();
+    const std::vector<bool> needed = reached();
     std::vector<StreamSum> roots;
     for (ValueId v = 0; v < g().num_values(); v++) {
-      auto t = linear(v);
-      if (!t || !reached(v)) continue;
+      const auto& t = linear(v);
+      if (!t || !needed[at(v)]) continue;
       bool maximal = false;   // somebody needs it who is not linear
       for (NodeId u : users_[at(v)]) maximal |= g().node(u).first_value < 0 || !linear(g().node(u).first_value);
       if (!maximal) continue;
@@ -496,14 +503,14 @@ class StreamMatcher {
   }
   /// Everything behind the loop ends at sums, statistics, inputs and constants.
   bool leaves_known(ValueId v) {
-    for (const StreamSum& s : p_.sums) if (s.value == v) return true;
-    for (const StreamStatistic& s : p_.statistics) if (s.result == v) return true;
-    if (is_early(v)) return true;
-    if (const auto* in = g().def_form<Input>(v)) return in->part.loop < 0 || refuse("a result of the loop");
-    if (g().def_form<Const>(v)) return true;
-    if (!g().def_form<Map>(v) && !g().def_form<Transpose>(v)) return refuse(std::string("a result of ") + form_name(g().def(v).op));
-    for (ValueId o : g().def(v).operands) if (!leaves_known(o)) return false;
-    return true;
+    return !find_below(g(), v, [&](ValueId x) {
+      for (const StreamSum& s : p_.sums) if (s.value == x) return Look::kPast;
+      for (const StreamStatistic& s : p_.statistics) if (s.result == x) return Look::kPast;
+      if (is_early(x) || g().def_form<Const>(x)) return Look::kPast;
+      if (const auto* in = g().def_form<Input>(x)) return in->part.loop < 0 || refuse("a result of the loop") ? Look::kPast : Look::kFound;
+      if (!g().def_form<Map>(x) && !g().def_form<Transpose>(x)) return refuse(std::string("a result of ") + form_name(g().def(x).op)), Look::kFound;
+      return Look::kInto;
+    });
   }
 
   const ContractRule& rule_;
@@ -515,6 +522,7 @@ class StreamMatcher {
   std::vector<int> base_, parent_;
   std::vector<int64_t> full_;
   std::map<int, Axis> axis_;
+  std::vector<std::optional<Terms>> linear_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "mirage/support/round.h"
 #include "plan/buffers.h"
 #include "plan/stream_internal.h"
@@ -46,8 +47,10 @@ NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, D
 }
 
 void leaves(const StreamShape& s, ValueId v, std::vector<NodeId>& out) {
-  if (s.body.def_form<Input>(v)) { out.push_back(s.body.value(v).node); return; }
-  for (ValueId o : s.body.def(v).operands) leaves(s, o, out);
+  find_below(s.body, v, [&](ValueId x) {
+    if (s.body.def_form<Input>(x)) out.push_back(s.body.value(x).node);
+    return Look::kInto;
+  });
 }
 
 /// Words of 32 bits that a thread holds of one chunk of what is read through registers.

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "mirage/support/warden.h"
+
 namespace mirage {
 
 namespace fs = std::filesystem;
@@ -129,6 +131,7 @@ Result<OutputFolder> OutputFolder::open(const std::string& path) {
   std::string pattern = (fs::path(path) / (std::string(kStaging) + "XXXXXX")).string();
   const bool made = ::mkdtemp(pattern.data()) != nullptr;
   const std::string why = made ? "" : std::strerror(errno);
+  if (made) watch_path(fs::absolute(pattern, error).string());
   const int guard = made ? open_folder(pattern) : -1;
   if (guard >= 0) lock_folder(guard, 0);   // as long as this is held the staging folder is in use
   if (lock >= 0) ::close(lock);
@@ -145,7 +148,10 @@ OutputFolder::~OutputFolder() {
 
 void OutputFolder::close() {
   std::error_code ignored;
-  if (!staging_.empty()) fs::remove_all(staging_, ignored);
+  if (!staging_.empty()) {
+    fs::remove_all(staging_, ignored);
+    forget_path(fs::absolute(staging_, ignored).string());
+  }
   staging_.clear();
   if (guard_ >= 0) ::close(guard_);
   if (lock_ >= 0) ::close(lock_);

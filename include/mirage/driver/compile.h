@@ -13,12 +13,19 @@
 
 namespace mirage {
 
+struct CompileResult;
+struct Listener;
+/// Writes sources and report of what is best so far into the output folder; nothing is compiled. For another thread, while compile() works or hangs.
+using WriteBest = std::function<CompileResult(const Listener&)>;
+
 /// What compile() tells while it works. Every function may be empty; `interrupted` may be null.
 struct Listener {
   std::function<void(const std::string&)> progress;   ///< a phase has ended: one line
   std::function<void(const std::string&)> live;       ///< where the phase is
   std::function<void(const std::string&)> print;      ///< --print-after
   const std::atomic<bool>* interrupted = nullptr;     ///< set from a signal handler: end soon with the best so far
+  std::function<void(WriteBest)> best;                ///< there is a better result than before: the way to write it, good until compile() returns
+  std::function<void()> before_writing;               ///< the output folder is about to change: returns if compile() is the one to do it, does not return if another thread is
 };
 
 struct CompileResult {
@@ -32,6 +39,7 @@ struct CompileResult {
   std::string certificate;                   ///< what supports the result, without the hash of a source
   std::string report;                        ///< report.json as written
   std::string timed_report;                  ///< --report: the same with times and measurements
+  std::string interrupted;                   ///< what a run that was interrupted has written; "": it was not
 };
 
 /// Reads, searches, verifies, chooses numbers, emits, builds and writes into options.output (nothing is written if it is empty). The straightforward library is always a result, and what is

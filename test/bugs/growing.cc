@@ -1,0 +1,82 @@
+// Programs whose values are read more than once, in sequence: walks over their graphs that forget where they have been take 2^n steps. Each ends at once, or the alarm ends the test.
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <unistd.h>
+
+#include "mirage/driver/compile.h"
+
+using namespace mirage;
+
+namespace {
+
+struct Alarm {
+  explicit Alarm(unsigned seconds) { alarm(seconds); }
+  ~Alarm() { alarm(0); }
+};
+
+struct SpecNode { std::string op, inputs, output, attrs = ""; };
+
+/// A spec of [64, 256] tensors x, z, and of w [256, 256] and g [256].
+Source spec(const std::vector<SpecNode>& nodes, const std::string& dtype = "float16") {
+  std::string text = R"({"name": "grows", "inputs": {)";
+  for (const char* name : {"x", "z"}) text += "\"" + std::string(name) + R"(": {"shape": [64, 256], "dtype": ")" + dtype + "\"}, ";
+  text += R"("w": {"shape": [256, 256], "dtype": ")" + dtype + R"("}, "g": {"shape": [256], "dtype": ")" + dtype + R"("}}, "outputs": {")" + nodes.back().output + R"(": {"dtype": ")" + dtype + R"("}}, "nodes": [)";
+  for (size_t i = 0; i < nodes.size(); i++)
+    text += (i ? ", " : "") + std::string(R"({"op": ")") + nodes[i].op + R"(", "inputs": [)" + nodes[i].inputs + R"(], "output": ")" + nodes[i].output + "\"" + (nodes[i].attrs.empty() ? "" : ", \"attrs\": " + nodes[i].attrs) + "}";
+  return {"grows.json", text + "]}"};
+}
+
+std::string quoted(const std::string& a, const std::string& b) { return "\"" + a + "\", \"" + b + "\""; }
+
+CompileResult compiled(const Source& source) {
+  Options o;
+  o.jobs = 1;
+  o.no_cache = true;
+  o.states = 3000;
+  Trace trace;
+  return compile(o, source, trace);
+}
+
+/// h = h + f(h), the given f in turn.
+std::vector<SpecNode> residuals(int steps, const std::vector<SpecNode>& ways) {
+  std::vector<SpecNode> out;
+  std::string h = "x";
+  for (int i = 0; i < steps; i++) {
+    const SpecNode& way = ways[static_cast<size_t>(i) % ways.size()];
+    const std::string f = "f" + std::to_string(i), next = "h" + std::to_string(i);
+    out.push_back({way.op, way.inputs.empty() ? "\"" + h + "\"" : way.inputs == "h" ? quoted(h, h) : quoted(h, way.inputs), f});
+    out.push_back({"add", quoted(h, f), next});
+    h = next;
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("chains of residuals and squares are planned in time that grows with their length") {
+  const Alarm alarm(100);
+  CHECK(compiled(spec(residuals(60, {{"tanh", "", ""}}))).exit == ExitCode::kOk);
+  std::vector<SpecNode> squares;
+  for (int i = 0; i < 40; i++) squares.push_back({"mul", i == 0 ? quoted("x", "x") : quoted("q" + std::to_string(i - 1), "q" + std::to_string(i - 1)), "q" + std::to_string(i)});
+  CHECK(compiled(spec(squares)).exit == ExitCode::kOk);
+}
+
+TEST_CASE("residuals around products, norms and squares are planned in time that grows with their length") {
+  const Alarm alarm(100);
+  CHECK(compiled(spec(residuals(6, {{"rms_norm", "g", ""}, {"mul", "h", ""}, {"silu", "", ""}, {"mul", "z", ""}}))).exit == ExitCode::kOk);
+  std::vector<SpecNode> mixed = residuals(40, {{"tanh", "", ""}, {"mul", "h", ""}, {"silu", "", ""}, {"mul", "z", ""}});
+  mixed.push_back({"matmul", quoted(mixed.back().output, "w"), "y"});
+  CHECK(compiled(spec(mixed)).exit == ExitCode::kOk);   // operands of a product with 2^40 paths behind them
+}
+
+TEST_CASE("a slice of a chain of squares is taken once") {
+  const Alarm alarm(100);
+  std::vector<SpecNode> squares = {{"matmul", quoted("x", "w"), "q"}};
+  for (int i = 0; i < 40; i++) squares.push_back({"mul", quoted(squares.back().output, squares.back().output), "q" + std::to_string(i)});
+  const std::string last = "\"" + squares.back().output + "\"";
+  squares.push_back({"slice", last, "a", R"({"axis": 1, "start": 0, "stop": 128})"});
+  squares.push_back({"slice", last, "b", R"({"axis": 1, "start": 128, "stop": 256})"});
+  squares.push_back({"add", quoted("a", "b"), "y"});
+  CHECK(compiled(spec(squares)).exit == ExitCode::kOk);
+}
