@@ -18,6 +18,7 @@
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
+#include "mirage/support/foreign.h"
 #include "mirage/support/log.h"
 #include "mirage/support/warden.h"
 
@@ -301,7 +302,7 @@ int main(int argc, char** argv) {
   using namespace mirage;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   std::string command = "mirage-opt";
-  for (const std::string& a : arguments) command += " " + a;
+  for (const std::string& a : arguments) command += " " + shortened(shown(a), 400, 400);
   set_bug_context(command);
   install_signals();
   try {

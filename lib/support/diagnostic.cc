@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "mirage/support/foreign.h"
+
 namespace mirage {
 
 namespace {
@@ -29,10 +31,14 @@ const char* severity_name(Severity s) {
   return "error";
 }
 
+constexpr size_t kMostBytes = 2000;   ///< of a message with its notes; one that is a file's name or what a compiler printed may be any length
+constexpr size_t kMostText = 700, kMostPath = 400, kMostNote = 1000;
+
 std::string place(const SourceLocation& where) {
   if (where.file.empty()) return "mirage-opt: ";
-  if (where.line <= 0) return where.file + ": ";
-  return where.file + ":" + std::to_string(where.line) + ":" + std::to_string(where.col) + ": ";
+  const std::string file = shortened(shown(where.file), kMostPath, kMostPath);
+  if (where.line <= 0) return file + ": ";
+  return file + ":" + std::to_string(where.line) + ":" + std::to_string(where.col) + ": ";
 }
 
 /// The 1-based line of text, without its end; empty if there is no such line.
@@ -51,10 +57,18 @@ std::string_view line_of(std::string_view text, int line) {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-/// Characters that a terminal must not see from a file: control codes become '?', tabs one space so that the caret stays below its character.
-std::string displayable(std::string_view s) {
-  std::string out;
-  for (char c : s) out += c == '\t' ? ' ' : (static_cast<unsigned char>(c) < 32 || c == 127) ? '?' : c;
+/// A part of a source line as a terminal may see it, and how many columns each of its bytes takes: what is no character, or a control, is a '?', a tab one space.
+struct Shown { std::string text; std::vector<int> columns; };
+Shown displayable(std::string_view s) {
+  Shown out;
+  for (size_t i = 0; i < s.size();) {
+    const Utf8 u = utf8_at(s, i);
+    const size_t bytes = std::max<size_t>(1, u.bytes);
+    out.text += u.code == '\t' ? " " : u.bytes == 0 || is_control(u.code) ? "?" : s.substr(i, bytes);
+    out.columns.push_back(1);
+    out.columns.insert(out.columns.end(), bytes - 1, 0);
+    i += bytes;
+  }
   return out;
 }
 
@@ -69,19 +83,18 @@ std::string excerpt(const SourceLocation& where, const std::string& source) {
   size_t from = 0, to = line.size();
   if (line.size() > kWindow) {
     from = begin > kWindow / 2 ? begin - kWindow / 2 : 0;
-    while (from > 0 && is_continuation(line[from])) from--;
+    for (int i = 0; i < 3 && from > 0 && is_continuation(line[from]); i++) from--;   // 3: what is no UTF-8 may have any number of them
     to = std::min(line.size(), from + kWindow);
-    while (to < line.size() && is_continuation(line[to])) to++;
+    for (int i = 0; i < 3 && to < line.size() && is_continuation(line[to]); i++) to++;
     end = std::min(end, to);
   }
-  std::string out = "  " + std::string(from > 0 ? "..." : "") + displayable(line.substr(from, to - from)) + (to < line.size() ? "..." : "") + "\n  ";
+  const Shown shown_line = displayable(line.substr(from, to - from));
+  std::string out = "  " + std::string(from > 0 ? "..." : "") + shown_line.text + (to < line.size() ? "..." : "") + "\n  ";
   if (from > 0) out += "   ";
-  // Columns count bytes; a terminal shows characters, so continuation bytes take no column.
-  for (size_t i = from; i < begin; i++)
-    if (!is_continuation(line[i])) out += ' ';
+  const auto columns = [&](size_t i) { return static_cast<size_t>(shown_line.columns[i - from]); };
+  for (size_t i = from; i < begin; i++) out += std::string(columns(i), ' ');
   out += '^';
-  for (size_t i = begin + 1; i < end; i++)
-    if (!is_continuation(line[i])) out += '~';
+  for (size_t i = begin + 1; i < end; i++) out += std::string(columns(i), '~');
   return out + "\n";
 }
 
@@ -107,12 +120,19 @@ const char* code_help(DiagCode code) { return row(code).help; }
 ExitCode exit_code_of(DiagCode code) { return row(code).exit; }
 
 std::string render(const Diagnostic& d, const std::string& source) {
-  std::string out = place(d.where) + severity_name(d.severity) + ": " + d.text + " [" + code_name(d.code) + "]\n" + excerpt(d.where, source);
+  std::string out = place(d.where) + severity_name(d.severity) + ": " + shortened(shown(d.text), kMostText) + " [" + code_name(d.code) + "]\n" + excerpt(d.where, source);
+  size_t left = d.notes.size();
   for (const Note& note : d.notes) {
     const SourceLocation& where = note.where.file.empty() ? d.where : note.where;
-    out += place(where) + "note: " + note.text + "\n";
+    std::string more = place(where) + "note: " + shortened(shown(note.text, "\n  "), kMostNote) + "\n";   // a line of a note begins with spaces: none can be taken for a message
     // A note at the place of the error itself would repeat the same line.
-    if (!note.where.file.empty() && (note.where.line != d.where.line || note.where.col != d.where.col) && note.where.file == d.where.file) out += excerpt(note.where, source);
+    if (!note.where.file.empty() && (note.where.line != d.where.line || note.where.col != d.where.col) && note.where.file == d.where.file) more += excerpt(note.where, source);
+    if (out.size() + more.size() > kMostBytes) {
+      out += place(d.where) + "note: " + std::to_string(left) + (left == d.notes.size() ? "" : " further") + (left == 1 ? " note is" : " notes are") + " too long to be shown\n";
+      break;
+    }
+    out += more;
+    left--;
   }
   return out;
 }

@@ -11,6 +11,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "mirage/support/foreign.h"
+
 namespace mirage {
 
 namespace {
@@ -42,6 +44,13 @@ void emit(const std::string& text) {
 std::string with_newline(std::string text) {
   if (text.empty() || text.back() != '\n') text += '\n';
   return text;
+}
+
+/// What others wrote may stand in it: lines behind the first begin with spaces, so that none can be taken for a message.
+std::string fit(const std::string& text) {
+  constexpr size_t kMost = 2000;
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos ? "" : shortened(shown(text.substr(0, end + 1), "\n  "), kMost, kMost);
 }
 
 /// "error:" red, "warning:" magenta, "note:" cyan, the caret line green, as clang paints them.
@@ -84,14 +93,14 @@ void init_log(bool quiet) {
 
 void log_progress(const std::string& line) {
   std::lock_guard lock(state().mutex);
-  if (!state().quiet) emit(with_newline(line));
+  if (!state().quiet) emit(with_newline(fit(line)));
 }
 
 void log_live(const std::string& line) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (s.quiet || !s.live) return;
-  s.out->info("\r\033[K{}", line);
+  s.out->info("\r\033[K{}", shown(line));
   s.has_live_line = true;
 }
 
@@ -99,7 +108,7 @@ void log_note(const std::string& text) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (s.quiet) return;
-  const std::string line = "mirage-opt: note: " + text + "\n";
+  const std::string line = "mirage-opt: note: " + fit(text) + "\n";
   emit(s.color ? painted(line) : line);
 }
 

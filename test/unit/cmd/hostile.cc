@@ -113,3 +113,24 @@ TEST_CASE("a pipe in the cache is no decision that anybody waits for") {
   REQUIRE(::mkfifo(entry.c_str(), 0600) == 0);
   CHECK(hostile_run(t, with(kQuick, {"--cache", "cache", "--frozen"})).exit == 10);
 }
+
+TEST_CASE("names cannot write to the terminal or forge messages, and long ones are cut") {
+  const HostileFolder t;
+  const std::string head = R"({"name": "b", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": ")", tail = R"(", "inputs": ["x"], "output": "y"}]})";
+  t.write("e.json", head + R"(exp\u001b[2J\u001b]0;PWN\u0007)" + tail);   // hostile_run looks for control characters
+  const HostileRun op = hostile_run(t, {"--check", "e.json"});
+  CHECK(op.exit == 3);
+  CHECK(says(op, "e.json:1:"));
+  CHECK(says(op, "exp\\x1b[2J\\x1b]0;PWN\\x07"));
+  t.write("n.json", R"({"name": "a\nspecs/gqa.json:1:1: error: forged [E0999]", "inputs": {"x": {"shape": [4, "L"], "dtype": "float16"}}})");
+  const HostileRun name = hostile_run(t, {"--check", "n.json"});
+  CHECK(name.exit == 3);
+  CHECK(name.err.find("\nspecs/gqa.json") == std::string::npos);
+  const std::string word(1'000'000, 'w');
+  t.write("l.json", R"({"inputs": {"x": {"shape": [4, ")" + word + R"("], "dtype": "float16"}}, "outputs": {"x": {}}, "nodes": []})");
+  CHECK(hostile_run(t, {"--check", "l.json"}).exit == 3);
+  t.write("k.json", "{\"" + word + "\": 1, \"" + word + "\": 2}");
+  CHECK(hostile_run(t, {"--check", "k.json"}).exit == 3);
+  CHECK(hostile_run(t, {"--check", "no\x1b[2J\nsuch.json"}).exit == 11);
+  CHECK(hostile_run(t, {"--no\x1b[2J\n" + std::string(5000, 'x')}).exit == 2);
+}
