@@ -29,9 +29,9 @@ using Json = nlohmann::ordered_json;
 
 const std::vector<std::pair<std::string, std::string>>& specs() {
   static const std::vector<std::pair<std::string, std::string>> all = {
-      {"norm", R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [8, 96], "dtype": "float16"}, "w": {"shape": [96, 64], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+      {"norm", R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [8, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
         "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"},
-      {"mask_add", R"({"version": "1.0", "name": "mask_add", "inputs": {"x": {"shape": [8, 128], "dtype": "float16"}, "w": {"shape": [128, 64], "dtype": "float16"}, "m": {"shape": [8, 128], "dtype": "bool"}},
+      {"mask_add", R"({"version": "1.0", "name": "mask_add", "inputs": {"x": {"shape": [4, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}, "m": {"shape": [4, 1024], "dtype": "bool"}},
         "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "where", "inputs": ["m", "x", "-inf"], "output": "t"}, {"op": "exp", "inputs": ["t"], "output": "e"},
         {"op": "sum", "inputs": ["e"], "output": "s", "attrs": {"axis": 1, "keepdim": true}}, {"op": "matmul", "inputs": ["e", "w"], "output": "h"}, {"op": "add", "inputs": ["h", "s"], "output": "y"}]})"},
       {"gated", R"({"version": "1.0", "name": "gated", "inputs": {"x": {"shape": [8, 96], "dtype": "bfloat16"}, "w": {"shape": [96, 80], "dtype": "bfloat16"}, "v": {"shape": [96, 80], "dtype": "bfloat16"}},
@@ -183,7 +183,7 @@ class Forger {
         const auto count = row ? b.try_add(Accum{ReduceFn::kSum}, {*row}) : std::nullopt;
         if (!count) return std::nullopt;
         const double t = std::array{11.5, 12.0, 13.0, 16.0, 20.0, 40.0, 1.0, 2.0}[rng_.below(by_iteration ? 8 : 6)];
-        condition = rng_.below(4) == 0 ? map(MapFn::kEqual, {*count, b.constant(std::array{64.0, 80.0, 96.0, 128.0, 200.0}[rng_.below(5)])}) : map(MapFn::kLess, {b.constant(t), *count});
+        condition = rng_.below(4) == 0 ? map(MapFn::kEqual, {*count, b.constant(std::array{64.0, 80.0, 96.0, 1024.0, 200.0}[rng_.below(5)])}) : map(MapFn::kLess, {b.constant(t), *count});
         what = fmt::format("another result where a count of {} is large ({})", is_bits ? "bits" : by_iteration ? "iterations" : "elements", t);
       }
       if (!condition) return std::nullopt;
@@ -224,7 +224,7 @@ class Forger {
     const auto some = [&](int64_t extent) { return extent <= 1 ? extent : std::array<int64_t, 5>{extent, (extent + 1) / 2, (extent + 3) / 4, 16, 8}[rng_.below(5)]; };
     for (CallNumbers& c : n) {
       for (int64_t& t : c.grid_tile) t = std::min(t, some(t));
-      c.loop_tile = std::min<int64_t>(c.loop_tile, rng_.below(3) ? std::array<int64_t, 4>{1, 2, 4, 8}[rng_.below(4)] : some(c.loop_tile));   // many iterations: what no witness has
+      c.loop_tile = std::min<int64_t>(c.loop_tile, rng_.below(3) ? std::array<int64_t, 6>{2, 8, 16, 32, 64, 64}[rng_.below(6)] : some(c.loop_tile));   // many iterations: what no witness has
     }
     return n;
   }
