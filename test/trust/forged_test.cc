@@ -11,9 +11,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/reuse.h"
+#include "fuzz/mutated_text.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
 #include "trust/forge.h"
+
+#ifndef MIRAGE_VERSION
+#define MIRAGE_VERSION "0.1.0"
+#endif
 
 using namespace mirage;
 using namespace mirage::test;
@@ -89,6 +95,53 @@ TEST_CASE("whatever a lock or cache entry says, the kernels that come out are ri
   if (!fates.wrong.empty() || std::getenv("MIRAGE_FULL")) std::fputs((fates.wrong + fates.table()).c_str(), stderr);
   CHECK(fates.wrong.empty());
   CHECK(made == static_cast<int>(count));
+}
+
+TEST_CASE("two forgeries that were believed once: a graph that is wrong only at the program's own size", "[forged]") {
+  const auto read = [](const std::string& name) { return *read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/trust/files/" + name); };
+  const Source spec{"mask_add.json", read("mask_add.json")};
+  const std::string certificate = read("forged_mask_add_certificate.json");
+  CHECK(check_certificate({"certificate.json", certificate}, {spec}, {}).exit == ExitCode::kNotEqual);
+  Options o;
+  o.emit = {"cu", "certificate"};
+  o.frozen = true;
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("mirage_forged_lock.{}.json", getpid())).string();
+  o.lock = path;
+  nlohmann::ordered_json lock = nlohmann::ordered_json::parse(read("forged_mask_add_lock.json"));
+  const nlohmann::ordered_json entry = lock["decisions"].begin().value();
+  lock["decisions"] = {{decision_key(*parse_spec(spec), o, MIRAGE_VERSION), entry}};   // under the key that this version looks for
+  REQUIRE(write_file(path, lock.dump(1)).empty());
+  Trace trace;
+  const CompileResult r = compile(o, spec, trace);
+  std::filesystem::remove(path);
+  CHECK(r.exit == ExitCode::kNotEqual);
+}
+
+TEST_CASE("a forged checkpoint may cost a result, never its correctness", "[forged]") {
+  const Honest& h = honest_results().front();
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("mirage_forged_checkpoint.{}", getpid())).string();
+  Options o = forging_options();
+  o.checkpoint = path;
+  REQUIRE(compile_with(h, o).exit == ExitCode::kOk);
+  const std::string honest = *read_file(path);
+  const size_t head = honest.find('\n', honest.find('\n') + 1) + 1, tail = honest.rfind("end ");
+  for (uint64_t seed = 1; seed <= 6; seed++) {
+    std::string text = honest.substr(0, head);
+    Rng rng(seed);
+    for (size_t at = head, end; at < tail; at = end + 1) {   // numbers of the outcomes, and whose outcomes they are
+      end = honest.find('\n', at);
+      const std::string line = honest.substr(at, end - at);
+      const size_t tab = line.find('\t');
+      text += rng.below(3) ? line.substr(0, tab + 1) + mutated_words(line.substr(tab + 1), rng.next()) : line;
+      text += '\n';
+    }
+    REQUIRE(write_file(path, text + fmt::format("end {:016x}\n", hash_text(text))).empty());
+    INFO("seed " << seed);
+    const CompileResult r = compile_with(h, o);
+    const bool is_refused = r.exit != ExitCode::kOk && !r.diagnostics.empty();
+    CHECK((is_refused || wrong_graph(h, nlohmann::json::parse(r.files.at("certificate.json")).at("graph").get<std::string>()).empty()));
+  }
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("honest locks are used, and their kernels are right", "[forged]") {
