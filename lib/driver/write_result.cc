@@ -62,7 +62,6 @@ std::string what_was_written(const Decision& d, const CompileResult& r, const Op
                      !found ? "the straightforward kernels; nothing better was verified and had passed its gate by then" : passed ? "the best kernels that had passed the gate by then" : "the best kernels that were verified by then", r.files.size(),
                      has_library ? "and the library, which was built already" : "without a library, which was not built yet");
 }
-}
 
 }  // namespace
 
