@@ -103,7 +103,8 @@ std::vector<std::pair<std::string, std::string>> result_options(const Options& o
 
 std::optional<Options> options_of(const std::vector<std::pair<std::string, std::string>>& values) {
   Options o;
-  for (const auto& [field, text] : values) {
+  for (const auto& value_of_field : values) {
+    const std::string &field = value_of_field.first, &text = value_of_field.second;   // clang 14 captures no structured bindings
     bool known = false;
     for_each_option(o, [&](const OptionInfo& info, auto& value) {
       if (info.field == field && info.effect == OptionEffect::kResult) known = read_value(text, info, value);

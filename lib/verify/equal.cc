@@ -243,7 +243,7 @@ std::string to_string(const Verdict& v) {
       out += bound;
       out += " (" + e.bound_reason + ")";
       if (!e.uninterpreted.empty()) out += ", uninterpreted: " + join(e.uninterpreted);
-      if (e.proof.proved) out += "; " + to_string(e.proof);
+      out += e.proof.proved ? "; " + to_string(e.proof) : ", wherever both are defined";
       return out;
     }
     case Verdict::Kind::kDifferent: {
