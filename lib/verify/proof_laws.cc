@@ -92,13 +92,15 @@ PolyId Terms::log(PolyId x) {
   const bool negative = coef.n < 0;
   PolyId out = log_of_number(negative ? -coef : coef);
   Factors rest;
-  for (const Factor& f : all) {
-    if (is_nonnegative(f.atom) || f.power.n % 2 == 0 || f.power.d % 2 == 0) out = add(out, log_of_factor(f));
+  const auto may_be_negative = [&](const Factor& f) { return !is_nonnegative(f.atom) && f.power.n % 2 != 0 && f.power.d % 2 != 0; };
+  const bool is_known_sign = !negative && std::none_of(all.begin(), all.end(), may_be_negative);
+  for (const Factor& f : all) {   // log(relu(x) y) is minus infinity where relu(x) is 0, log(relu(x)) + log(y) undefined
+    if (!may_be_negative(f) && (is_known_sign || !atom_may_vanish(f.atom))) out = add(out, log_of_factor(f));
     else rest.push_back(f);
   }
   if (rest.empty()) return negative ? poison("the logarithm of a number that is not positive") : out;
   Rational times = Rational::of(1);
-  if (rest.size() == 1) {   // an odd power, defined where the value itself is above 0
+  if (rest.size() == 1 && may_be_negative(rest[0])) {   // an odd power, defined where the value itself is above 0
     times = to_rational(rest[0].power);
     rest[0].power = {1, 1};
   }

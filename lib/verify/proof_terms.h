@@ -141,6 +141,7 @@ class Terms {
   /// While on (graphs are lowered): what may be undefined for many inputs and vanishes, or stands in a branch that is not always taken, is noted. Off where laws multiply both sides.
   bool watch(bool on) { return std::exchange(watching_, on); }   ///< what it was before
   bool same_divisors(PolyId x, PolyId y);          ///< both divide by the same of what is 0 for many inputs, so that denominators may be cleared
+  bool same_failures(PolyId x, PolyId y);          ///< both take the same roots, logarithms and powers of what may be negative
   bool lost_domain() const { return lost_domain_; }
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
@@ -161,6 +162,7 @@ class Terms {
   bool may_fail(PolyId p);
   bool atom_may_vanish(AtomId a);                                            ///< 0 for many inputs
   bool may_vanish(PolyId p);
+  void failures_below(PolyId p, std::set<std::pair<AtomId, int32_t>>& out, std::set<PolyId>& seen);
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
   std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
