@@ -31,7 +31,7 @@ std::string difference(Terms& t, PolyId x, PolyId y) {
 bool is_equal(Terms& t, PolyId x, PolyId y) {
   if (x < 0 || y < 0) return false;
   if (x == y) return true;
-  if (!t.same_divisors(x, y)) return false;
+  if (!t.same_divisors(x, y) || !t.same_failures(x, y)) return false;
   PolyId d = t.sub(x, y);
   for (int round = 0; round < 2 && d >= 0; round++) {
     if (t.terms(d).empty()) return true;

@@ -7,6 +7,7 @@ namespace mirage::verify {
 namespace {
 
 using Wide = __int128;
+constexpr size_t kEntryBytes = 96;   // of a table of words: the node, its place, and what the allocator adds
 Wide gcd(Wide a, Wide b) {
   if (a < 0) a = -a;
   if (b < 0) b = -b;
@@ -46,6 +47,10 @@ Rational operator*(const Rational& a, const Rational& b) {
 
 bool Terms::spend(int64_t n) {
   steps_ += n;
+  if (bytes_ > limits_.bytes) {
+    poison("the normal form needs more than " + std::to_string(limits_.bytes / 1'000'000) + " MB");
+    return false;
+  }
   if (steps_ <= limits_.steps) return true;
   poison("the normal form needs more than " + std::to_string(limits_.steps) + " steps");
   return false;
@@ -129,6 +134,7 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
   std::sort(a.uses.begin(), a.uses.end());
   a.uses.erase(std::unique(a.uses.begin(), a.uses.end()), a.uses.end());
   steps_ += static_cast<int64_t>(a.uses.size()) / 8;
+  occupy(key.size() + a.data.size(), kEntryBytes + sizeof(Atom) + 4 * (a.vars.size() + a.uses.size()));
   atoms_.push_back(std::move(a));
   return id;
 }
@@ -148,11 +154,13 @@ MonoId Terms::mono(Factors f) {
     m.positive &= a.positive;
     m.masked |= a.kind == AtomKind::kMask;
   }
+  occupy(key.size(), kEntryBytes + sizeof(Mono) + sizeof(Factor) * m.factors.size() + 4 * m.vars.size());
   monos_.push_back(std::move(m));
   return id;
 }
 
 PolyId Terms::poly(std::vector<Term> terms) {
+  if (!spend(0)) return kPoison;   // nothing is made beyond the limits
   std::vector<int64_t> key;
   for (const Term& t : terms) {
     if (t.coef.bad) return poison("a coefficient has too many digits");
@@ -171,6 +179,7 @@ PolyId Terms::poly(std::vector<Term> terms) {
   }
   p.positive &= p.nonnegative;
   steps_ += static_cast<int64_t>(p.terms.size()) / 4;
+  occupy(key.size(), kEntryBytes + sizeof(Poly) + sizeof(Term) * p.terms.size() + 4 * p.vars.size());
   polys_.push_back(std::move(p));
   return id;
 }

@@ -67,6 +67,7 @@ struct ProofLimits {
   int expand = 32;
   size_t indices = 24;         ///< of one sum; above, sums within stay closed
   bool rewrite = false;        ///< tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
+  int64_t bytes = 150'000'000; ///< of all forms that were ever made, counted, not measured: about what they take
 };
 
 class Terms {
@@ -201,6 +202,7 @@ class Terms {
   PolyId positive_content(const std::vector<PolyId>& of, const std::vector<VarId>& without);   ///< a positive monomial that divides all
   std::optional<IdxId> as_index(PolyId p);
   bool spend(int64_t n = 1);
+  void occupy(size_t words, size_t others) { bytes_ += static_cast<int64_t>(words * sizeof(int64_t) + others); }   ///< a form is kept, under a key of so many words
 
   // proof_sum.cc
   PolyId sum_mono(const Term& t, const std::vector<VarId>& over);
@@ -234,7 +236,7 @@ class Terms {
   mutable bool misread_ = false;
   std::vector<DType> input_types_;
   int32_t next_temp_ = 0;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, bytes_ = 0;
   std::string reason_;
   bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false, lost_domain_ = false, watching_ = false;
   std::map<AtomId, bool> fails_, vanishes_;

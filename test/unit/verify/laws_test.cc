@@ -82,6 +82,8 @@ TEST_CASE("laws: logarithms of exponentials, products, quotients and powers") {
       {"log (exp (exp %x))", "%x"},
       {"log (mul 3 (exp %x))", "add (log 2) %x"},
       {"log (mul (square (relu %x)) %y)", "log (mul (square %x) %y)"},
+      {"mul (div %z (log (silu %x))) (log (silu %x))", "%z"},            // undefined for x < 0
+      {"mul (div %z (add (log %x) %y)) (add %y (log %x))", "%z"},
       {"exp (log (relu %x))", "relu %x"},                                // minus infinity for half of all x
       {"sub (add %x (log (sub %y 100))) (log (sub %y 100))", "%x"},
       {"log (reduce.sum 1 (exp %x))", "reduce.sum 1 %x"},
