@@ -306,6 +306,13 @@ bool Terms::compares(PolyId condition) {
 }
 
 bool Terms::divides(PolyId p) {
+  if (auto it = divides_.find(p); it != divides_.end()) return it->second;
+  const bool out = finds_divisor(p);
+  divides_[p] = out;
+  return out;
+}
+
+bool Terms::finds_divisor(PolyId p) {
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono))) {
       const bool is_safe = atoms_[static_cast<size_t>(f.atom)].positive || (kind(f.atom) == AtomKind::kBase && is_positive(parts_of(f.atom)[0]));
@@ -363,6 +370,7 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
     const Split s = split(x);
     out = masked(subst(s.finite, map, memo), subst(s.condition, map, memo));
   } else {
+    std::vector<PolyId> sum;
     for (const Term& t : std::vector<Term>(terms(x))) {
       PolyId p = number(t.coef);
       Factors untouched;
@@ -374,8 +382,9 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
       }
       p = mul(p, product(Rational::of(1), std::move(untouched)));
       for (PolyId q : touched) p = mul(p, q);
-      out = add(out, p);
+      sum.push_back(p);
     }
+    out = add_all(sum);
   }
   known(out, is_known(x), is_positive(x));
   memo[x] = out;

@@ -62,23 +62,25 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
   bool fresh;
   const AtomId id = atom_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Atom a{kind, std::move(data), {}, {}, 0, false, false};
+  Atom a{kind, std::move(data), {}, {}, 0, 0, false, false};
   auto index = [&](int64_t x) {
     a.vars = merge_sorted(a.vars, idx.vars(static_cast<IdxId>(x)));
     idx.collect(static_cast<IdxId>(x), a.uses);
   };
-  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height) {
+  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height, int depth) {
+    a.depth = std::max(a.depth, depth + 1);
     a.vars = merge_sorted(a.vars, vars);
     a.uses.insert(a.uses.end(), uses.begin(), uses.end());
     a.height = std::max(a.height, height);
   };
   auto below = [&](int64_t x) {
     const Poly& p = poly_at(x);
-    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height);
+    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height, p.depth);
   };
   auto bind = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) std::erase(a.vars, static_cast<VarId>(a.data[i]));
     a.height++;
+    a.depth += 5;   // sums and maxima over indices are walked through by more functions
   };
   const std::vector<int64_t>& d = a.data;
   switch (kind) {
@@ -123,13 +125,17 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       a.nonnegative = a.positive = true;   // extents are at least 1, and a condition is not positive
       for (size_t i = n + 1; i < d.size(); i += 3) {
         const Atom& f = atoms_[static_cast<size_t>(d[i])];
-        part(f.vars, f.uses, f.height);
+        part(f.vars, f.uses, f.height, f.depth);
         a.nonnegative &= f.nonnegative || d[i + 1] % 2 == 0 || d[i + 2] % 2 == 0;
         a.positive &= f.positive;
       }
       bind(1, n);
       break;
     }
+  }
+  if (a.depth > limits_.depth) {
+    poison("a normal form is nested deeper than " + std::to_string(limits_.depth));
+    steps_ = limits_.steps + 1;   // nothing more is made
   }
   std::sort(a.uses.begin(), a.uses.end());
   a.uses.erase(std::unique(a.uses.begin(), a.uses.end()), a.uses.end());
@@ -169,11 +175,12 @@ PolyId Terms::poly(std::vector<Term> terms) {
   bool fresh;
   const PolyId id = poly_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Poly p{std::move(terms), {}, 0, true, false};
+  Poly p{std::move(terms), {}, 0, 0, true, false};
   for (const Term& t : p.terms) {
     const Mono& m = monos_[static_cast<size_t>(t.mono)];
     p.vars = merge_sorted(p.vars, m.vars);
     p.height = std::max(p.height, m.height);
+    for (const Factor& f : m.factors) p.depth = std::max(p.depth, atoms_[static_cast<size_t>(f.atom)].depth);
     p.nonnegative &= m.nonnegative && t.coef.n >= 0;
     p.positive |= m.positive && t.coef.n > 0;
   }

@@ -13,6 +13,7 @@ namespace mirage::verify {
 namespace {
 constexpr int32_t kMostExponent = 1 << 20;
 constexpr int32_t kMostExpanded = 64;       // of a value of several terms
+constexpr size_t kMostRounded = 8;          // values of a maximum that is rounded one by one
 constexpr size_t kMostConditions = 4;       // of a value that is taken by cases
 }  // namespace
 
@@ -240,6 +241,7 @@ std::optional<PolyId> Terms::round_of_maximum(PolyId x, DType t) {
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(*at));
   const PolyId by = product(all[*at].coef, beside), addend = poly(others);
   const std::vector<int64_t> d = data(maximum.atom);
+  if (kind(maximum.atom) == AtomKind::kMaxSet && d.size() > kMostRounded) return std::nullopt;
   if (kind(maximum.atom) == AtomKind::kMaxSet) {
     PolyId out = kPoison;
     for (size_t i = 0; i < d.size(); i++) {

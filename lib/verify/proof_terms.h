@@ -66,6 +66,7 @@ struct ProofLimits {
   int terms = 256;             ///< monomials of a product; above it a factor of more than `expand` monomials stays a factor of its own
   int expand = 32;
   size_t indices = 24;         ///< of one sum; above, sums within stay closed
+  int depth = 8'000;           ///< of forms within forms, which functions here follow by calling themselves: about 6 MB of stack
   bool rewrite = false;        ///< tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
   int64_t bytes = 150'000'000; ///< of all forms that were ever made, counted, not measured: about what they take
 };
@@ -83,6 +84,7 @@ class Terms {
   PolyId index_value(IdxId x);
   PolyId ge0(IdxId x);
   PolyId add(PolyId x, PolyId y);
+  PolyId add_all(const std::vector<PolyId>& x);   ///< as adding one after the other, without what lies between
   PolyId neg(PolyId x) { return scale(x, Rational::of(-1)); }
   PolyId sub(PolyId x, PolyId y) { return add(x, neg(y)); }
   PolyId scale(PolyId x, const Rational& r);
@@ -147,9 +149,9 @@ class Terms {
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
  private:
-  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0; bool nonnegative = false, positive = false; };
+  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0, depth = 0; bool nonnegative = false, positive = false; };
   struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false, masked = false; };
-  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
+  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0, depth = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
   struct Split { PolyId finite; PolyId condition; };   ///< a value that may be minus infinity
 
   AtomId atom(AtomKind kind, std::vector<int64_t> data);
@@ -166,6 +168,7 @@ class Terms {
   void failures_below(PolyId p, std::set<std::pair<AtomId, int32_t>>& out, std::set<PolyId>& seen);
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
+  bool finds_divisor(PolyId p);
   std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
   struct Unwatched { Terms& t; bool before; explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; } ~Unwatched() { t.watching_ = before; } };
   PolyId power_of_mono(const Term& t, Power p);
@@ -189,7 +192,7 @@ class Terms {
     return p;
   }
   const Poly& poly_at(PolyId p) const {
-    static const Poly kNothing{{{0, {}}}, {}, 0, false, false};
+    static const Poly kNothing{{{0, {}}}, {}, 0, 0, false, false};
     if (p < 0) misread_ = true;
     return p < 0 ? kNothing : polys_[static_cast<size_t>(p)];
   }
@@ -240,6 +243,7 @@ class Terms {
   std::string reason_;
   bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false, lost_domain_ = false, watching_ = false;
   std::map<AtomId, bool> fails_, vanishes_;
+  std::map<PolyId, bool> divides_;
   std::map<int64_t, std::set<int64_t>> split_at_;
 };
 
