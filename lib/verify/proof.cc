@@ -31,7 +31,7 @@ std::string difference(Terms& t, PolyId x, PolyId y) {
 bool is_equal(Terms& t, PolyId x, PolyId y) {
   if (x < 0 || y < 0) return false;
   if (x == y) return true;
-  if (!t.same_divisors(x, y)) return false;
+  if (!t.same_divisors(x, y) || !t.same_failures(x, y)) return false;
   PolyId d = t.sub(x, y);
   for (int round = 0; round < 2 && d >= 0; round++) {
     if (t.terms(d).empty()) return true;
@@ -174,7 +174,7 @@ Proof prove(const Graph& given_a, const Graph& given_b) {
     out.may_be_undefined = may && !out.proved;
     return out.proved;
   };
-  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{1'000'000, 256, 32, 24, true};
+  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{.steps = 1'000'000, .rewrite = true};
   if (!loose.empty()) {   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a maximum may be asked for itself
     if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, false));
     if (!out.proved) out.reason = loose;

@@ -273,6 +273,31 @@ bool Terms::same_divisors(PolyId x, PolyId y) {
   return of(x) == of(y);
 }
 
+void Terms::failures_below(PolyId p, std::set<std::pair<AtomId, int32_t>>& out, std::set<PolyId>& seen) {
+  if (p < 0 || !seen.insert(p).second || !may_fail(p)) return;
+  std::vector<Factor> todo;
+  for (const Term& t : terms(p)) todo.insert(todo.end(), factors(t.mono).begin(), factors(t.mono).end());
+  while (!todo.empty()) {
+    const Factor f = todo.back();
+    todo.pop_back();
+    const bool is_root = f.power.d % 2 == 0 && !is_nonnegative(f.atom);
+    const bool is_partial = kind(f.atom) == AtomKind::kFn && (static_cast<FnTag>(data(f.atom)[0]) == FnTag::kLog || static_cast<FnTag>(data(f.atom)[0]) == FnTag::kPow);
+    if ((is_root || is_partial) && may_fail(f)) out.insert({f.atom, is_root ? f.power.d : 1});
+    for (PolyId q : parts_of(f.atom)) failures_below(q, out, seen);
+    if (kind(f.atom) != AtomKind::kSum) continue;
+    const std::vector<int64_t> d = data(f.atom);
+    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) todo.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+  }
+}
+
+bool Terms::same_failures(PolyId x, PolyId y) {
+  std::set<std::pair<AtomId, int32_t>> a, b;
+  std::set<PolyId> seen_a, seen_b;
+  failures_below(x, a, seen_a);
+  failures_below(y, b, seen_b);
+  return a == b;
+}
+
 bool Terms::compares(PolyId condition) {
   for (const Term& t : terms(condition))
     for (const Factor& f : factors(t.mono))
@@ -281,6 +306,13 @@ bool Terms::compares(PolyId condition) {
 }
 
 bool Terms::divides(PolyId p) {
+  if (auto it = divides_.find(p); it != divides_.end()) return it->second;
+  const bool out = finds_divisor(p);
+  divides_[p] = out;
+  return out;
+}
+
+bool Terms::finds_divisor(PolyId p) {
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono))) {
       const bool is_safe = atoms_[static_cast<size_t>(f.atom)].positive || (kind(f.atom) == AtomKind::kBase && is_positive(parts_of(f.atom)[0]));
@@ -338,6 +370,7 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
     const Split s = split(x);
     out = masked(subst(s.finite, map, memo), subst(s.condition, map, memo));
   } else {
+    std::vector<PolyId> sum;
     for (const Term& t : std::vector<Term>(terms(x))) {
       PolyId p = number(t.coef);
       Factors untouched;
@@ -349,8 +382,9 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
       }
       p = mul(p, product(Rational::of(1), std::move(untouched)));
       for (PolyId q : touched) p = mul(p, q);
-      out = add(out, p);
+      sum.push_back(p);
     }
+    out = add_all(sum);
   }
   known(out, is_known(x), is_positive(x));
   memo[x] = out;

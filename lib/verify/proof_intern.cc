@@ -7,6 +7,7 @@ namespace mirage::verify {
 namespace {
 
 using Wide = __int128;
+constexpr size_t kEntryBytes = 96;   // of a table of words: the node, its place, and what the allocator adds
 Wide gcd(Wide a, Wide b) {
   if (a < 0) a = -a;
   if (b < 0) b = -b;
@@ -46,6 +47,10 @@ Rational operator*(const Rational& a, const Rational& b) {
 
 bool Terms::spend(int64_t n) {
   steps_ += n;
+  if (bytes_ > limits_.bytes) {
+    poison("the normal form needs more than " + std::to_string(limits_.bytes / 1'000'000) + " MB");
+    return false;
+  }
   if (steps_ <= limits_.steps) return true;
   poison("the normal form needs more than " + std::to_string(limits_.steps) + " steps");
   return false;
@@ -57,23 +62,25 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
   bool fresh;
   const AtomId id = atom_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Atom a{kind, std::move(data), {}, {}, 0, false, false};
+  Atom a{kind, std::move(data), {}, {}, 0, 0, false, false};
   auto index = [&](int64_t x) {
     a.vars = merge_sorted(a.vars, idx.vars(static_cast<IdxId>(x)));
     idx.collect(static_cast<IdxId>(x), a.uses);
   };
-  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height) {
+  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height, int depth) {
+    a.depth = std::max(a.depth, depth + 1);
     a.vars = merge_sorted(a.vars, vars);
     a.uses.insert(a.uses.end(), uses.begin(), uses.end());
     a.height = std::max(a.height, height);
   };
   auto below = [&](int64_t x) {
     const Poly& p = poly_at(x);
-    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height);
+    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height, p.depth);
   };
   auto bind = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) std::erase(a.vars, static_cast<VarId>(a.data[i]));
     a.height++;
+    a.depth += 5;   // sums and maxima over indices are walked through by more functions
   };
   const std::vector<int64_t>& d = a.data;
   switch (kind) {
@@ -118,7 +125,7 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       a.nonnegative = a.positive = true;   // extents are at least 1, and a condition is not positive
       for (size_t i = n + 1; i < d.size(); i += 3) {
         const Atom& f = atoms_[static_cast<size_t>(d[i])];
-        part(f.vars, f.uses, f.height);
+        part(f.vars, f.uses, f.height, f.depth);
         a.nonnegative &= f.nonnegative || d[i + 1] % 2 == 0 || d[i + 2] % 2 == 0;
         a.positive &= f.positive;
       }
@@ -126,9 +133,14 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       break;
     }
   }
+  if (a.depth > limits_.depth) {
+    poison("a normal form is nested deeper than " + std::to_string(limits_.depth));
+    steps_ = limits_.steps + 1;   // nothing more is made
+  }
   std::sort(a.uses.begin(), a.uses.end());
   a.uses.erase(std::unique(a.uses.begin(), a.uses.end()), a.uses.end());
   steps_ += static_cast<int64_t>(a.uses.size()) / 8;
+  occupy(key.size() + a.data.size(), kEntryBytes + sizeof(Atom) + 4 * (a.vars.size() + a.uses.size()));
   atoms_.push_back(std::move(a));
   return id;
 }
@@ -148,11 +160,13 @@ MonoId Terms::mono(Factors f) {
     m.positive &= a.positive;
     m.masked |= a.kind == AtomKind::kMask;
   }
+  occupy(key.size(), kEntryBytes + sizeof(Mono) + sizeof(Factor) * m.factors.size() + 4 * m.vars.size());
   monos_.push_back(std::move(m));
   return id;
 }
 
 PolyId Terms::poly(std::vector<Term> terms) {
+  if (!spend(0)) return kPoison;   // nothing is made beyond the limits
   std::vector<int64_t> key;
   for (const Term& t : terms) {
     if (t.coef.bad) return poison("a coefficient has too many digits");
@@ -161,16 +175,18 @@ PolyId Terms::poly(std::vector<Term> terms) {
   bool fresh;
   const PolyId id = poly_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Poly p{std::move(terms), {}, 0, true, false};
+  Poly p{std::move(terms), {}, 0, 0, true, false};
   for (const Term& t : p.terms) {
     const Mono& m = monos_[static_cast<size_t>(t.mono)];
     p.vars = merge_sorted(p.vars, m.vars);
     p.height = std::max(p.height, m.height);
+    for (const Factor& f : m.factors) p.depth = std::max(p.depth, atoms_[static_cast<size_t>(f.atom)].depth);
     p.nonnegative &= m.nonnegative && t.coef.n >= 0;
     p.positive |= m.positive && t.coef.n > 0;
   }
   p.positive &= p.nonnegative;
   steps_ += static_cast<int64_t>(p.terms.size()) / 4;
+  occupy(key.size(), kEntryBytes + sizeof(Poly) + sizeof(Term) * p.terms.size() + 4 * p.vars.size());
   polys_.push_back(std::move(p));
   return id;
 }

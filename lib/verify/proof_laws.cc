@@ -13,6 +13,7 @@ namespace mirage::verify {
 namespace {
 constexpr int32_t kMostExponent = 1 << 20;
 constexpr int32_t kMostExpanded = 64;       // of a value of several terms
+constexpr size_t kMostRounded = 8;          // values of a maximum that is rounded one by one
 constexpr size_t kMostConditions = 4;       // of a value that is taken by cases
 }  // namespace
 
@@ -92,13 +93,15 @@ PolyId Terms::log(PolyId x) {
   const bool negative = coef.n < 0;
   PolyId out = log_of_number(negative ? -coef : coef);
   Factors rest;
-  for (const Factor& f : all) {
-    if (is_nonnegative(f.atom) || f.power.n % 2 == 0 || f.power.d % 2 == 0) out = add(out, log_of_factor(f));
+  const auto may_be_negative = [&](const Factor& f) { return !is_nonnegative(f.atom) && f.power.n % 2 != 0 && f.power.d % 2 != 0; };
+  const bool is_known_sign = !negative && std::none_of(all.begin(), all.end(), may_be_negative);
+  for (const Factor& f : all) {   // log(relu(x) y) is minus infinity where relu(x) is 0, log(relu(x)) + log(y) undefined
+    if (!may_be_negative(f) && (is_known_sign || !atom_may_vanish(f.atom))) out = add(out, log_of_factor(f));
     else rest.push_back(f);
   }
   if (rest.empty()) return negative ? poison("the logarithm of a number that is not positive") : out;
   Rational times = Rational::of(1);
-  if (rest.size() == 1) {   // an odd power, defined where the value itself is above 0
+  if (rest.size() == 1 && may_be_negative(rest[0])) {   // an odd power, defined where the value itself is above 0
     times = to_rational(rest[0].power);
     rest[0].power = {1, 1};
   }
@@ -238,6 +241,7 @@ std::optional<PolyId> Terms::round_of_maximum(PolyId x, DType t) {
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(*at));
   const PolyId by = product(all[*at].coef, beside), addend = poly(others);
   const std::vector<int64_t> d = data(maximum.atom);
+  if (kind(maximum.atom) == AtomKind::kMaxSet && d.size() > kMostRounded) return std::nullopt;
   if (kind(maximum.atom) == AtomKind::kMaxSet) {
     PolyId out = kPoison;
     for (size_t i = 0; i < d.size(); i++) {

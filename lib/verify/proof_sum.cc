@@ -49,10 +49,12 @@ PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
     }
     return known(out, is_known(x), is_positive(x));
   }
+  std::vector<PolyId> parts;
   for (const Term& t : std::vector<Term>(terms(x))) {
-    out = add(out, sum_mono(t, over));
-    if (out < 0) return kPoison;
+    parts.push_back(sum_mono(t, over));
+    if (parts.back() < 0) return kPoison;
   }
+  out = add_all(parts);
   return known(out, is_known(x), is_positive(x));
 }
 

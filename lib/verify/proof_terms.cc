@@ -86,6 +86,35 @@ PolyId Terms::add(PolyId x, PolyId y) {
   return known(poly(std::move(out)), is_known(x) && is_known(y), (is_positive(x) && is_known(y)) || (is_known(x) && is_positive(y)));
 }
 
+PolyId Terms::add_all(const std::vector<PolyId>& x) {
+  if (std::any_of(x.begin(), x.end(), [](PolyId p) { return p < 0; })) return kPoison;
+  if (x.size() <= 2 || std::any_of(x.begin(), x.end(), [&](PolyId p) { return is_masked(p); })) {
+    PolyId out = integer(0);
+    for (PolyId p : x) out = add(out, p);
+    return out;
+  }
+  std::vector<Term> all;
+  bool known_all = true, positive = false;
+  for (PolyId p : x) {
+    all.insert(all.end(), terms(p).begin(), terms(p).end());
+    known_all = known_all && is_known(p);
+    positive = positive || is_positive(p);
+  }
+  if (!spend(static_cast<int64_t>(all.size()) / 16)) return kPoison;
+  std::stable_sort(all.begin(), all.end(), [](const Term& s, const Term& t) { return s.mono < t.mono; });
+  std::vector<Term> merged;
+  for (const Term& t : all) {
+    if (!merged.empty() && merged.back().mono == t.mono) merged.back().coef = merged.back().coef + t.coef;
+    else merged.push_back(t);
+  }
+  std::vector<MonoId> cancelled;
+  for (const Term& t : merged) if (watching_ && t.coef.is_zero() && !t.coef.bad) cancelled.push_back(t.mono);
+  std::erase_if(merged, [](const Term& t) { return t.coef.is_zero() && !t.coef.bad; });
+  for (MonoId m : cancelled)
+    for (const Factor& f : Factors(factors(m))) lost_domain_ |= may_fail(f);
+  return known(poly(std::move(merged)), known_all, known_all && positive);
+}
+
 PolyId Terms::scale(PolyId x, const Rational& r) {
   if (x < 0) return kPoison;
   if (r.is(1)) return x;
@@ -140,19 +169,18 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
       if (outside >= 0 && factor.atom >= 0) {
         const PolyId other = mul(outside, keep_a ? y : x);
         if (other < 0) return kPoison;
-        const std::vector<Term> o = terms(other);
-        PolyId out = integer(0);
-        for (const Term& t : o) {
+        std::vector<PolyId> out;
+        for (const Term& t : std::vector<Term>(terms(other))) {
           Factors f = factors(t.mono);
           f.push_back(factor);
-          out = add(out, product(t.coef, std::move(f)));
+          out.push_back(product(t.coef, std::move(f)));
         }
-        return out;
+        return add_all(out);
       }
     }
   }
   std::vector<Term> flat;
-  PolyId rest = integer(0);
+  std::vector<PolyId> rest;
   for (const Term& t : a)
     for (const Term& u : b) {
       Factors f = factors(t.mono);
@@ -161,7 +189,7 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
       const PolyId p = product(t.coef * u.coef, std::move(f));
       if (p < 0) return kPoison;
       if (terms(p).size() == 1) flat.push_back(terms(p)[0]);
-      else rest = add(rest, p);
+      else rest.push_back(p);
     }
   std::stable_sort(flat.begin(), flat.end(), [](const Term& s, const Term& t) { return s.mono < t.mono; });
   std::vector<Term> merged;
@@ -170,7 +198,8 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
     else merged.push_back(t);
   }
   std::erase_if(merged, [](const Term& t) { return t.coef.is_zero() && !t.coef.bad; });
-  return add(poly(std::move(merged)), rest);
+  rest.push_back(poly(std::move(merged)));
+  return add_all(rest);
 }
 
 PolyId Terms::product(const Rational& c, Factors f) {

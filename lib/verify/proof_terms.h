@@ -66,7 +66,9 @@ struct ProofLimits {
   int terms = 256;             ///< monomials of a product; above it a factor of more than `expand` monomials stays a factor of its own
   int expand = 32;
   size_t indices = 24;         ///< of one sum; above, sums within stay closed
+  int depth = 8'000;           ///< of forms within forms, which functions here follow by calling themselves: about 6 MB of stack
   bool rewrite = false;        ///< tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
+  int64_t bytes = 150'000'000; ///< of all forms that were ever made, counted, not measured: about what they take
 };
 
 class Terms {
@@ -82,6 +84,7 @@ class Terms {
   PolyId index_value(IdxId x);
   PolyId ge0(IdxId x);
   PolyId add(PolyId x, PolyId y);
+  PolyId add_all(const std::vector<PolyId>& x);   ///< as adding one after the other, without what lies between
   PolyId neg(PolyId x) { return scale(x, Rational::of(-1)); }
   PolyId sub(PolyId x, PolyId y) { return add(x, neg(y)); }
   PolyId scale(PolyId x, const Rational& r);
@@ -141,13 +144,14 @@ class Terms {
   /// While on (graphs are lowered): what may be undefined for many inputs and vanishes, or stands in a branch that is not always taken, is noted. Off where laws multiply both sides.
   bool watch(bool on) { return std::exchange(watching_, on); }   ///< what it was before
   bool same_divisors(PolyId x, PolyId y);          ///< both divide by the same of what is 0 for many inputs, so that denominators may be cleared
+  bool same_failures(PolyId x, PolyId y);          ///< both take the same roots, logarithms and powers of what may be negative
   bool lost_domain() const { return lost_domain_; }
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
  private:
-  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0; bool nonnegative = false, positive = false; };
+  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0, depth = 0; bool nonnegative = false, positive = false; };
   struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false, masked = false; };
-  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
+  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0, depth = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
   struct Split { PolyId finite; PolyId condition; };   ///< a value that may be minus infinity
 
   AtomId atom(AtomKind kind, std::vector<int64_t> data);
@@ -161,8 +165,10 @@ class Terms {
   bool may_fail(PolyId p);
   bool atom_may_vanish(AtomId a);                                            ///< 0 for many inputs
   bool may_vanish(PolyId p);
+  void failures_below(PolyId p, std::set<std::pair<AtomId, int32_t>>& out, std::set<PolyId>& seen);
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
+  bool finds_divisor(PolyId p);
   std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
   struct Unwatched { Terms& t; bool before; explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; } ~Unwatched() { t.watching_ = before; } };
   PolyId power_of_mono(const Term& t, Power p);
@@ -186,7 +192,7 @@ class Terms {
     return p;
   }
   const Poly& poly_at(PolyId p) const {
-    static const Poly kNothing{{{0, {}}}, {}, 0, false, false};
+    static const Poly kNothing{{{0, {}}}, {}, 0, 0, false, false};
     if (p < 0) misread_ = true;
     return p < 0 ? kNothing : polys_[static_cast<size_t>(p)];
   }
@@ -199,6 +205,7 @@ class Terms {
   PolyId positive_content(const std::vector<PolyId>& of, const std::vector<VarId>& without);   ///< a positive monomial that divides all
   std::optional<IdxId> as_index(PolyId p);
   bool spend(int64_t n = 1);
+  void occupy(size_t words, size_t others) { bytes_ += static_cast<int64_t>(words * sizeof(int64_t) + others); }   ///< a form is kept, under a key of so many words
 
   // proof_sum.cc
   PolyId sum_mono(const Term& t, const std::vector<VarId>& over);
@@ -232,10 +239,11 @@ class Terms {
   mutable bool misread_ = false;
   std::vector<DType> input_types_;
   int32_t next_temp_ = 0;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, bytes_ = 0;
   std::string reason_;
   bool used_mask_ = false, used_division_ = false, used_root_ = false, lost_root_ = false, lost_domain_ = false, watching_ = false;
   std::map<AtomId, bool> fails_, vanishes_;
+  std::map<PolyId, bool> divides_;
   std::map<int64_t, std::set<int64_t>> split_at_;
 };
 

@@ -241,7 +241,7 @@ bool differs_somewhere(Terms& terms, PolyId x, PolyId y) {
 }  // namespace
 
 bool z3_equal(Terms& terms, PolyId x, PolyId y) {
-  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || differs_somewhere(terms, x, y)) return false;
+  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || differs_somewhere(terms, x, y)) return false;
   try {
     z3::context c;
     z3::solver solver(c);

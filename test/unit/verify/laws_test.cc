@@ -82,9 +82,13 @@ TEST_CASE("laws: logarithms of exponentials, products, quotients and powers") {
       {"log (exp (exp %x))", "%x"},
       {"log (mul 3 (exp %x))", "add (log 2) %x"},
       {"log (mul (square (relu %x)) %y)", "log (mul (square %x) %y)"},
+      {"mul (div %z (log (silu %x))) (log (silu %x))", "%z"},            // undefined for x < 0
+      {"mul (div %z (add (log %x) %y)) (add %y (log %x))", "%z"},
       {"exp (log (relu %x))", "relu %x"},                                // minus infinity for half of all x
       {"sub (add %x (log (sub %y 100))) (log (sub %y 100))", "%x"},
       {"log (reduce.sum 1 (exp %x))", "reduce.sum 1 %x"},
+      {"log (mul (relu %x) %y)", "add (log (relu %x)) (log %y)"},        // relu(x) = 0 and y < 0
+      {"sqrt (mul (relu %x) %x)", "mul (sqrt (relu %x)) (sqrt %x)"},     // 0, and undefined
       {"add (log (add 1 (square %x))) (log %y)", "log (mul (add 2 (square %x)) %y)"},
       {"add (mul (log %z) (log (mul (add 1 (square %x)) (add 1 (square %y))))) (sub %x (mul (log %z) (add (log (add 1 (square %x))) (log (add 1 (square %y))))))", "%x"},   // the logarithm of z goes
   });

@@ -1,0 +1,89 @@
+// The prover is never stuck: what grows without bound is given up, said so, and costs counted work and memory; nested forms do not end on the stack.
+#include <catch2/catch.hpp>
+#include <sys/resource.h>
+
+#include "mirage/verify/proof.h"
+#include "unit/verify/graphs.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+double processor_seconds() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  return static_cast<double>(u.ru_utime.tv_sec) + 1e-6 * static_cast<double>(u.ru_utime.tv_usec);
+}
+
+/// x after n steps, over two inputs; the second time transposed before and after, so that indices are substituted in the whole form.
+template <class F> std::pair<Graph, Graph> chains(int n, F&& step) {
+  const auto make = [&](bool turned) {
+    Net g;
+    ValueId v = g.in(0, {6, 5}), w = g.in(1, {6, 5});
+    if (turned) v = g.swap(v), w = g.swap(w);
+    for (int i = 0; i < n; i++) v = step(g, v, w);
+    g.out(turned ? g.swap(v) : v);
+    return remove_dead(g.b.graph());   // the second input need not be used
+  };
+  return {make(false), make(true)};
+}
+
+template <class F> Proof prove_chain(int n, F&& step, double seconds = 5) {
+  const auto [a, b] = chains(n, step);
+  const double before = processor_seconds();
+  const Proof p = prove(a, b);
+  INFO(to_string(p));
+  CHECK(processor_seconds() - before < seconds);
+  CHECK((p.proved || p.gave_up || p.reason.find("output") != std::string::npos));
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("bounds: squares of sums, sixteen nodes and eighty, are given up within the bytes of a proof") {
+  for (int n : {8, 40}) {
+    const Proof p = prove_chain(n, [](Net& g, ValueId v, ValueId w) { return g.square(g.add(v, w)); });
+    CHECK_FALSE(p.proved);
+    CHECK((p.reason.find("MB") != std::string::npos || p.reason.find("steps") != std::string::npos || p.reason.find("digits") != std::string::npos));
+  }
+}
+
+TEST_CASE("bounds: chains of thousands of nodes, proved or given up, on an ordinary stack") {
+  CHECK(prove_chain(4000, [](Net& g, ValueId v, ValueId) { return g.map(MapFn::kTanh, {v}); }).proved);
+  CHECK(prove_chain(2000, [](Net& g, ValueId v, ValueId) { return g.map(MapFn::kSigmoid, {v}); }).proved);
+  CHECK(prove_chain(1000, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.mul(v, g.c(2)), w)}); }).proved);   // each cast goes into all maxima within, up to a number of them
+  CHECK(prove_chain(300, [](Net& g, ValueId v, ValueId w) { return g.add(v, g.map(MapFn::kTanh, {g.mul(v, w)})); }).proved);
+  const Proof deep = prove_chain(6000, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.map(MapFn::kTanh, {v}), w)}); });
+  CHECK(deep.gave_up);
+  CHECK(deep.reason.find("nested deeper") != std::string::npos);
+  prove_chain(2000, [](Net& g, ValueId v, ValueId w) { return g.silu(g.add(v, w)); });
+  prove_chain(400, [](Net& g, ValueId v, ValueId w) { return g.div(v, g.sum(g.exp(g.add(v, w)), 1)); });
+  prove_chain(400, [](Net& g, ValueId v, ValueId w) { return g.sub(v, g.rmax(g.mul(v, w), 1)); });
+  prove_chain(200, [](Net& g, ValueId v, ValueId w) { return g.mm(v, g.mm(g.swap(v), w)); });
+}
+
+TEST_CASE("bounds: conditions within conditions, maxima of products: Z3 is given what it can end") {
+  prove_chain(40, [](Net& g, ValueId v, ValueId w) { return g.where(g.less(v, w), g.mul(v, w), v); });
+  prove_chain(12, [](Net& g, ValueId v, ValueId w) { return g.max(g.mul(v, w), g.sub(g.square(v), w)); });
+  prove_chain(12, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kRelu, {g.sub(g.mul(v, v), g.mul(w, v))}); });
+  const auto compare = [](auto&& f, auto&& h) {
+    const double before = processor_seconds();
+    Net a, b;
+    a.out(f(a, a.in(0, {4}), a.in(1, {4}), a.in(2, {4})));
+    b.out(h(b, b.in(0, {4}), b.in(1, {4}), b.in(2, {4})));
+    const Proof p = prove(a.done(), b.done());
+    INFO(to_string(p));
+    CHECK(processor_seconds() - before < 10);
+    return p.proved;
+  };
+  // Equal, but of degree 24 with eight maxima: not for Z3.
+  const auto tower = [](Net& g, ValueId x, ValueId y, ValueId z, bool swapped) {
+    for (int i = 0; i < 8; i++) {
+      const ValueId p = g.mul(g.mul(x, x), x), q = g.add(g.mul(y, z), x);
+      x = swapped ? g.sub(g.add(p, q), g.map(MapFn::kMin, {p, q})) : g.max(p, q);
+    }
+    return x;
+  };
+  compare([&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, false); }, [&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, true); });
+}
