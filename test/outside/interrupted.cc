@@ -64,7 +64,7 @@ TEST_CASE("an interrupt ends a long search with the best so far") {
   Folder t;
   bool is_fused = false;
   for (int ms = 1000; ms <= 64'000 && !is_fused; ms *= 2) {   // how far it is then depends on the machine; the search itself takes minutes
-    const pid_t pid = start({"--no-dominance", "--no-merge", "--states=2000000000", "-o", t.path + "/out"});
+    const pid_t pid = start({"--no-dominance", "--no-merge", "--states=2000000000", "--gate=none", "-o", t.path + "/out"});
     wait_ms(ms);
     kill(pid, SIGINT);
     REQUIRE(finish(pid) == 130);
