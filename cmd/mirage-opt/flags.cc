@@ -49,18 +49,23 @@ Result<std::vector<std::string>> split_words(const std::string& text, const std:
   return words;
 }
 
-Diagnostics expand(const std::vector<std::string>& arguments, int depth, std::vector<std::string>& out) {
+constexpr size_t kMostWords = 100'000;   // of all response files together: each may name others several times
+constexpr int kMostFiles = 1000;
+
+Diagnostics expand(const std::vector<std::string>& arguments, int depth, int& files, std::vector<std::string>& out) {
   for (const std::string& a : arguments) {
+    if (out.size() > kMostWords) return {usage(fmt::format("response files have more than {} words", kMostWords))};
     if (a.size() < 2 || a[0] != '@') {
       out.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a);
       continue;
     }
     if (depth >= 16) return {usage("response files are nested deeper than 16")};
+    if (++files > kMostFiles) return {usage(fmt::format("more than {} response files, one within another", kMostFiles))};
     auto text = read_file(a.substr(1), 16 << 20);
     if (!text) return text.errors();
     auto words = split_words(*text, a.substr(1));
     if (!words) return words.errors();
-    if (auto errors = expand(*words, depth + 1, out); !errors.empty()) return errors;
+    if (auto errors = expand(*words, depth + 1, files, out); !errors.empty()) return errors;
   }
   return {};
 }
@@ -105,7 +110,8 @@ Diagnostic unknown_flag(const std::vector<std::string>& extras) {
 
 Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
-  if (auto errors = expand(arguments, 0, words); !errors.empty()) return errors;
+  int files = 0;
+  if (auto errors = expand(arguments, 0, files, words); !errors.empty()) return errors;
 
   CommandLine line;
   CLI::App app("mirage-opt: from a tensor program to a verified CUDA library.\n", "mirage-opt");

@@ -15,6 +15,7 @@
 #include "driver/decide.h"
 #include "driver/emulation.h"
 #include "driver/folding.h"
+#include "driver/memory_end.h"
 #include "driver/outputs.h"
 #include "driver/report.h"
 #include "driver/reuse.h"
@@ -65,7 +66,9 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   auto sink = [&](const Structure& s) {
     std::lock_guard lock(mutex);
     if (is_interrupted(listener)) return SinkVerdict::kUnknown;
-    Examined e = trace.stage("verify", [&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); });
+    Examined given_up;
+    given_up.reason = kMemoryEnded;
+    Examined e = trace.stage("verify", [&] { return unless_memory_ends([&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); }, std::move(given_up)); });
     trace.count(Stat::kCandidates);
     trace.count(e.verdict == SinkVerdict::kVerified ? Stat::kVerified : e.verdict == SinkVerdict::kRejected ? Stat::kRejected : Stat::kUnknown);
     if (e.numeric) trace.count(Stat::kNumericDropped);
@@ -88,7 +91,10 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     z3 = make_z3_judge();
     options.judge = z3.judge;
   }
-  f.report = enumerate(unshifted, target, options, sink);
+  SearchReport ended;
+  ended.complete = false;
+  ended.stop_reason = "memory";
+  f.report = unless_memory_ends([&] { return enumerate(unshifted, target, options, sink); }, std::move(ended));
   if (z3.counts) f.judge = fmt::format("--prune=z3: {} questions: {} proved, {} refuted, {} without an answer and kept", z3.counts->asked, z3.counts->proved, z3.counts->refuted, z3.counts->open);
   return f;
 }
@@ -213,13 +219,13 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   if (!found.judge.empty()) not_done.push_back(found.judge);
   trace.product("search", program.name + ".txt", [&] { return explain_search(found.report); });
 
-  Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); });
+  Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return unless_memory_ends([&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); }, Choices{}); });
   std::map<std::string, GateResult> gated;
   const auto gate = [&](const Plan& plan, Decision& d) { return given.certificate && !given.repeat_gates ? GateResult{} : run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
   if (decision.choice) best_is(decision, found, choices);
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
-  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener); });
+  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener, found.report.seconds); });
   if (kept)
     for (const Diagnostic& d : kept->write()) {
       result.diagnostics.push_back(d);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "driver/emulation.h"
+#include "driver/memory_end.h"
 #include "driver/report.h"
 #include "driver/search_options.h"
 #include "driver/toolchain.h"
@@ -50,7 +51,9 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
   if (!wants_emulation(o)) return {};
   const auto [it, fresh] = gated.try_emplace(gate_key(program, plan, target));
   GateResult& r = it->second;
-  if (fresh) r = emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o));
+  if (fresh)
+    r = unless_memory_ends([&] { return emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o)); },
+                           GateResult{GateResult::Kind::kNotRun, std::string("not emulated: ") + kMemoryEnded});
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
     if (!r.text.empty()) d.gates.push_back(r.text);
@@ -78,7 +81,7 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
       continue;
     }
     MIRAGE_ASSERT(!check_laws(c.graph)) << *check_laws(c.graph) << "\n" << print(c.graph);
-    Instance instance = verify_instance(s, c.numbers, program, found.witnesses, seed);
+    Instance instance = unless_memory_ends([&] { return verify_instance(s, c.numbers, program, found.witnesses, seed); }, Instance{{}, kMemoryEnded});
     if (!instance.refusal.empty()) { refuse(c, instance.refusal); continue; }
     Verdict support = support_of(folding, c.graph, seed);
     if (support.kind == Verdict::Kind::kDifferent) { refuse(c, to_string(support)); continue; }
@@ -192,14 +195,24 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   d.partition->result = std::move(stitched);
 }
 
-void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener) {
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, double spent_s) {
   const auto is_tile = [](const Plan& p) { return std::holds_alternative<std::shared_ptr<const TilePlan>>(p.kernels[0].body); };
   const bool whole = d.choice && d.choice->plan.kernels.size() == 1 && !(is_tile(d.choice->plan) && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
   if (whole || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
+  if (o.budget > 0) {
+    search.max_seconds = o.budget - spent_s;
+    if (search.max_seconds <= 0.05 * o.budget) {
+      not_done.push_back("not cut into pieces: the search of the whole had the time that --budget gives");
+      return;
+    }
+  }
   if (checkpoint) checkpoint->connect(search);
-  d.partition = partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); });
+  Partitioned given_up;
+  given_up.refusal = kMemoryEnded;
+  given_up.not_done.push_back(std::string("the program was not cut into pieces: ") + kMemoryEnded);
+  d.partition = unless_memory_ends([&] { return partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); }); }, std::move(given_up));
   const Partitioned& p = *d.partition;
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
   if (!p.refusal.empty()) return;

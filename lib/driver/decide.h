@@ -55,9 +55,9 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
 /// Takes a stitched program if it is surely faster than what is decided so far and passes the gate.
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done);
 
-/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels.
+/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. spent_s: what that search has had of --budget.
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
-                const Listener& listener);
+                const Listener& listener, double spent_s);
 
 RunHints run_hints(const Options& o);
 ModuleOptions module_options(const Options& o);

@@ -6,11 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "driver/memory_end.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
 
-Folding fold_verified(const Program& program) {
+static Folding fold_proved(const Program& program) {
   Folding out{fold(program), {}};
   if (!out.folds) return out;
   const Graph back = out.unfold(out.program.graph);
@@ -20,8 +21,15 @@ Folding fold_verified(const Program& program) {
   return {{program, program, false, {}}, {}};
 }
 
+Folding fold_verified(const Program& program) {
+  return unless_memory_ends([&] { return fold_proved(program); }, Folding{{program, program, false, {}}, {}});
+}
+
 Proof prove_found(const Folding& f, const Graph& found) {
-  Proof p = prove(f.program.graph, found);
+  Proof none;
+  none.gave_up = true;
+  none.reason = kMemoryEnded;
+  Proof p = unless_memory_ends([&] { return prove(f.program.graph, found); }, none);
   if (!f.folds || !p.proved) return p;
   if (!f.proof.proved) {
     p.proved = false;

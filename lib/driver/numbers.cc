@@ -187,6 +187,12 @@ std::vector<int64_t> tile_choices(int64_t extent, int num_sms) {
   return {out.begin(), out.end()};
 }
 
+int64_t most_plans(const Graph& g, int64_t most) {
+  constexpr int64_t kWork = 10'000'000;   // nodes squared: some seconds
+  const int64_t n = std::max(1, g.num_nodes());
+  return std::clamp<int64_t>(kWork / (n * n), std::min<int64_t>(4, most), most);
+}
+
 Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits, int threads, Trace& trace) {
   Choices out;
   // Good splits and fewer kernels first: they get the budget if there are too many candidates for it.
@@ -196,8 +202,9 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
     const Structure &x = candidates[a].structure, &y = candidates[b].structure;
     return std::tuple(!x.is_good, x.kernels, x.rank) < std::tuple(!y.is_good, y.kernels, y.rank);
   });
-  const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(limits.plans / static_cast<int64_t>(candidates.size()), 24, limits.plans_per_candidate);
-  const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? limits.plans / each : 0));
+  const int64_t all = most_plans(program.graph, limits.plans);
+  const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(all / static_cast<int64_t>(candidates.size()), std::min<int64_t>(24, all), limits.plans_per_candidate);
+  const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? all / each : 0));
   if (tried < order.size()) {   // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
     std::vector<size_t> fewest(order.size()), mixed;
     for (size_t i = 0; i < fewest.size(); i++) fewest[i] = i;

@@ -30,6 +30,9 @@ struct Choices {
 
 struct NumberLimits { int64_t plans_per_candidate = 96; int64_t plans = 480; };
 
+/// So many plans of a graph as are worth their time, at most `most`: a plan takes time with the square of the nodes.
+int64_t most_plans(const Graph&, int64_t most);
+
 Choices choose_numbers(const std::vector<Candidate>&, const Program&, const Target&, const NumberLimits&, int threads, Trace&);
 
 /// Tiles worth trying for an extent, ascending: powers of two, the extent itself, and divisors that fill the device evenly.

@@ -2,6 +2,7 @@
 #include "driver/partition.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "driver/memory_end.h"
 #include "driver/reduced.h"
 #include "mirage/ir/contraction.h"
 #include "mirage/ir/stabilize.h"
@@ -38,6 +40,7 @@ struct Evaluated {
 };
 
 /// Few plans per piece while the cut is looked for; the pieces of the cheapest one get what a whole program gets.
+constexpr int64_t kWholePlans = 1000;
 constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
 /// The type that node-by-node evaluation would store intermediates in: that of the program's first 16-bit input.
@@ -197,6 +200,7 @@ class Partitioner {
       : program_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell) {}
 
   Partitioned run() {
+    if (options_.max_seconds > 0) deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
     classes_ = extent_classes(g_);
     if (auto small = reduce_extents(g_, 0); !small.refusal.empty()) return refuse(small.refusal);
     cuts_ = find_cuts(g_);
@@ -224,6 +228,7 @@ class Partitioner {
     return std::move(out_);
   }
   bool is_stopped() const { return options_.stop && options_.stop->load(); }
+  bool is_late() const { return deadline_ && std::chrono::steady_clock::now() > *deadline_; }
 
   /// Makes the pieces; how many distinct ones there are.
   size_t find_forms() {
@@ -254,11 +259,14 @@ class Partitioner {
       const size_t c = first[static_cast<size_t>(i)];
       const Cut& cut = graph_.cuts[c];
       const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
-      evaluated_[static_cast<size_t>(i)] = evaluate_piece(program_, pieces_[c], target_, each, seed_, contracts && cut.units.size() < cuts_.units.size(), trace_);
+      const bool worth = contracts && cut.units.size() < cuts_.units.size() && !is_late();
+      const auto evaluated = [&](bool searched) { return evaluate_piece(program_, pieces_[c], target_, each, seed_, searched, trace_); };
+      std::optional<Evaluated> e = unless_memory_ends([&] { return std::optional(evaluated(worth)); }, std::optional<Evaluated>());
+      evaluated_[static_cast<size_t>(i)] = e ? std::move(*e) : evaluated(false);
       std::lock_guard lock(mutex);
       if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, first.size()));
     });
-    out_.search.stop_reason = "exhausted";
+    out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
       add_to(out_.search, e.search);
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
@@ -312,7 +320,7 @@ class Partitioner {
     std::vector<size_t> forms;   // of the kept
     for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
-      if (!std::exchange(e.thorough, true) && !e.candidates.empty()) {
+      if (!std::exchange(e.thorough, true) && !e.candidates.empty() && !is_late() && !is_stopped()) {
         const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], true), planned = program_of(program_, pieces_[static_cast<size_t>(c)], false);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
@@ -322,7 +330,7 @@ class Partitioner {
     if (out.kept.empty()) return out;
     out.plan = plan(out.kept);
     const std::set<size_t> distinct(forms.begin(), forms.end());
-    for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped(); ++f) {   // the straightforward kernels around a piece may fuse better without it
+    for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped() && plans_left_ > 0; ++f, plans_left_--) {   // the straightforward kernels around a piece may fuse better without it
       std::vector<Replaced> fewer;
       std::vector<size_t> their_forms;
       for (size_t i = 0; i < out.kept.size(); i++)
@@ -379,6 +387,7 @@ class Partitioner {
   const Target& target_;
   const Plan& straightforward_;
   SearchOptions options_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;   // of --budget
   uint64_t seed_;
   Trace& trace_;
   const std::function<void(const std::string&)>& tell_;
@@ -389,6 +398,7 @@ class Partitioner {
   std::vector<size_t> form_;       // per cut, its distinct piece
   std::vector<size_t> first_;      // per distinct piece, a cut that makes it
   std::vector<Evaluated> evaluated_;
+  int64_t plans_left_ = most_plans(g_, kWholePlans);   // of the whole
   Partitioned out_;
 };
 

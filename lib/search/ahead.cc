@@ -1,11 +1,16 @@
 // Speculative steps; see ahead.h.
 #include "search/ahead.h"
 #include <algorithm>
+#include <new>
+#include <system_error>
 
 namespace mirage::search {
 
 Ahead::Ahead(int threads, int64_t bytes) : bytes_(bytes) {
-  for (int t = 1; t < threads; t++) threads_.emplace_back([this] { work(); });   // the caller is the first thread
+  try {
+    for (int t = 1; t < threads; t++) threads_.emplace_back([this] { work(); });   // the caller is the first thread
+  } catch (const std::system_error&) {   // the system's limit of threads: as many as there are do the work
+  }
 }
 
 Ahead::~Ahead() {
@@ -58,7 +63,12 @@ void Ahead::run_ahead(std::unique_lock<std::mutex>& lock, Entry& e) {
   if (bytes_ != kNoLimit) hold(e, limits.bytes);
   e.running = true;
   lock.unlock();
-  Outcome outcome = e.search->step(ideas, StepKind::kIdeas, limits);
+  Outcome outcome;
+  try {
+    outcome = e.search->step(ideas, StepKind::kIdeas, limits);
+  } catch (const std::bad_alloc&) {   // in its turn, the caller's thread says so
+    outcome.end = End::kMemory;
+  }
   const bool is_whole = outcome.end == End::kWhole && !e.search->cancelled;
   if (!is_whole) e.search->rewind();
   lock.lock();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -31,7 +32,10 @@ void parallel_for(int threads, int64_t n, const std::function<void(int64_t)>& wo
     }
   };
   std::vector<std::jthread> others;
-  for (int64_t t = 1; t < std::min<int64_t>(threads, n); t++) others.emplace_back(run);
+  try {
+    for (int64_t t = 1; t < std::min<int64_t>(threads, n); t++) others.emplace_back(run);
+  } catch (const std::system_error&) {   // the system's limit of threads: as many as there are do the work
+  }
   run();
   others.clear();   // joins
   if (failure) std::rethrow_exception(failure);
