@@ -51,6 +51,7 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
   if (fresh) r = emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o));
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
+    d.gated = r.kind;
     if (!r.text.empty()) d.gates.push_back(r.text);
   }
   if (fresh && r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);

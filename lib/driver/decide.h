@@ -36,6 +36,7 @@ struct Decision {
   Proof proof;                               ///< that the chosen graph is the program, at the sizes of the program
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
+  GateResult::Kind gated = GateResult::Kind::kNotRun;
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
