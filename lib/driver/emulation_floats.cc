@@ -2,6 +2,7 @@
 // spec is evaluated eight more times; those that leave the range of their types (quotients of probabilities that underflow) the third.
 #include "driver/emulation_floats.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -63,7 +64,8 @@ void Comparison::result(size_t buffer) {
     out.elements++;
     if (b.dtype == DType::kF16 && std::fabs(x) > kLargestHalf) continue;
     const double beyond = range ? (*range)[r][i] : 0;
-    if (range && says_nothing(x, scale, beyond, b.dtype)) { out.left_out++; continue; }
+    const bool is_noise = spread && std::isinf((*spread)[r].each[i]);
+    if (is_noise || (range && says_nothing(x, scale, beyond, b.dtype))) { out.left_out++; continue; }
     out.compared++;
     if (b.dtype == DType::kBool) { flipped += got != x; flips += spread ? (*spread)[r].each[i] * (*spread)[r].each[i] : 0; continue; }
     bool same = std::isnan(x) ? std::isnan(got) : got == x;
@@ -102,7 +104,8 @@ EmulationOutcome compare_floats(const EmulationCase& c, const Emulation& run, co
   EmulationOutcome first = compare(c, run, want, nullptr, nullptr, out);
   if (first.ok && std::getenv("MIRAGE_ROUNDING") == nullptr) return first;   // the variable: distances of every program, for who measures them
   const std::vector<RoundingSpread> spread = rounding_spread(c.program, inputs, want, seed);
-  const EmulationOutcome second = compare(c, run, want, &spread, nullptr, out);
+  EmulationOutcome second = compare(c, run, want, &spread, nullptr, out);
+  second.by_range = second.ok && second.left_out > 0;
   if (second.ok) return second;
   const RangeErrors range = range_error(c.program, inputs);
   const bool leaves = std::any_of(range.begin(), range.end(), [](const auto& r) { return std::any_of(r.begin(), r.end(), [](double e) { return e > 0; }); });
@@ -121,6 +124,8 @@ int64_t beyond_range(const Program& p, const std::vector<Tensor<double>>& inputs
     const double scale = scale_of(want[r]);
     for (size_t i = 0; i < want[r].data.size(); i++) out += says_nothing(want[r].data[i], scale, range[r][i], p.outputs[r].type.dtype);
   }
+  if (out > 0) return out;
+  for (const RoundingSpread& s : rounding_spread(p, inputs, want, 1)) out += std::count_if(s.each.begin(), s.each.end(), [](double x) { return std::isinf(x); });
   return out;
 }
 

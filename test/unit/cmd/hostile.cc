@@ -296,3 +296,17 @@ TEST_CASE("a gate that cannot run is no verdict, and what is damaged in its cach
     CHECK(says(named, "[E0307]"));
   }
 }
+
+TEST_CASE("the Makefile finds nvcc in a path with spaces") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  REQUIRE(hostile_run(t, {"small.json", "-q", "-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,makefile"}).exit == 0);
+  t.write("cuda sp/bin/nvcc", "#!/bin/sh\necho found >>'" + t.at("log") + "'\n");
+  fs::permissions(t.at("cuda sp/bin/nvcc"), fs::perms::owner_all);
+  const std::string make = "cd '" + t.at("o") + "' && make >/dev/null 2>&1 ", bin = t.at("cuda sp/bin");
+  CHECK(std::system(("PATH=\"" + bin + ":$PATH\"; export PATH; " + make).c_str()) == 0);
+  CHECK(std::system(("CUDA_HOME='" + t.at("cuda sp") + "' PATH=/usr/bin:/bin; export CUDA_HOME PATH; " + make).c_str()) == 0);
+  CHECK(std::system((make + "NVCC='" + bin + "/nvcc'").c_str()) == 0);
+  CHECK(std::system((make + "NVCC='env \"" + bin + "/nvcc\"'").c_str()) == 0);
+  CHECK(t.read("log") == "found\nfound\nfound\nfound\n");
+}
