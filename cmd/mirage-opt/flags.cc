@@ -2,7 +2,10 @@
 #include "flags.h"
 #include "manual.h"
 
+#include <charconv>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -49,23 +52,33 @@ Result<std::vector<std::string>> split_words(const std::string& text, const std:
   return words;
 }
 
-constexpr size_t kMostWords = 100'000;   // of all response files together: each may name others several times
-constexpr int kMostFiles = 1000;
+constexpr size_t kMostWords = 100'000, kMostFiles = 1000;   // of all response files: few of them can name each other very often
 
-Diagnostics expand(const std::vector<std::string>& arguments, int depth, int& files, std::vector<std::string>& out) {
+/// The words of a command line with those of response files in their place. Behind "--" all are specs, as they are written.
+struct Words { std::vector<std::string> flags, specs; size_t files = 0; bool ended = false; };
+
+Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& out) {
   for (const std::string& a : arguments) {
-    if (out.size() > kMostWords) return {usage(fmt::format("response files have more than {} words", kMostWords))};
-    if (a.size() < 2 || a[0] != '@') {
-      out.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a);
+    if (out.flags.size() + out.specs.size() >= kMostWords) return {usage(fmt::format("more than {} words on the command line and in response files", kMostWords))};
+    if (out.ended) {
+      out.specs.push_back(a);
       continue;
     }
+    if (a == "--") {
+      out.ended = true;
+      continue;
+    }
+    if (a.size() < 2 || a[0] != '@') {
+      out.flags.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a);
+      continue;
+    }
+    if (++out.files > kMostFiles) return {usage(fmt::format("more than {} response files", kMostFiles))};
     if (depth >= 16) return {usage("response files are nested deeper than 16")};
-    if (++files > kMostFiles) return {usage(fmt::format("more than {} response files, one within another", kMostFiles))};
     auto text = read_file(a.substr(1), 16 << 20);
     if (!text) return text.errors();
     auto words = split_words(*text, a.substr(1));
     if (!words) return words.errors();
-    if (auto errors = expand(*words, depth + 1, files, out); !errors.empty()) return errors;
+    if (auto errors = expand(*words, depth + 1, out); !errors.empty()) return errors;
   }
   return {};
 }
@@ -85,13 +98,37 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
           field = *seconds;
         },
         info.help);
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    option = app.add_option_function<std::string>(
+        info.flags,
+        [&field, &info](const std::string& text) {
+          int64_t n = 0;
+          const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+          if (text.empty() || end != text.data() + text.size() || (error != std::errc() && error != std::errc::result_out_of_range)) throw CLI::ValidationError(info.flag, "'" + text + "' is no whole number");
+          if (error != std::errc() || static_cast<double>(n) < info.low || static_cast<double>(n) > info.high)
+            throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {:.0f} and {:.0f}", text, static_cast<double>(info.low), static_cast<double>(info.high)));
+          field = n;
+        },
+        info.help);
   } else {
     option = app.add_option(info.flags, field, info.help);
     if constexpr (std::is_same_v<T, std::vector<std::string>>) option->delimiter(',')->allow_extra_args(false);
-    if constexpr (std::is_same_v<T, int64_t>) option->check(CLI::Range(static_cast<int64_t>(info.low), static_cast<int64_t>(info.high)));
   }
   option->type_name(info.metavar)->group(info.group);
   if constexpr (!std::is_same_v<T, std::vector<std::string>>) option->take_last();
+}
+
+/// Two modes that were asked for at once; one would win silently.
+std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
+  const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
+                                                           {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
+                                                           {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {!o.explain_error.empty(), "--explain-error"}};
+  const char* first = nullptr;
+  for (const auto& [is_on, flag] : modes) {
+    if (is_on && first) return std::pair<std::string, std::string>(first, flag);
+    if (is_on) first = flag;
+  }
+  return std::nullopt;
 }
 
 /// The unknown flag among the words and what it may have meant.
@@ -109,9 +146,8 @@ Diagnostic unknown_flag(const std::vector<std::string>& extras) {
 }  // namespace
 
 Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words;
-  int files = 0;
-  if (auto errors = expand(arguments, 0, files, words); !errors.empty()) return errors;
+  Words words;
+  if (auto errors = expand(arguments, 0, words); !errors.empty()) return errors;
 
   CommandLine line;
   CLI::App app("mirage-opt: from a tensor program to a verified CUDA library.\n", "mirage-opt");
@@ -124,16 +160,18 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
   std::string codes;
   for (const auto& [code, meaning] : exit_codes()) codes += fmt::format("{}{} {}", codes.empty() ? "" : "; ", code, meaning);
   app.footer(
-      std::string("\nSPEC: specs (JSON or text), folders of specs, or - for standard input. @FILE inserts the words of FILE.\n") +
+      std::string("\nSPEC: specs (JSON or text), folders of specs, or - for standard input; behind -- all words are specs. @FILE inserts the words of FILE.\n") +
       "Exit codes: " + codes + ".");
   app.get_formatter()->column_width(34);
   try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());   // CLI11 wants them last to first
+    std::vector<std::string> reversed(words.flags.rbegin(), words.flags.rend());   // CLI11 wants them last to first
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
     return usage(e.what());
   }
   if (auto extras = app.remaining(); !extras.empty()) return unknown_flag(extras);
+  line.options.specs.insert(line.options.specs.end(), words.specs.begin(), words.specs.end());
+  if (auto both = two_modes(line.options)) return usage(fmt::format("{} and {} exclude each other", both->first, both->second));
   if (line.options.measure && line.options.no_measure) return usage("--measure and --no-measure exclude each other");
   if (line.help) {
     line.help_text = app.help();

@@ -10,6 +10,7 @@ namespace mirage {
 namespace {
 
 std::string number(double x) {
+  if (!std::isfinite(x)) return std::isnan(x) ? "NAN" : x < 0 ? "-HUGE_VAL" : "HUGE_VAL";
   char b[40];
   std::snprintf(b, sizeof b, "%.17g", x);
   std::string s = b;

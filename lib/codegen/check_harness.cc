@@ -153,24 +153,27 @@ static void print_json_error(const char* what) {
   for (const char* c = what; *c != 0; c++) std::printf(*c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
   std::printf("\", \"rel_err\": null, \"max_err\": null, \"cold_us\": null, \"warm_us\": null, \"bits_equal\": false, \"canaries_ok\": false}\n");
 }
-static void fail(const char* what) {
+// 8: the library is wrong; 7: it cannot be tried here.
+static void fail(const char* what, int code = 8) {
   if (g_options.json) print_json_error(what);
   else std::printf("%s: FAILED: %s\n", kName, what);
   std::fflush(stdout);
-  std::exit(8);
+  std::exit(code);
 }
 static void cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   char text[512];
   std::snprintf(text, sizeof text, "%s: %s", what, cudaGetErrorString(error));
-  fail(text);
+  const bool is_environment = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorMemoryAllocation || error == cudaErrorDevicesUnavailable ||
+                              error == cudaErrorInitializationError || error == cudaErrorNoKernelImageForDevice || error == cudaErrorSystemDriverMismatch || error == cudaErrorSystemNotReady;
+  fail(text, is_environment ? 7 : 8);
 }
 static void done(const char* what) { cuda(cudaGetLastError(), what); cuda(cudaDeviceSynchronize(), what); }
-static void status(int code, const char* what) {
+static void status(int code, const char* what, int exit_code = 8) {
   if (code == 0) return;
   char text[512];
   std::snprintf(text, sizeof text, "%s: status %d: %s", what, code, status_string(code));
-  fail(text);
+  fail(text, exit_code);
 }
 static void* allocate(long long bytes, const char* what) {
   void* p = nullptr;
@@ -368,13 +371,13 @@ int main(int argc, char** argv) {
     else if (a == "--seed" && i + 1 < argc) g_options.seed = std::strtoull(argv[++i], nullptr, 10);
     else if (a == "--scale" && i + 1 < argc) g_options.scale = std::strtod(argv[++i], nullptr);
     else {
-      std::printf("usage: %s_check [--json] [--no-time] [--quick] [--seed N] [--scale X]\nCompares lib%s.so with an fp64 reference on the current GPU and times it. --scale: inputs X times as large, but where the spec gives a range. Exit code 0: agrees, 8: does not.\n", kName, kName);
+      std::printf("usage: %s_check [--json] [--no-time] [--quick] [--seed N] [--scale X]\nCompares lib%s.so with an fp64 reference on the current GPU and times it. --scale: inputs X times as large, but where the spec gives a range. Exit code 0: agrees, 8: does not, 7: no GPU that it runs on, or no memory.\n", kName, kName);
       return a == "--help" || a == "-h" ? 0 : 2;
     }
   }
   int device = 0;
-  cuda(cudaGetDevice(&device), "no CUDA device");
-  status(supported(device), "this device");
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) fail(cudaGetErrorString(error), 7);
+  status(supported(device), "this device", 7);
   cudaStream_t stream;
   cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
 

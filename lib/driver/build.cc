@@ -122,8 +122,9 @@ class Builds {
     out_.measured = r.output;
     if (r.ok()) return;
     const std::string how = !r.started ? r.output : r.signal ? fmt::format("it ended by signal {}", r.signal) : r.timed_out ? "it did not end in time" : fmt::format("exit code {}", r.exit_code);
-    out_.errors.push_back({Severity::kError, DiagCode::kDeviceCheck, {}, fmt::format("{}_check: {}", module_.name, how), {{{}, r.output}}});
-    out_.exit = more_severe(out_.exit, ExitCode::kCheckFailed);
+    const DiagCode code = r.started && r.exit_code == static_cast<int>(ExitCode::kToolchain) && !r.signal ? DiagCode::kToolMissing : DiagCode::kDeviceCheck;   // it says itself when it cannot try
+    out_.errors.push_back({Severity::kError, code, {}, fmt::format("{}_check: {}", module_.name, how), {{{}, r.output}}});
+    out_.exit = more_severe(out_.exit, exit_code_of(code));
   }
 
   const CudaModule& module_;

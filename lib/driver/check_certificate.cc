@@ -1,5 +1,4 @@
 // --check-certificate: what a certificate decides is made, verified and emitted again, and everything that it claims and every file beside it is compared with what comes out.
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "driver/toolchain.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
+#include "mirage/support/warden.h"
 
 namespace mirage {
 
@@ -51,22 +51,6 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// A folder that goes with its owner.
-struct Scratch {
-  fs::path path;
-  Scratch() {
-    std::error_code error;
-    std::string pattern = (fs::temp_directory_path(error) / "mirage-opt-XXXXXX").string();
-    if (!error && mkdtemp(pattern.data()) != nullptr) path = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove_all(path, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-};
-
 /// The name that files have: that of the version script.
 std::string module_name(const CompileResult& r) {
   for (const auto& [file, text] : r.files)
@@ -88,19 +72,19 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cer
     for (const std::string& f : present) look.not_compared.push_back(f + ": " + why);
     return;
   }
-  const Scratch place;
-  if (place.path.empty()) {
+  const TemporaryFolder place;
+  if (place.path().empty()) {
     for (const std::string& f : present) look.not_compared.push_back(f + ": there is no place to build it again");
     return;
   }
-  for (const char* suffix : {".cu", ".map", ".h", "_check.cu"}) (void)write_file((place.path / (name + suffix)).string(), fresh.files.at(name + suffix));
+  for (const char* suffix : {".cu", ".map", ".h", "_check.cu"}) (void)write_file((fs::path(place.path()) / (name + suffix)).string(), fresh.files.at(name + suffix));
   for (const std::string& f : present) {
     std::string bytes;
     Diagnostics errors;
     if (f.ends_with(".so")) {
-      const auto c = build_library(tools, name, target, place.path.string());
+      const auto c = build_library(tools, name, target, place.path());
       if (!c) errors = c.errors();
-      else if (auto built = read_file((place.path / f).string())) bytes = *built;
+      else if (auto built = read_file((fs::path(place.path()) / f).string())) bytes = *built;
     } else {
       const auto c = compile_with_nvcc(tools, fresh.files.at(name + ".cu"), target, f.ends_with(".ptx") ? DeviceCode::kPtx : DeviceCode::kCubin);
       if (c) bytes = c->bytes;

@@ -136,10 +136,13 @@ Result<std::optional<Recalled>> decided_before(Result<Recalled> r) {
 }
 
 /// What the options ask for and cannot have; nullopt: nothing.
-std::optional<Diagnostic> refused_option(const Options& o, const Target& target) {
+std::optional<Diagnostic> refused_option(const Options& o, const Target& target, const std::string& spec) {
   const auto usage = [](std::string text) { return Diagnostic{Severity::kError, DiagCode::kUsage, {}, std::move(text), {}}; };
   if (o.gate != "auto" && o.gate != "emulate" && o.gate != "device" && o.gate != "none") return usage(fmt::format("--gate {}: there are emulate, device, none and auto", o.gate));
   if (o.gate == "emulate" && find_host_compiler().empty()) return Diagnostic{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}};
+  if (o.write_deps)
+    for (const std::string& path : {o.output, spec})
+      if (const std::string what = hostile_to_make(path); !what.empty()) return usage(fmt::format("-MD: make reads {} in '{}' as something else than a part of a name; write the file under another one", what, path));
   if (o.pdl && target.sm < 90) return usage(fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target.name));
   if (o.cold && o.warm) return usage("--cold and --warm exclude each other");
   if (o.prune != "decided" && o.prune != "z3" && o.prune != "off") return usage(fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune));
@@ -170,7 +173,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   if (!target) return failed(target.errors(), result);
   Options o = options;
   o.target = target->name;
-  if (auto refused = refused_option(o, *target)) return failed({*refused}, result);
+  if (auto refused = refused_option(o, *target, source.name)) return failed({*refused}, result);
   if (o.gate == "device") o.measure = true;
 
   Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
@@ -239,6 +242,8 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   const Measured measured = given.certificate ? Measured{} : measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
   decide_by_measurement(decision, measured, choices, found, folding, gate, o, not_done);
   best_is(decision, found, choices);
+  if (o.gate == "emulate" && decision.gated != GateResult::Kind::kPassed)   // asked for by name: what nobody emulated is no result
+    return failed({{Severity::kError, DiagCode::kGateNotRun, {}, fmt::format("--gate emulate: the kernels were {}", decision.gates.empty() ? "not emulated" : decision.gates.front()), {}}}, result);
   if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);
   const Plan& plan = decision.plan(*straightforward.plan);

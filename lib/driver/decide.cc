@@ -56,6 +56,7 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
                            GateResult{GateResult::Kind::kNotRun, std::string("not emulated: ") + kMemoryEnded});
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
+    d.gated = r.kind;
     if (!r.text.empty()) d.gates.push_back(r.text);
   }
   if (fresh && r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);

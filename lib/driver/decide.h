@@ -36,6 +36,7 @@ struct Decision {
   Verdict support;                           ///< what it rests on that the chosen graph is the program, at the sizes of the program; nothing for the program's own graph
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
+  GateResult::Kind gated = GateResult::Kind::kNotRun;
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
   bool is_divided = false;                   ///< its kernels are divided as measuring found fastest, now or before
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest

@@ -25,8 +25,9 @@ struct EmulationCase {
 /// Names of kernels begin with `prefix`, so that several cases can share one library.
 EmulationCase make_emulation_case(const Program&, const Plan&, const std::vector<KernelText>&, const std::string& prefix = "");
 
-/// Compiles the cases, which share a device library, into one library `folder`/`name`.so. A library of the same text that is there already is taken as it is.
-struct EmulationLibrary { std::string path, error; double compile_seconds = 0; };
+/// Compiles the cases, which share a device library, into one library `folder`/`name`.so. A library of the same text that is there already is taken if it is ours, no one else may write
+/// it, and it is whole; else it is made anew.
+struct EmulationLibrary { std::string path, error; double compile_seconds = 0; bool was_there = false; };
 EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder, const ProcessLimits& = {});
 
 enum class EmulationMode : uint8_t {
@@ -43,7 +44,11 @@ struct EmulationOutcome {
   bool undefined = false;                   ///< kField: no inputs were found at which no denominator is zero; undefined elements were left out
   std::string reason;                       ///< not ok: the first finding or disagreement
   std::vector<Finding> findings;
+  bool loaded = true;                       ///< false: the library cannot be used
+  bool ran = true;                          ///< false: it could not run, which says nothing of the kernels (`reason`: why)
   int64_t elements = 0, compared = 0;       ///< of results
+  bool by_range = false;                    ///< in floats: right, but not without what the range of types explains
+  int64_t left_out = 0;                     ///< in floats: at all inputs that were drawn these left the range of their types
   int64_t threads = 0, accesses = 0;
   EmulationTrace trace;
   double seconds = 0, worst = 0;            ///< worst error in units of the bound

@@ -18,7 +18,8 @@ GateResult emulation_gate(const Program&, const Plan&, const Target&, const std:
 /// A text that two plans share only if they are the same kernels of the same graph, so that what one passed holds for the other. print(Plan) leaves out what steps compute.
 std::string gate_key(const Program&, const Plan&, const Target&);
 
-/// $MIRAGE_CACHE, or mirage-opt below $XDG_CACHE_HOME or ~/.cache, made if need be; a folder below the temporary one if none can be written.
+/// $MIRAGE_CACHE, or mirage-opt below $XDG_CACHE_HOME or ~/.cache, made if need be, or a folder of our own in it where others may write it; below the temporary one if
+/// none can be written. Nobody else may write what it names. "": there is none.
 std::string emulation_cache();
 
 }  // namespace mirage

@@ -2,6 +2,7 @@
 #include "driver/outputs.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -54,6 +55,13 @@ std::map<std::string, std::string> select_texts(const std::map<std::string, std:
     if (at == is_wanted.end() || at->second) out.emplace(file, text);
   }
   return out;
+}
+
+std::string hostile_to_make(const std::string& path) {
+  for (const char c : path)
+    if (static_cast<unsigned char>(c) < 32 || c == 127) return "a control character";
+    else if (std::string_view(":;%|=&*?[]()\\~").find(c) != std::string_view::npos) return "'" + std::string(1, c) + "'";
+  return "";
 }
 
 std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources) {

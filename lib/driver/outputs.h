@@ -16,7 +16,9 @@ std::set<Emit> wanted_outputs(const Options&);
 bool is_explicit(const Options&, Emit);
 /// Of the module's texts those that belong to the kinds (what a Makefile needs to work comes along with it).
 std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name, const std::set<Emit>&);
-/// A Makefile rule: the result depends on the spec.
+/// What of a path make would read as something else than a part of a name in a rule (a command, a pattern, an assignment), whatever stands before it; "": nothing. Spaces, # and $ can be escaped.
+std::string hostile_to_make(const std::string& path);
+/// A Makefile rule: the result depends on the spec. No path is hostile_to_make.
 std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources);
 
 }  // namespace mirage

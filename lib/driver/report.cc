@@ -231,7 +231,7 @@ std::string explain_partition(const Partitioned& p) {
 std::string alternatives_list(const std::string& name, const std::vector<std::pair<std::string, double>>& rows) {
   Json out = Json::array();
   for (const auto& [what, us] : rows) out.push_back({{"file", fmt::format("{}.alternative-{:02}.cu", name, out.size())}, {"what", what}, {"predicted_us", rounded(us)}});
-  return Json{{"name", name}, {"alternatives", out}}.dump(1) + "\n";
+  return Json{{"tool", "mirage-opt"}, {"name", name}, {"alternatives", out}}.dump(1) + "\n";
 }
 
 std::string failure_report(const std::string& name, ExitCode exit, const Diagnostics& all) {

@@ -43,7 +43,7 @@ std::string html_list(const Json& lines) {
 std::string report_html(const std::string& report, const std::string& graph, const std::string& plan) {
   const Json r = own_json(report);
   std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + cell(r["name"]) +
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"mirage-opt\"><title>" + cell(r["name"]) +
       "</title>\n<style>body{font:15px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}table{border-collapse:collapse;margin:.5em 0}"
       "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}th{background:#f2f2f2}pre{background:#f7f7f7;padding:1em;overflow:auto}</style></head><body>\n";
   const Json& result = r["result"];

@@ -95,10 +95,14 @@ std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<
     for (size_t r = 0; r < want.size(); r++)
       for (size_t i = 0; i < want[r].data.size(); i++)
         if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;
+        else if (std::isfinite(want[r].data[i])) out[r].each[i] = INFINITY;   // rounding alone makes it infinite, or nothing: what it may become is not known
   }
   for (size_t r = 0; r < want.size(); r++) {
     double sum = 0;
-    for (double& x : out[r].each) sum += x, x = std::sqrt(x);
+    for (double& x : out[r].each) {
+      if (std::isfinite(x)) sum += x;
+      x = std::sqrt(x);
+    }
     const auto finite = std::count_if(want[r].data.begin(), want[r].data.end(), [](double x) { return std::isfinite(x); });   // what is masked has no error, and is not among those that errors are compared with
     out[r].mean = finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
   }

@@ -15,7 +15,7 @@ double coarsest_roundoff(const Program&);
 /// The largest magnitude among all values of a graph (of calls: their results), in fp64; infinity where one is not finite. Masks (minus infinity) do not count.
 double largest_value(const Graph&, const std::vector<Tensor<double>>& inputs);
 
-/// Standard deviations, per result and element. A bool's is the share of draws in which it was another one.
+/// Standard deviations, per result and element; infinity: rounding alone may leave no number there. A bool's is the share of draws in which it was another one.
 struct RoundingSpread { std::vector<double> each; double mean = 0; };   ///< mean: the root mean square of those of finite results
 std::vector<RoundingSpread> rounding_spread(const Program&, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed);
 

@@ -3,15 +3,19 @@
 #include "mirage/emulate/emulate.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "emulate/engine.h"
 
@@ -21,10 +25,10 @@ using emulate_detail::Engine;
 
 namespace {
 
-/// What the child hands back; strings follow as length and bytes.
+/// What the child hands back; strings follow as length and bytes. What it was doing when it ended says what its end means: a kernel's crash is a finding, want of memory or a signal from outside is none.
 struct Shared {
-  volatile int done = 0;
-  int ran = 0;
+  volatile int done = 0;   ///< it came to its end, or a finding was its end
+  int loaded = 0, ran = 0;
   uint32_t happened = 0;
   int64_t threads = 0, accesses = 0;
   EmulationTrace trace;
@@ -56,10 +60,32 @@ void crashed(int signal, siginfo_t* info, void*) {
     put(*result, "the time for emulation ended");
   } else {
     put(*result, "out of bounds");
-    put(*result, Engine::instance ? Engine::instance->describe_crash(info->si_addr) : std::string("a crash"));
+    put(*result, signal == SIGABRT ? "the process aborts" : Engine::instance ? Engine::instance->describe_crash(info->si_addr) : std::string("a crash"));
   }
   result->ran = 1;
+  result->done = 1;
   _exit(0);
+}
+
+/// Nothing can be said without memory: the allocation may be ours, deep below a kernel.
+[[noreturn]] void out_of_memory() {
+  result->ran = 0;
+  result->text_bytes = 0;
+  put(*result, "there is no memory for it");
+  result->done = 1;
+  _exit(0);
+}
+
+/// dlopen of what nobody else may write, seen through the descriptor that is loaded, so that nobody replaces it in between.
+void* load(const std::string& library, std::string& why) {
+  const int fd = ::open(library.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  struct stat info {};
+  if (fd < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return why = "no library can be read at " + library, nullptr;
+  if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) return why = "others may write the library " + library, nullptr;
+  const std::string name = "/proc/self/fd/" + std::to_string(fd);
+  void* handle = dlopen(::access(name.c_str(), R_OK) == 0 ? name.c_str() : library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (const char* error = handle ? nullptr : dlerror()) why = error;
+  return handle;
 }
 
 void catch_signals(double seconds) {
@@ -71,7 +97,7 @@ void catch_signals(double seconds) {
   struct sigaction a{};
   a.sa_sigaction = crashed;
   a.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (int n : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF}) sigaction(n, &a, nullptr);
+  for (int n : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGABRT}) sigaction(n, &a, nullptr);
   itimerval t{};
   t.it_value.tv_sec = static_cast<time_t>(seconds);
   t.it_value.tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(t.it_value.tv_sec)) * 1e6);
@@ -79,13 +105,14 @@ void catch_signals(double seconds) {
 }
 
 void child(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options, unsigned char* outputs) {
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  void* handle = load(library, why);
   const auto symbol = [&](const std::string& name) { return handle ? dlsym(handle, name.c_str()) : nullptr; };
   if (!handle || !symbol("emu") || !symbol("emu_field") || !symbol("emu_thread")) {
-    const char* why = handle ? "the library is no emulation" : dlerror();
-    put(*result, why ? why : "the library cannot be loaded");
+    put(*result, handle ? "the library is no emulation" : why.empty() ? "the library cannot be loaded" : why);
     return;
   }
+  result->loaded = 1;
   Engine engine(buffers, options);
   const uint32_t field = options.field;
   *static_cast<const EmuApi**>(symbol("emu")) = &Engine::api();
@@ -126,31 +153,42 @@ Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>&
     if (getppid() != parent) _exit(127);
     for (int n : {SIGINT, SIGTERM}) signal(n, SIG_DFL);   // the handlers are the parent's
     result = new (shared) Shared;
-    child(library, launches, buffers, options, static_cast<unsigned char*>(outputs));
+    std::set_new_handler(out_of_memory);
+    try {
+      child(library, launches, buffers, options, static_cast<unsigned char*>(outputs));
+    } catch (const std::bad_alloc&) {
+      out_of_memory();
+    }
     result->done = 1;
     _exit(0);
   }
-  if (pid < 0) { out.refusal = "no child process can be started"; return out; }
+  if (pid < 0) {
+    out.refusal = shared == MAP_FAILED || outputs == MAP_FAILED ? "there is no memory for it" : "no child process can be started";
+    if (shared != MAP_FAILED) munmap(shared, sizeof(Shared));
+    if (outputs != MAP_FAILED) munmap(outputs, bytes);
+    return out;
+  }
   int status = 0;
   rusage used{};
   while (wait4(pid, &status, 0, &used) < 0 && errno == EINTR) {}
   const Shared& s = *static_cast<const Shared*>(shared);
   const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
   out.seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
-  out.ran = s.ran != 0;
+  out.loaded = s.loaded != 0;
+  out.ran = s.ran != 0 && s.done != 0;
   out.happened = s.happened;
   out.threads = s.threads;
   out.accesses = s.accesses;
   out.trace = s.trace;
   size_t at = 0;
-  if (!out.ran) out.refusal = s.text_bytes ? get(s, at) : "the child process ended early";
+  if (!out.ran && s.done && s.text_bytes) out.refusal = get(s, at);
+  else if (!out.ran) out.refusal = WIFSIGNALED(status) ? "its process was ended by signal " + std::to_string(WTERMSIG(status)) : "its process ended early";
   while (out.ran && at < s.text_bytes) {
     Finding f;
     f.kind = get(s, at);
     f.text = get(s, at);
     out.findings.push_back(std::move(f));
   }
-  if (out.ran && WIFSIGNALED(status)) out.findings.push_back({"crash", "the emulation ended by signal " + std::to_string(WTERMSIG(status))});
   size_t from = 0;
   for (const EmulatedBuffer& b : buffers) {
     out.buffers.emplace_back();

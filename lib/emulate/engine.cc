@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <new>
 
 #include "mirage/support/assert.h"
 
@@ -15,16 +17,22 @@ Engine* Engine::instance = nullptr;
 Engine::Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options) : options_(options), random_(hash_combine(options.seed, 0x456d75)) {
   const auto reserve = [](uint64_t bytes) {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    MIRAGE_ASSERT(p != MAP_FAILED) << "no address space for emulation";
-    return static_cast<unsigned char*>(p);
+    return p == MAP_FAILED ? nullptr : static_cast<unsigned char*>(p);
   };
   shared_ = reserve(kSharedWindow * kMaxCluster);
-  global_bytes_ = kGlobalWindow * (buffers.size() + 1);
-  global_ = reserve(global_bytes_);
+  uint64_t largest = 1;
+  for (const EmulatedBuffer& b : buffers) largest = std::max<uint64_t>(largest, b.bytes.size());
+  // Eight gigabytes each, where address space is not limited; else room for the largest buffer and wrong offsets of a few of its lengths.
+  for (const uint64_t least : {uint64_t{1} << 33, uint64_t{1} << 27, uint64_t{1} << 24, uint64_t{1} << 21}) {
+    window_ = std::max(least, std::bit_ceil(4 * largest));
+    global_bytes_ = window_ * (buffers.size() + 1);
+    if ((global_ = reserve(global_bytes_)) != nullptr) break;
+  }
+  if (!shared_ || !global_) throw std::bad_alloc();
   for (size_t i = 0; i < buffers.size(); i++) {
     Buffer b;
     b.facts = &buffers[i];
-    b.data = global_ + kGlobalWindow * i + kGlobalWindow / 2;   // offsets may be wrong in both directions
+    b.data = global_ + window_ * i + window_ / 2;   // offsets may be wrong in both directions
     if (buffers[i].kind == EmulatedBuffer::Kind::kInput) memcpy(b.data, buffers[i].bytes.data(), buffers[i].bytes.size());
     else memset(b.data, 0xff, buffers[i].bytes.size());         // NaN in every type
     b.shadow.resize(buffers[i].kind == EmulatedBuffer::Kind::kInput ? 0 : buffers[i].bytes.size());

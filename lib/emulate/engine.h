@@ -17,7 +17,6 @@
 namespace mirage::emulate_detail {
 
 inline constexpr uint64_t kSharedWindow = uint64_t{1} << 24;    ///< bytes of address space per block of a cluster: the part of a shared address below its rank
-inline constexpr uint64_t kGlobalWindow = uint64_t{1} << 33;    ///< and per buffer, so that wrong offsets hit nothing
 inline constexpr int kMaxCluster = 16;
 
 struct Buffer { const EmulatedBuffer* facts = nullptr; unsigned char* data = nullptr; std::vector<ShadowByte> shadow; };
@@ -104,6 +103,7 @@ struct ClusterState {
 
 class Engine : private ClusterState {
  public:
+  /// Throws std::bad_alloc where there is no address space for the buffers.
   Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options);
   /// `call` runs the kernel for the current thread.
   void launch(const EmulatedKernel& kernel, void (*call)(void* const*), EmuThread* current);
@@ -176,6 +176,7 @@ class Engine : private ClusterState {
   std::vector<Buffer> buffers_;
   unsigned char* global_ = nullptr;
   uint64_t global_bytes_ = 0;
+  uint64_t window_ = 0;                                   ///< bytes of address space per buffer, which lies in its middle, so that wrong offsets hit nothing
   unsigned char* shared_ = nullptr;
   uint64_t dynamic_base_ = 0;
 

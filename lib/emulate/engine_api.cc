@@ -17,8 +17,8 @@ struct Api {
     Engine& g = e();
     if (g.is_shared(p)) return g.find("not supported", "an atomic operation on shared memory", pc, true);
     const uint64_t at = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(g.global_);
-    const uint64_t offset = at % kGlobalWindow - kGlobalWindow / 2;
-    if (!g.is_global(p) || offset + bytes > g.buffers_[at / kGlobalWindow].shadow.size()) return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
+    const uint64_t offset = at % g.window_ - g.window_ / 2;
+    if (!g.is_global(p) || offset + bytes > g.buffers_[at / g.window_].shadow.size()) return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
     if (reinterpret_cast<uint64_t>(p) % bytes != 0) g.find("misaligned access", "an atomic operation", pc, true);
   }
   /// Device memory that another block of a cooperative launch will change: whoever polls it lets the others go on.

@@ -54,8 +54,8 @@ void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, 
 }
 
 void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {
-  const size_t index = static_cast<size_t>(at / kGlobalWindow);
-  const int64_t offset = static_cast<int64_t>(at % kGlobalWindow) - static_cast<int64_t>(kGlobalWindow / 2);
+  const size_t index = static_cast<size_t>(at / window_);
+  const int64_t offset = static_cast<int64_t>(at % window_) - static_cast<int64_t>(window_ / 2);
   const std::string verb = write ? "writes " : "reads ";
   if (index >= buffers_.size()) return find("out of bounds", verb + "memory beyond every tensor", pc, true);
   Buffer& b = buffers_[index];
@@ -114,8 +114,8 @@ std::string Engine::name_shared(uint64_t at) const {
 }
 
 std::string Engine::name_global(uint64_t at) const {
-  const size_t index = static_cast<size_t>(at / kGlobalWindow);
-  const int64_t offset = static_cast<int64_t>(at % kGlobalWindow) - static_cast<int64_t>(kGlobalWindow / 2);
+  const size_t index = static_cast<size_t>(at / window_);
+  const int64_t offset = static_cast<int64_t>(at % window_) - static_cast<int64_t>(window_ / 2);
   return (index < buffers_.size() ? buffers_[index].facts->name : std::string("nothing")) + " at byte " + std::to_string(offset);
 }
 

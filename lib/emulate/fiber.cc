@@ -1,13 +1,14 @@
 // Context switches: a dozen instructions on x86-64 and AArch64, ucontext elsewhere. See the header.
 #include "emulate/fiber.h"
 
+#include <new>
+
 #include <sys/mman.h>
 #include <unistd.h>
 #if !defined(__x86_64__) && !defined(__aarch64__)
 #include <ucontext.h>
 #endif
 
-#include "mirage/support/assert.h"
 
 namespace mirage::emulate_detail {
 
@@ -107,7 +108,7 @@ unsigned char* Stacks::get(size_t i) {
   while (stacks_.size() <= i) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void* p = mmap(nullptr, kStackBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    MIRAGE_ASSERT(p != MAP_FAILED) << "no memory for the stacks of emulated threads";
+    if (p == MAP_FAILED) throw std::bad_alloc();
     mprotect(p, page, PROT_NONE);
     stacks_.push_back(static_cast<unsigned char*>(p) + page);
   }

@@ -19,7 +19,7 @@ Context make_context(unsigned char* low, size_t bytes, void (*entry)());
 /// Stacks with a page before each that nobody may touch.
 class Stacks {
  public:
-  unsigned char* get(size_t i);      ///< the i-th stack; made on first use
+  unsigned char* get(size_t i);      ///< the i-th stack; made on first use. Throws std::bad_alloc
  private:
   std::vector<unsigned char*> stacks_;
 };

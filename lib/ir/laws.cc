@@ -33,6 +33,11 @@ Broken check_node(const Graph& g, NodeId n) {
   if (const auto* c = std::get_if<Call>(&node.op); c && static_cast<int>(c->body->level()) != static_cast<int>(g.level()) + 1) return law(6, "a body is not one level down" + at(n));
   const auto part = std::holds_alternative<Input>(node.op) ? std::get<Input>(node.op).part : std::holds_alternative<Output>(node.op) ? std::get<Output>(node.op).part : Partition{};
   if (g.level() != Level::kBlock && !part.is_whole()) return law(5, "partitions stand in block graphs only" + at(n));
+  if (std::holds_alternative<Input>(node.op) || std::holds_alternative<Output>(node.op)) {
+    const int rank = g.dims(std::holds_alternative<Input>(node.op) ? node.first_value : node.operands[0]).rank();
+    for (const int d : {part.grid[0], part.grid[1], part.grid[2], part.loop})   // whatever the extent of the axis: who walks axes looks at the dimension that each names
+      if (d < -1 || d >= rank) return law(5, "a partition names dimension " + std::to_string(d) + " of a tensor with " + std::to_string(rank) + at(n));
+  }
   if (std::holds_alternative<Input>(node.op)) return std::nullopt;
   std::vector<Type> in;
   for (ValueId v : node.operands) in.push_back(g.type(v));
@@ -197,9 +202,11 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
   if (auto b = check_laws(body)) return b;
   if (body.level() != Level::kBlock) return std::nullopt;
   std::array<bool, 3> split{};
+  std::vector<bool> is_read(operands.size());
   for (NodeId n : body.inputs()) {
     const Input& in = *body.form<Input>(n);
     if (in.param < 0 || static_cast<size_t>(in.param) >= operands.size()) return law(8, "input of an operand that the call does not have" + at(n));
+    is_read[static_cast<size_t>(in.param)] = true;
     const Type& whole = operands[static_cast<size_t>(in.param)];
     const Type& tile = body.type(body.node(n).first_value);
     if (whole.dims.rank() != tile.dims.rank()) return law(5, "a tile has another rank than its tensor" + at(n));
@@ -214,6 +221,8 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
       if (auto b = check_extent(whole.dims[d], tile.dims[d], grid, loop, "input " + std::to_string(in.param) + " dimension " + std::to_string(d))) return b;
     }
   }
+  for (size_t i = 0; i < is_read.size(); i++)
+    if (!is_read[i]) return law(8, "operand " + std::to_string(i) + " of a call is read by no input of its body");
   for (size_t axis = 0; axis < 3; axis++) {
     if (body.launch().grid[axis] < 1 || body.launch().loop < 1) return law(5, "grid and loop extents are at least 1");
     if (body.launch().grid[axis] == 1) continue;

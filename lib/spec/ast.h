@@ -46,6 +46,7 @@ struct Ast {
   Span name_where;
   std::vector<AstTensor> inputs, outputs;
   std::vector<AstNode> nodes;
+  Span nodes_where;                         ///< their key
   Numerics numerics;
   bool complete = true;                     ///< false: some node could not be read, so a missing name may be its result
 };
@@ -69,7 +70,7 @@ std::optional<Program> build_program(const Ast&, Report&);
 void check_strides(const AstTensor&, const Dims&, Report&);
 void warn_unused_inputs(const Graph&, const std::vector<std::pair<std::string, Span>>& inputs, Report&);
 /// The limit on nodes holds for primitives too, so that the normal form can be read back.
-void check_size(const Graph&, size_t num_outputs, Report&);
+void check_size(const Graph&, Span where, Report&);
 /// Kernels compute in float32: a constant that is finite, not 0, and infinite or 0 there.
 void warn_no_float(double constant, Span, Report&);
 void warn_mangled(const std::string& what, const std::string& name, Span, Report&);

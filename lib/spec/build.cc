@@ -57,12 +57,12 @@ void warn_unused_inputs(const Graph& g, const std::vector<std::pair<std::string,
   }
 }
 
-void check_size(const Graph& g, size_t num_outputs, Report& report) {
-  size_t operands = 0, nodes = num_outputs;   // the normal form names each output in a node of its own
+void check_size(const Graph& g, Span where, Report& report) {
+  size_t operands = 0, nodes = 0;
   for (const Node& node : g.nodes()) nodes += !std::holds_alternative<Input>(node.op) && !(std::holds_alternative<Const>(node.op) && std::get<Const>(node.op).extent_of.empty());
   for (const Node& node : g.nodes()) operands += node.operands.size();
-  if (operands > static_cast<size_t>(kMaxOperands)) report.error(DiagCode::kLimit, {}, fmt::format("the program has {} operands; at most {} are allowed", operands, kMaxOperands));
-  if (nodes > static_cast<size_t>(kMaxNodes)) report.error(DiagCode::kLimit, {}, fmt::format("the program has {} nodes in primitives; at most {} are allowed", nodes, kMaxNodes));
+  if (operands > static_cast<size_t>(kMaxOperands)) report.error(DiagCode::kLimit, where, fmt::format("the program has {} operands; at most {} are allowed", operands, kMaxOperands));
+  if (nodes > static_cast<size_t>(kMaxNodes)) report.error(DiagCode::kLimit, where, fmt::format("the program has {} nodes in primitives; at most {} are allowed", nodes, kMaxNodes));
 }
 
 namespace {
@@ -264,7 +264,7 @@ class ProgramBuilder {
       warn_mangled("output name", ast_.outputs[i].name, ast_.outputs[i].where, report_);
     }
     warn_mangled("name", ast_.name, ast_.name_where, report_);
-    check_size(emit_.graph(), roots_.size(), report_);
+    check_size(emit_.graph(), ast_.nodes_where, report_);
     if (!report_.ok()) return std::nullopt;
     p.graph = emit_.finish(roots_);
     warn_unused_inputs(p.graph, inputs, report_);

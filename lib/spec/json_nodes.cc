@@ -165,6 +165,7 @@ std::optional<AttrValue> JsonReader::read_attr(const AttrSpec& spec, const std::
       auto x = expect_number(v, what);
       if (!x) return std::nullopt;
       if (spec.kind == AttrKind::kEpsilon && !(*x >= 0 && *x < 1e300)) return wrong("must be finite and not negative");
+      warn_no_float(*x, v.span, report_);
       out.number = *x;
       return out;
     }

@@ -328,7 +328,31 @@ void JsonReader::read_range(const JsonMember& m, AstTensor& t) {
   auto lo = expect_number(m.value.items[0], "the range's lower end"), hi = expect_number(m.value.items[1], "the range's upper end");
   if (!lo || !hi) return;
   if (*lo > *hi) report_.error(DiagCode::kBadNumber, m.value.items[1].span, fmt::format("the range is empty: {} is less than {}", *hi, *lo));
+  for (size_t i = 0; i < 2; i++)
+    if (!check_range_end(i == 0 ? *lo : *hi, m.value.items[i].span, t.dtype)) return;
   t.range = std::pair(*lo, *hi);
+}
+
+/// Inputs are drawn from the range, here and on the device, so both ends are values of the type.
+bool JsonReader::check_range_end(double x, Span where, DType dtype) {
+  const double largest = dtype == DType::kF16 ? 65504.0 : dtype == DType::kBF16 ? 3.3895313892515355e38 : dtype == DType::kF32 ? 3.4028234663852886e38 : 1.0;
+  if (std::fabs(x) <= largest || dtype == DType::kBool) return true;
+  const bool is_finite = std::isfinite(x);
+  std::vector<Note> notes = {{{}, fmt::format("write the lowest and the highest value that occur, at most {:.6g} for {}, or leave the range out", largest, dtype_name(dtype))}};
+  report_.error(DiagCode::kBadNumber, where, is_finite ? fmt::format("the range ends at {}, which {} does not have", x, dtype_name(dtype)) : "the ends of a range are finite", std::move(notes));
+  return false;
+}
+
+/// Nodes that only give an output its name, as the normal form does: they are not counted.
+size_t JsonReader::count_output_names(const JsonValue& nodes) const {
+  std::set<std::string_view> outputs;
+  for (const AstTensor& t : ast_.outputs) outputs.insert(t.name);
+  size_t out = 0;
+  for (const JsonValue& node : nodes.items) {
+    const JsonMember *op = node.find("op"), *name = node.find("output");
+    out += op && name && op->value.text == "reshape" && outputs.contains(name->value.text);
+  }
+  return out;
 }
 
 void JsonReader::read_nodes(const JsonValue& root) {
@@ -338,10 +362,13 @@ void JsonReader::read_nodes(const JsonValue& root) {
     if (root.find("reference")) notes.push_back({{}, "'reference' is Python and is not read; write the program as nodes"});
     report_.error(DiagCode::kMissingKey, root.span, "a spec needs the key 'nodes'", std::move(notes));
   }
-  ast_.complete = m && expect(m->value, JsonKind::kArray, "nodes") && m->value.items.size() <= static_cast<size_t>(kMaxNodes);
+  ast_.complete = m && expect(m->value, JsonKind::kArray, "nodes");
   if (!m || m->value.kind != JsonKind::kArray) return;
-  if (m->value.items.size() > static_cast<size_t>(kMaxNodes)) {
-    report_.error(DiagCode::kLimit, m->value.items[kMaxNodes].span, fmt::format("{} nodes; at most {} are allowed", m->value.items.size(), kMaxNodes));
+  ast_.nodes_where = m->key_span;
+  const size_t nodes = m->value.items.size() - count_output_names(m->value);
+  if (nodes > static_cast<size_t>(kMaxNodes)) {
+    ast_.complete = false;
+    report_.error(DiagCode::kLimit, m->value.items[kMaxNodes].span, fmt::format("{} nodes; at most {} are allowed", nodes, kMaxNodes));
     return;
   }
   for (const JsonValue& node : m->value.items) {

@@ -25,6 +25,8 @@ class JsonReader {
   void read_dtype(const JsonMember&, AstTensor&);
   void read_strides(const JsonMember&, AstTensor&);
   void read_range(const JsonMember&, AstTensor&);
+  bool check_range_end(double x, Span, DType);
+  size_t count_output_names(const JsonValue& nodes) const;
   void read_nodes(const JsonValue& root);
   // json_nodes.cc: nodes and their attributes
   AstNode read_node(const JsonValue&);

@@ -41,6 +41,9 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     if (raw.find_first_of(".eE") == std::string::npos) return large_integer();   // the lexer's fallback for integers that do not fit
     JsonValue v = make(JsonKind::kFloat, number_span());
     v.number = f;
+    const size_t exponent = raw.find_first_of("eE");
+    if (f == 0 && raw.substr(0, exponent).find_first_of("123456789") != std::string::npos)   // not even a double has it
+      report_.warn(DiagCode::kBadNumber, v.span, fmt::format("float32 has no {}: kernels take 0 in its place", raw.substr(0, 40)));
     return add(std::move(v));
   }
   bool string(string_t& s) override {

@@ -109,7 +109,7 @@ Json tensor_schema(bool is_input, bool in_list) {
   Json strides = shape_schema();
   strides["description"] = "elements between neighbours, one per dimension; row-major if left out";
   t["properties"]["strides"] = {{"anyOf", {strides, {{"type", "null"}}}}};
-  if (is_input) t["properties"]["range"] = {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", number_schema()}, {"description", "lowest and highest value"}};
+  if (is_input) t["properties"]["range"] = {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "number"}}}, {"description", "lowest and highest value"}};
   Json required{"dtype"};
   if (is_input) required.push_back("shape");
   if (in_list) required.push_back("name");

@@ -21,7 +21,7 @@ Result<Parsed> read_spec(const Source& source) {
   spec::Report report(source.name, source.text);
   std::optional<Program> program;
   if (source.text.size() > spec::kMaxBytes) {
-    report.error(DiagCode::kLimit, {}, fmt::format("the spec has {} bytes; at most {} are read", source.text.size(), spec::kMaxBytes));
+    report.error(DiagCode::kLimit, {0, 1}, fmt::format("the spec has {} bytes; at most {} are read", source.text.size(), spec::kMaxBytes));
   } else if (auto bad = spec::find_bad_utf8(source.text)) {
     report.error(DiagCode::kEncoding, {*bad, 1}, source.text[*bad] == 0 ? "a zero byte in the text" : fmt::format("byte 0x{:02X} is not UTF-8 here", static_cast<unsigned char>(source.text[*bad])));
   } else if (is_json(source.text)) {

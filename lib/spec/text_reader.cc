@@ -312,7 +312,7 @@ namespace mirage {
 
 Result<NamedGraph> parse_named_graph(std::string_view text, const std::string& file) {
   spec::Report report(file, text);
-  if (text.size() > spec::kMaxBytes) report.error(DiagCode::kLimit, {}, fmt::format("the graph has {} bytes; at most {} are read", text.size(), spec::kMaxBytes));
+  if (text.size() > spec::kMaxBytes) report.error(DiagCode::kLimit, {0, 1}, fmt::format("the graph has {} bytes; at most {} are read", text.size(), spec::kMaxBytes));
   std::optional<spec::TextGraph> g;
   if (report.ok()) g = spec::TextReader(text, report).read();
   if (!g) return report.take_errors();

@@ -23,7 +23,7 @@ class TextSpecBuilder {
     if (report_.ok() && text_.inputs.empty()) report_.error(DiagCode::kMissingKey, {0, 1}, "a program needs at least one input");
     if (!report_.ok()) return std::nullopt;
     read_outputs();
-    check_size(emit_.graph(), roots_.size(), report_);
+    check_size(emit_.graph(), {0, 1}, report_);
     program_.name = text_.name.empty() ? name_of_source(source_.name) : text_.name;
     if (!is_identifier(program_.name) || program_.name.size() > kMaxNameLength) report_.error(DiagCode::kBadName, text_.name_where, fmt::format("'{}' is not a name of a spec: names match [A-Za-z_][A-Za-z0-9_]*", program_.name.substr(0, 200)));
     if (!report_.ok()) return std::nullopt;

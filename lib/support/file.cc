@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <vector>
 
 #include <fcntl.h>
@@ -66,7 +67,11 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
   }
   if (!is_stdin) ::close(fd);
   if (!why.empty()) return failure(DiagCode::kFileMissing, path, "cannot read the file", why);
-  if (static_cast<int64_t>(out.size()) > max_bytes) return failure(DiagCode::kLimit, path, "the file is too large", "more than " + std::to_string(max_bytes) + " bytes");
+  if (static_cast<int64_t>(out.size()) > max_bytes) {
+    Diagnostic d = failure(DiagCode::kLimit, path, "the file is too large", "more than " + std::to_string(max_bytes) + " bytes");
+    d.where.line = d.where.col = 1;
+    return d;
+  }
   return out;
 }
 
@@ -79,8 +84,10 @@ Diagnostics write_file(const std::string& path, const std::string& bytes, bool e
     if (!why.empty()) return {failure(DiagCode::kFileUnwritable, path, "cannot write the file", why)};
     return {};
   }
-  const std::string beside = path + ".tmp" + std::to_string(::getpid());
-  std::string why = write_whole(beside, bytes, O_TRUNC, mode);
+  // In a shared folder others may have put anything under a name that they can guess, and two containers have processes of one number.
+  std::random_device random;
+  const std::string beside = path + ".tmp" + std::to_string(::getpid()) + "." + std::to_string((uint64_t{random()} << 32) | random());
+  std::string why = write_whole(beside, bytes, O_EXCL | O_NOFOLLOW, mode);
   if (why.empty() && ::rename(beside.c_str(), path.c_str()) != 0) why = std::strerror(errno);
   if (why.empty()) return {};
   ::unlink(beside.c_str());
@@ -156,6 +163,13 @@ void OutputFolder::close() {
   if (guard_ >= 0) ::close(guard_);
   if (lock_ >= 0) ::close(lock_);
   guard_ = lock_ = -1;
+}
+
+std::vector<std::string> OutputFolder::written() const {
+  std::vector<std::string> out;
+  for (const auto& [name, is_written] : files_)
+    if (is_written) out.push_back(name);
+  return out;
 }
 
 Diagnostics OutputFolder::lock() {

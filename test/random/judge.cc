@@ -114,6 +114,7 @@ Judged judge(const Prepared& p, const std::string& library, double seconds) {
   const EmulationOutcome floats = run_emulation(p.with, library, EmulationMode::kFloat, 2, options);
   out.slow = slow(floats);
   out.distance = floats.distance;
+  out.by_range = floats.by_range;
   if (!floats.ok && !out.slow) out.wrong = "float: " + floats.reason;
   if (!out.wrong.empty() || out.slow || std::getenv("MIRAGE_LARGE") == nullptr) return out;
   const EmulationOutcome large = run_emulation(p.with, library, EmulationMode::kLarge, 3, options);

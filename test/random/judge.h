@@ -23,7 +23,8 @@ PreparedSpec prepare_text(const std::string& name, const std::string& spec, cons
 std::array<int, 4> kernel_kinds(const Plan&);
 
 /// What is wrong with a prepared plan; "": nothing. carried: whether the field could say something about it. slow: a run did not end in time, which says nothing.
-struct Judged { std::string wrong; bool carried = true, slow = false; EmulationOutcome::Distance distance; };
+struct Judged { std::string wrong; bool carried = true, slow = false, by_range = false;   ///< by_range: not without what the range of types explains
+  EmulationOutcome::Distance distance; };
 Judged judge(const Prepared&, const std::string& library, double seconds = 20);
 
 /// Whether the spec fails on its own, and how; "": it does not (or is no spec).

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "driver/mutations.h"
 #include "mirage/support/file.h"
 #include "random/judge.h"
 
@@ -26,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage = R"(random_programs [--count N] [--seed S] [--jobs J] [--seconds T] [--batch B] [--out DIR] [--no-reduce]
   N programs with seeds S, S+1, ... end to end; T seconds at most; B programs per host compile. DIR gets a file per failure (the spec, and its reduced form) and a line per program in seeds.txt.
+random_programs --spread [--mutants M] ...       the same of programs whose values spread beyond their types' range; M mutants of each straightforward plan: which pass, and which of these only because range is taken into account
 random_programs --print S            the spec of a seed
 random_programs --plans --count N --seed S       how many kernels of each kind the plans have
 random_programs --files SPEC...      judges specs in files, as they are and folded; a line per plan
@@ -38,15 +40,18 @@ struct Arguments {
   int jobs = 1, batch = 24;
   double seconds = 0;
   std::string out = "random_out";
-  bool reduce = true;
+  bool reduce = true, spread = false;
+  size_t mutants = 0;
 };
+
+RandomSpec spec_of(const Arguments& a, uint64_t seed) { return a.spread ? spread_spec(seed) : random_spec(seed); }
 
 constexpr int kMaxSkips = 512;
 
 /// What the workers share. Every counter only grows.
 struct Board {
   std::atomic<uint64_t> next{0};
-  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0};
+  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0}, by_range{0}, mutants{0}, passed{0}, through{0};
   std::array<std::atomic<int64_t>, 4> kinds{};
   std::array<std::atomic<uint64_t>, 64> seed{}, batch{};   ///< per worker: what it is at
   std::array<std::atomic<int>, 64> phase{};
@@ -96,9 +101,9 @@ class Worker {
     for (uint64_t s = from; s < to; s++) {
       if (skipped(s)) continue;
       at(s, 1);
-      const RandomSpec spec = random_spec(s);
+      const RandomSpec spec = spec_of(args_, s);
       at(s, 2);
-      PreparedSpec p = prepare(spec, fmt::format("s{}_", s));
+      PreparedSpec p = prepare(spec, fmt::format("s{}_", s), args_.spread ? 2000 : 20'000);
       if (p.plans.empty()) { board_.refused++; log(s, "refused: " + p.refusal); continue; }
       plans[s] = static_cast<int>(p.plans.size());
       for (Prepared& x : p.plans) all.push_back(std::move(x)), of.push_back(s);
@@ -124,6 +129,8 @@ class Worker {
       }
       const Judged j = judge(all[i], path);
       board_.slow += j.slow;
+      board_.by_range += j.by_range;
+      if (args_.mutants > 0 && i % 2 == 0 && j.wrong.empty() && !j.slow) try_mutants(all[i], of[i], j.by_range);
       if (!j.wrong.empty()) wrong.emplace(of[i], j.wrong + " (" + all[i].name + ")");
       carried[of[i]] = carried[of[i]] || j.carried;
       EmulationOutcome::Distance& d = far[of[i]];
@@ -144,9 +151,34 @@ class Worker {
     for (const auto& [s, why] : wrong) report(s, why);
   }
 
+  /// Mutants of a right plan: those that pass because range explains them, where it explained nothing of the right one, got through by it.
+  void try_mutants(const Prepared& p, uint64_t seed, bool by_range) {
+    std::vector<EmulationCase> cases;
+    for (size_t k = 0; k < p.with.kernels.size(); k++)
+      for (const KernelMutant& m : choose_mutants(all_mutants(p.with.kernels[k].source, k), std::max<size_t>(1, args_.mutants / p.with.kernels.size()), seed)) {
+        cases.push_back(p.with);
+        cases.back().kernels[k].source = m.apply(cases.back().kernels[k].source);
+        for (EmulatedKernel& e : cases.back().kernels) e.name = fmt::format("m{}_", cases.size()) + e.name;
+      }
+    std::vector<const EmulationCase*> all;
+    for (const EmulationCase& c : cases) all.push_back(&c);
+    const EmulationLibrary together = build_emulation(all, compiler_, folder_);
+    for (const EmulationCase& c : cases) {
+      at(seed, 4);
+      const EmulationLibrary lib = together.error.empty() ? together : build_emulation({&c}, compiler_, folder_);
+      if (!lib.error.empty()) continue;
+      const Judged j = judge({p.name, c}, lib.path);
+      board_.mutants++;
+      board_.passed += j.wrong.empty();
+      if (!j.wrong.empty() || !j.by_range) continue;
+      if (!by_range) board_.through++;
+      log(seed, fmt::format("a mutant passes by range{}: {}", by_range ? ", as the right kernels do" : "", p.name));
+    }
+  }
+
   void report(uint64_t seed, const std::string& why) {
     board_.wrong++;
-    const RandomSpec spec = random_spec(seed);
+    const RandomSpec spec = spec_of(args_, seed);
     std::string text = fmt::format("seed {}: {}\n{}", seed, why, spec.text());
     const std::string file = fmt::format("{}/wrong-{}.txt", args_.out, seed);
     (void)write_file(file, text);
@@ -206,7 +238,7 @@ int run(const Arguments& a) {
     const std::string why = fmt::format("the process ended ({} {}) while {}", WIFSIGNALED(status) ? "signal" : "exit code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), phase_name(board->phase[static_cast<size_t>(me)]));
     fmt::print("seed {}: CRASH {}\n", seed, why);
     board->crashed++;
-    (void)write_file(fmt::format("{}/crash-{}.txt", a.out, seed), why + "\n" + (board->phase[static_cast<size_t>(me)] > 1 ? random_spec(seed).text() : ""));
+    (void)write_file(fmt::format("{}/crash-{}.txt", a.out, seed), why + "\n" + (board->phase[static_cast<size_t>(me)] > 1 ? spec_of(a, seed).text() : ""));
     if (const int n = board->skips++; n < kMaxSkips) board->skip[static_cast<size_t>(n)] = seed;
     if (board->skips < kMaxSkips) workers[start(a, *board, me, end, true)] = me;
   }
@@ -214,6 +246,7 @@ int run(const Arguments& a) {
   fmt::print("random programs: seeds {} to {}, {} programs judged in {:.0f} s with {} jobs; {} plans ({} not straightforward): {} block, {} region, {} stream, {} attend kernels; the field carried {} programs; {} refused by the reader; {} plans too slow to judge; {} wrong, {} crashed\n",
              a.seed, a.seed + a.count - 1, board->programs.load(), seconds, a.jobs, board->plans.load(), board->searched.load(), board->kinds[0].load(), board->kinds[1].load(), board->kinds[2].load(), board->kinds[3].load(),
              board->field_carried.load(), board->refused.load(), board->slow.load(), board->wrong.load(), board->crashed.load());
+  if (a.spread) fmt::print("{} plans right only as range is taken into account; {} mutants, {} pass, {} of these by range where the right kernels did not need it\n", board->by_range.load(), board->mutants.load(), board->passed.load(), board->through.load());
   fmt::print("seconds of all jobs: {:.0f} generating, {:.0f} searching and planning, {:.0f} compiling, {:.0f} emulating, {:.0f} reducing\n", board->busy_ms[1].load() / 1e3, board->busy_ms[2].load() / 1e3, board->busy_ms[3].load() / 1e3,
              board->busy_ms[4].load() / 1e3, board->busy_ms[5].load() / 1e3);
   return board->wrong.load() + board->crashed.load() > 0 ? 8 : 0;
@@ -289,6 +322,8 @@ int main(int argc, char** argv) {
     else if (f == "--seconds") a.seconds = std::atof(value().c_str());
     else if (f == "--out") a.out = value();
     else if (f == "--no-reduce") a.reduce = false;
+    else if (f == "--spread") a.spread = true;
+    else if (f == "--mutants") a.mutants = std::strtoull(value().c_str(), nullptr, 10);
     else if (f == "--specs") specs = value();
     else if (f == "--plans") plans = true;
     else if (f == "--print") print = value();
@@ -296,7 +331,7 @@ int main(int argc, char** argv) {
     else if (f == "--files") files.assign(argv + i + 1, argv + argc), i = argc;
     else { fmt::print("{}", kUsage); return f == "--help" ? 0 : 2; }
   }
-  if (!print.empty()) { fmt::print("{}", random_spec(std::strtoull(print.c_str(), nullptr, 10)).text()); return 0; }
+  if (!print.empty()) { fmt::print("{}", spec_of(a, std::strtoull(print.c_str(), nullptr, 10)).text()); return 0; }
   if (plans) return count_plans(a);
   if (!files.empty()) return judge_files(files);
   if (!only.empty()) return judge_one(std::strtoull(only.c_str(), nullptr, 10));

@@ -24,6 +24,8 @@ struct RandomSpec {
 /// Grows a program value by value. Every value is tried on drawn inputs before it is kept: finite (masks aside), of moderate size, and not so sensitive to rounding that kernels in the program's types could not be judged.
 /// The same spec for the same seed on every machine.
 RandomSpec random_spec(uint64_t seed);
+/// A program whose values spread over more orders of magnitude than its types have (spread.cc).
+RandomSpec spread_spec(uint64_t seed);
 
 /// The operators of the table that the generator draws, and those that it leaves out on purpose with the reason. Together they are the operator table: test/emulate/random.cc compares.
 std::vector<std::string> drawn_operators();

@@ -62,6 +62,7 @@ struct EmulationTrace {
 };
 
 struct Emulation {
+  bool loaded = false;                   ///< false: the library cannot be used
   bool ran = false;                      ///< false: `refusal` says why there is no result (the library cannot be loaded)
   std::string refusal;
   std::vector<Finding> findings;         ///< empty: nothing wrong was seen

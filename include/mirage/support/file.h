@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 #include "mirage/support/result.h"
 
 namespace mirage {
@@ -28,6 +29,8 @@ class OutputFolder {
   Diagnostics write(const std::string& name, const std::string& bytes);   ///< errors: kFileUnwritable (disk full, no permission)
   void keep(const std::string& name) { files_[name] = true; }      ///< a file that a tool wrote into staging()
   void remove_on_commit(const std::string& name) { files_.try_emplace(name, false); }   ///< an own file of an earlier run that no longer fits
+  /// Names of what commit() puts in place.
+  std::vector<std::string> written() const;
   /// From here to commit() no other process commits into the folder: for decisions about what lies there. Errors: kFileUnwritable if another holds the lock for half a minute.
   Diagnostics lock();
   /// Renames everything into place, in name order, removals first, `last` behind all others: where it is new, the rest is. Two processes' commits do not mix. Errors: kFileUnwritable.

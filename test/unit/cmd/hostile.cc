@@ -134,3 +134,179 @@ TEST_CASE("names cannot write to the terminal or forge messages, and long ones a
   CHECK(hostile_run(t, {"--check", "no\x1b[2J\nsuch.json"}).exit == 11);
   CHECK(hostile_run(t, {"--no\x1b[2J\n" + std::string(5000, 'x')}).exit == 2);
 }
+
+TEST_CASE("files that were made to harm are refused with a place") {
+  const HostileFolder t;
+  const std::string data = std::string(MIRAGE_SOURCE_DIR) + "/test/data/hostile/";
+  const HostileRun op = hostile_run(t, {"--check", data + "escape_in_op.json"});
+  CHECK(op.exit == 3);
+  CHECK(says(op, "escape_in_op.json:1:"));
+  const HostileRun range = hostile_run(t, {"--check", data + "range_infinite_check_does_not_compile.json"});
+  CHECK(range.exit == 3);
+  CHECK(says(range, ".json:1:70: error: the ends of a range are finite [E0107]"));
+  CHECK(says(range, "note: write the lowest and the highest value that occur, at most 65504 for f16, or leave the range out"));
+  CHECK(says(range, "the range ends at -1e+300, which f16 does not have"));
+  for (const char* stage : {"plan", "emit"}) {
+    const HostileRun rank = hostile_run(t, {std::string("--run=") + stage, data + "graph_partition_beyond_rank_run_plan_segv.mg"});
+    CHECK(rank.exit == 3);
+    CHECK(says(rank, "law 5: a partition names dimension 7 of a tensor with 2"));
+    const HostileRun twice = hostile_run(t, {std::string("--run=") + stage, data + "graph_one_param_twice_run_plan_exit_1.mg"});
+    CHECK(twice.exit == 3);
+    CHECK(says(twice, "law 8: operand 1 of a call is read by no input of its body"));
+  }
+  const HostileRun constants = hostile_run(t, {"--check", data + "constants_float32_has_not_no_warning.json"});
+  CHECK(constants.exit == 0);
+  CHECK(says(constants, "float32 has no 1e-60: kernels take 0 in its place"));
+  CHECK(says(constants, "float32 has no 1e-400: kernels take 0 in its place"));
+  CHECK(says(constants, "float32 has no 1e+300: kernels take infinity in its place"));
+}
+
+TEST_CASE("limits count what is written, and have a place") {
+  const HostileFolder t;
+  const auto chain = [](int n) {
+    std::string text = "{\"inputs\": {\"x0\": {\"shape\": [4], \"dtype\": \"f32\"}}, \"outputs\": {\"x" + std::to_string(n) + "\": {\"dtype\": \"f32\"}},\n \"nodes\": [";
+    for (int i = 0; i < n; i++) text += (i ? ",\n" : "") + ("{\"op\": \"tanh\", \"inputs\": [\"x" + std::to_string(i)) + "\"], \"output\": \"x" + std::to_string(i + 1) + "\"}";
+    return text + "]}\n";
+  };
+  t.write("most.json", chain(4096));
+  t.write("over.json", chain(4097));
+  CHECK(hostile_run(t, {"--check", "most.json"}).exit == 0);
+  t.write("normal.json", hostile_run(t, {"--canonicalize", "most.json"}).out);   // its outputs have nodes of their own
+  CHECK(hostile_run(t, {"--check", "normal.json"}).exit == 0);
+  const HostileRun over = hostile_run(t, {"--check", "over.json"});
+  CHECK(over.exit == 3);
+  CHECK(says(over, "over.json:4098:1: error: 4097 nodes; at most 4096 are allowed [E0102]"));
+  t.write("large.json", "{" + std::string((size_t{16} << 20) + 1, ' ') + "}");
+  CHECK(says(hostile_run(t, {"--check", "large.json"}), "large.json:1:1: error:"));
+}
+
+TEST_CASE("response files that name each other end, and flags say what is wrong with them") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  for (int i = 1; i < 9; i++) {
+    std::string names;
+    for (int k = 0; k < 10; k++) names += "@b" + std::to_string(i + 1) + " ";
+    t.write("b" + std::to_string(i), names);
+  }
+  t.write("b9", "-q");
+  const HostileRun bomb = hostile_run(t, {"@b1"});
+  CHECK(bomb.exit == 2);
+  CHECK(says(bomb, "more than 1000 response files"));
+  std::string many;
+  for (int i = 0; i < 200'000; i++) many += "-q ";
+  t.write("words", many);
+  CHECK(says(hostile_run(t, {"@words"}), "more than 100000 words"));
+  t.write("-odd.json", kSmall), t.write("@odd.json", kSmall);
+  CHECK(hostile_run(t, {"--check", "--", "-odd.json"}).exit == 0);
+  CHECK(hostile_run(t, {"--check", "--", "@odd.json", "small.json"}).exit == 0);
+  for (const auto& [a, b] : {std::pair("--check", "--canonicalize"), std::pair("--list-ops", "--print-man"), std::pair("--check", "--verify"), std::pair("--print-schema", "--list-targets")}) {
+    const HostileRun both = hostile_run(t, {a, b, "small.json"});
+    CHECK(both.exit == 2);
+    CHECK(says(both, "exclude each other"));
+  }
+  CHECK(says(hostile_run(t, {"-j", "abc", "small.json"}), "--jobs: 'abc' is no whole number"));
+  CHECK(says(hostile_run(t, {"-j", "1.5", "small.json"}), "--jobs: '1.5' is no whole number"));
+  CHECK(says(hostile_run(t, {"--jobs=99999", "small.json"}), "--jobs: '99999' is not between 0 and 1024"));
+  CHECK(says(hostile_run(t, {"--seed=99999999999999999999999", "small.json"}), "--seed: '99999999999999999999999' is not between 0 and 9007199254740992"));
+}
+
+TEST_CASE("names that make would read as commands are refused with -MD") {
+  const HostileFolder t;
+  for (const char* name : {"%:;touch${IFS}pwned", "a:b.json", "a=b.json", "a|b.json", "a\nb.json", "*.json", "a\\", "lib(x).json"}) {
+    t.write(name, kSmall);
+    INFO(name);
+    const HostileRun r = hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o", "-MD", "-MF", "d.mk", "--", name});
+    CHECK(r.exit == 2);
+    CHECK(says(r, "-MD: make reads"));
+    CHECK_FALSE(fs::exists(t.at("d.mk")));
+    CHECK_FALSE(fs::exists(t.at("o")));
+  }
+  t.write("a b#$c'.json", kSmall);
+  REQUIRE(hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o p", "-MD", "-MF", "d.mk", "a b#$c'.json"}).exit == 0);
+  CHECK(t.read("d.mk").find("o\\ p/") != std::string::npos);
+  CHECK(t.read("d.mk").find("a\\ b\\#$$c'.json") != std::string::npos);
+}
+
+TEST_CASE("files of the user's that have our names stay") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  for (const char* name : {"sm.cu", "sm.h"}) {
+    t.write(std::string("mine/") + name, "// mine\n");
+    const HostileRun r = hostile_run(t, {"small.json", "-q", "-o", "mine", "--states", "0", "--gate", "none", "--emit", "cu,h"});
+    CHECK(r.exit == 11);
+    CHECK(says(r, std::string("mine/") + name + ": error: mirage-opt did not make this file"));
+    CHECK(t.read(std::string("mine/") + name) == "// mine\n");
+    CHECK(std::distance(fs::directory_iterator(t.at("mine")), fs::directory_iterator()) == 1);
+    fs::remove_all(t.at("mine"));
+  }
+  // Another program of the same name: what of the first is ours goes, what is not stays.
+  const std::vector<std::string> texts = {"-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,graph,dot,python,makefile,certificate"};
+  REQUIRE(hostile_run(t, with({"small.json"}, texts)).exit == 0);
+  REQUIRE(hostile_run(t, with({"small.json"}, texts)).exit == 0);   // its own files are replaced
+  for (const char* name : {"o/sm_check", "o/libsm.so", "o/sm.ptx", "o/sm.h"}) t.write(name, "mine\n");
+  std::string other = kSmall;
+  other.replace(other.find("\"exp\""), 5, "\"tanh\"");
+  t.write("other.json", other);
+  const HostileRun second = hostile_run(t, {"other.json", "-o", "o", "--states", "0", "--gate", "none", "--emit", "cu"});
+  CHECK(second.exit == 0);
+  CHECK(says(second, "sm_check in o is not of this result, and stays"));
+  for (const char* name : {"o/sm_check", "o/libsm.so", "o/sm.ptx", "o/sm.h"}) CHECK(t.read(name) == "mine\n");
+  for (const char* name : {"o/sm.graph", "o/sm.dot", "o/sm.py", "o/certificate.json"}) CHECK_FALSE(fs::exists(t.at(name)));
+  CHECK(hostile_run(t, {"other.json", "-q", "-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,h"}).exit == 11);
+  CHECK(t.read("o/sm.h") == "mine\n");
+}
+
+TEST_CASE("a gate that cannot run is no verdict, and what is damaged in its cache is made anew") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  const std::string cache = "MIRAGE_CACHE='" + t.at("mc") + "'";
+  const std::vector<std::string> words = {"small.json", "-o", "o", "--states", "0", "--emit", "cu"};
+  const auto library = [&] {
+    for (const auto& e : fs::directory_iterator(t.at("mc")))
+      if (e.path().extension() == ".so") return e.path().string();
+    return std::string();
+  };
+  REQUIRE(hostile_run(t, with(words, {"--gate", "emulate"}), cache).exit == 0);
+  const std::string so = library();
+  REQUIRE(!so.empty());
+  const auto whole = fs::file_size(so);
+  CHECK((fs::status(so).permissions() & fs::perms::all) == fs::perms::owner_all);
+  // Within two gigabytes of address space, with the library as it is.
+  CHECK(hostile_run(t, with(words, {"--gate", "emulate"}), "ulimit -v 2000000; " + cache).exit == 0);
+  for (const int kind : {0, 1, 2, 3}) {   // cut to nothing, cut in half, another's content, a link
+    if (kind < 2) fs::resize_file(so, kind == 0 ? 0 : whole / 2);
+    if (kind == 2) std::ofstream(so, std::ios::binary) << "not a library";
+    if (kind == 3) fs::rename(so, t.at("elsewhere.so")), fs::create_symlink(t.at("elsewhere.so"), so);
+    const HostileRun r = hostile_run(t, with(words, {"--gate", "emulate"}), cache);
+    CHECK(r.exit == 0);
+    CHECK(fs::file_size(so) == whole);
+    CHECK_FALSE(fs::is_symlink(so));
+  }
+  fs::permissions(so, fs::perms::all);   // others may have written it
+  CHECK(hostile_run(t, with(words, {"--gate", "emulate"}), cache).exit == 0);
+  CHECK((fs::status(so).permissions() & fs::perms::all) == fs::perms::owner_all);
+  // No compiler that works, no memory: no verdict; an error only where the gate was asked for by name.
+  const std::string broken = "CXX=/bin/false MIRAGE_CACHE='" + t.at("empty") + "'", tight = "ulimit -v 300000; " + cache;
+  for (const std::string& before : {broken, tight}) {
+    const HostileRun quiet = hostile_run(t, words, before);
+    CHECK(quiet.exit == 0);
+    CHECK(says(quiet, "not emulated"));
+    const HostileRun named = hostile_run(t, with(words, {"--gate", "emulate"}), before);
+    CHECK(named.exit == 7);
+    CHECK(says(named, "[E0307]"));
+  }
+}
+
+TEST_CASE("the Makefile finds nvcc in a path with spaces") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  REQUIRE(hostile_run(t, {"small.json", "-q", "-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,makefile"}).exit == 0);
+  t.write("cuda sp/bin/nvcc", "#!/bin/sh\necho found >>'" + t.at("log") + "'\n");
+  fs::permissions(t.at("cuda sp/bin/nvcc"), fs::perms::owner_all);
+  const std::string make = "cd '" + t.at("o") + "' && make >/dev/null 2>&1 ", bin = t.at("cuda sp/bin");
+  CHECK(std::system(("PATH=\"" + bin + ":$PATH\"; export PATH; " + make).c_str()) == 0);
+  CHECK(std::system(("CUDA_HOME='" + t.at("cuda sp") + "' PATH=/usr/bin:/bin; export CUDA_HOME PATH; " + make).c_str()) == 0);
+  CHECK(std::system((make + "NVCC='" + bin + "/nvcc'").c_str()) == 0);
+  CHECK(std::system((make + "NVCC='env \"" + bin + "/nvcc\"'").c_str()) == 0);
+  CHECK(t.read("log") == "found\nfound\nfound\nfound\n");
+}

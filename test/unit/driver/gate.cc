@@ -1,12 +1,17 @@
 // Where compiled emulations are kept (driver/gate.h): what is loaded from there runs as us.
 #include <catch2/catch.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include "driver/emulation_library.h"
 #include "driver/gate.h"
 
 using namespace mirage;
@@ -46,5 +51,42 @@ TEST_CASE("a folder among temporary files that others may write is not used") {
     fs::create_directory_symlink(pattern + "/elsewhere", own);
     CHECK(emulation_cache().empty());
   }
+  fs::remove_all(pattern);
+}
+
+TEST_CASE("in a cache that others may write each has a folder of their own") {
+  std::string pattern = (fs::temp_directory_path() / "mirage_gate_XXXXXX").string();
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  {
+    Environment e;
+    e.set("MIRAGE_CACHE", pattern + "/mc/");
+    CHECK(emulation_cache() == pattern + "/mc");
+    CHECK((fs::status(pattern + "/mc").permissions() & fs::perms::all) == fs::perms::owner_all);
+    fs::permissions(pattern + "/mc", fs::perms::all);
+    const std::string own = pattern + "/mc/mirage-opt-" + std::to_string(getuid());
+    CHECK(emulation_cache() == own);
+    CHECK((fs::status(own).permissions() & fs::perms::all) == fs::perms::owner_all);
+    fs::create_directory_symlink(pattern + "/mc", pattern + "/link");
+    fs::permissions(pattern + "/mc", fs::perms::owner_all);
+    e.set("MIRAGE_CACHE", pattern + "/link");
+    CHECK(emulation_cache() == fs::canonical(pattern + "/mc").string());
+  }
+  fs::remove_all(pattern);
+}
+
+TEST_CASE("only libraries of emulations are pruned") {
+  std::string pattern = (fs::temp_directory_path() / "mirage_gate_XXXXXX").string();
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  const auto make = [&](const std::string& name) { std::ofstream(pattern + "/" + name) << "x"; };
+  for (int i = 0; i < 140; i++) make("libuser" + std::to_string(i) + ".so"), make(fmt::format("emulation-{:016x}.so", i));
+  make("emulation-notes.so"), make("emulation-0000000000000001.77.cc"), make("emulation-0000000000000002.77.cc");
+  fs::last_write_time(pattern + "/emulation-0000000000000002.77.cc", fs::file_time_type::clock::now() - std::chrono::hours(48));
+  prune_libraries(pattern);
+  int users = 0, ours = 0;
+  for (const auto& f : fs::directory_iterator(pattern)) users += f.path().filename().string().starts_with("libuser"), ours += f.path().filename().string().ends_with(".so");
+  CHECK(users == 140);
+  CHECK(ours == 140 + 128 + 1);
+  CHECK(fs::exists(pattern + "/emulation-0000000000000001.77.cc"));
+  CHECK_FALSE(fs::exists(pattern + "/emulation-0000000000000002.77.cc"));
   fs::remove_all(pattern);
 }

@@ -89,3 +89,17 @@ TEST_CASE("single files are replaced whole, and read within a limit") {
   CHECK(exit_code_of(read_file(temp.path + "/none").errors()[0].code) == ExitCode::kIo);
   CHECK(!read_file(temp.path).ok());
 }
+
+TEST_CASE("what others have put beside a file is not written to") {
+  TempFolder temp;
+  std::ofstream(temp.path + "/victim") << "theirs";
+  const std::string path = temp.path + "/lock";
+  fs::create_symlink(temp.path + "/victim", path + ".tmp" + std::to_string(::getpid()));   // the name that could be guessed
+  CHECK(write_file(path, "ours").empty());
+  CHECK(contents(path) == "ours");
+  CHECK(contents(temp.path + "/victim") == "theirs");
+  CHECK(entries(temp.path) == 3);
+  fs::create_symlink(temp.path + "/victim", temp.path + "/linked");
+  CHECK(write_file(temp.path + "/linked", "ours").empty());   // a link in the place of the file is replaced, not followed
+  CHECK(contents(temp.path + "/victim") == "theirs");
+}
