@@ -45,14 +45,16 @@ const std::vector<std::pair<std::string, std::string>>& specs() {
 /// The forger's hand: a structure, its numbers, and certificates about them.
 class Forger {
  public:
-  Forger(const Honest& h, uint64_t seed) : honest_(h), json_(Json::parse(h.certificate)), folding_(fold_verified(h.program)), rng_(mix64(seed)), seed_(seed) {
+  Forger(const Honest& h, uint64_t seed) : json_(Json::parse(h.certificate)), folding_(fold_verified(h.program)), rng_(mix64(seed)), seed_(seed) {
     const auto read = read_certificate({"honest", h.certificate});
     if (read && read->is_searched) {
       structure_ = read->structure;
       structure_.worlds = make_worlds(folding_.program);
       numbers_ = read->numbers;
-      claims_ = read->claims;
-      ok_ = true;
+      std::string ignored;
+      const auto claims = claims_of(structure_, numbers_, ignored);
+      ok_ = claims.has_value();
+      if (ok_) claims_ = *claims;
     }
   }
   std::optional<Forgery> forge() {
@@ -71,11 +73,10 @@ class Forger {
  private:
   const Program& program() const { return folding_.program; }
 
-  /// A certificate about s with these numbers, with the evidence that the library gives at witness sizes; where it gives none, with the honest result's.
-  std::optional<std::string> certificate_of(const Structure& s, const std::vector<CallNumbers>& numbers, std::string& what) {
+  /// What the library says of s at witness sizes; where it says that the graphs are not equal, the honest result's evidence.
+  std::optional<std::vector<Claim>> claims_of(const Structure& s, const std::vector<CallNumbers>& numbers, std::string& what) {
     const std::vector<Type> params = param_types(program());
-    const auto graph = instantiate(s, params, numbers);
-    if (!graph || check_laws(*graph)) return std::nullopt;
+    if (split_extents(s, params).size() != numbers.size()) return std::nullopt;
     const Witnesses w = make_witnesses(program());
     std::vector<Claim> claims;
     for (int variant : {0, 1}) {
@@ -83,27 +84,45 @@ class Forger {
       const std::vector<CallNumbers> small = shrink_numbers(split_extents(s, params), numbers, split_extents(s, witness.params));
       const auto candidate = instantiate(s, witness.params, small);
       if (!candidate) return std::nullopt;
-      Claim c{variant, small, witness.graph, *candidate, equal(witness.graph, *candidate, seed_), {}};
-      if (c.verdict.kind != Verdict::Kind::kEqual) {
-        what += ", evidence of the honest result";
-        c.verdict = claims_[static_cast<size_t>(variant)].verdict;
-      }
-      c.numerics = check_numerics(c.reference, c.candidate, program(), rounding_seed(c.verdict.evidence));
-      claims.push_back(std::move(c));
+      claims.push_back(claim_of(variant, small, witness.graph, *candidate, what));
     }
-    Proof proof;
-    if (rng_.below(3) == 0) {   // a claim of a proof that there is not, in the words of one that there is
-      proof = prove(program().graph, program().graph);
+    return claims;
+  }
+  Claim claim_of(int variant, const std::vector<CallNumbers>& numbers, const Graph& reference, const Graph& candidate, std::string& what) {
+    Claim c{variant, numbers, reference, candidate, equal(reference, candidate, seed_), {}};
+    if (c.verdict.kind != Verdict::Kind::kEqual && claims_.size() > static_cast<size_t>(variant)) {
+      what += ", evidence of the honest result";
+      c.verdict = claims_[static_cast<size_t>(variant)].verdict;
+    }
+    c.numerics = check_numerics(c.reference, c.candidate, program(), rounding_seed(c.verdict.evidence));
+    return c;
+  }
+  /// A claim about the program's own size: a proof, in the words of one that there is, or the trials of a small size.
+  Verdict support(const std::vector<Claim>& claims, std::string& what) {
+    Verdict v = claims[0].verdict;
+    v.kind = Verdict::Kind::kEqual;
+    v.evidence.open.clear();
+    if (rng_.below(2)) {
+      v.evidence.proof = prove(program().graph, program().graph);
       what += ", proof claimed";
     }
-    return finish(write_certificate(folding_.whole, &s, numbers, folding_.unfold(*graph), claims, proof, {"emulated in field and floats"}));
+    return v;
   }
-  /// Hashes and the source, as they would be if all of it were honest.
+  /// A certificate about s with these numbers.
+  std::optional<std::string> certificate_of(const Structure& s, const std::vector<CallNumbers>& numbers, std::string& what) {
+    const auto graph = instantiate(s, param_types(program()), numbers);
+    if (!graph || check_laws(*graph)) return std::nullopt;
+    const auto claims = claims_of(s, numbers, what);
+    if (!claims) return std::nullopt;
+    const Graph whole = folding_.unfold(*graph);
+    const Verdict v = support(*claims, what);
+    return finish(write_certificate(folding_.whole, options_, {&s, numbers, nullptr, whole, *claims, v, {}, {"emulated in field and floats"}}));
+  }
+  /// Fields that this forger does not know are taken over from the honest one.
   std::string finish(const std::string& text) {
     Json j = Json::parse(text);
-    if (json_.contains("source")) j["source"] = json_["source"];
-    for (const auto& [key, value] : json_.items())   // fields that this forger does not know are taken over
-      if (!j.contains(key) && key != "proof") j[key] = value;
+    for (const auto& [key, value] : json_.items())
+      if (!j.contains(key) && key != "proof" && key != "trials" && key != "open" && key != "structure" && key != "numbers" && key != "pieces") j[key] = value;
     return j.dump();
   }
 
@@ -238,13 +257,15 @@ class Forger {
   std::optional<Forgery> less_evidence() {
     Json j = json_;
     std::string what;
-    switch (rng_.below(6)) {
-      case 0: j.erase("proof"), what = "no proof"; break;
+    const auto without_support = [&] { for (const char* key : {"proof", "trials", "open"}) j.erase(key); };
+    switch (rng_.below(7)) {
+      case 0: without_support(), what = "no proof"; break;
       case 1: j["claims"] = Json::array(), what = "no claims"; break;
       case 2: std::swap(j["claims"][0], j["claims"][1]), what = "claims in the other order"; break;
       case 3: std::swap(j["claims"][0]["evidence"], j["claims"][1]["evidence"]), what = "evidence swapped"; break;
       case 4: j["claims"][0] = j["claims"][1], j["claims"][0]["variant"] = 0, what = "one claim twice"; break;
-      default: j.erase("proof"), j["claims"].erase(1), what = "half of it"; break;
+      case 5: without_support(), j["trials"] = j["claims"][0]["evidence"], what = "the trials of a small size"; break;
+      default: without_support(), j["claims"].erase(1), what = "half of it"; break;
     }
     return Forgery{what, j.dump()};
   }
@@ -271,7 +292,6 @@ class Forger {
     j["structure"] = print(w.variants[0].graph, "structure");
     j["numbers"] = Json::array();
     j["graph"] = print(folding_.unfold(other.graph), "kernel_graph");
-    j.erase("proof");
     return Forgery{"another program's graphs", j.dump()};
   }
 
@@ -304,12 +324,10 @@ class Forger {
       std::string refusal;
       const auto pair = small_pair(program(), whole.pieces, variant, refusal);
       if (!pair) return std::nullopt;
-      Claim c{variant, pair->numbers, pair->reference, pair->candidate, equal(pair->reference, pair->candidate, seed_), {}};
-      if (c.verdict.kind != Verdict::Kind::kEqual) c.verdict = claims_[static_cast<size_t>(variant)].verdict;
-      c.numerics = check_numerics(c.reference, c.candidate, program(), rounding_seed(c.verdict.evidence));
-      whole.claims.push_back(std::move(c));
+      whole.claims.push_back(claim_of(variant, pair->numbers, pair->reference, pair->candidate, what));
     }
-    return Forgery{"a forged piece", finish(write_certificate(folding_.whole, whole, {}))};
+    const Verdict v = support(whole.claims, what);
+    return Forgery{"a forged piece", finish(write_certificate(folding_.whole, options_, {nullptr, {}, &whole.pieces, whole.graph, whole.claims, v, {}, {}}))};
   }
 
   /// "straightforward": either what it says (and then right), or with a graph that is not.
@@ -317,13 +335,13 @@ class Forger {
     Json j = json_;
     j["kind"] = "straightforward";
     j["claims"] = Json::array();
-    for (const char* key : {"structure", "numbers", "proof"}) j.erase(key);
+    for (const char* key : {"structure", "numbers", "pieces", "proof", "trials", "open"}) j.erase(key);
     j["graph"] = rng_.below(2) ? print(folding_.unfold(program().graph), "kernel_graph") : json_["graph"].get<std::string>();
     return Forgery{"straightforward", j.dump()};
   }
 
-  const Honest& honest_;
   Json json_;
+  Options options_ = forging_options();
   Folding folding_;
   Rng rng_;
   uint64_t seed_;

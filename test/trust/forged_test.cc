@@ -100,15 +100,21 @@ TEST_CASE("whatever a lock or cache entry says, the kernels that come out are ri
 TEST_CASE("two forgeries that were believed once: a graph that is wrong only at the program's own size", "[forged]") {
   const auto read = [](const std::string& name) { return *read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/trust/files/" + name); };
   const Source spec{"mask_add.json", read("mask_add.json")};
-  const std::string certificate = read("forged_mask_add_certificate.json");
-  CHECK(check_certificate({"certificate.json", certificate}, {spec}, {}).exit == ExitCode::kNotEqual);
+  const auto of_today = [](nlohmann::ordered_json j) {   // the fields that certificates have now
+    j["schema_version"] = 2, j["version"] = MIRAGE_VERSION, j["target"] = "sm_90a", j["options"] = nlohmann::ordered_json::object(), j["trials"] = j["claims"][0]["evidence"];
+    j.erase("source");
+    return j;
+  };
+  const nlohmann::ordered_json certificate = nlohmann::ordered_json::parse(read("forged_mask_add_certificate.json"));
+  for (const auto& j : {certificate, of_today(certificate)}) CHECK(check_certificate({"certificate.json", j.dump()}, {spec}, {}).exit == ExitCode::kNotEqual);
   Options o;
   o.emit = {"cu", "certificate"};
   o.frozen = true;
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("mirage_forged_lock.{}.json", getpid())).string();
   o.lock = path;
   nlohmann::ordered_json lock = nlohmann::ordered_json::parse(read("forged_mask_add_lock.json"));
-  const nlohmann::ordered_json entry = lock["decisions"].begin().value();
+  nlohmann::ordered_json entry = lock["decisions"].begin().value();
+  entry["certificate"] = of_today(entry["certificate"]);
   lock["decisions"] = {{decision_key(*parse_spec(spec), o, MIRAGE_VERSION), entry}};   // under the key that this version looks for
   REQUIRE(write_file(path, lock.dump(1)).empty());
   Trace trace;
