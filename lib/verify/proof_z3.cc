@@ -14,6 +14,8 @@ namespace {
 
 constexpr unsigned kResources = 2'000'000;   // of Z3's own unit, a count: about a second
 constexpr int kMostAtoms = 400;
+constexpr int kMostProducts = 4000;          // factors of all terms that it is given
+constexpr int kMostDegree = 3;             // in real variables: what is decided of nonlinear forms takes its time outside the resource limit, and its clean-up as much again
 
 struct TooLarge {};
 
@@ -142,6 +144,42 @@ class Encoder {
   std::set<IdxAtomId> bounded_;
 };
 
+/// How large a question would be, counted before anything of it is built.
+class Extent {
+ public:
+  explicit Extent(Terms& t) : t_(t) {}
+  bool is_small(PolyId x, PolyId y) { return std::max(poly(x), poly(y)) <= kMostDegree && products_ <= kMostProducts; }
+
+ private:
+  static constexpr int kTooLarge = 1 << 20;
+
+  int poly(PolyId p) {
+    if (auto it = polys_.find(p); it != polys_.end()) return it->second;
+    int out = 0;
+    for (const Term& t : std::vector<Term>(t_.terms(p))) {
+      int degree = 0;
+      for (const Factor& f : Factors(t_.factors(t.mono))) {
+        if (++products_ > kMostProducts) return kTooLarge;
+        degree += std::min(std::abs(f.power.n), 64) * std::max(atom(f.atom), 1);
+      }
+      out = std::max(out, degree);
+    }
+    return polys_[p] = std::min(out, kTooLarge);
+  }
+  int atom(AtomId a) {
+    const std::vector<int64_t> d = t_.data(a);
+    int out = 1;
+    if (t_.kind(a) == AtomKind::kMaxSet) for (int64_t p : d) out = std::max(out, poly(static_cast<PolyId>(p)));
+    if (t_.kind(a) == AtomKind::kBase) out = poly(static_cast<PolyId>(d[0]));
+    if (t_.kind(a) == AtomKind::kFn && (static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero)) out = poly(static_cast<PolyId>(d[2]));
+    return out;
+  }
+
+  Terms& t_;
+  std::map<PolyId, int> polys_;
+  int products_ = 0;
+};
+
 /// The value of forms at one random point, where atoms mean what Encoder says.
 class Point {
  public:
@@ -241,7 +279,7 @@ bool differs_somewhere(Terms& terms, PolyId x, PolyId y) {
 }  // namespace
 
 bool z3_equal(Terms& terms, PolyId x, PolyId y) {
-  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || differs_somewhere(terms, x, y)) return false;
+  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || !Extent(terms).is_small(x, y) || differs_somewhere(terms, x, y)) return false;
   try {
     z3::context c;
     z3::solver solver(c);
