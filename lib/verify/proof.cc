@@ -53,7 +53,8 @@ void collect_slices(const Graph& g, std::map<int64_t, std::set<int64_t>>& at) {
 }
 
 /// One try. With cuts, values are atoms where the cuts say so, which proves less and scales to many layers.
-Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr, const std::map<int64_t, std::set<int64_t>>& split_at = {}) {
+/// full: set if the bytes of a proof were used up, so that nothing that multiplies out more has a chance.
+Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, bool* full, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr, const std::map<int64_t, std::set<int64_t>>& split_at = {}) {
   Proof out;
   Terms t(limits);
   t.split_sums(split_at);
@@ -61,6 +62,7 @@ Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, C
   t.watch(true);
   const std::vector<Lowered> x = lower(a, t, &exact, cut_a), y = lower(b, t, &exact, cut_b);
   t.watch(false);
+  *full = t.is_full();
   std::vector<PolyId> roots;
   for (size_t r = 0; r < x.size(); r++) {
     const PolyId u = x[r].element, v = y[r].element;
@@ -107,13 +109,13 @@ std::vector<bool> seams(const Graph& g) {
 
 /// Layer by layer: values that both graphs have, at a seam of one of them, are proved equal and then no longer looked into. What both have is found in rounds: a cut that only one graph has hides what
 /// comes behind it, and is dropped for the next round.
-Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits) {
+Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits, bool* full) {
   constexpr int kRounds = 16;
   const std::vector<bool> seam_a = seams(a), seam_b = seams(b);
   Cuts x{seam_a, {}}, y{seam_b, {}};
   for (int round = 0; round < kRounds; round++) {
-    Proof p = attempt(a, b, limits, false, &x, &y);
-    if (p.proved || round + 1 == kRounds) return p;
+    Proof p = attempt(a, b, limits, false, full, &x, &y);
+    if (p.proved || *full || round + 1 == kRounds) return p;
     std::set<PolyId> in_a(x.elements.begin(), x.elements.end()), seam, common;
     for (size_t v = 0; v < y.elements.size(); v++) if (y.elements[v] >= 0 && in_a.contains(y.elements[v])) common.insert(y.elements[v]);
     for (size_t v = 0; v < x.elements.size(); v++) if (seam_a[v]) seam.insert(x.elements[v]);
@@ -174,20 +176,21 @@ Proof prove(const Graph& given_a, const Graph& given_b) {
     out.may_be_undefined = may && !out.proved;
     return out.proved;
   };
+  bool full = false;
   static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{.steps = 1'000'000, .rewrite = true};
   if (!loose.empty()) {   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a maximum may be asked for itself
-    if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, false));
+    if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, false, &full));
     if (!out.proved) out.reason = loose;
     return out;
   }
-  if (keep(attempt(a, b, kShallow, false))) return out;
-  if (keep(attempt_in_layers(a, b, kMiddle))) return out;
-  if (keep(attempt(a, b, kMiddle, true))) return out;
-  if (out.gave_up && keep(attempt(a, b, kDeep, false))) return out;
-  if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, false))) return out;
+  if (keep(attempt(a, b, kShallow, false, &full))) return out;
+  if (keep(attempt_in_layers(a, b, kMiddle, &full))) return out;
+  if (keep(attempt(a, b, kMiddle, true, &full)) || full) return out;
+  if (out.gave_up && keep(attempt(a, b, kDeep, false, &full))) return out;
+  if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, false, &full))) return out;
   std::map<int64_t, std::set<int64_t>> slices;   // a sum that one graph cuts in two is cut in the other
   for (const Graph* g : {&a, &b}) collect_slices(*g, slices);
-  if (!slices.empty()) keep(attempt(a, b, kMiddle, false, nullptr, nullptr, slices));
+  if (!slices.empty()) keep(attempt(a, b, kMiddle, false, &full, nullptr, nullptr, slices));
   return out;
 }
 

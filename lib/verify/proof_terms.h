@@ -135,6 +135,7 @@ class Terms {
   PolyId resolve_indicators(PolyId x);             ///< with one of each pair of complementary index conditions written as 1 minus the other
   int64_t size_of(const std::vector<PolyId>& roots) const;   ///< different terms below
   std::string print(PolyId p) const;
+  bool is_full() const { return bytes_ > limits_.bytes; }   ///< the bytes of a proof are used up
   const std::string& reason() const { return reason_; }
   bool misread() const { return misread_; }             ///< a poisoned form was looked at as if it were one (limits ran out in between): nothing that was found since holds
   bool used_mask() const { return used_mask_; }

@@ -14,19 +14,27 @@ namespace {
 
 constexpr unsigned kResources = 2'000'000;   // of Z3's own unit, a count: about a second
 constexpr int kMostAtoms = 400;
+constexpr int kMostProducts = 4000;          // factors of all terms that it is given
+constexpr int kMostDegree = 3;             // in real variables: what is decided of nonlinear forms takes its time outside the resource limit, and its clean-up as much again
 
 struct TooLarge {};
 
 class Encoder {
  public:
-  Encoder(z3::context& c, z3::solver& s, Terms& t) : c_(c), solver_(s), t_(t) {}
+  /// linear: products are numbers of their own, which proves less and is always decided quickly.
+  Encoder(z3::context& c, z3::solver& s, Terms& t, bool linear) : c_(c), solver_(s), t_(t), linear_(linear) {}
   bool is_piecewise = false;
 
   z3::expr poly(PolyId p) {
     z3::expr out = c_.real_val(0);
     for (const Term& t : t_.terms(p)) {
+      const Factors& f = t_.factors(t.mono);
+      if (linear_ && (f.size() > 1 || (f.size() == 1 && !(f[0].power == Power{1, 1})))) {
+        out = out + number(t.coef) * product(t.mono);
+        continue;
+      }
       z3::expr m = number(t.coef);
-      for (const Factor& f : t_.factors(t.mono)) m = m * power(f);
+      for (const Factor& x : f) m = m * power(x);
       out = out + m;
     }
     return out;
@@ -45,6 +53,12 @@ class Encoder {
   z3::expr fresh(const char* kind) {
     if (++made_ > kMostAtoms) throw TooLarge();
     return c_.real_const((std::string(kind) + std::to_string(made_)).c_str());
+  }
+
+  z3::expr product(MonoId m) {
+    const auto [it, is_new] = products_.try_emplace(m, product_values_.size());
+    if (is_new) product_values_.push_back(fresh("p"));
+    return product_values_[it->second];
   }
 
   z3::expr index(IdxId x) {
@@ -135,11 +149,54 @@ class Encoder {
   z3::context& c_;
   z3::solver& solver_;
   Terms& t_;
+  bool linear_;
   int made_ = 0;
+  std::map<MonoId, size_t> products_;
+  std::vector<z3::expr> product_values_;
   std::map<AtomId, size_t> atoms_;
   std::vector<z3::expr> values_, root_values_;
   std::map<std::pair<AtomId, int32_t>, size_t> roots_;
   std::set<IdxAtomId> bounded_;
+};
+
+/// How large a question would be, counted before anything of it is built.
+class Extent {
+ public:
+  explicit Extent(Terms& t) : t_(t) {}
+  enum class Size { kSmall, kLinear, kTooLarge };   ///< kLinear: small if products are taken for numbers of their own
+  Size of(PolyId x, PolyId y) {
+    const int degree = std::max(poly(x), poly(y));
+    return products_ > kMostProducts ? Size::kTooLarge : degree <= kMostDegree ? Size::kSmall : Size::kLinear;
+  }
+
+ private:
+  static constexpr int kTooLarge = 1 << 20;
+
+  int poly(PolyId p) {
+    if (auto it = polys_.find(p); it != polys_.end()) return it->second;
+    int out = 0;
+    for (const Term& t : std::vector<Term>(t_.terms(p))) {
+      int degree = 0;
+      for (const Factor& f : Factors(t_.factors(t.mono))) {
+        if (++products_ > kMostProducts) return kTooLarge;
+        degree += std::min(std::abs(f.power.n), 64) * std::max(atom(f.atom), 1);
+      }
+      out = std::max(out, degree);
+    }
+    return polys_[p] = std::min(out, kTooLarge);
+  }
+  int atom(AtomId a) {
+    const std::vector<int64_t> d = t_.data(a);
+    int out = 1;
+    if (t_.kind(a) == AtomKind::kMaxSet) for (int64_t p : d) out = std::max(out, poly(static_cast<PolyId>(p)));
+    if (t_.kind(a) == AtomKind::kBase) out = poly(static_cast<PolyId>(d[0]));
+    if (t_.kind(a) == AtomKind::kFn && (static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero)) out = poly(static_cast<PolyId>(d[2]));
+    return out;
+  }
+
+  Terms& t_;
+  std::map<PolyId, int> polys_;
+  int products_ = 0;
 };
 
 /// The value of forms at one random point, where atoms mean what Encoder says.
@@ -242,13 +299,15 @@ bool differs_somewhere(Terms& terms, PolyId x, PolyId y) {
 
 bool z3_equal(Terms& terms, PolyId x, PolyId y) {
   if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || differs_somewhere(terms, x, y)) return false;
+  const Extent::Size size = Extent(terms).of(x, y);
+  if (size == Extent::Size::kTooLarge) return false;
   try {
     z3::context c;
     z3::solver solver(c);
     z3::params params(c);
     params.set("rlimit", kResources);
     solver.set(params);
-    Encoder e(c, solver, terms);
+    Encoder e(c, solver, terms, size == Extent::Size::kLinear);
     const z3::expr differ = e.poly(x) != e.poly(y);
     if (!e.is_piecewise) return false;
     solver.add(differ);
