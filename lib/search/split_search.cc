@@ -5,7 +5,8 @@
 namespace mirage::search {
 namespace {
 
-constexpr int64_t kSmallSetup = 1 << 16;       // elements of normal forms that a split begins with and that do not count: those of programs of some hundred operators
+constexpr int64_t kSmallSetup = 1 << 14;       // elements of normal forms that a split begins with and that do not count: those of programs of some hundred operators
+constexpr int64_t kEffortOfElement = 8;        // as of a state: it is built, compared and sorted
 constexpr size_t kSecondChances = 4;           // graphs of one split that are tried when none of the best was verified
 
 ExprPool make_pool(const SearchOptions& options) {
@@ -38,7 +39,7 @@ Outcome SplitSearch::step(int ideas, StepKind kind, const Limits& limits) {
   while (p.closed < ideas - is_first && p.values.fits()) p.universe.close_to(++p.closed);
   if (p.meter.end() == End::kStopped) { out.end = End::kStopped; return out; }
   p.meter.begin(limits);
-  if (is_first && ideas == 0 && setup_ > kSmallSetup) p.meter.report.effort += setup_;
+  if (is_first && ideas == 0 && setup_ > kSmallSetup) p.meter.report.effort += kEffortOfElement * setup_;
   if (setup_ > kSmallSetup && p.meter.done()) { out.end = p.meter.end(); out.report = p.meter.report; out.checked_effort = p.meter.checked_effort(); return out; }
   out.fits = p.values.fits();
   if (out.fits) {
