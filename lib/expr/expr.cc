@@ -165,6 +165,7 @@ std::optional<ExprTerm> ExprPool::context(ExprId e, ExprId t) {
 }
 
 int64_t ExprPool::num_capped() const { return impl_->num_capped; }
+int64_t ExprPool::elements() const { return impl_->forms.elements(); }
 int ExprPool::size() const { return impl_->forms.num_polys() + impl_->capped.size(); }
 std::string ExprPool::print(ExprId e) const { return e >= kCapped ? "<too large " + std::to_string(e - kCapped) + ">" : impl_->print_poly(e); }
 

@@ -63,6 +63,7 @@ class NormalForms {
   Factor factor(FactorId f) const;
   std::span<const int32_t> sequence(SeqId s) const { return seqs_[s]; }       ///< of extents or factors, descending
   int num_polys() const { return polys_.size(); }
+  int64_t elements() const { return seqs_.elements() + polys_.elements(); }   ///< monomials of polynomials, symbols of monomials: what they take in time and memory
   bool single_factor(PolyId p, FactorId* f) const;                            ///< p is one plain factor and nothing else
 
  private:

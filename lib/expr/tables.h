@@ -53,6 +53,7 @@ class Sequences {
  public:
   Sequences() : slots_(64, -1) {}
   int size() const { return static_cast<int>(entries_.size()); }
+  int64_t elements() const { return elements_; }   ///< of all sequences together
   std::span<const int32_t> operator[](int32_t id) const {
     const Entry& e = entries_[static_cast<size_t>(id)];
     return {e.data, e.size};
@@ -66,6 +67,7 @@ class Sequences {
     }
     const int32_t id = size();
     entries_.push_back({store(s), s.size(), h});
+    elements_ += static_cast<int64_t>(s.size());
     slots_[i] = id;
     if (2 * entries_.size() > slots_.size()) grow();
     return id;
@@ -73,6 +75,7 @@ class Sequences {
 
  private:
   struct Entry { const int32_t* data; size_t size; uint64_t hash; };
+  int64_t elements_ = 0;
   static uint64_t hash(std::span<const int32_t> s) {
     uint64_t h = s.size();
     for (int32_t x : s) h = mix64(h ^ static_cast<uint32_t>(x));

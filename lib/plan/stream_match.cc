@@ -12,6 +12,8 @@
 namespace mirage {
 namespace {
 
+constexpr size_t kMostWeights = 200;   // 128 bytes each of the 32764 that parameters may have, beside pointers
+
 constexpr int64_t kMaxRank = 64;
 constexpr int64_t kMostBatch = 65535;
 
@@ -355,6 +357,7 @@ class StreamMatcher {
   /// The ring's entry for an input, made at its first use.
   int weight(NodeId n, Axis free) {
     for (size_t i = 0; i < p_.weights.size(); i++) if (p_.weights[i].input == n) return static_cast<int>(i);
+    if (p_.weights.size() >= kMostWeights) { refuse("more weights than a kernel's parameters have room for"); return -1; }
     const Access& a = access(n);
     StreamWeight w;
     w.input = n;

@@ -5,6 +5,8 @@
 namespace mirage::search {
 namespace {
 
+constexpr int64_t kSmallSetup = 1 << 14;       // elements of normal forms that a split begins with and that do not count: those of programs of some hundred operators
+constexpr int64_t kEffortOfElement = 8;        // as of a state: it is built, compared and sorted
 constexpr size_t kSecondChances = 4;           // graphs of one split that are tried when none of the best was verified
 
 ExprPool make_pool(const SearchOptions& options) {
@@ -31,11 +33,14 @@ Outcome SplitSearch::step(int ideas, StepKind kind, const Limits& limits) {
   if (parts_ && parts_->closed > ideas) rewind();   // it ran ahead
   if (!parts_) parts_ = std::make_unique<Parts>(*this);
   Parts& p = *parts_;
+  if (setup_ < 0) setup_ = p.pool.elements();   // of the program's own expressions: the same whenever it is made
   const bool is_first = kind == StepKind::kIdeas;
   p.meter.begin({});   // what earlier steps did is not counted again
   while (p.closed < ideas - is_first && p.values.fits()) p.universe.close_to(++p.closed);
   if (p.meter.end() == End::kStopped) { out.end = End::kStopped; return out; }
   p.meter.begin(limits);
+  if (is_first && ideas == 0 && setup_ > kSmallSetup) p.meter.report.effort += kEffortOfElement * setup_;
+  if (setup_ > kSmallSetup && p.meter.done()) { out.end = p.meter.end(); out.report = p.meter.report; out.checked_effort = p.meter.checked_effort(); return out; }
   out.fits = p.values.fits();
   if (out.fits) {
     out.reached = is_first ? p.universe.close_to(++p.closed) : true;

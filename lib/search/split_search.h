@@ -79,6 +79,7 @@ class SplitSearch {
   const int max_block_ops_;
   const Deadline deadline_;
   std::unique_ptr<Parts> parts_;            ///< made by the first step
+  int64_t setup_ = -1;   ///< elements of the normal forms that it begins with
 };
 
 }  // namespace mirage::search

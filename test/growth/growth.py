@@ -24,6 +24,7 @@ import tempfile
 import time
 
 CPU_LIMIT_S, MEMORY_LIMIT_MB, MEAN_LIMIT_S = 120, 2000, 10
+WALL_LIMIT_S = 3600
 DOCUMENTED = {0, 3, 4, 124}             # done; refused with a reason; nothing found where that was asked; budget
 SIGNALLED = {143, -signal.SIGTERM}      # ended by a signal, with and without a result
 
@@ -192,13 +193,13 @@ KINDS = {residual: 2.6, square: 1, product: 1, polynomial: 1, sum_of_products: 1
          norm_layers: 4, mlp_layers: 1.2, matmul_chain: 1, mixed_residual: 3, sums_of_matmuls: 1, softmax_chain: 6, views: 1.5, attention_layers: 3}
 
 
-def programs(count, seed):
+def programs(count, seed, most_nodes=4000):
     """(kind, nodes, text), every kind over all sizes; the same for the same seed."""
     kinds = list(KINDS)
     for i in range(count):
         kind, rng = kinds[i % len(kinds)], random.Random(seed * 1000003 + i)
         step, steps = i // len(kinds), max(1, (count - 1) // len(kinds))
-        most = min(4000, int(4000 / KINDS[kind]))
+        most = min(most_nodes, int(4000 / KINDS[kind]))
         nodes = round(10 * (most / 10) ** (step / steps)) if count > len(kinds) else 10
         name = f"{kind.__name__}_{nodes}_{i}"
         yield kind.__name__, nodes, name, kind(Spec(name), nodes, rng)
@@ -223,7 +224,7 @@ def run_one(o, folder, kind, nodes, name, text):
         pid, status, usage = os.wait4(p.pid, os.WNOHANG)
         if pid:
             break
-        if time.time() - begin > 4 * CPU_LIMIT_S:
+        if time.time() - begin > WALL_LIMIT_S:   # the limit of CPU ends what computes; this one what waits
             p.kill()
         time.sleep(0.01)
     code = os.waitstatus_to_exitcode(status)
@@ -261,7 +262,7 @@ def table(rows):
 
 def measure(o):
     folder = tempfile.mkdtemp(prefix="growth.")
-    all_programs = [p for p in programs(o.programs, o.seed) if not o.kind or p[0] in o.kind]
+    all_programs = [p for p in programs(o.programs, o.seed, o.most_nodes) if not o.kind or p[0] in o.kind]
     begin, rows, bad = time.time(), [], []
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
         for r in pool.map(lambda p: run_one(o, folder, *p), all_programs):
@@ -336,7 +337,7 @@ def outputs_valid(out, name):
     if name + ".cu" not in files:
         return "no source among " + " ".join(sorted(files))
     with open(os.path.join(out, name + ".cu")) as f:
-        if not f.read().rstrip().endswith("}"):
+        if not f.read().rstrip().endswith("#endif  // __CUDACC_RTC__"):
             return "a source that does not end"
     for f in files:
         if f.endswith(".json"):
@@ -398,7 +399,7 @@ def one_signal(o, folder, number, program, which, most_s):
 
 def signals(o):
     folder = tempfile.mkdtemp(prefix="growth.")
-    chosen = [p for p in programs(o.programs, o.seed) if (not o.kind or p[0] in o.kind) and p[1] >= 30]
+    chosen = [p for p in programs(o.programs, o.seed, o.most_nodes) if (not o.kind or p[0] in o.kind) and p[1] >= 30]
     random.Random(o.seed).shuffle(chosen)
     chosen = chosen[:o.signalled]
     jobs = [(p, signal.SIGTERM) for p in chosen for _ in range(5)] + [(chosen[i % len(chosen)], signal.SIGKILL) for i in range(o.kills)]
@@ -434,6 +435,7 @@ def main():
     a.add_argument("--flag", action="append", default=[], help="one more word for mirage-opt")
     a.add_argument("--jobs", type=int, default=2)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--most-nodes", type=int, default=4000)
     a.add_argument("--keep", action="store_true", help="the specs stay")
     a.add_argument("--verbose", action="store_true")
     a.add_argument("--signals", action="store_true")
@@ -445,7 +447,7 @@ def main():
     o.binary = os.path.abspath(o.binary)
     if o.write:
         os.makedirs(o.write, exist_ok=True)
-        for _, _, name, text in programs(o.programs, o.seed):
+        for _, _, name, text in programs(o.programs, o.seed, o.most_nodes):
             with open(os.path.join(o.write, name + ".json"), "w") as f:
                 f.write(text)
         return 0

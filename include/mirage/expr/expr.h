@@ -48,6 +48,7 @@ class ExprPool {
   void set_judge(SubexprJudge judge);   ///< asked instead of deciding, once for each pair; what is over the size cap is not asked
   ExprTerm term(ExprId) const;          ///< requires an expression under the size cap
   int size() const;
+  int64_t elements() const;   ///< terms and symbols of all expressions' normal forms: what they cost, in time and memory
   std::string print(ExprId) const;
 
  private:
