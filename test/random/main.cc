@@ -51,7 +51,7 @@ constexpr int kMaxSkips = 512;
 /// What the workers share. Every counter only grows.
 struct Board {
   std::atomic<uint64_t> next{0};
-  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0}, by_range{0}, mutants{0}, passed{0}, through{0};
+  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0}, by_range{0}, mutants{0}, passed{0}, ranged{0}, same_bits{0}, through{0};
   std::array<std::atomic<int64_t>, 4> kinds{};
   std::array<std::atomic<uint64_t>, 64> seed{}, batch{};   ///< per worker: what it is at
   std::array<std::atomic<int>, 64> phase{};
@@ -130,7 +130,7 @@ class Worker {
       const Judged j = judge(all[i], path);
       board_.slow += j.slow;
       board_.by_range += j.by_range;
-      if (args_.mutants > 0 && i % 2 == 0 && j.wrong.empty() && !j.slow) try_mutants(all[i], of[i], j.by_range);
+      if (args_.mutants > 0 && i % 2 == 0 && j.wrong.empty() && !j.slow) try_mutants(all[i], path, of[i], j.by_range);
       if (!j.wrong.empty()) wrong.emplace(of[i], j.wrong + " (" + all[i].name + ")");
       carried[of[i]] = carried[of[i]] || j.carried;
       EmulationOutcome::Distance& d = far[of[i]];
@@ -151,12 +151,21 @@ class Worker {
     for (const auto& [s, why] : wrong) report(s, why);
   }
 
-  /// Mutants of a right plan: those that pass because range explains them, where it explained nothing of the right one, got through by it.
-  void try_mutants(const Prepared& p, uint64_t seed, bool by_range) {
+  /// Results in floats, bit for bit.
+  static std::vector<std::vector<unsigned char>> results_of(const EmulationCase& c, const std::string& library) {
+    EmulationRecord record;
+    (void)run_emulation(c, library, EmulationMode::kFloat, 2, {}, &record);
+    return record.after;
+  }
+
+  /// Mutants of a right plan. Those that pass because range explains them got through by it, unless their results are the right ones' bits.
+  void try_mutants(const Prepared& p, const std::string& path, uint64_t seed, bool by_range) {
     std::vector<EmulationCase> cases;
+    std::vector<std::string> whats;
     for (size_t k = 0; k < p.with.kernels.size(); k++)
       for (const KernelMutant& m : choose_mutants(all_mutants(p.with.kernels[k].source, k), std::max<size_t>(1, args_.mutants / p.with.kernels.size()), seed)) {
         cases.push_back(p.with);
+        whats.push_back(fmt::format("{}: {}", m.what, m.line));
         cases.back().kernels[k].source = m.apply(cases.back().kernels[k].source);
         for (EmulatedKernel& e : cases.back().kernels) e.name = fmt::format("m{}_", cases.size()) + e.name;
       }
@@ -171,8 +180,12 @@ class Worker {
       board_.mutants++;
       board_.passed += j.wrong.empty();
       if (!j.wrong.empty() || !j.by_range) continue;
-      if (!by_range) board_.through++;
-      log(seed, fmt::format("a mutant passes by range{}: {}", by_range ? ", as the right kernels do" : "", p.name));
+      board_.ranged++;
+      const bool is_same = results_of(c, lib.path) == results_of(p.with, path);
+      board_.same_bits += is_same;
+      if (is_same) continue;
+      board_.through++;
+      log(seed, fmt::format("a mutant passes by range, {}: {}: {}", by_range ? "as the right kernels do" : "which these do not need", p.name, whats[static_cast<size_t>(&c - cases.data())]));
     }
   }
 
@@ -246,7 +259,7 @@ int run(const Arguments& a) {
   fmt::print("random programs: seeds {} to {}, {} programs judged in {:.0f} s with {} jobs; {} plans ({} not straightforward): {} block, {} region, {} stream, {} attend kernels; the field carried {} programs; {} refused by the reader; {} plans too slow to judge; {} wrong, {} crashed\n",
              a.seed, a.seed + a.count - 1, board->programs.load(), seconds, a.jobs, board->plans.load(), board->searched.load(), board->kinds[0].load(), board->kinds[1].load(), board->kinds[2].load(), board->kinds[3].load(),
              board->field_carried.load(), board->refused.load(), board->slow.load(), board->wrong.load(), board->crashed.load());
-  if (a.spread) fmt::print("{} plans right only as range is taken into account; {} mutants, {} pass, {} of these by range where the right kernels did not need it\n", board->by_range.load(), board->mutants.load(), board->passed.load(), board->through.load());
+  if (a.spread) fmt::print("{} plans right only as range is taken into account; {} mutants, {} pass, {} of these by range, of which {} leave the right bits and {} do not\n", board->by_range.load(), board->mutants.load(), board->passed.load(), board->ranged.load(), board->same_bits.load(), board->through.load());
   fmt::print("seconds of all jobs: {:.0f} generating, {:.0f} searching and planning, {:.0f} compiling, {:.0f} emulating, {:.0f} reducing\n", board->busy_ms[1].load() / 1e3, board->busy_ms[2].load() / 1e3, board->busy_ms[3].load() / 1e3,
              board->busy_ms[4].load() / 1e3, board->busy_ms[5].load() / 1e3);
   return board->wrong.load() + board->crashed.load() > 0 ? 8 : 0;
@@ -270,7 +283,7 @@ int judge_plans(const std::vector<Prepared>& plans) {
   int bad = 0;
   for (const Prepared& x : plans) {
     const EmulationLibrary lib = build_emulation({&x.with}, compiler, folder);
-    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, {}};
+    const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, false, {}};
     const auto kinds = kernel_kinds(x.with.plan);
     fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3], j.wrong.empty() ? "ok" : j.wrong, j.slow ? " (too slow to judge)" : "",
                j.carried ? "" : " (not carried by the field)");
