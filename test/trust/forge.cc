@@ -37,7 +37,9 @@ const std::vector<std::pair<std::string, std::string>>& specs() {
       {"gated", R"({"version": "1.0", "name": "gated", "inputs": {"x": {"shape": [8, 96], "dtype": "bfloat16"}, "w": {"shape": [96, 80], "dtype": "bfloat16"}, "v": {"shape": [96, 80], "dtype": "bfloat16"}},
         "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "a"}, {"op": "matmul", "inputs": ["x", "v"], "output": "b"}, {"op": "silu", "inputs": ["a"], "output": "c"},
         {"op": "mul", "inputs": ["c", "b"], "output": "y"}]})"},
-      {"soft", R"({"version": "1.0", "name": "soft", "inputs": {"x": {"shape": [16, 200], "dtype": "float32"}}, "outputs": {"y": {"dtype": "float32"}}, "nodes": [{"op": "softmax", "inputs": ["x"], "output": "y"}]})"},
+      {"low", R"({"version": "1.0", "name": "low", "inputs": {"x": {"shape": [8, 256], "dtype": "float16"}, "w": {"shape": [256, 64], "dtype": "float16"}, "a": {"shape": [256, 16], "dtype": "float16"},
+        "b": {"shape": [16, 64], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "h"}, {"op": "matmul", "inputs": ["x", "a"], "output": "u"},
+        {"op": "matmul", "inputs": ["u", "b"], "output": "v"}, {"op": "add", "inputs": ["h", "v"], "output": "y"}]})"},
   };
   return all;
 }
@@ -357,7 +359,7 @@ Options forging_options() {
   Options o;
   o.emit = {"cu", "certificate"};
   o.gate = "none";
-  o.states = 400'000;
+  o.states = 100'000;
   o.jobs = 1;
   return o;
 }

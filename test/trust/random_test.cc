@@ -13,7 +13,7 @@ using namespace mirage;
 using namespace mirage::test;
 
 TEST_CASE("random pairs with known truth", "[random]") {
-  const int count = std::getenv("MIRAGE_FULL") ? 1000 : 30;
+  const int count = std::getenv("MIRAGE_FULL") ? 1000 : 60;
   PairTally t;
   for (uint64_t seed = 1; t.pairs < count; seed++) judge(seed, t, [](const std::string& text) { std::fputs((text + "\n").c_str(), stderr); });
   if (t.wrong) std::fputs(t.table().c_str(), stderr);
