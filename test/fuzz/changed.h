@@ -1,4 +1,5 @@
-// The fuzz targets as they are linked without libFuzzer (LLVMFuzzerTestOneInput renamed by CMake), and the changes that the suite and fuzz_run make of a corpus.
+// The fuzz targets as they are linked without libFuzzer (LLVMFuzzerTestOneInput renamed by CMake), and the changes that the suite and
+// fuzz_run make of a corpus.
 #pragma once
 #include <map>
 #include <string>

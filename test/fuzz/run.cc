@@ -1,4 +1,5 @@
-// fuzz_run: a fuzz target over changes of its corpus without libFuzzer and sanitizers, in processes of its own, so that a crash or a hang costs one input and is kept.
+// fuzz_run: a fuzz target over changes of its corpus without libFuzzer and sanitizers, in processes of its own, so that a crash or a hang
+// costs one input and is kept.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -39,7 +40,10 @@ int main(int argc, char** argv) {
 #undef FUZZ_ROW
   };
   if (argc < 5 || !targets.contains(argv[1])) {
-    fmt::print("fuzz_run TARGET CORPUS_FOLDER COUNT OUT_FOLDER [FIRST_SEED]   changes of the corpus; what crashes or takes {} s is kept in OUT_FOLDER\n", kSeconds);
+    fmt::print(
+        "fuzz_run TARGET CORPUS_FOLDER COUNT OUT_FOLDER [FIRST_SEED]   changes of the corpus; what crashes or takes {} s is kept in "
+        "OUT_FOLDER\n",
+        kSeconds);
     return 2;
   }
   std::vector<std::string> corpus;
@@ -77,7 +81,10 @@ int main(int argc, char** argv) {
       findings++;
       const std::string name = fmt::format("{}/{}-{}", argv[4], argv[1], last);
       const bool is_slow = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
-      fmt::print("{}: {}\n", name, is_slow ? "slow" : WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit {}", WEXITSTATUS(status)));
+      fmt::print("{}: {}\n", name,
+                 is_slow               ? "slow"
+                 : WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                       : fmt::format("exit {}", WEXITSTATUS(status)));
       std::fflush(stdout);
       (void)write_file(name, input_of(corpus, last));
     }
@@ -85,6 +92,7 @@ int main(int argc, char** argv) {
   }
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
-  fmt::print("{}: {} inputs, {} findings, {:.1f} minutes of CPU\n", argv[1], count, findings, static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) / 60);
+  fmt::print("{}: {} inputs, {} findings, {:.1f} minutes of CPU\n", argv[1], count, findings,
+             static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) / 60);
   return findings ? 1 : 0;
 }

@@ -1,4 +1,5 @@
-// A deterministic slice of the fuzz targets (test/fuzz): each over its corpus and some changes of every file in it, compiled as the suite is. A finding ends the process, with the target and the file named before.
+// A deterministic slice of the fuzz targets (test/fuzz): each over its corpus and some changes of every file in it, compiled as the suite
+// is. A finding ends the process, with the target and the file named before.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ void over_corpus(const char* name, FuzzTarget target, uint64_t changes) {
     for (uint64_t k = 0; k <= changes; k++) {
       const std::string now = k ? changed(text, k) : text;
       INFO(path.string() << ", change " << k);
-      if (std::getenv("MIRAGE_FUZZ_KEEP")) REQUIRE(write_file(std::getenv("MIRAGE_FUZZ_KEEP"), now).empty());   // what is at work when a finding ends the process
+      if (std::getenv("MIRAGE_FUZZ_KEEP"))
+        REQUIRE(write_file(std::getenv("MIRAGE_FUZZ_KEEP"), now).empty());  // what is at work when a finding ends the process
       CHECK(target(reinterpret_cast<const uint8_t*>(now.data()), now.size()) == 0);
     }
   }
@@ -51,9 +53,12 @@ TEST_CASE("JSON as deep as a file can have it is refused by every reader", "[fuz
     for (int i = 0; i < 100'000; i++) s += close;
     return s + after;
   };
-  const auto ask = [](FuzzTarget target, const std::string& text) { return target(reinterpret_cast<const uint8_t*>(text.data()), text.size()); };
+  const auto ask = [](FuzzTarget target, const std::string& text) {
+    return target(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
   CHECK(ask(fuzz_one_baseline, nested(R"({"specs":[)", R"({"specs":[)", "]}", "]}")) == 0);
-  CHECK(ask(fuzz_one_reuse, nested(R"(0{"schema_version":1,"tool":"mirage-opt","decisions":{"zz":{"name":"sm","certificate":)", "[", "]", "}}}")) == 0);
+  CHECK(ask(fuzz_one_reuse,
+            nested(R"(0{"schema_version":1,"tool":"mirage-opt","decisions":{"zz":{"name":"sm","certificate":)", "[", "]", "}}}")) == 0);
   CHECK(ask(fuzz_one_certificate, nested(R"({"schema_version":1,"claims":)", "[", "]", "}")) == 0);
   CHECK(ask(fuzz_one_json, nested(R"({"version":)", "[", "]", "}")) == 0);
 }
