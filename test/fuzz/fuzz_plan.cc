@@ -1,4 +1,5 @@
-// libFuzzer target: any text as a µGraph or spec for --run=plan. It has a plan or a diagnostic; it never ends the process. Mutations by words keep most texts readable.
+// libFuzzer target: any text as a µGraph or spec for --run=plan. It has a plan or a diagnostic; it never ends the process. Mutations by
+// words keep most texts readable.
 #include <cstring>
 
 #include "fuzz/mutated_text.h"

@@ -29,15 +29,21 @@ using Json = nlohmann::ordered_json;
 
 const std::vector<std::pair<std::string, std::string>>& specs() {
   static const std::vector<std::pair<std::string, std::string>> all = {
-      {"norm", R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [8, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+      {"norm",
+       R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [8, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
         "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"},
-      {"mask_add", R"({"version": "1.0", "name": "mask_add", "inputs": {"x": {"shape": [4, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}, "m": {"shape": [4, 1024], "dtype": "bool"}},
+      {"mask_add",
+       R"({"version": "1.0", "name": "mask_add", "inputs": {"x": {"shape": [4, 1024], "dtype": "float16"}, "w": {"shape": [1024, 32], "dtype": "float16"}, "m": {"shape": [4, 1024], "dtype": "bool"}},
         "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "where", "inputs": ["m", "x", "-inf"], "output": "t"}, {"op": "exp", "inputs": ["t"], "output": "e"},
         {"op": "sum", "inputs": ["e"], "output": "s", "attrs": {"axis": 1, "keepdim": true}}, {"op": "matmul", "inputs": ["e", "w"], "output": "h"}, {"op": "add", "inputs": ["h", "s"], "output": "y"}]})"},
-      {"gated", R"({"version": "1.0", "name": "gated", "inputs": {"x": {"shape": [8, 96], "dtype": "bfloat16"}, "w": {"shape": [96, 80], "dtype": "bfloat16"}, "v": {"shape": [96, 80], "dtype": "bfloat16"}},
+      {"gated",
+       R"({"version": "1.0", "name": "gated", "inputs": {"x": {"shape": [8, 96], "dtype": "bfloat16"}, "w": {"shape": [96, 80], "dtype": "bfloat16"}, "v": {"shape": [96, 80], "dtype": "bfloat16"}},
         "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "a"}, {"op": "matmul", "inputs": ["x", "v"], "output": "b"}, {"op": "silu", "inputs": ["a"], "output": "c"},
         {"op": "mul", "inputs": ["c", "b"], "output": "y"}]})"},
-      {"soft", R"({"version": "1.0", "name": "soft", "inputs": {"x": {"shape": [16, 200], "dtype": "float32"}}, "outputs": {"y": {"dtype": "float32"}}, "nodes": [{"op": "softmax", "inputs": ["x"], "output": "y"}]})"},
+      {"low",
+       R"({"version": "1.0", "name": "low", "inputs": {"x": {"shape": [8, 256], "dtype": "float16"}, "w": {"shape": [256, 64], "dtype": "float16"}, "a": {"shape": [256, 16], "dtype": "float16"},
+        "b": {"shape": [16, 64], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "h"}, {"op": "matmul", "inputs": ["x", "a"], "output": "u"},
+        {"op": "matmul", "inputs": ["u", "b"], "output": "v"}, {"op": "add", "inputs": ["h", "v"], "output": "y"}]})"},
   };
   return all;
 }
@@ -45,7 +51,8 @@ const std::vector<std::pair<std::string, std::string>>& specs() {
 /// The forger's hand: a structure, its numbers, and certificates about them.
 class Forger {
  public:
-  Forger(const Honest& h, uint64_t seed) : json_(Json::parse(h.certificate)), folding_(fold_verified(h.program)), rng_(mix64(seed)), seed_(seed) {
+  Forger(const Honest& h, uint64_t seed)
+      : json_(Json::parse(h.certificate)), folding_(fold_verified(h.program)), rng_(mix64(seed)), seed_(seed) {
     const auto read = read_certificate({"honest", h.certificate});
     if (read && read->is_searched) {
       structure_ = read->structure;
@@ -116,17 +123,21 @@ class Forger {
     if (!claims) return std::nullopt;
     const Graph whole = folding_.unfold(*graph);
     const Verdict v = support(*claims, what);
-    return finish(write_certificate(folding_.whole, options_, {&s, numbers, nullptr, whole, *claims, v, {}, {"emulated in field and floats"}}));
+    return finish(
+        write_certificate(folding_.whole, options_, {&s, numbers, nullptr, whole, *claims, v, {}, {"emulated in field and floats"}}));
   }
   /// Fields that this forger does not know are taken over from the honest one.
   std::string finish(const std::string& text) {
     Json j = Json::parse(text);
     for (const auto& [key, value] : json_.items())
-      if (!j.contains(key) && key != "proof" && key != "trials" && key != "open" && key != "structure" && key != "numbers" && key != "pieces") j[key] = value;
+      if (!j.contains(key) && key != "proof" && key != "trials" && key != "open" && key != "structure" && key != "numbers" &&
+          key != "pieces")
+        j[key] = value;
     return j.dump();
   }
 
-  /// The structure's body with `result` put through `change`, which gets a builder, the value that an output writes and the values of the loop.
+  /// The structure's body with `result` put through `change`, which gets a builder, the value that an output writes and the values of the
+  /// loop.
   using Change = std::function<std::optional<ValueId>(Builder&, ValueId out, const std::vector<ValueId>& loop_values)>;
   std::optional<Structure> with_body(const Change& change) {
     Builder kernel(Level::kKernel);
@@ -168,18 +179,22 @@ class Forger {
         b.add_output(o->result, *v, o->dtype, o->part);
         continue;
       }
-      const auto v = body.form<Input>(n) ? std::optional(b.add_input(body.form<Input>(n)->param, body.type(node.first_value), body.form<Input>(n)->part)) : b.try_add(node.op, in);
+      const auto v = body.form<Input>(n)
+                         ? std::optional(b.add_input(body.form<Input>(n)->param, body.type(node.first_value), body.form<Input>(n)->part))
+                         : b.try_add(node.op, in);
       if (!v) return std::nullopt;
       for (int i = 0; i < node.num_values; i++) {
         to.push_back(*v + i);
-        if (phase[static_cast<size_t>(node.first_value + i)] == Phase::kLoop && body.dims(node.first_value + i).rank() == 2) loop_values.push_back(*v + i);
+        if (phase[static_cast<size_t>(node.first_value + i)] == Phase::kLoop && body.dims(node.first_value + i).rank() == 2)
+          loop_values.push_back(*v + i);
       }
     }
     if (check_laws(b.graph())) return std::nullopt;
     return b.graph();
   }
 
-  /// Another result where a count of iterations, of elements or of true bits is larger than any witness has, or a value than any draw. far_values: the latter.
+  /// Another result where a count of iterations, of elements or of true bits is larger than any witness has, or a value than any draw.
+  /// far_values: the latter.
   std::optional<Forgery> dead_at_witness(bool far_values) {
     std::string what;
     const auto s = with_body([&](Builder& b, ValueId out, const std::vector<ValueId>& loop) -> std::optional<ValueId> {
@@ -194,7 +209,8 @@ class Forger {
         ValueId x = loop[rng_.below(loop.size())];
         const int dim = static_cast<int>(rng_.below(2));
         const bool is_bits = b.graph().type(x).dtype == DType::kBool;
-        const auto one = is_bits ? map(MapFn::kWhere, {x, b.constant(1), b.constant(0)}) : map(MapFn::kAdd, {b.constant(1), *map(MapFn::kMul, {b.constant(0), x})});
+        const auto one = is_bits ? map(MapFn::kWhere, {x, b.constant(1), b.constant(0)})
+                                 : map(MapFn::kAdd, {b.constant(1), *map(MapFn::kMul, {b.constant(0), x})});
         if (!one) return std::nullopt;
         const bool by_iteration = !is_bits && rng_.below(2);
         auto row = b.try_add(Reduce{by_iteration ? ReduceFn::kMax : ReduceFn::kSum, 1 - dim, 0}, {*one});
@@ -202,8 +218,14 @@ class Forger {
         const auto count = row ? b.try_add(Accum{ReduceFn::kSum}, {*row}) : std::nullopt;
         if (!count) return std::nullopt;
         const double t = std::array{11.5, 12.0, 13.0, 16.0, 20.0, 40.0, 1.0, 2.0}[rng_.below(by_iteration ? 8 : 6)];
-        condition = rng_.below(4) == 0 ? map(MapFn::kEqual, {*count, b.constant(std::array{64.0, 80.0, 96.0, 1024.0, 200.0}[rng_.below(5)])}) : map(MapFn::kLess, {b.constant(t), *count});
-        what = fmt::format("another result where a count of {} is large ({})", is_bits ? "bits" : by_iteration ? "iterations" : "elements", t);
+        condition = rng_.below(4) == 0
+                        ? map(MapFn::kEqual, {*count, b.constant(std::array{64.0, 80.0, 96.0, 1024.0, 200.0}[rng_.below(5)])})
+                        : map(MapFn::kLess, {b.constant(t), *count});
+        what = fmt::format("another result where a count of {} is large ({})",
+                           is_bits        ? "bits"
+                           : by_iteration ? "iterations"
+                                          : "elements",
+                           t);
       }
       if (!condition) return std::nullopt;
       const ValueId other = rng_.below(2) ? b.constant(0) : b.map(MapFn::kNeg, {out});
@@ -240,10 +262,13 @@ class Forger {
   std::vector<CallNumbers> any_numbers(const Structure& s) {
     if (rng_.below(4) == 0) return numbers_;
     std::vector<CallNumbers> n = split_extents(s, param_types(program()));
-    const auto some = [&](int64_t extent) { return extent <= 1 ? extent : std::array<int64_t, 5>{extent, (extent + 1) / 2, (extent + 3) / 4, 16, 8}[rng_.below(5)]; };
+    const auto some = [&](int64_t extent) {
+      return extent <= 1 ? extent : std::array<int64_t, 5>{extent, (extent + 1) / 2, (extent + 3) / 4, 16, 8}[rng_.below(5)];
+    };
     for (CallNumbers& c : n) {
       for (int64_t& t : c.grid_tile) t = std::min(t, some(t));
-      c.loop_tile = std::min<int64_t>(c.loop_tile, rng_.below(3) ? std::array<int64_t, 6>{2, 8, 16, 32, 64, 64}[rng_.below(6)] : some(c.loop_tile));   // many iterations: what no witness has
+      c.loop_tile = std::min<int64_t>(c.loop_tile, rng_.below(3) ? std::array<int64_t, 6>{2, 8, 16, 32, 64, 64}[rng_.below(6)]
+                                                                 : some(c.loop_tile));  // many iterations: what no witness has
     }
     return n;
   }
@@ -275,7 +300,10 @@ class Forger {
     const Graph& g = program().graph;
     std::vector<Graph> all;
     for (NodeId n = 0; n < g.num_nodes(); n++)
-      if (!g.form<Input>(n) && !g.form<Output>(n)) mutate_operators(g, n, [&](const Graph& m, const std::string&) { if (m.num_params() == g.num_params()) all.push_back(m); });
+      if (!g.form<Input>(n) && !g.form<Output>(n))
+        mutate_operators(g, n, [&](const Graph& m, const std::string&) {
+          if (m.num_params() == g.num_params()) all.push_back(m);
+        });
     if (all.empty()) return std::nullopt;
     Program other = program();
     other.graph = all[rng_.below(all.size())];
@@ -302,9 +330,14 @@ class Forger {
       if (loop.empty()) return std::nullopt;
       const ValueId x = loop[rng_.below(loop.size())];
       if (b.graph().type(x).dtype == DType::kBool) return std::nullopt;
-      const auto count = b.try_add(Accum{ReduceFn::kSum}, {b.add(Reduce{ReduceFn::kMax, 0, 0}, {b.add(Reduce{ReduceFn::kMax, 1, 0}, {b.map(MapFn::kAdd, {b.constant(1), b.map(MapFn::kMul, {b.constant(0), x})})})})});
+      const auto count = b.try_add(
+          Accum{ReduceFn::kSum},
+          {b.add(Reduce{ReduceFn::kMax, 0, 0},
+                 {b.add(Reduce{ReduceFn::kMax, 1, 0}, {b.map(MapFn::kAdd, {b.constant(1), b.map(MapFn::kMul, {b.constant(0), x})})})})});
       if (!count) return std::nullopt;
-      return b.try_add(Map{MapFn::kWhere}, {b.map(MapFn::kLess, {b.constant(std::array{1.0, 2.0, 11.5, 12.0, 14.0, 20.0}[rng_.below(6)]), *count}), b.constant(0), out});
+      return b.try_add(
+          Map{MapFn::kWhere},
+          {b.map(MapFn::kLess, {b.constant(std::array{1.0, 2.0, 11.5, 12.0, 14.0, 20.0}[rng_.below(6)]), *count}), b.constant(0), out});
     });
     if (!s) return std::nullopt;
     const Graph& g = program().graph;
@@ -327,7 +360,8 @@ class Forger {
       whole.claims.push_back(claim_of(variant, pair->numbers, pair->reference, pair->candidate, what));
     }
     const Verdict v = support(whole.claims, what);
-    return Forgery{"a forged piece", finish(write_certificate(folding_.whole, options_, {nullptr, {}, &whole.pieces, whole.graph, whole.claims, v, {}, {}}))};
+    return Forgery{"a forged piece",
+                   finish(write_certificate(folding_.whole, options_, {nullptr, {}, &whole.pieces, whole.graph, whole.claims, v, {}, {}}))};
   }
 
   /// "straightforward": either what it says (and then right), or with a graph that is not.
@@ -357,7 +391,7 @@ Options forging_options() {
   Options o;
   o.emit = {"cu", "certificate"};
   o.gate = "none";
-  o.states = 400'000;
+  o.states = 100'000;
   o.jobs = 1;
   return o;
 }

@@ -1,4 +1,5 @@
-// Forged evidence: certificates that are consistent in themselves (graphs, numbers, claims, hashes made by the library's own functions) and speak of another structure, other numbers, less evidence or another program.
+// Forged evidence: certificates that are consistent in themselves (graphs, numbers, claims, hashes made by the library's own functions) and
+// speak of another structure, other numbers, less evidence or another program.
 #pragma once
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ std::optional<Forgery> forge(const Honest&, uint64_t seed);
 /// A lock's text with another certificate for its one program.
 std::string lock_with(const Honest&, const std::string& certificate);
 
-/// Whether the graph (text form, over the spec's inputs) is the program, by an evaluator that shares nothing with lib/; "" or where it is not.
+/// Whether the graph (text form, over the spec's inputs) is the program, by an evaluator that shares nothing with lib/; "" or where it is
+/// not.
 std::string wrong_graph(const Honest&, const std::string& graph_text);
 
 }  // namespace mirage::test

@@ -1,4 +1,5 @@
-// Forged evidence: whatever a lock or a cache entry says, the kernels that come out compute the program. 1 000 forgeries with MIRAGE_FULL=1, a slice of them usually.
+// Forged evidence: whatever a lock or a cache entry says, the kernels that come out compute the program. 1 000 forgeries with
+// MIRAGE_FULL=1, a slice of them usually.
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
@@ -66,7 +67,8 @@ CompileResult compile_with(const Honest& h, const Options& o) {
 }  // namespace
 
 TEST_CASE("whatever a lock or cache entry says, the kernels that come out are right", "[forged]") {
-  const uint64_t count = std::getenv("MIRAGE_FULL") ? 1000 : 24, first = std::getenv("MIRAGE_SEED") ? std::strtoull(std::getenv("MIRAGE_SEED"), nullptr, 10) : 1;
+  const uint64_t count = std::getenv("MIRAGE_FULL") ? 1000 : 10,
+                 first = std::getenv("MIRAGE_SEED") ? std::strtoull(std::getenv("MIRAGE_SEED"), nullptr, 10) : 1;
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / fmt::format("mirage_forged.{}", getpid());
   fs::create_directories(folder);
@@ -89,7 +91,8 @@ TEST_CASE("whatever a lock or cache entry says, the kernels that come out are ri
     if (std::getenv("MIRAGE_FULL") && seed % 25 == 0) o.gate = "emulate";
     fates.note(h, *f, seed, o.lock.empty() ? "cache" : "lock", compile_with(h, o));
     const ModeResult checked = check_certificate({(folder / "c.json").string(), f->certificate}, {h.spec}, {});
-    if (checked.exit == ExitCode::kOk && !fates.judge(h, nlohmann::json::parse(f->certificate).at("graph").get<std::string>()).empty()) fates.wrong += fmt::format("{} seed {}: --check-certificate says that it holds: {}\n", h.name, seed, f->what);
+    if (checked.exit == ExitCode::kOk && !fates.judge(h, nlohmann::json::parse(f->certificate).at("graph").get<std::string>()).empty())
+      fates.wrong += fmt::format("{} seed {}: --check-certificate says that it holds: {}\n", h.name, seed, f->what);
   }
   fs::remove_all(folder);
   if (!fates.wrong.empty() || std::getenv("MIRAGE_FULL")) std::fputs((fates.wrong + fates.table()).c_str(), stderr);
@@ -100,13 +103,15 @@ TEST_CASE("whatever a lock or cache entry says, the kernels that come out are ri
 TEST_CASE("two forgeries that were believed once: a graph that is wrong only at the program's own size", "[forged]") {
   const auto read = [](const std::string& name) { return *read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/trust/files/" + name); };
   const Source spec{"mask_add.json", read("mask_add.json")};
-  const auto of_today = [](nlohmann::ordered_json j) {   // the fields that certificates have now
-    j["schema_version"] = 2, j["version"] = MIRAGE_VERSION, j["target"] = "sm_90a", j["options"] = nlohmann::ordered_json::object(), j["trials"] = j["claims"][0]["evidence"];
+  const auto of_today = [](nlohmann::ordered_json j) {  // the fields that certificates have now
+    j["schema_version"] = 2, j["version"] = MIRAGE_VERSION, j["target"] = "sm_90a", j["options"] = nlohmann::ordered_json::object(),
+    j["trials"] = j["claims"][0]["evidence"];
     j.erase("source");
     return j;
   };
   const nlohmann::ordered_json certificate = nlohmann::ordered_json::parse(read("forged_mask_add_certificate.json"));
-  for (const auto& j : {certificate, of_today(certificate)}) CHECK(check_certificate({"certificate.json", j.dump()}, {spec}, {}).exit == ExitCode::kNotEqual);
+  for (const auto& j : {certificate, of_today(certificate)})
+    CHECK(check_certificate({"certificate.json", j.dump()}, {spec}, {}).exit == ExitCode::kNotEqual);
   Options o;
   o.emit = {"cu", "certificate"};
   o.frozen = true;
@@ -128,10 +133,11 @@ TEST_CASE("a forged checkpoint may cost a result, never its correctness", "[forg
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("mirage_forged_checkpoint.{}", getpid())).string();
   Options o = forging_options();
   o.checkpoint = path;
+  o.states = 50'000;
   REQUIRE(compile_with(h, o).exit == ExitCode::kOk);
   const std::string honest = *read_file(path);
   const size_t head = honest.find('\n', honest.find('\n') + 1) + 1, tail = honest.rfind("end ");
-  for (uint64_t seed = 1; seed <= 6; seed++) {
+  for (uint64_t seed = 1; seed <= 3; seed++) {
     std::string text = honest.substr(0, head);
     Rng rng(seed);
     for (size_t at = head, end; at < tail; at = end + 1) {   // numbers of the outcomes, and whose outcomes they are
@@ -162,6 +168,7 @@ TEST_CASE("honest locks are used, and their kernels are right", "[forged]") {
     std::filesystem::remove(path);
     REQUIRE(r.exit == ExitCode::kOk);
     CHECK(r.files.at(h.name + ".cu") == h.cuda);
+    CHECK(nlohmann::json::parse(h.certificate).at("kind") == "searched");   // else there is little to forge
     CHECK(wrong_graph(h, nlohmann::json::parse(h.certificate).at("graph").get<std::string>()).empty());
   }
 }

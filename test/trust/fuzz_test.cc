@@ -1,4 +1,5 @@
-// A deterministic slice of the fuzz targets (test/fuzz): each over its corpus and some changes of every file in it, compiled as the suite is. A finding ends the process, with the target and the file named before.
+// A deterministic slice of the fuzz targets (test/fuzz): each over its corpus and some changes of every file in it, compiled as the suite
+// is. A finding ends the process, with the target and the file named before.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -7,39 +8,15 @@
 #include <filesystem>
 #include <vector>
 
-#include "fuzz/mutated_text.h"
+#include "fuzz/changed.h"
 #include "mirage/support/file.h"
 
-#define FUZZ_TARGET(name) extern "C" int fuzz_one_##name(const uint8_t* data, size_t size)
-FUZZ_TARGET(json);
-FUZZ_TARGET(text);
-FUZZ_TARGET(certificate);
-FUZZ_TARGET(reuse);
-FUZZ_TARGET(checkpoint);
-FUZZ_TARGET(baseline);
-FUZZ_TARGET(plan);
-FUZZ_TARGET(verify);
-
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
-/// A byte changed, a piece left out or doubled, or words exchanged.
-std::string changed(const std::string& text, uint64_t seed) {
-  Rng rng(seed);
-  if (rng.below(3) == 0 || text.size() < 2) return test::mutated_words(text, seed);
-  std::string s = text;
-  const size_t at = rng.below(s.size()), n = 1 + rng.below(std::min<size_t>(40, s.size() - at));
-  switch (rng.below(4)) {
-    case 0: s[at] = static_cast<char>(rng.below(256)); break;
-    case 1: s.erase(at, n); break;
-    case 2: s.insert(at, s.substr(rng.below(s.size()), n)); break;
-    default: s.resize(at); break;
-  }
-  return s;
-}
-
-void over_corpus(const char* name, int (*target)(const uint8_t*, size_t), uint64_t changes) {
+void over_corpus(const char* name, FuzzTarget target, uint64_t changes) {
   const auto folder = std::filesystem::path(MIRAGE_SOURCE_DIR) / "test/fuzz" / (std::string("corpus_") + name);
   if (std::getenv("MIRAGE_FULL")) changes *= 50;
   std::vector<std::filesystem::path> files;
@@ -51,7 +28,8 @@ void over_corpus(const char* name, int (*target)(const uint8_t*, size_t), uint64
     for (uint64_t k = 0; k <= changes; k++) {
       const std::string now = k ? changed(text, k) : text;
       INFO(path.string() << ", change " << k);
-      if (std::getenv("MIRAGE_FUZZ_KEEP")) REQUIRE(write_file(std::getenv("MIRAGE_FUZZ_KEEP"), now).empty());   // what is at work when a finding ends the process
+      if (std::getenv("MIRAGE_FUZZ_KEEP"))
+        REQUIRE(write_file(std::getenv("MIRAGE_FUZZ_KEEP"), now).empty());  // what is at work when a finding ends the process
       CHECK(target(reinterpret_cast<const uint8_t*>(now.data()), now.size()) == 0);
     }
   }
@@ -63,7 +41,7 @@ TEST_CASE("specs in JSON", "[fuzz]") { over_corpus("json", fuzz_one_json, 30); }
 TEST_CASE("graphs in text", "[fuzz]") { over_corpus("text", fuzz_one_text, 100); }
 TEST_CASE("certificates", "[fuzz]") { over_corpus("certificate", fuzz_one_certificate, 10); }
 TEST_CASE("locks and cache entries", "[fuzz]") { over_corpus("reuse", fuzz_one_reuse, 20); }
-TEST_CASE("checkpoints", "[fuzz]") { over_corpus("checkpoint", fuzz_one_checkpoint, 60); }
+TEST_CASE("checkpoints", "[fuzz]") { over_corpus("checkpoint", fuzz_one_checkpoint, 20); }
 TEST_CASE("baselines", "[fuzz]") { over_corpus("baseline", fuzz_one_baseline, 200); }
 TEST_CASE("graphs to be planned", "[fuzz]") { over_corpus("plan", fuzz_one_plan, 10); }
 TEST_CASE("pairs to be compared", "[fuzz]") { over_corpus("verify", fuzz_one_verify, 1); }
@@ -75,9 +53,12 @@ TEST_CASE("JSON as deep as a file can have it is refused by every reader", "[fuz
     for (int i = 0; i < 100'000; i++) s += close;
     return s + after;
   };
-  const auto ask = [](int (*target)(const uint8_t*, size_t), const std::string& text) { return target(reinterpret_cast<const uint8_t*>(text.data()), text.size()); };
+  const auto ask = [](FuzzTarget target, const std::string& text) {
+    return target(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
   CHECK(ask(fuzz_one_baseline, nested(R"({"specs":[)", R"({"specs":[)", "]}", "]}")) == 0);
-  CHECK(ask(fuzz_one_reuse, nested(R"(0{"schema_version":1,"tool":"mirage-opt","decisions":{"zz":{"name":"sm","certificate":)", "[", "]", "}}}")) == 0);
+  CHECK(ask(fuzz_one_reuse,
+            nested(R"(0{"schema_version":1,"tool":"mirage-opt","decisions":{"zz":{"name":"sm","certificate":)", "[", "]", "}}}")) == 0);
   CHECK(ask(fuzz_one_certificate, nested(R"({"schema_version":1,"claims":)", "[", "]", "}")) == 0);
   CHECK(ask(fuzz_one_json, nested(R"({"version":)", "[", "]", "}")) == 0);
 }

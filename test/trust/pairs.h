@@ -1,4 +1,5 @@
-// Pairs of graphs with known truth, and what a verdict may say of them (docs/verification.md): the program is the first, the candidate the second.
+// Pairs of graphs with known truth, and what a verdict may say of them (docs/verification.md): the program is the first, the candidate the
+// second.
 #pragma once
 #include <array>
 #include <fstream>
@@ -11,8 +12,14 @@
 
 namespace mirage::test {
 
-enum class Truth { kEqual, kDifferent, kWhereDefined };   ///< kWhereDefined: equal wherever both are defined, and one of them is not everywhere
-inline const char* truth_name(Truth t) { return t == Truth::kEqual ? "equal" : t == Truth::kDifferent ? "different" : "equal where both are defined"; }
+enum class Truth {
+  kEqual,
+  kDifferent,
+  kWhereDefined
+};  ///< kWhereDefined: equal wherever both are defined, and one of them is not everywhere
+inline const char* truth_name(Truth t) {
+  return t == Truth::kEqual ? "equal" : t == Truth::kDifferent ? "different" : "equal where both are defined";
+}
 
 struct KnownPair {
   std::string name, note;
@@ -31,7 +38,9 @@ inline std::vector<KnownPair> read_pairs(const std::string& path) {
       const size_t a = line.find(" : "), b = line.find(" : ", a + 1);
       p.name = line.substr(3, a - 3);
       const std::string truth = line.substr(a + 3, b - a - 3);
-      p.truth = truth == truth_name(Truth::kEqual) ? Truth::kEqual : truth == truth_name(Truth::kDifferent) ? Truth::kDifferent : Truth::kWhereDefined;
+      p.truth = truth == truth_name(Truth::kEqual)       ? Truth::kEqual
+                : truth == truth_name(Truth::kDifferent) ? Truth::kDifferent
+                                                         : Truth::kWhereDefined;
       p.note = line.substr(b + 3);
       out.push_back(p);
       side = 0;
@@ -55,7 +64,9 @@ inline Answer ask(const std::string& program, const std::string& candidate, int6
   return {r.exit, r.text};
 }
 
-inline const char* answer_name(ExitCode e) { return e == ExitCode::kOk ? "Equal" : e == ExitCode::kNotEqual ? "Different" : e == ExitCode::kNothingFound ? "Unknown" : "refused"; }
+inline const char* answer_name(ExitCode e) {
+  return e == ExitCode::kOk ? "Equal" : e == ExitCode::kNotEqual ? "Different" : e == ExitCode::kNothingFound ? "Unknown" : "refused";
+}
 
 /// "" for an answer that the truth allows. Unknown always is one; how many there may be is the test's to say.
 inline std::string wrong_answer(Truth truth, const Answer& a) {

@@ -1,4 +1,5 @@
-// What --verify says of pairs with known truth (pairs.txt), in both directions and under several seeds: never Equal for graphs that differ, never Different for equal ones, and few unknowns. MIRAGE_FULL=1: 20 seeds.
+// What --verify says of pairs with known truth (pairs.txt), in both directions and under several seeds: never Equal for graphs that differ,
+// never Different for equal ones, and few unknowns. MIRAGE_FULL=1: 20 seeds.
 #include <catch2/catch.hpp>
 
 #include <cstdio>
@@ -32,15 +33,19 @@ TEST_CASE("pairs with known truth, in both directions", "[pairs]") {
       std::string said;   // the first seed with another answer is told
       for (int64_t seed = 1; seed <= seeds; seed++) {
         const Answer a = ask(p.graphs[first], p.graphs[1 - first], seed);
-        if (p.truth == Truth::kEqual && a.exit == ExitCode::kNothingFound && unknown.insert(p.name).second) open += fmt::format("{}: {}\n", p.name, first_line(a.text));
+        if (p.truth == Truth::kEqual && a.exit == ExitCode::kNothingFound && unknown.insert(p.name).second)
+          open += fmt::format("{}: {}\n", p.name, first_line(a.text));
         const std::string why = wrong_answer(p.truth, a);
         if (why.empty() || why == said) continue;
         said = why;
         wrong++;
-        table += fmt::format("{:24} {} {:3} {:10} {:44} {}\n", p.name, first ? "B A" : "A B", seed, answer_name(a.exit), why, first_line(a.text));
+        table += fmt::format("{:24} {} {:3} {:10} {:44} {}\n", p.name, first ? "B A" : "A B", seed, answer_name(a.exit), why,
+                             first_line(a.text));
       }
     }
-  if (wrong) std::fputs(("pair                     way seed verdict   what is wrong                                what was said\n" + table).c_str(), stderr);   // Catch2 would wrap it
+  if (wrong)
+    std::fputs(("pair                     way seed verdict   what is wrong                                what was said\n" + table).c_str(),
+               stderr);  // Catch2 would wrap it
   INFO(open);
   CHECK(wrong == 0);
   CHECK(unknown.size() <= kMaxUnknown);

@@ -23,7 +23,9 @@ bool positive(const P& x) { return sign_of(x) > 0; }
 /// Whether x is undefined for some inputs.
 bool is_partial(const P& x) {
   for (const P& y : nodes_of(x)) {
-    if ((is(y, "div") && !positive(y->in[1])) || ((is(y, "log") || is(y, "rsqrt")) && !positive(y->in[0])) || (is(y, "sqrt") && sign_of(y->in[0]) < 0)) return true;
+    if ((is(y, "div") && !positive(y->in[1])) || ((is(y, "log") || is(y, "rsqrt")) && !positive(y->in[0])) ||
+        (is(y, "sqrt") && sign_of(y->in[0]) < 0))
+      return true;
     if (is(y, "pow") && sign_of(y->in[0]) < 0 && !(is(y->in[1], "const") && y->in[1]->value >= 1)) return true;
     if (is(y, "call")) return true;
   }
@@ -41,8 +43,10 @@ void sums(const At& at) {
     if (is(at.a(), "add")) at.add("(x + y) + z = x + (y + z)", at.a()->in[0] + (at.a()->in[1] + at.b()));
     if (is(at.b(), "add")) at.add("x + (y + z) = (x + y) + z", (at.a() + at.b()->in[0]) + at.b()->in[1]);
     if (is(at.b(), "sub")) at.add("x + (y - z) = (x + y) - z", (at.a() + at.b()->in[0]) - at.b()->in[1]);
-    if (is(at.a(), "mul") && is(at.b(), "mul") && same(at.a()->in[1], at.b()->in[1])) at.add("x z + y z = (x + y) z", (at.a()->in[0] + at.b()->in[0]) * at.a()->in[1]);
-    if (is(at.a(), "div") && is(at.b(), "div") && same(at.a()->in[1], at.b()->in[1])) at.add("x/z + y/z = (x + y)/z", (at.a()->in[0] + at.b()->in[0]) / at.a()->in[1]);
+    if (is(at.a(), "mul") && is(at.b(), "mul") && same(at.a()->in[1], at.b()->in[1]))
+      at.add("x z + y z = (x + y) z", (at.a()->in[0] + at.b()->in[0]) * at.a()->in[1]);
+    if (is(at.a(), "div") && is(at.b(), "div") && same(at.a()->in[1], at.b()->in[1]))
+      at.add("x/z + y/z = (x + y)/z", (at.a()->in[0] + at.b()->in[0]) / at.a()->in[1]);
   }
   if (is(x, "sub")) {
     at.add("x - y = x + (-y)", at.a() + neg(at.b()));
@@ -70,10 +74,12 @@ void products(const At& at) {
       if (is(s, "div")) at.add("(x/y) z = (x z)/y", (s->in[0] * o) / s->in[1]);
       if (is(s, "neg")) at.add("(-x) y = -(x y)", neg(s->in[0] * o));
       if (is(s, "where")) at.add("where(c, x, y) z = where(c, x z, y z)", where(s->in[0], s->in[1] * o, s->in[2] * o));
-      if ((is(s, "maximum") || is(s, "minimum")) && positive(o)) at.add("max(x, y) p = max(x p, y p)", map(s->op, {s->in[0] * o, s->in[1] * o}));
+      if ((is(s, "maximum") || is(s, "minimum")) && positive(o))
+        at.add("max(x, y) p = max(x p, y p)", map(s->op, {s->in[0] * o, s->in[1] * o}));
       if (is(s, "relu") && positive(o)) at.add("relu(x) p = relu(x p)", map("relu", {s->in[0] * o}));
       if (is(s, "exp") && is(o, "exp")) at.add("e^x e^y = e^(x+y)", map("exp", {s->in[0] + o->in[0]}));
-      if (is(s, "sqrt") && is(o, "sqrt") && sign_of(s->in[0]) >= 0 && sign_of(o->in[0]) >= 0) at.add("sqrt x sqrt y = sqrt(x y)", map("sqrt", {s->in[0] * o->in[0]}));
+      if (is(s, "sqrt") && is(o, "sqrt") && sign_of(s->in[0]) >= 0 && sign_of(o->in[0]) >= 0)
+        at.add("sqrt x sqrt y = sqrt(x y)", map("sqrt", {s->in[0] * o->in[0]}));
     }
     if (same(at.a(), at.b())) at.add("x x = x^2", map("square", {at.a()}));
   }
@@ -86,7 +92,8 @@ void products(const At& at) {
     if (is(at.b(), "mul")) at.add("x/(y z) = (x/y)/z", (at.a() / at.b()->in[0]) / at.b()->in[1]);
     if (is(at.b(), "sqrt")) at.add("x/sqrt y = x rsqrt y", at.a() * map("rsqrt", {at.b()->in[0]}));
     if (is(at.a(), "mul") && same(at.a()->in[1], at.b())) at.add("(x y)/y = x", at.a()->in[0], !positive(at.b()));
-    if (at.b()->op == "const" && std::fabs(std::log2(std::fabs(at.b()->value)) - std::round(std::log2(std::fabs(at.b()->value)))) == 0 && at.b()->value != 0)
+    if (at.b()->op == "const" && std::fabs(std::log2(std::fabs(at.b()->value)) - std::round(std::log2(std::fabs(at.b()->value)))) == 0 &&
+        at.b()->value != 0)
       at.add("x/2^k = x 2^-k", at.a() * constant(1 / at.b()->value));
   }
   if (is(x, "square")) {
@@ -94,7 +101,9 @@ void products(const At& at) {
     at.add("x^2 = pow(x, 2)", map("pow", {at.a(), constant(2)}));
     at.add("x^2 = |x|^2", map("square", {map("abs", {at.a()})}));
     if (is(at.a(), "sqrt") && sign_of(at.a()->in[0]) >= 0) at.add("sqrt(x)^2 = x", at.a()->in[0]);
-    if (is(at.a(), "sub")) at.add("(x - y)^2 = x^2 - 2xy + y^2", (map("square", {at.a()->in[0]}) - (constant(2) * at.a()->in[0]) * at.a()->in[1]) + map("square", {at.a()->in[1]}));
+    if (is(at.a(), "sub"))
+      at.add("(x - y)^2 = x^2 - 2xy + y^2",
+             (map("square", {at.a()->in[0]}) - (constant(2) * at.a()->in[0]) * at.a()->in[1]) + map("square", {at.a()->in[1]}));
     if (is(at.a(), "mul")) at.add("(x y)^2 = x^2 y^2", map("square", {at.a()->in[0]}) * map("square", {at.a()->in[1]}));
   }
 }
@@ -109,15 +118,18 @@ void functions(const At& at) {
   }
   if (is(x, "log")) {
     if (is(at.a(), "exp")) at.add("log e^x = x", at.a()->in[0]);
-    if (is(at.a(), "mul") && positive(at.a()->in[0]) && positive(at.a()->in[1])) at.add("log(x y) = log x + log y", map("log", {at.a()->in[0]}) + map("log", {at.a()->in[1]}));
-    if (is(at.a(), "div") && positive(at.a()->in[0]) && positive(at.a()->in[1])) at.add("log(x/y) = log x - log y", map("log", {at.a()->in[0]}) - map("log", {at.a()->in[1]}));
+    if (is(at.a(), "mul") && positive(at.a()->in[0]) && positive(at.a()->in[1]))
+      at.add("log(x y) = log x + log y", map("log", {at.a()->in[0]}) + map("log", {at.a()->in[1]}));
+    if (is(at.a(), "div") && positive(at.a()->in[0]) && positive(at.a()->in[1]))
+      at.add("log(x/y) = log x - log y", map("log", {at.a()->in[0]}) - map("log", {at.a()->in[1]}));
     if (is(at.a(), "sqrt")) at.add("log sqrt x = (log x)/2", constant(0.5) * map("log", {at.a()->in[0]}), !positive(at.a()->in[0]));
     if (is(at.a(), "square") && positive(at.a()->in[0])) at.add("log x^2 = 2 log x", constant(2) * map("log", {at.a()->in[0]}));
   }
   if (is(x, "sqrt")) {
     at.add("sqrt x = pow(x, 1/2)", map("pow", {at.a(), constant(0.5)}));
     if (is(at.a(), "square")) at.add("sqrt x^2 = |x|", map("abs", {at.a()->in[0]}));
-    if (is(at.a(), "mul") && sign_of(at.a()->in[0]) >= 0 && sign_of(at.a()->in[1]) >= 0) at.add("sqrt(x y) = sqrt x sqrt y", map("sqrt", {at.a()->in[0]}) * map("sqrt", {at.a()->in[1]}));
+    if (is(at.a(), "mul") && sign_of(at.a()->in[0]) >= 0 && sign_of(at.a()->in[1]) >= 0)
+      at.add("sqrt(x y) = sqrt x sqrt y", map("sqrt", {at.a()->in[0]}) * map("sqrt", {at.a()->in[1]}));
     if (is(at.a(), "exp")) at.add("sqrt e^x = e^(x/2)", map("exp", {at.a()->in[0] * constant(0.5)}));
   }
   if (is(x, "rsqrt")) at.add("rsqrt x = 1/sqrt x", one() / map("sqrt", {at.a()}));
@@ -152,7 +164,8 @@ void orders(const At& at) {
     at.add("max(x, y) = -min(-x, -y)", neg(map("minimum", {neg(at.a()), neg(at.b())})));
     at.add("max(x, y) = where(x < y, y, x)", where(map("less", {at.a(), at.b()}), at.b(), at.a()));
     at.add("max(x, y) = y + relu(x - y)", at.b() + map("relu", {at.a() - at.b()}));
-    if (is(at.a(), "maximum")) at.add("max(max(x, y), z) = max(x, max(y, z))", map("maximum", {at.a()->in[0], map("maximum", {at.a()->in[1], at.b()})}));
+    if (is(at.a(), "maximum"))
+      at.add("max(max(x, y), z) = max(x, max(y, z))", map("maximum", {at.a()->in[0], map("maximum", {at.a()->in[1], at.b()})}));
   }
   if (is(x, "minimum")) {
     at.add("min(x, y) = min(y, x)", map("minimum", {at.b(), at.a()}));
@@ -172,7 +185,8 @@ void orders(const At& at) {
   if (is(x, "clamp")) at.add("clamp(x, l, h) = min(max(x, l), h)", map("minimum", {map("maximum", {at.a(), at.b()}), x->in[2]}));
   if (is(x, "add"))
     for (size_t i : {0U, 1U})
-      if (const P &m = x->in[i], &o = x->in[1 - i]; is(m, "maximum") || is(m, "minimum")) at.add("max(x, y) + z = max(x + z, y + z)", map(m->op, {m->in[0] + o, m->in[1] + o}));
+      if (const P& m = x->in[i], &o = x->in[1 - i]; is(m, "maximum") || is(m, "minimum"))
+        at.add("max(x, y) + z = max(x + z, y + z)", map(m->op, {m->in[0] + o, m->in[1] + o}));
 }
 
 void conditions(const At& at) {
@@ -194,8 +208,10 @@ void conditions(const At& at) {
   at.add("where(c, x, y) = where(c == 0, y, x)", where(map("equal", {where(c, one(), constant(0)), constant(0)}), b, a));
   if (!a->is_infinite && !b->is_infinite) {
     at.add("where(c, x, y) = y + where(c, x - y, 0)", b + where(c, a - b, constant(0)), is_partial(a) || is_partial(b));
-    if (!a->in.empty() && is(a, "add") && is(b, "add") && same(a->in[1], b->in[1])) at.add("where(c, x + z, y + z) = where(c, x, y) + z", where(c, a->in[0], b->in[0]) + a->in[1]);
-    at.add("where(c, x, y) = x [c] + y [not c]", a * where(c, one(), constant(0)) + b * where(c, constant(0), one()), is_partial(a) || is_partial(b));
+    if (!a->in.empty() && is(a, "add") && is(b, "add") && same(a->in[1], b->in[1]))
+      at.add("where(c, x + z, y + z) = where(c, x, y) + z", where(c, a->in[0], b->in[0]) + a->in[1]);
+    at.add("where(c, x, y) = x [c] + y [not c]", a * where(c, one(), constant(0)) + b * where(c, constant(0), one()),
+           is_partial(a) || is_partial(b));
   }
   if (is(c, "less") && same(a, c->in[1]) && same(b, c->in[0])) at.add("where(x < y, y, x) = max(x, y)", map("maximum", {a, b}));
 }
@@ -206,12 +222,16 @@ void casts(const At& at) {
   const P& a = at.a();
   if (is(a, "neg")) at.add("cast(-x) = -cast(x)", neg(map(x->op, {a->in[0]})));
   if (is(a, "abs")) at.add("cast |x| = |cast x|", map("abs", {map(x->op, {a->in[0]})}));
-  if (is(a, "maximum") || is(a, "minimum")) at.add("cast max(x, y) = max(cast x, cast y)", map(a->op, {map(x->op, {a->in[0]}), map(x->op, {a->in[1]})}));
-  if (is(a, "where")) at.add("cast where(c, x, y) = where(c, cast x, cast y)", where(a->in[0], map(x->op, {a->in[1]}), map(x->op, {a->in[2]})));
+  if (is(a, "maximum") || is(a, "minimum"))
+    at.add("cast max(x, y) = max(cast x, cast y)", map(a->op, {map(x->op, {a->in[0]}), map(x->op, {a->in[1]})}));
+  if (is(a, "where"))
+    at.add("cast where(c, x, y) = where(c, cast x, cast y)", where(a->in[0], map(x->op, {a->in[1]}), map(x->op, {a->in[2]})));
   if (is(a, "reduce.max")) at.add("cast max_i x = max_i cast x", reduce(false, static_cast<int>(a->n[0]), map(x->op, {a->in[0]}), a->n[1]));
   at.add("cast(cast x) = cast x", map(x->op, {map(x->op, {a})}));
   if (x->op != "cast_f32") at.add("cast_f32(cast x) = cast x", map("cast_f32", {x}));
-  if (is(a, "input") && ((x->op == "cast_f16" && a->dtype == "f16") || (x->op == "cast_bf16" && a->dtype == "bf16") || (x->op == "cast_f32" && a->dtype != "bool"))) at.add("what is stored so is its own cast", a);
+  if (is(a, "input") && ((x->op == "cast_f16" && a->dtype == "f16") || (x->op == "cast_bf16" && a->dtype == "bf16") ||
+                         (x->op == "cast_f32" && a->dtype != "bool")))
+    at.add("what is stored so is its own cast", a);
 }
 
 void insertions(const At& at) {
@@ -232,7 +252,8 @@ void insertions(const At& at) {
   if (sign_of(x) >= 0) at.add("p = sqrt(p)^2", map("square", {map("sqrt", {x})}));
   at.add("x = log(e^x)", map("log", {map("exp", {x})}));
   at.add("x = (x y)/y", (x * c) / c);
-  if (x->in.size() == 2 && !x->in[1]->is_bool && !x->in[1]->is_infinite && !at.rng.below(4)) at.add("x = (x y)/y", (x * x->in[1]) / x->in[1], true);
+  if (x->in.size() == 2 && !x->in[1]->is_bool && !x->in[1]->is_infinite && !at.rng.below(4))
+    at.add("x = (x y)/y", (x * x->in[1]) / x->in[1], true);
 }
 
 }  // namespace

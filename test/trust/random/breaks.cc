@@ -16,7 +16,8 @@ P count_of_true(const P& mask) { return sum(static_cast<int>(mask->dims.size()) 
 Broken other_constant(const P& x, Rng& rng) {
   if (!is(x, "const") || std::isinf(x->value)) return std::nullopt;
   const double v = x->value;
-  const std::vector<double> all{v * (1 + 0x1p-20), v * (1 + 1e-7), v * 1.001, v * 2, -v, v + 1, v - 1, v + 1e-6, v + 0x1p-24, v * (1 + 0x1p-34), 0};
+  const std::vector<double> all{v * (1 + 0x1p-20), v * (1 + 1e-7), v * 1.001,         v * 2, -v, v + 1, v - 1,
+                                v + 1e-6,          v + 0x1p-24,    v * (1 + 0x1p-34), 0};
   return constant(all[rng.below(all.size())]);
 }
 
@@ -32,8 +33,12 @@ Broken other_order(const P& x, Rng& rng) {
 }
 
 Broken other_function(const P& x, Rng& rng) {
-  static const std::vector<std::vector<std::string>> kinds = {{"add", "sub", "mul", "div", "maximum", "minimum"}, {"neg", "square", "abs", "relu", "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "exp"}, {"sqrt", "rsqrt", "log", "abs"},
-                                                              {"less", "greater", "equal"}, {"cast_f16", "cast_bf16", "cast_f32"}};
+  static const std::vector<std::vector<std::string>> kinds = {
+      {"add", "sub", "mul", "div", "maximum", "minimum"},
+      {"neg", "square", "abs", "relu", "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "exp"},
+      {"sqrt", "rsqrt", "log", "abs"},
+      {"less", "greater", "equal"},
+      {"cast_f16", "cast_bf16", "cast_f32"}};
   for (const auto& k : kinds) {
     if (std::find(k.begin(), k.end(), x->op) == k.end()) continue;
     const std::string& f = k[rng.below(k.size())];
@@ -64,7 +69,9 @@ Broken left_out(const P& x, Rng& rng) {
   if ((is(x, "reduce.sum") || is(x, "reduce.max")) && !x->n[1]) {
     const auto d = static_cast<int>(x->n[0]);
     const int64_t e = x->in[0]->dims[static_cast<size_t>(d)];
-    if (e > 1) return rng.below(2) ? reduce(is(x, "reduce.sum"), d, slice(d, 0, e - 1, x->in[0])) : reduce(is(x, "reduce.sum"), d, slice(d, 1, e, x->in[0]));
+    if (e > 1)
+      return rng.below(2) ? reduce(is(x, "reduce.sum"), d, slice(d, 0, e - 1, x->in[0]))
+                          : reduce(is(x, "reduce.sum"), d, slice(d, 1, e, x->in[0]));
   }
   if (is(x, "matmul") && x->dims.size() == 2 && x->in[0]->dims[1] > 1) {
     const int64_t k = x->in[0]->dims[1];
@@ -162,8 +169,18 @@ Broken other_input(const P& x, const std::vector<P>& inputs, Rng& rng) {
 /// A mistake in the body of a block graph: words replaced once.
 Broken other_body(const P& x, Rng& rng, std::string& kind) {
   if (!is(x, "call")) return std::nullopt;
-  static const std::vector<std::pair<std::string, std::string>> edits = {{"accum.sum rescaled 1", "accum.sum"}, {"accum.sum rescaled 1", "accum.sum rescaled 2"}, {"accum.sum", "accum.max"}, {"accum.max", "accum.sum"},
-    {"reduce.sum", "reduce.max"}, {"reduce.max", "reduce.sum"}, {"exp (sub", "exp (add"}, {"= div", "= mul"}, {"= mul", "= add"}, {"= add", "= sub"}, {"= sub", "= add"}, {"running ", ""}};
+  static const std::vector<std::pair<std::string, std::string>> edits = {{"accum.sum rescaled 1", "accum.sum"},
+                                                                         {"accum.sum rescaled 1", "accum.sum rescaled 2"},
+                                                                         {"accum.sum", "accum.max"},
+                                                                         {"accum.max", "accum.sum"},
+                                                                         {"reduce.sum", "reduce.max"},
+                                                                         {"reduce.max", "reduce.sum"},
+                                                                         {"exp (sub", "exp (add"},
+                                                                         {"= div", "= mul"},
+                                                                         {"= mul", "= add"},
+                                                                         {"= add", "= sub"},
+                                                                         {"= sub", "= add"},
+                                                                         {"running ", ""}};
   for (int attempt = 0; attempt < 8; attempt++) {
     const auto& [from, to] = edits[rng.below(edits.size())];
     std::vector<size_t> places;

@@ -94,7 +94,8 @@ template <class T> std::vector<Array<T>> in(const std::vector<Array<double>>& x)
 
 /// Far more apart than double and long double say that either is uncertain.
 bool are_apart(long double u, long double v, double ud, double vd) {
-  if (!std::isfinite(u) || !std::isfinite(v) || !std::isfinite(ud) || !std::isfinite(vd) || std::fabs(u) > 1e30L || std::fabs(v) > 1e30L) return false;
+  if (!std::isfinite(u) || !std::isfinite(v) || !std::isfinite(ud) || !std::isfinite(vd) || std::fabs(u) > 1e30L || std::fabs(v) > 1e30L)
+    return false;
   const long double noise = std::fabs(u - ud) + std::fabs(v - vd), least = std::max(std::fabs(u), std::fabs(v)) * 1e-13L + 1e-300L;
   return std::fabs(u - v) > 16 * noise + least;
 }
@@ -114,7 +115,8 @@ std::optional<std::string> apart(const Graph& a, const Graph& b, const std::vect
       const long double u = al[r].data[i], v = bl[r].data[i];
       const bool first = std::isfinite(u), second = std::isfinite(v);
       if (counts) (first && second ? domains.both : first ? domains.first : domains.second) += first || second;
-      if (are_apart(u, v, ad[r].data[i], bd[r].data[i])) return fmt::format("output {} element {}: {:.17g} and {:.17g}", r, i, static_cast<double>(u), static_cast<double>(v));
+      if (are_apart(u, v, ad[r].data[i], bd[r].data[i]))
+        return fmt::format("output {} element {}: {:.17g} and {:.17g}", r, i, static_cast<double>(u), static_cast<double>(v));
     }
   return std::nullopt;
 }
@@ -139,20 +141,25 @@ std::optional<std::string> difference_of_large(const Graph& a, const Graph& b, u
   for (int e = 0; e < elements; e++) {
     const auto kind = static_cast<uint64_t>(e) % 4;
     const auto input = [&](int param, const Type& t, int64_t offset) {
-      const double u = static_cast<double>(mix64(seed ^ mix64(static_cast<uint64_t>(param) * 1000003 + static_cast<uint64_t>(offset))) >> 11) * 0x1p-53;
+      const double u =
+          static_cast<double>(mix64(seed ^ mix64(static_cast<uint64_t>(param) * 1000003 + static_cast<uint64_t>(offset))) >> 11) * 0x1p-53;
       if (t.dtype == DType::kBool) return u < 0.75 ? 1.0 : 0.0;
       return stored_as(kind == 0 ? 2 * u - 1 : kind == 1 ? u : kind == 2 ? std::floor(5 * u) - 2 : 20 * u - 10, t.dtype);
     };
     Extents at;
     for (int64_t d : dims) {   // the ends, and anywhere
       const uint64_t where = rng.below(4);
-      at.push_back(where == 0 ? 0 : where == 1 ? d - 1 : where == 2 ? d - 1 - static_cast<int64_t>(rng.below(static_cast<uint64_t>(std::max<int64_t>(1, d / 4)))) : static_cast<int64_t>(rng.below(static_cast<uint64_t>(d))));
+      at.push_back(where == 0   ? 0
+                   : where == 1 ? d - 1
+                   : where == 2 ? d - 1 - static_cast<int64_t>(rng.below(static_cast<uint64_t>(std::max<int64_t>(1, d / 4))))
+                                : static_cast<int64_t>(rng.below(static_cast<uint64_t>(d))));
     }
     constexpr int64_t kSteps = 400'000;
     PullEvaluator<long double> al(a, input, kSteps), bl(b, input, kSteps);
     PullEvaluator<double> ad(a, input, kSteps), bd(b, input, kSteps);
     const long double u = al.result(0, at), v = bl.result(0, at);
-    if (are_apart(u, v, ad.result(0, at), bd.result(0, at))) return fmt::format("element [{}]: {:.17g} and {:.17g}", fmt::join(at, ","), static_cast<double>(u), static_cast<double>(v));
+    if (are_apart(u, v, ad.result(0, at), bd.result(0, at)))
+      return fmt::format("element [{}]: {:.17g} and {:.17g}", fmt::join(at, ","), static_cast<double>(u), static_cast<double>(v));
   }
   return std::nullopt;
 }

@@ -15,7 +15,11 @@
 namespace mirage::test {
 
 std::string describe(const RandomPair& p) {
-  return fmt::format("{}{}\nlaws: {}\nbroken: {}\nshown: {}\n{}--\n{}", truth_name(p.truth), p.size == Size::kLarge ? ", large" : p.size == Size::kHuge ? ", huge" : "", fmt::join(p.laws, "; "), p.change, p.shown, p.graphs[0], p.graphs[1]);
+  return fmt::format("{}{}\nlaws: {}\nbroken: {}\nshown: {}\n{}--\n{}", truth_name(p.truth),
+                     p.size == Size::kLarge  ? ", large"
+                     : p.size == Size::kHuge ? ", huge"
+                                             : "",
+                     fmt::join(p.laws, "; "), p.change, p.shown, p.graphs[0], p.graphs[1]);
 }
 
 void judge(uint64_t seed, PairTally& t, const std::function<void(const std::string&)>& tell) {
@@ -35,10 +39,12 @@ void judge(uint64_t seed, PairTally& t, const std::function<void(const std::stri
     t.by_kind[(p->truth == Truth::kDifferent ? "different: " + p->change : truth_name(p->truth)) + size][answer_name(a.exit)]++;
     if (p->truth == Truth::kEqual && a.exit == ExitCode::kNothingFound)
       for (const std::string& law : p->laws) t.open[law]++;
-    const bool is_wrong = (a.exit != ExitCode::kOk && a.exit != ExitCode::kNotEqual && a.exit != ExitCode::kNothingFound) || (p->truth == Truth::kDifferent ? a.exit == ExitCode::kOk : a.exit == ExitCode::kNotEqual);
+    const bool is_wrong = (a.exit != ExitCode::kOk && a.exit != ExitCode::kNotEqual && a.exit != ExitCode::kNothingFound) ||
+                          (p->truth == Truth::kDifferent ? a.exit == ExitCode::kOk : a.exit == ExitCode::kNotEqual);
     if (!is_wrong) continue;
     t.wrong++;
-    tell(fmt::format("==== seed {} {}: {} ({})\n{}\n{}", seed, first ? "B A" : "A B", answer_name(a.exit), a.text.substr(0, 300), "", describe(*p)));
+    tell(fmt::format("==== seed {} {}: {} ({})\n{}\n{}", seed, first ? "B A" : "A B", answer_name(a.exit), a.text.substr(0, 300), "",
+                     describe(*p)));
   }
 }
 
@@ -88,11 +94,17 @@ void judge_apart(uint64_t seed, int seconds, PairTally& t, const std::function<v
   t.add(text);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   t.stuck++;
-  tell(fmt::format("==== seed {}: {}\n", seed, WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL) ? fmt::format("not done after {} s of CPU time", seconds) : "the process ended early"));
+  tell(fmt::format("==== seed {}: {}\n", seed,
+                   WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)
+                       ? fmt::format("not done after {} s of CPU time", seconds)
+                       : "the process ended early"));
 }
 
 std::string PairTally::table() const {
-  std::string out = fmt::format("{} pairs, both ways round: {} wrong verdicts; {} stuck or crashed; {} seeds gave none, {} did not read; slowest {:.1f} s (seed {})\n", pairs, wrong, stuck, none, unreadable, slowest, slowest_seed);
+  std::string out = fmt::format(
+      "{} pairs, both ways round: {} wrong verdicts; {} stuck or crashed; {} seeds gave none, {} did not read; slowest {:.1f} s (seed "
+      "{})\n",
+      pairs, wrong, stuck, none, unreadable, slowest, slowest_seed);
   out += fmt::format("{:60} {:>8} {:>9} {:>8}\n", "truth", "Equal", "Different", "Unknown");
   for (const auto& [kind, said] : by_kind) {
     const auto n = [&](const char* v) { const auto it = said.find(v); return it == said.end() ? 0 : it->second; };

@@ -12,7 +12,9 @@ using namespace mirage;
 using namespace mirage::test;
 
 namespace {
-constexpr const char* kUsage = "random_pairs [--count N] [--seed S]   judges N pairs with seeds S, S+1, ...; wrong verdicts with their graphs, then a table. A pair may take 60 s of CPU time\nrandom_pairs --print S               the pair of a seed\n";
+constexpr const char* kUsage =
+    "random_pairs [--count N] [--seed S]   judges N pairs with seeds S, S+1, ...; wrong verdicts with their graphs, then a table. A pair "
+    "may take 60 s of CPU time\nrandom_pairs --print S               the pair of a seed\n";
 }
 
 int main(int argc, char** argv) {
@@ -31,7 +33,16 @@ int main(int argc, char** argv) {
     }
   }
   PairTally tally;
-  for (uint64_t s = seed; tally.pairs < static_cast<int>(count) && s < seed + 20 * count; s++) judge_apart(s, 60, tally, [](const std::string& text) { fmt::print("{}\n", text); std::fflush(stdout); });
+  int told = 0;
+  for (uint64_t s = seed; tally.pairs < static_cast<int>(count) && s < seed + 20 * count; s++) {
+    judge_apart(s, 60, tally, [](const std::string& text) {
+      fmt::print("{}\n", text);
+      std::fflush(stdout);
+    });
+    if (tally.pairs / 200 == told) continue;
+    told = tally.pairs / 200;
+    fmt::print(stderr, "{} pairs, next seed {}: {} wrong verdicts, {} stuck or crashed\n", tally.pairs, s + 1, tally.wrong, tally.stuck);
+  }
   fmt::print("{}", tally.table());
   return tally.wrong || tally.stuck ? 1 : 0;
 }

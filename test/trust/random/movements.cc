@@ -38,21 +38,28 @@ void sums_along(const At& at) {
     if (extent % group == 0 && extent > group) at.add("reduce = reduce of groups", reduce(is_sum, d, reduce(is_sum, d, a, group)));
   if (extent > 1) {
     const int64_t cut = 1 + static_cast<int64_t>(at.rng.below(static_cast<uint64_t>(extent - 1)));
-    at.add("reduce = reduce of two slices", map(is_sum ? "add" : "maximum", {reduce(is_sum, d, slice(d, 0, cut, a)), reduce(is_sum, d, slice(d, cut, extent, a))}));
-    if (extent % 2 == 0) at.add("reduce = even and odd elements", map(is_sum ? "add" : "maximum", {reduce(is_sum, d, slice(d, 0, extent, a, 2)), reduce(is_sum, d, slice(d, 1, extent, a, 2))}));
+    at.add("reduce = reduce of two slices",
+           map(is_sum ? "add" : "maximum", {reduce(is_sum, d, slice(d, 0, cut, a)), reduce(is_sum, d, slice(d, cut, extent, a))}));
+    if (extent % 2 == 0)
+      at.add("reduce = even and odd elements",
+             map(is_sum ? "add" : "maximum", {reduce(is_sum, d, slice(d, 0, extent, a, 2)), reduce(is_sum, d, slice(d, 1, extent, a, 2))}));
   }
   if (rank(x) == 2) at.add("reduce = transposed reduce", flip(reduce(is_sum, 1 - d, flip(a))));
   if (a->is_infinite) return;
   if (is_sum && rank(x) == 2 && d == 1) at.add("sum = x 1", matmul(a, iota(0, {extent, 1}) * constant(0) + constant(1)));
-  if (is_sum && (is(a, "add") || is(a, "sub")) && a->in[0]->dims == a->dims && a->in[1]->dims == a->dims) at.add("sum(x + y) = sum x + sum y", map(a->op, {sum(d, a->in[0]), sum(d, a->in[1])}));
+  if (is_sum && (is(a, "add") || is(a, "sub")) && a->in[0]->dims == a->dims && a->in[1]->dims == a->dims)
+    at.add("sum(x + y) = sum x + sum y", map(a->op, {sum(d, a->in[0]), sum(d, a->in[1])}));
   if (is_sum && (is(a, "mul") || is(a, "div")))
     for (size_t i : {0U, 1U}) {
       if (is(a, "div") && i == 0) continue;
-      if (is_constant_along(a->in[i], dim, rank(a)) && a->in[1 - i]->dims == a->dims) at.add("sum(c x) = c sum x", map(a->op, {sum(d, a->in[1 - i]), a->in[i]}));
+      if (is_constant_along(a->in[i], dim, rank(a)) && a->in[1 - i]->dims == a->dims)
+        at.add("sum(c x) = c sum x", map(a->op, {sum(d, a->in[1 - i]), a->in[i]}));
     }
   if (is_sum && is(a, "square")) at.add("sum x^2 = sum x x", sum(d, a->in[0] * a->in[0]));
-  if (!is_sum && (is(a, "add") || is(a, "sub")) && is_constant_along(a->in[1], dim, rank(a)) && a->in[0]->dims == a->dims) at.add("max(x + c) = max x + c", map(a->op, {max(d, a->in[0]), a->in[1]}));
-  if (!is_sum && is(a, "mul") && is_constant_along(a->in[1], dim, rank(a)) && a->in[0]->dims == a->dims && sign_of(a->in[1]) > 0) at.add("max(x p) = p max x", max(d, a->in[0]) * a->in[1]);
+  if (!is_sum && (is(a, "add") || is(a, "sub")) && is_constant_along(a->in[1], dim, rank(a)) && a->in[0]->dims == a->dims)
+    at.add("max(x + c) = max x + c", map(a->op, {max(d, a->in[0]), a->in[1]}));
+  if (!is_sum && is(a, "mul") && is_constant_along(a->in[1], dim, rank(a)) && a->in[0]->dims == a->dims && sign_of(a->in[1]) > 0)
+    at.add("max(x p) = p max x", max(d, a->in[0]) * a->in[1]);
 }
 
 void contractions(const At& at) {
@@ -70,13 +77,17 @@ void contractions(const At& at) {
   }
   if (is(a, "matmul")) at.add("(x y) z = x (y z)", matmul(a->in[0], matmul(a->in[1], b)));
   if (is(b, "matmul")) at.add("x (y z) = (x y) z", matmul(matmul(a, b->in[0]), b->in[1]));
-  if (k <= 8 && a->dims[0] * b->dims[1] * k <= 4096) at.add("contraction as a sum of products", reshape(at.x->dims, sum(1, reshape({a->dims[0], k, 1}, a) * reshape({1, k, b->dims[1]}, b))));
+  if (k <= 8 && a->dims[0] * b->dims[1] * k <= 4096)
+    at.add("contraction as a sum of products",
+           reshape(at.x->dims, sum(1, reshape({a->dims[0], k, 1}, a) * reshape({1, k, b->dims[1]}, b))));
   for (size_t i : {0U, 1U}) {
     const P &m = at.x->in[i], &o = at.x->in[1 - i];
     const auto mm = [&](const P& y) { return i == 0 ? matmul(y, o) : matmul(o, y); };
-    if ((is(m, "add") || is(m, "sub")) && m->in[0]->dims == m->dims && m->in[1]->dims == m->dims) at.add("(x + y) z = x z + y z, of matrices", map(m->op, {mm(m->in[0]), mm(m->in[1])}));
+    if ((is(m, "add") || is(m, "sub")) && m->in[0]->dims == m->dims && m->in[1]->dims == m->dims)
+      at.add("(x + y) z = x z + y z, of matrices", map(m->op, {mm(m->in[0]), mm(m->in[1])}));
     const size_t inner = i == 0 ? 1 : 0;
-    if ((is(m, "mul") || is(m, "div")) && m->in[0]->dims == m->dims && is_constant_along(m->in[1], inner, 2)) at.add("(c x) z = c (x z), of matrices", map(m->op, {mm(m->in[0]), m->in[1]}));
+    if ((is(m, "mul") || is(m, "div")) && m->in[0]->dims == m->dims && is_constant_along(m->in[1], inner, 2))
+      at.add("(c x) z = c (x z), of matrices", map(m->op, {mm(m->in[0]), m->in[1]}));
   }
 }
 
@@ -121,7 +132,8 @@ void views(const At& at) {
   if (rank(x) == 2 && !is(x, "const") && at.rng.below(10) == 0) {
     at.add("x = x''", flip(flip(x)));
     if (x->dims[1] > 1) at.add("x = [x left, x right]", concat(1, {slice(1, 0, 1, x), slice(1, 1, x->dims[1], x)}));
-    if (x->dims[0] > 1) at.add("x = [x top; x bottom]", concat(0, {slice(0, 0, x->dims[0] - 1, x), slice(0, x->dims[0] - 1, x->dims[0], x)}));
+    if (x->dims[0] > 1)
+      at.add("x = [x top; x bottom]", concat(0, {slice(0, 0, x->dims[0] - 1, x), slice(0, x->dims[0] - 1, x->dims[0], x)}));
     at.add("x = reshape(reshape x)", reshape(x->dims, reshape({count_of(x->dims), 1}, x)));
   }
 }

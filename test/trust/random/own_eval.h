@@ -1,4 +1,5 @@
-// An evaluator of graphs that shares no code with lib/: an operator by its definition (op.h), in the scalar type that is asked for. What verdicts and emitted graphs are judged by.
+// An evaluator of graphs that shares no code with lib/: an operator by its definition (op.h), in the scalar type that is asked for. What
+// verdicts and emitted graphs are judged by.
 #pragma once
 #include <array>
 #include <cmath>
@@ -114,7 +115,8 @@ template <class T> class OwnEvaluator {
       case MapFn::kTanh: return std::tanh(x);
       case MapFn::kRelu: return larger(x, 0);
       case MapFn::kGelu: return half * x * (1 + std::erf(x * root_half));
-      case MapFn::kGeluTanh: return half * x * (1 + std::tanh(static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * x * x * x)));
+      case MapFn::kGeluTanh:
+        return half * x * (1 + std::tanh(static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * x * x * x)));
       case MapFn::kMax: return larger(x, y);
       case MapFn::kMin: return smaller(x, y);
       case MapFn::kClamp: return smaller(larger(x, y), z);
@@ -133,7 +135,8 @@ template <class T> class OwnEvaluator {
  private:
   static A apply(const Op& op, const std::vector<const A*>& in) {
     if (const auto* c = std::get_if<Const>(&op)) return {{}, {static_cast<T>(c->value)}};
-    if (const auto* i = std::get_if<Iota>(&op)) return make(extents_of(i->dims), [&](const Extents& p) { return static_cast<T>(p[static_cast<size_t>(i->dim)]); });
+    if (const auto* i = std::get_if<Iota>(&op))
+      return make(extents_of(i->dims), [&](const Extents& p) { return static_cast<T>(p[static_cast<size_t>(i->dim)]); });
     if (const auto* m = std::get_if<Map>(&op)) return apply_map_of(m->fn, in);
     if (std::holds_alternative<MatMul>(op)) return matmul(*in[0], *in[1]);
     if (const auto* r = std::get_if<Reduce>(&op)) return reduce(*r, *in[0]);
@@ -141,7 +144,10 @@ template <class T> class OwnEvaluator {
     if (const auto* r = std::get_if<Repeat>(&op)) {
       Extents d = x.dims;
       d[static_cast<size_t>(r->dim)] *= r->count;
-      return make(d, [&](Extents p) { p[static_cast<size_t>(r->dim)] %= x.dims[static_cast<size_t>(r->dim)]; return x.data[static_cast<size_t>(offset(x, x.dims, p))]; });
+      return make(d, [&](Extents p) {
+        p[static_cast<size_t>(r->dim)] %= x.dims[static_cast<size_t>(r->dim)];
+        return x.data[static_cast<size_t>(offset(x, x.dims, p))];
+      });
     }
     if (const auto* r = std::get_if<Reshape>(&op)) {
       Extents d = extents_of(r->dims);
@@ -240,7 +246,8 @@ template <class T> class OwnEvaluator {
     Extents start(x.dims.size(), 0), d(x.dims.size());
     for (size_t k = 0; k < d.size(); k++) {
       const int64_t t = tile[static_cast<int>(k)];
-      for (size_t a = 0; a < 3; a++) if (part.grid[a] == static_cast<int>(k)) start[k] += block[a] * t * (part.loop == static_cast<int>(k) ? loop : 1);
+      for (size_t a = 0; a < 3; a++)
+        if (part.grid[a] == static_cast<int>(k)) start[k] += block[a] * t * (part.loop == static_cast<int>(k) ? loop : 1);
       if (part.loop == static_cast<int>(k)) start[k] += i * t;
       d[k] = std::max<int64_t>(0, std::min(t, x.dims[k] - start[k]));
     }
@@ -293,17 +300,22 @@ template <class T> class OwnEvaluator {
   }
 
   /// One iteration: every node in order. What comes behind an accumulator is made anew each time; only the last counts.
-  static void iterate(const Graph& body, const std::vector<const A*>& in, const std::array<int64_t, 3>& block, int64_t i, std::vector<A>& at, std::vector<Running>& running) {
+  static void iterate(const Graph& body, const std::vector<const A*>& in, const std::array<int64_t, 3>& block, int64_t i,
+                      std::vector<A>& at, std::vector<Running>& running) {
     for (NodeId n = 0; n < body.num_nodes(); n++) {
       const Node& node = body.node(n);
       if (body.form<Output>(n)) continue;
       const auto to = static_cast<size_t>(node.first_value);
-      if (const auto* x = body.form<Input>(n)) { at[to] = load(*in[static_cast<size_t>(x->param)], body.dims(node.first_value), x->part, block, i, body.launch().loop); continue; }
+      if (const auto* x = body.form<Input>(n)) {
+        at[to] = load(*in[static_cast<size_t>(x->param)], body.dims(node.first_value), x->part, block, i, body.launch().loop);
+        continue;
+      }
       std::vector<const A*> args;
       for (ValueId v : node.operands) args.push_back(&at[static_cast<size_t>(v)]);
       if (body.form<mirage::Running>(n)) at[to] = step(running[to], *args[0], i == 0);
-      else if (const auto* acc = body.form<Accum>(n)) accumulate(at[to], *acc, args, acc->degree ? &running[static_cast<size_t>(node.operands[1])] : nullptr, i == 0,
-                                                                 body.def_form<mirage::Running>(node.operands[0]) ? &running[static_cast<size_t>(node.operands[0])] : nullptr);
+      else if (const auto* acc = body.form<Accum>(n))
+        accumulate(at[to], *acc, args, acc->degree ? &running[static_cast<size_t>(node.operands[1])] : nullptr, i == 0,
+                   body.def_form<mirage::Running>(node.operands[0]) ? &running[static_cast<size_t>(node.operands[0])] : nullptr);
       else at[to] = apply(node.op, args);
     }
   }
@@ -320,7 +332,8 @@ template <class T> class OwnEvaluator {
     return now;
   }
 
-  static void accumulate(A& acc, const Accum& op, const std::vector<const A*>& args, const Running* shift, bool first, const Running* maximum) {
+  static void accumulate(A& acc, const Accum& op, const std::vector<const A*>& args, const Running* shift, bool first,
+                         const Running* maximum) {
     const A& x = *args[0];
     if (op.fn == ReduceFn::kMax && maximum) { acc = maximum->state; return; }
     if (first) { acc = x; return; }

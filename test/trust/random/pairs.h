@@ -1,5 +1,6 @@
-// Random pairs of graphs with known truth: a random program, and the same after rewritings that keep it, or after one change that breaks it. What is called different is shown to be by inputs on which an
-// evaluator that shares nothing with lib/ finds two finite values that are far apart.
+// Random pairs of graphs with known truth: a random program, and the same after rewritings that keep it, or after one change that breaks
+// it. What is called different is shown to be by inputs on which an evaluator that shares nothing with lib/ finds two finite values that
+// are far apart.
 #pragma once
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ struct RandomPair {
 /// nullopt: nothing came of this seed (no difference was found, or a graph does not read).
 std::optional<RandomPair> random_pair(uint64_t seed);
 
-/// Inputs on which two graphs of the same signature clearly differ, in words; nullopt: none was found in so many draws. The draws: magnitudes on both sides of every literal, zeros and ties, and masks with structure.
+/// Inputs on which two graphs of the same signature clearly differ, in words; nullopt: none was found in so many draws. The draws:
+/// magnitudes on both sides of every literal, zeros and ties, and masks with structure.
 std::optional<std::string> difference(const Graph& a, const Graph& b, uint64_t seed, int draws);
 /// The same of single elements, for graphs without calls that are too large to be evaluated.
 std::optional<std::string> difference_of_large(const Graph& a, const Graph& b, uint64_t seed, int elements);

@@ -60,7 +60,9 @@ class Grower {
   P condition() {
     const Extents d{r_, c_};
     switch (rng_.below(7)) {
-      case 0: return map("less", {iota(1, {1, c_}), iota(0, {r_, 1}) + constant(static_cast<double>(rng_.below(static_cast<uint64_t>(c_))))});   // causal
+      case 0:
+        return map("less",
+                   {iota(1, {1, c_}), iota(0, {r_, 1}) + constant(static_cast<double>(rng_.below(static_cast<uint64_t>(c_))))});  // causal
       case 1: return map("less", {iota(1, {1, c_}), constant(static_cast<double>(1 + rng_.below(static_cast<uint64_t>(c_))))});
       case 2: return map("equal", {iota(0, {r_, 1}), constant(static_cast<double>(rng_.below(static_cast<uint64_t>(r_))))});
       case 3: return map("less", {leaf(), leaf()});
@@ -86,7 +88,9 @@ class Grower {
     P y = matmul(x, full_[1]);
     for (uint64_t n = rng_.below(3) + 1; n > 0; n--) switch (rng_.below(6)) {
       case 0: y = y * map("relu", {iota(1, {1, c_}) - constant(static_cast<double>(rng_.below(2048)))}); break;
-      case 1: y = where(map("less", {iota(1, {1, c_}), iota(0, {r_, 1}) + constant(static_cast<double>(1 + rng_.below(1024)))}), y, constant(0)); break;
+      case 1:
+        y = where(map("less", {iota(1, {1, c_}), iota(0, {r_, 1}) + constant(static_cast<double>(1 + rng_.below(1024)))}), y, constant(0));
+        break;
       case 2: y = y + (row_ ? row_ : constant(2)); break;
       case 3: y = map(pick({"silu", "relu", "sigmoid", "tanh", "gelu"}), {y}); break;
       case 4: y = y * map("minimum", {iota(0, {r_, 1}), constant(static_cast<double>(1000 + rng_.below(1000)))}); break;
@@ -122,10 +126,16 @@ class Grower {
     switch (mask_ && rng_.below(2) ? 4 : rng_.below(13)) {
       case 12: return far_root(x);
       case 0: return x / map("sqrt", {sum(1, map("square", {x})) / n + constant(1e-5)});   // RMS norm
-      case 1: { const P centred = x - sum(1, x) / n; return centred * map("rsqrt", {sum(1, map("square", {centred})) / n + constant(1e-5)}); }
+      case 1: {
+        const P centred = x - sum(1, x) / n;
+        return centred * map("rsqrt", {sum(1, map("square", {centred})) / n + constant(1e-5)});
+      }
       case 2: { const P e = map("exp", {x}); return e / sum(1, e); }
       case 3: { const P e = map("exp", {x - max(1, x)}); return e / sum(1, e); }
-      case 4: { const P e = map("exp", {where(condition(), x, constant(-INFINITY))}); return rng_.below(2) ? e / (sum(1, e) + constant(1)) : e / sum(1, e); }
+      case 4: {
+        const P e = map("exp", {where(condition(), x, constant(-INFINITY))});
+        return rng_.below(2) ? e / (sum(1, e) + constant(1)) : e / sum(1, e);
+      }
       case 5: return rng_.below(2) ? sum(1, x) : max(1, x);
       case 6: return where(condition(), x, number() * full_[0]);
       case 7: return map("log", {sum(1, map("exp", {x}))});

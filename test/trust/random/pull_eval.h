@@ -1,4 +1,5 @@
-// Single elements of a kernel-level graph without calls, asked for one by one: what graphs too large to evaluate are judged by. Shares no code with lib/.
+// Single elements of a kernel-level graph without calls, asked for one by one: what graphs too large to evaluate are judged by. Shares no
+// code with lib/.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -85,7 +86,8 @@ template <class T> class PullEvaluator {
     const ValueId x = node.operands[0];
     if (const auto* r = std::get_if<Repeat>(&node.op)) return at[static_cast<size_t>(r->dim)] %= g_.dims(x)[r->dim], pull(x, at);
     if (const auto* r = std::get_if<Reshape>(&node.op)) return pull(x, position(g_.dims(x), flat(r->dims, at)));
-    if (const auto* s = std::get_if<Slice>(&node.op)) return at[static_cast<size_t>(s->dim)] = s->start + at[static_cast<size_t>(s->dim)] * s->step, pull(x, at);
+    if (const auto* s = std::get_if<Slice>(&node.op))
+      return at[static_cast<size_t>(s->dim)] = s->start + at[static_cast<size_t>(s->dim)] * s->step, pull(x, at);
     if (const auto* c = std::get_if<Concat>(&node.op)) {
       size_t k = 0;
       int64_t& i = at[static_cast<size_t>(c->dim)];

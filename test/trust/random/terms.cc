@@ -87,7 +87,9 @@ P repeat(int dim, int64_t count, P x) {
   const bool b = x->is_bool;
   return finish({"repeat", {std::move(x)}, d, b, {dim, count}, 0, "", "", false});
 }
-P call(const std::string& launch, std::vector<P> in, const std::string& body, Extents dims) { return finish({"call", std::move(in), std::move(dims), false, {}, 0, launch + "\n" + body, "", false}); }
+P call(const std::string& launch, std::vector<P> in, const std::string& body, Extents dims) {
+  return finish({"call", std::move(in), std::move(dims), false, {}, 0, launch + "\n" + body, "", false});
+}
 
 bool is_map(const P& x) { return parse_map_fn(x->op).has_value(); }
 bool is(const P& x, const char* op) { return x->op == op; }
@@ -109,14 +111,16 @@ int sign_of(const P& x) {
   if (f == "maximum") return std::max(of(0), of(1));
   if (f == "minimum") return std::min(of(0), of(1));
   if (f == "where") return std::min(of(1), of(2));
-  if (f == "reduce.sum" || f == "reduce.max" || f == "transpose" || f == "reshape" || f == "slice" || f == "repeat" || f == "cast_f32") return f == "cast_f32" ? std::min(0, of(0)) : of(0);
+  if (f == "reduce.sum" || f == "reduce.max" || f == "transpose" || f == "reshape" || f == "slice" || f == "repeat" || f == "cast_f32")
+    return f == "cast_f32" ? std::min(0, of(0)) : of(0);
   if (f == "matmul" ) return of(0) < 0 || of(1) < 0 ? -1 : std::min(of(0), of(1));
   return -1;
 }
 
 bool same(const P& a, const P& b) {
   if (a == b) return true;
-  if (a->op != b->op || a->dims != b->dims || a->n != b->n || a->text != b->text || a->in.size() != b->in.size() || !(a->value == b->value)) return false;
+  if (a->op != b->op || a->dims != b->dims || a->n != b->n || a->text != b->text || a->in.size() != b->in.size() || !(a->value == b->value))
+    return false;
   for (size_t i = 0; i < a->in.size(); i++) if (!same(a->in[i], b->in[i])) return false;
   return true;
 }
@@ -183,7 +187,8 @@ std::string text_of(const RandomProgram& p) {
     name[x.get()] = to;
     std::string head = x->op;
     if (x->op == "iota") head += fmt::format(" {} {}", x->n[0], list(x->dims));
-    if (x->op == "reduce.sum" || x->op == "reduce.max") head += fmt::format(" {}{}", x->n[0], x->n[1] ? fmt::format(" group {}", x->n[1]) : "");
+    if (x->op == "reduce.sum" || x->op == "reduce.max")
+      head += fmt::format(" {}{}", x->n[0], x->n[1] ? fmt::format(" group {}", x->n[1]) : "");
     if (x->op == "reshape") head += " " + list(x->dims);
     if (x->op == "transpose") head += fmt::format(" ({})", fmt::join(x->n, ","));
     if (x->op == "slice") head += fmt::format(" {} {}:{}{}", x->n[0], x->n[1], x->n[2], x->n[3] == 1 ? "" : fmt::format(":{}", x->n[3]));

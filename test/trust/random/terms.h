@@ -1,4 +1,5 @@
-// Programs as terms that can be rewritten: a DAG of operators with extents, and its µGraph text. Shapes are made here, so that a rewriting never asks lib/.
+// Programs as terms that can be rewritten: a DAG of operators with extents, and its µGraph text. Shapes are made here, so that a rewriting
+// never asks lib/.
 #pragma once
 #include <functional>
 #include <map>

@@ -1,4 +1,5 @@
-// Terms as block graphs: rows over blocks, columns over the iterations of a loop, contractions in pieces, softmaxes with a running maximum; exact tilings and ragged ones.
+// Terms as block graphs: rows over blocks, columns over the iterations of a loop, contractions in pieces, softmaxes with a running maximum;
+// exact tilings and ragged ones.
 #include "trust/random/rewrite.h"
 
 #include <map>
@@ -32,10 +33,12 @@ Cut any_cut(int64_t extent, Rng& rng) {
   return {(extent + tile - 1) / tile, tile};
 }
 
-/// Writes the body of one block graph. Rows (dimension 0 of extent `rows`) go over blocks along x, columns (dimension 1 of extent `cols`) over the loop; 0: not cut.
+/// Writes the body of one block graph. Rows (dimension 0 of extent `rows`) go over blocks along x, columns (dimension 1 of extent `cols`)
+/// over the loop; 0: not cut.
 class Body {
  public:
-  Body(int64_t rows, Cut row_cut, int64_t cols, Cut col_cut, Rng& rng) : rows_(rows), cols_(cols), row_(row_cut), col_(col_cut), rng_(rng) {}
+  Body(int64_t rows, Cut row_cut, int64_t cols, Cut col_cut, Rng& rng)
+      : rows_(rows), cols_(cols), row_(row_cut), col_(col_cut), rng_(rng) {}
 
   /// An operand of the call as a tile: split where its extents are those that are cut, unless it is asked for whole along a dimension.
   std::string leaf(const P& x, bool by_row, bool by_col) {
@@ -51,14 +54,16 @@ class Body {
     if (grid >= 0) d[static_cast<size_t>(grid)] = row_.tile;
     if (loop >= 0) d[static_cast<size_t>(loop)] = col_.tile;
     const std::string name = fmt::format("%a{}", operands.size());
-    lines += fmt::format(" {} = input {} grid({},-,-) loop({}) : {}[{}]\n", name, operands.size(), grid < 0 ? "-" : std::to_string(grid), loop < 0 ? "-" : std::to_string(loop), dtype_of(x), fmt::join(d, ","));
+    lines += fmt::format(" {} = input {} grid({},-,-) loop({}) : {}[{}]\n", name, operands.size(), grid < 0 ? "-" : std::to_string(grid),
+                         loop < 0 ? "-" : std::to_string(loop), dtype_of(x), fmt::join(d, ","));
     operands.push_back(x);
     return named_[key] = name;
   }
   /// x inside the block, with its operands as far down as chance has it.
   std::string inside(const P& x, int depth) {
     if (x->op == "const") return constant_text(x->value);
-    const bool fits = x->dims.size() == 2 && (!rows_ || x->dims[0] == rows_ || x->dims[0] == 1) && (!cols_ || x->dims[1] == cols_ || x->dims[1] == 1);
+    const bool fits =
+        x->dims.size() == 2 && (!rows_ || x->dims[0] == rows_ || x->dims[0] == 1) && (!cols_ || x->dims[1] == cols_ || x->dims[1] == 1);
     if (!fits) { ok = false; return ""; }
     if (const auto it = values_.find(x.get()); it != values_.end()) return it->second;
     const bool in_rows = rows_ && x->dims[0] == rows_ && rows_ > 1;
@@ -71,8 +76,11 @@ class Body {
         return values_[x.get()] = define(x->op + args);
       }
     }
-    if (!stops && !cols_ && in_rows && (is(x, "reduce.sum") || is(x, "reduce.max")) && x->n[0] == 1) return values_[x.get()] = define(fmt::format("{} 1{} {}", x->op, x->n[1] ? fmt::format(" group {}", x->n[1]) : "", inside(x->in[0], depth - 1)));
-    if (!stops && !cols_ && in_rows && is(x, "matmul")) return values_[x.get()] = define(fmt::format("matmul {} {}", inside(x->in[0], depth - 1), leaf(x->in[1], false, false)));
+    if (!stops && !cols_ && in_rows && (is(x, "reduce.sum") || is(x, "reduce.max")) && x->n[0] == 1)
+      return values_[x.get()] =
+                 define(fmt::format("{} 1{} {}", x->op, x->n[1] ? fmt::format(" group {}", x->n[1]) : "", inside(x->in[0], depth - 1)));
+    if (!stops && !cols_ && in_rows && is(x, "matmul"))
+      return values_[x.get()] = define(fmt::format("matmul {} {}", inside(x->in[0], depth - 1), leaf(x->in[1], false, false)));
     return leaf(x, true, true);
   }
   std::string define(const std::string& text) {
@@ -102,7 +110,11 @@ struct At {
   Rng& rng;
   std::vector<Rewriting>& out;
   void add(const char* law, const Body& b, const Cut& rows, const Cut& cols, const std::string& result, bool by_row) const {
-    if (b.ok && !b.operands.empty()) out.push_back({law, call(launch(rows.pieces, cols.pieces), b.operands, b.lines + fmt::format(" output 0 {} grid({},-,-)\n", result, by_row ? "0" : "-"), x->dims), false});
+    if (b.ok && !b.operands.empty())
+      out.push_back({law,
+                     call(launch(rows.pieces, cols.pieces), b.operands,
+                          b.lines + fmt::format(" output 0 {} grid({},-,-)\n", result, by_row ? "0" : "-"), x->dims),
+                     false});
   }
 };
 
@@ -141,7 +153,8 @@ void contraction_over_the_loop(const At& at) {
   Body b(r > 1 ? r : 0, rows, k, cols, at.rng);
   const std::string left = b.inside(a, 3), right = b.tile(y, -1, cols.pieces > 1 ? 0 : -1);
   if (cols.pieces < 2 || b.lines.find("loop(1)") == std::string::npos) return;
-  at.add("contraction over the loop", b, rows, cols, b.define(fmt::format("accum.sum (matmul {} {})", left, right)), r > 1 && rows.pieces > 1);
+  at.add("contraction over the loop", b, rows, cols, b.define(fmt::format("accum.sum (matmul {} {})", left, right)),
+         r > 1 && rows.pieces > 1);
 }
 
 /// softmax(u) v, or sum e^u, with the maximum so far.
@@ -150,7 +163,8 @@ void running_maximum(const At& at) {
   P u, v;
   if (is(x, "matmul") && is(x->in[0], "div")) {
     const P& s = x->in[0];
-    if (!is(s->in[0], "exp") || !is(s->in[1], "reduce.sum") || s->in[1]->n[0] != 1 || s->in[1]->n[1] || !same(s->in[1]->in[0], s->in[0])) return;
+    if (!is(s->in[0], "exp") || !is(s->in[1], "reduce.sum") || s->in[1]->n[0] != 1 || s->in[1]->n[1] || !same(s->in[1]->in[0], s->in[0]))
+      return;
     u = s->in[0]->in[0], v = x->in[1];
   } else if (is(x, "reduce.sum") && x->n[0] == 1 && !x->n[1] && is(x->in[0], "exp")) {
     u = x->in[0]->in[0];
@@ -164,7 +178,8 @@ void running_maximum(const At& at) {
   Body b(r > 1 ? r : 0, rows, k, cols, at.rng);
   const std::string s = b.inside(u, 3), c = v ? b.tile(v, -1, 0) : "";
   if (cols.pieces < 2 || b.lines.find("loop(1)") == std::string::npos) return;
-  const std::string m = b.define("running (reduce.max 1 " + s + ")"), e = b.define("exp (sub " + s + " " + m + ")"), d = b.define("accum.sum rescaled 1 (reduce.sum 1 " + e + ") " + m);
+  const std::string m = b.define("running (reduce.max 1 " + s + ")"), e = b.define("exp (sub " + s + " " + m + ")"),
+                    d = b.define("accum.sum rescaled 1 (reduce.sum 1 " + e + ") " + m);
   std::string result;
   if (v) result = b.define("div " + b.define("accum.sum rescaled 1 (matmul " + e + " " + c + ") " + m) + " " + d);
   else result = b.define("mul (exp (accum.max " + m + ")) " + d);
