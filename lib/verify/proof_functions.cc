@@ -91,17 +91,16 @@ PolyId Terms::max(PolyId x, PolyId y) {
   if (args.empty()) return x;
   const bool has_mask = std::any_of(args.begin(), args.end(), [&](PolyId p) { return is_masked(p); });
   if (!has_mask && args.size() <= 8) {   // what is never the largest goes
-    std::vector<PolyId> kept;
-    for (size_t i = 0; i < args.size(); i++) {
-      bool loses = false;
-      for (size_t j = 0; j < args.size() && !loses; j++) {
-        if (i == j) continue;
-        const PolyId d = sub(args[j], args[i]);
-        loses = (d >= 0 && poly_at(d).nonnegative) || is_below(args[i], args[j]);
-      }
-      if (!loses) kept.push_back(args[i]);
+    for (size_t i = 0; i < args.size();) {
+      // Against what is still there: two that are below each other (radicands of both graphs, each the other's negative) do not both go.
+      const bool loses = std::any_of(args.begin(), args.end(), [&](PolyId other) {
+        if (other == args[i]) return false;
+        const PolyId d = sub(other, args[i]);
+        return (d >= 0 && poly_at(d).nonnegative) || is_below(args[i], other);
+      });
+      if (loses) args.erase(args.begin() + static_cast<int64_t>(i));
+      else i++;
     }
-    args = kept;
   }
   if (args.size() == 1) return args[0];
   PolyId outside = integer(1);

@@ -203,7 +203,8 @@ class Extent {
 class Point {
  public:
   Point(Terms& t, uint64_t seed) : t_(t), rng_(seed) {}
-  bool fails = false;   ///< something is divided by (almost) nothing here
+  bool fails = false;         ///< something is divided by (almost) nothing here
+  bool is_poisoned = false;   ///< a form that has none is read, deep within another: nothing can be said
 
   /// Whether x and y differ by far more than rounding.
   bool differs(PolyId x, PolyId y) {
@@ -218,6 +219,10 @@ class Point {
   Value poly(PolyId p) {
     if (auto it = polys_.find(p); it != polys_.end()) return it->second;
     Value out;
+    if (p < 0) {
+      is_poisoned = true;
+      return out;
+    }
     for (const Term& t : std::vector<Term>(t_.terms(p))) {
       long double m = static_cast<long double>(t.coef.n) / static_cast<long double>(t.coef.d);
       for (const Factor& f : Factors(t_.factors(t.mono))) m *= power(f);
@@ -288,10 +293,14 @@ class Point {
   std::map<IdxAtomId, int64_t> indices_;
 };
 
-/// Whether x and y differ at two of a few random points: at one alone it might be rounding after all.
+/// Whether x and y differ at two of a few random points (at one alone it might be rounding after all), or cannot be read.
 bool differs_somewhere(Terms& terms, PolyId x, PolyId y) {
   int found = 0;
-  for (uint64_t i = 0; i < 8 && found < 2; i++) found += Point(terms, i).differs(x, y);
+  for (uint64_t i = 0; i < 8 && found < 2; i++) {
+    Point point(terms, i);
+    found += point.differs(x, y);
+    if (point.is_poisoned) return true;
+  }
   return found == 2;
 }
 

@@ -8,6 +8,8 @@
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"
+#include "mirage/spec/text.h"
+#include "mirage/verify/verify.h"
 #include "verify/proof_lower.h"
 
 using namespace mirage;
@@ -188,4 +190,18 @@ TEST_CASE("a proof may run out of steps anywhere", "[bugs]") {
     (x[0].element < 0 ? ended : whole)++;
   }
   CHECK(ended > 20);
+}
+
+TEST_CASE("of two values that are below each other one stays in their maximum", "[bugs]") {
+  // What both graphs take the root of is not negative, here a number and its negative: each was below the other, the maximum of none was left, and its first argument was read.
+  const auto pair = [](const std::string& radicand) {
+    const auto g = parse_graph("kernel g {\n%i0 = input 0 : f32[4,6]\n%i1 = input 1 : f32[4,6]\n%i2 = input 2 : f32[4,1]\n%v1 = add (pow %i1 2) %i2\n%v2 = sub " + radicand +
+                               "\n%v6 = abs (reduce.sum 1 (square (sqrt %v2)))\noutput 0 %v6 : f32\n}\n", "g");
+    REQUIRE(g);
+    return *g;
+  };
+  const Graph a = pair("1000 %v1"), b = pair("%v1 1000");
+  CHECK_FALSE(prove(a, b).proved);
+  CHECK(settle(a, b, 1).kind != Verdict::Kind::kEqual);
+  CHECK(settle(b, a, 1).kind != Verdict::Kind::kEqual);
 }
