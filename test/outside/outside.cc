@@ -342,8 +342,10 @@ TEST_CASE("names and texts of a spec reach no shell, no other folder and no code
     if (file != "report.json") CHECK((bytes.find("#error evil") == std::string::npos && bytes.find("<script>alert") == std::string::npos));
   // Folders with any name.
   const std::string odd = t.path + "/$(touch evil) '\" ; &";
-  CHECK(opt({t.write("d.json", spec("fine")), "-o", odd, kTexts, "-MD"}).exit == 0);
+  CHECK(opt({t.write("d.json", spec("fine")), "-o", odd, kTexts}).exit == 0);
   CHECK(fs::exists(odd + "/fine.cu"));
+  CHECK(opt({t.path + "/d.json", "-o", odd + "2", kTexts, "-MD"}).exit == 2);   // make would read the semicolon as the start of a command
+  CHECK(!fs::exists(odd + "2"));
   CHECK(!fs::exists(t.path + "/evil"));
 }
 
