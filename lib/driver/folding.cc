@@ -51,7 +51,8 @@ Verdict support_of(const Folding& f, const Graph& found, uint64_t seed) {
     v.evidence.proof = std::move(p);
     return v;
   }
-  v = settle(f.program.graph, found, hash_combine(seed, 4), kMaxWork);
+  v.reason = kMemoryEnded;
+  v = unless_memory_ends([&] { return settle(f.program.graph, found, hash_combine(seed, 4), kMaxWork); }, v);
   if (v.evidence.proof.proved && f.folds && !f.proof.proved) v.evidence.proof.conditions.push_back("joining dimensions changes nothing, as trials at these sizes say");
   return v;
 }

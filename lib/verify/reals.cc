@@ -66,11 +66,11 @@ struct Tally {
   uint8_t one_alone = 0;   ///< draws in which only one was defined
   bool nonzero = false;    ///< compared, and not as 0
 };
-Said compare(const Bounded& x, const Bounded& y, bool out_of_range) {
+Said compare(const Bounded& x, const Bounded& y) {
   const bool fx = std::isfinite(x.v), fy = std::isfinite(y.v);
   if (!fx && !fy) return Said::kNothing;
   if (!std::isfinite(x.e) || !std::isfinite(y.e)) return fx && fy ? Said::kNoise : Said::kNothing;
-  if (fx != fy) return out_of_range ? Said::kNothing : Said::kUndefined;
+  if (fx != fy) return Said::kUndefined;
   if (clearly_differ(x, y)) return Said::kDiffers;
   return kNoiseMargin * (x.e + y.e) > kUseful * std::max(std::fabs(x.v), std::fabs(y.v)) ? Said::kNoise : Said::kSame;
 }
@@ -79,7 +79,7 @@ Said compare(const Bounded& x, const Bounded& y, bool out_of_range) {
 
 bool clearly_differ(const Bounded& x, const Bounded& y) {
   const double noise = kNoiseMargin * (x.e + y.e) + kClear * std::max(std::fabs(x.v), std::fabs(y.v));
-  return std::isfinite(x.v) && std::isfinite(y.v) && std::fabs(x.v - y.v) > noise;
+  return std::isfinite(x.v) && std::isfinite(y.v) && std::fabs(x.v - y.v) > noise;   // an infinite bound: never
 }
 
 std::string place(int result, const Dims& dims, int64_t element) {
@@ -126,7 +126,7 @@ RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>
     for (size_t r = 0; r < ra.size(); r++)
       for (size_t e = 0; e < ra[r].data.size(); e++) {
         const Bounded &x = ra[r].data[e], &y = rb[r].data[e];
-        const Said said = compare(x, y, wa.out_of_range || wb.out_of_range);
+        const Said said = compare(x, y);
         if (said == Said::kNothing) continue;
         Tally& tally = tallies[r][e];
         if (said == Said::kSame || said == Said::kNoise) {

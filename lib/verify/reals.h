@@ -15,7 +15,7 @@ std::vector<Type> input_types(const Graph& a, const Graph& b);
 /// What fp64 shows. Elements count where rounding leaves something of them: each has an error bound of its own.
 struct RealReport {
   std::optional<Counterexample> difference;   ///< both are finite, and apart by far more than their error bounds
-  std::optional<Counterexample> undefined;    ///< one is finite and the other is not, though no number left the range of doubles on the way
+  std::optional<Counterexample> undefined;    ///< one is finite and the other is not, and neither because a number left the range of doubles on the way
   bool disjoint = false;                      ///< a result where that is so in draw after draw, and of which no draw made any element the same number, other than 0, in both
   std::string uncompared;                     ///< the first element that no draw compared: never finite in both, or too noisy to tell; "": all were
   bool noisy = false;                         ///< `uncompared` was finite in both, but lost to rounding

@@ -210,6 +210,9 @@ TEST_CASE("doubles that know their rounding: noise is no difference, a differenc
   CHECK_FALSE(clearly_differ(x, a.exp(a.add(Bounded{800, 0}, x))));
   CHECK_FALSE(clearly_differ(x, a.sqrt(Bounded{-1, 0})));                        // only one is defined: no difference between numbers
   CHECK_FALSE(clearly_differ(x, a.sqrt(a.sub(a.add(x, y), Bounded{0.4, 0}))));    // the sign of a rounding error
+  const Bounded half{0.5, 0}, lost = a.mul(a.exp(Bounded{-800, 0}), half);   // 0, and the bound of it must not be rounded to 0 as well
+  CHECK_FALSE(clearly_differ(a.div(lost, a.exp(Bounded{-600, 0})), Bounded{0.5 * std::exp(-200), 0}));
+  CHECK_FALSE(clearly_differ(a.div(half, a.exp(Bounded{800, 0})), Bounded{1e-12, 0}));   // one over what has left the range is no 0
   const Bounded undecided = a.less(a.add(x, y), Bounded{0.4, 0});
   CHECK_FALSE(clearly_differ(a.select(undecided, Bounded{1, 0}, Bounded{2, 0}), Bounded{2, 0}));
   CHECK(clearly_differ(a.div(x, Bounded{0, 0}), a.constant(0)) == false);          // where the program is not finite nothing counts
