@@ -114,14 +114,15 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   again.jobs = o.jobs;
   again.emit = {"cu", "h", "graph", "dot", "harness", "python", "cmake", "makefile"};
   Trace trace;
-  CompileResult fresh = compile_from(again, specs[0], {&certificate, o.repeat_gates}, trace, {});
+  const bool repeat = o.repeat_gates && !file->gates.empty();
+  CompileResult fresh = compile_from(again, specs[0], {&certificate, repeat}, trace, {});
   if (fresh.exit != ExitCode::kOk) return refused(fresh.diagnostics);
   const auto broken = [&](const std::string& why) { return refused({broken_certificate(certificate.name, why)}); };
   for (const Diagnostic& d : fresh.diagnostics)
     if (d.code == DiagCode::kNotSettled) return broken("nothing settles the decision at the program's own size: " + d.text);
   if (const std::string at = first_difference(certificate.text, fresh.certificate, certificate.name); !at.empty())
     return broken(fmt::format("'{}' is not what the decision gives when it is made again", at.substr(0, 200)));
-  if (o.repeat_gates) {
+  if (repeat) {
     const auto now = read_certificate({certificate.name, fresh.certificate});
     if (!now || now->gates != file->gates) return broken(fmt::format("the gates passed are others than those recorded: {}", now && !now->gates.empty() ? now->gates[0] : "none"));
   }
@@ -135,7 +136,7 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   if (target && look.errors.empty()) compare_binaries(folder, module_name(fresh), *file, fresh, *target, look);
   if (!look.errors.empty()) return refused(look.errors);
   ModeResult r;
-  r.text = in_words(*file, fresh, look, o.repeat_gates);
+  r.text = in_words(*file, fresh, look, repeat);
   return r;
 }
 

@@ -173,7 +173,9 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   if (!target) return failed(target.errors(), result);
   Options o = options;
   o.target = target->name;
-  if (auto refused = refused_option(o, *target, source.name)) return failed({*refused}, result);
+  Options gates = o;   // with the gate that this run asks for
+  if (given.certificate) gates.gate = given.repeat_gates ? "emulate" : "none";
+  if (auto refused = refused_option(gates, *target, source.name)) return failed({*refused}, result);
   if (o.gate == "device") o.measure = true;
 
   Result<Parsed> parsed = trace.stage("parse", [&] { return read_spec(source); });
@@ -224,7 +226,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
 
   Choices choices = *recalled ? std::move((*recalled)->choices) : trace.stage("choose", [&] { return unless_memory_ends([&] { return choose_numbers(found.candidates, program, *target, {}, num_threads(o.jobs), trace); }, Choices{}); });
   std::map<std::string, GateResult> gated;
-  const auto gate = [&](const Plan& plan, Decision& d) { return given.certificate && !given.repeat_gates ? GateResult{} : run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, o, d, not_done, gated); };
+  const auto gate = [&](const Plan& plan, Decision& d) { return run_gate(program, run_hints(o).any() ? with_hints(plan, run_hints(o)) : plan, *target, gates, d, not_done, gated); };
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
   if (decision.choice) best_is(decision, found, choices);
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
@@ -242,7 +244,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   const Measured measured = given.certificate ? Measured{} : measure(decision, choices, *straightforward.plan, whole, *target, o, trace, listener);
   decide_by_measurement(decision, measured, choices, found, folding, gate, o, not_done);
   best_is(decision, found, choices);
-  if (o.gate == "emulate" && decision.gated != GateResult::Kind::kPassed)   // asked for by name: what nobody emulated is no result
+  if (gates.gate == "emulate" && decision.gated != GateResult::Kind::kPassed)   // asked for by name: what nobody emulated is no result
     return failed({{Severity::kError, DiagCode::kGateNotRun, {}, fmt::format("--gate emulate: the kernels were {}", decision.gates.empty() ? "not emulated" : decision.gates.front()), {}}}, result);
   if (run_hints(o).any()) decision.tuned = with_hints(decision.plan(*straightforward.plan), run_hints(o));
   const Graph& graph = decision.graph(program);

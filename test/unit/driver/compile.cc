@@ -206,6 +206,18 @@ TEST_CASE("certificates hold, and not for another program, other numbers or anot
   Options straight = text_only();
   straight.states = 0;
   CHECK(outcome(run(kNorm, straight).files.at("certificate.json"), spec) == ExitCode::kOk);
+  // What kernels passed is named as recorded, or repeated.
+  Options emulated = straight;
+  emulated.gate = "emulate";
+  const std::string passed = run(kNorm, emulated).files.at("certificate.json");
+  CHECK(passed.find("emulated in field") != std::string::npos);
+  CHECK(outcome(passed, spec) == ExitCode::kOk);
+  Options repeat;
+  repeat.repeat_gates = true;
+  CHECK(check_certificate(Source{"c.json", passed}, {spec}, repeat).text.find("repeated: kernels emulated") != std::string::npos);
+  std::string other = passed;
+  other.replace(other.find("emulated in field"), 8, "measured");
+  CHECK(check_certificate(Source{"c.json", other}, {spec}, repeat).exit == ExitCode::kNotEqual);
 }
 
 TEST_CASE("small numbers keep the tail classes") {
