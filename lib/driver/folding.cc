@@ -11,11 +11,13 @@
 
 namespace mirage {
 
+static constexpr double kMaxWork = 2e8;   // of trials where there is no proof, a second or two; who wants to know more asks --verify
+
 static Folding fold_proved(const Program& program) {
   Folding out{fold(program), {}};
   if (!out.folds) return out;
   const Graph back = out.unfold(out.program.graph);
-  const Verdict v = settle(program.graph, back, hash_text("folding"));   // everything that follows is of the folded program: small sizes are not enough
+  const Verdict v = settle(program.graph, back, hash_text("folding"), kMaxWork);   // everything that follows is of the folded program: small sizes are not enough
   out.proof = v.evidence.proof;
   if (v.kind == Verdict::Kind::kEqual) return out;
   return {{program, program, false, {}}, {}};
@@ -44,7 +46,6 @@ Proof prove_found(const Folding& f, const Graph& found) {
 }
 
 Verdict support_of(const Folding& f, const Graph& found, uint64_t seed) {
-  constexpr double kMaxWork = 2e8;   // a second or two; who wants to know more asks --verify
   Verdict v;
   if (Proof p = prove_found(f, found); p.proved) {
     v.kind = Verdict::Kind::kEqual;
