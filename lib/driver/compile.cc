@@ -2,6 +2,7 @@
 // straightforward one, becomes a library (OSDI'25 figure 1).
 #include "mirage/driver/compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -52,6 +53,8 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
 
 namespace {
 
+constexpr int64_t kCandidateNodes = 8000;   // of all candidates of a search together: each takes as long to verify as it has nodes
+
 /// Searches, and verifies every candidate as it comes.
 Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, Trace& trace, const Listener& listener) {
   Found f;
@@ -85,6 +88,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
   SearchOptions options = search_options(o, listener);
+  options.max_candidates = std::clamp<int64_t>(kCandidateNodes / program.graph.num_nodes(), 100, options.max_candidates);
   if (checkpoint) checkpoint->connect(options);
   Z3Judge z3;
   if (o.prune == "z3") {

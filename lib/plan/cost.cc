@@ -26,7 +26,21 @@ constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
 constexpr double kGapUs = 0.0012;          // one element of a loop's tiles, one thread
 constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
 constexpr double kSlowLoadUs = 0.11;       // one element loaded by itself, eight in flight
+constexpr double kFloatUnits = 256;        // floating-point operations of one multiprocessor in a clock, multiply and add
+constexpr double kFloatIssue = 0.5;        // instructions that one warp of a scheduler issues in a clock
 constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
+
+/// Registers of a thread: bounded by the accumulators that the planner allowed.
+int registers_of(const BlockPlan& p) {
+  int64_t accumulated = 0, most = 0;
+  for (const Step& s : p.steps) {
+    if (s.kind != Step::Kind::kContract || s.tensor) continue;
+    const int64_t each = float_division(float_work(p, s), p.loop_warps > 1 && s.phase == Phase::kLoop ? 32 : p.threads, s.tj).each;
+    if (s.accumulates) accumulated += each;
+    most = std::max({most, each, accumulated});
+  }
+  return p.threads > 256 ? 96 : most > kNarrowResults ? 250 : 120;
+}
 
 /// One iteration of a running softmax in registers: scores per thread, matrix instructions per warp.
 double chain_iteration(double scores, double instructions) { return 0.25 + 0.016 * scores + 0.009 * instructions; }
@@ -60,16 +74,23 @@ Traffic traffic_of(const BlockPlan& p, double blocks, double loop) {
 }
 
 /// What one block does: operations, bytes of shared memory, elements touched by elementwise work and reductions, and of these outside the loop; microseconds of a softmax in registers.
-struct Work { double flops = 0, shared = 0, elements = 0, serial_elements = 0, chain = 0; };
-Work work_of(const BlockPlan& p, double loop, const Target& target) {
+/// Clocks of a multiprocessor for contractions on the float32 units.
+struct Work { double flops = 0, float_flops = 0, float_clocks = 0, shared = 0, elements = 0, serial_elements = 0, chain = 0; };
+Work work_of(const BlockPlan& p, double loop) {
   Work w;
   for (const Step& s : p.steps) {
     const double times = s.phase == Phase::kLoop ? loop : 1;
     if (s.kind == Step::Kind::kContract) {
       const SmemTile &x = p.tiles[static_cast<size_t>(s.x)], &y = p.tiles[static_cast<size_t>(s.y)];
       const double out = static_cast<double>(extent_elements(p.tiles[static_cast<size_t>(s.tile)].extent)), k = static_cast<double>(x.extent[s.x_transposed ? 1 : 2]);
-      w.flops += 2 * out * k * times * (s.type == ContractType::kTF32 ? 2.0 : s.tensor ? 1.0 : target.tensor_flops_per_us / target.f32_flops_per_us * 2);
-      const double rx = s.tensor ? (s.swap ? s.wi : s.wj) : 8, ry = s.tensor ? (s.swap ? s.wj : s.wi) : 8;
+      if (!s.tensor) {
+        const int team = p.loop_warps > 1 && s.phase == Phase::kLoop ? 32 : p.threads;
+        w.float_flops += 2 * out * k * times;
+        w.float_clocks += k * times * float_division(float_work(p, s), team, s.tj).clocks;
+        continue;
+      }
+      w.flops += 2 * out * k * times * (s.type == ContractType::kTF32 ? 2.0 : 1.0);
+      const double rx = s.swap ? s.wi : s.wj, ry = s.swap ? s.wj : s.wi;
       w.shared += times * (rx * static_cast<double>(extent_elements(x.extent) * dtype_bytes(x.dtype)) + ry * static_cast<double>(extent_elements(y.extent) * dtype_bytes(y.dtype)));
     } else if (s.kind == Step::Kind::kChain) {
       const Extent3 x = p.tiles[static_cast<size_t>(s.x)].extent, y = p.tiles[static_cast<size_t>(s.y)].extent, out = p.tiles[static_cast<size_t>(s.tile)].extent;
@@ -124,13 +145,13 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const Launch& launch = p.body.launch();
   const double blocks = static_cast<double>(launch.blocks() * p.cluster);   // thread blocks; a cluster shares one block of the graph
   const double loop = static_cast<double>(launch.loop) / p.cluster;
-  // Occupancy: shared memory and threads; registers are bounded by the accumulators that the planner allowed.
+  // Occupancy: shared memory, threads and registers.
   const int64_t smem = p.smem_bytes + 1024;
-  p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(std::min<int64_t>(target.smem_per_sm / std::max<int64_t>(smem, 1), 65536 / (p.threads * (p.threads > 256 ? 96 : 120))), 1, 16));
+  p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(std::min<int64_t>(target.smem_per_sm / std::max<int64_t>(smem, 1), 65536 / (p.threads * registers_of(p))), 1, 16));
   const double waves = std::ceil(blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms));
   const double active_sms = std::min<double>(blocks, target.num_sms);
   const Traffic t = traffic_of(p, blocks, loop);
-  const Work w = work_of(p, loop, target);
+  const Work w = work_of(p, loop);
   const double t_steps = steps_us(p, loop);
   double parts_bytes = 0;   // partial results are written, then read once
   for (const SmemTile& tile : p.tiles) if (tile.kind == SmemTile::Kind::kParts) parts_bytes += 2.0 * static_cast<double>(tile.bytes);
@@ -148,19 +169,22 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_dram = t.dram * t.segment_penalty / target.dram_bytes_per_us * (1 + 0.25 * (std::min(balance, 2.0) - 1));
   const double t_l2 = t.l2 / target.l2_bytes_per_us;
   const double t_flops = w.flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
+  // Each scheduler issues what one warp has ready: a few warps leave gaps behind every read of shared memory.
+  const double float_warps = p.threads / 128.0 * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
+  const double t_float = w.float_clocks * per_sm * target.num_sms * kFloatUnits / target.f32_flops_per_us / std::min(1.0, kFloatIssue * float_warps);
   const double t_shared = w.shared * per_sm / kSharedBytesPerUs;
   const double t_elements = w.elements * per_sm / kElementOpsPerUs;
   const double t_serial = (w.serial_elements * kElementLatencyUs + t.slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
   const double t_iterations = chain_us(p, w.chain, loop, per_sm, waves) + loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
-  const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_iterations, t_shared + t_elements});
+  const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_float, t_iterations, t_shared + t_elements});
   // Between barriers a block computes while nothing new is asked for; warps with loops of their own fill each other's gaps.
   const double t_gaps = t.loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
-  const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
+  const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_float + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
   c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps + t_steps * waves;
   c.bytes = static_cast<int64_t>(t.dram);
-  c.flops = w.flops * blocks;
-  const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
+  c.flops = (w.flops + w.float_flops) * blocks;
+  const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_float ? "float32 units" : body == t_iterations ? "iterations" : "shared memory and elementwise work";
   c.why = fmt::format("bound by {}: {:.1f} MB, {} blocks of {} threads, {} per SM, {:.0f} KB in flight per SM, {} wave(s)", bound, t.dram / 1e6, static_cast<int64_t>(blocks), p.threads, p.blocks_per_sm,
                       in_flight / 1024, static_cast<int>(waves));
   return c;
