@@ -91,7 +91,7 @@ TEST_CASE("specs give what they gave") {
 
 TEST_CASE("every golden file belongs to a spec") {
   for (const auto& e : fs::directory_iterator(fs::path(MIRAGE_SOURCE_DIR) / "test/golden")) {
-    if (e.path().extension() == ".cc") continue;
+    if (e.path().extension() == ".cc" || e.path().extension() == ".hashes" || e.is_directory()) continue;   // texts.cc has these
     const std::string stem = e.path().stem().stem().string();
     INFO(e.path());
     CHECK(fs::exists(fs::path(MIRAGE_SOURCE_DIR) / "specs" / (stem + ".json")));
