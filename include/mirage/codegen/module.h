@@ -38,11 +38,8 @@ struct KernelText {
   bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
   bool cooperative = false;        ///< blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
 };
-KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc
-KernelText emit_region_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/region.cc
-KernelText emit_stream_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/stream.cc
-KernelText emit_tile_kernel(const KernelPlan&, const Plan&, const Target&);     ///< codegen/tile.cc
-KernelText emit_attend_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/attend.cc
+#define MIRAGE_STRATEGY(Name, name, help) KernelText emit_##name##_kernel(const KernelPlan&, const Plan&, const Target&);   // codegen/NAME.cc
+#include "mirage/plan/strategies.def"
 KernelText emit_kernel(const KernelPlan&, const Plan&, const Target&);          ///< the emitter of the kernel's kind
 
 /// The device library (lib/codegen/runtime/*.cuh, embedded) as one include-free piece: what kernels are emulated with.

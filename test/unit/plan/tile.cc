@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "plan/tape.h"
+#include "mirage/plan/strategy.h"
 #include "unit/plan/linear.h"
 
 using namespace mirage;
@@ -114,12 +114,13 @@ TEST_CASE("any number of rows has a plan whose blocks cover it") {
 
 TEST_CASE("a smaller shape is planned as the model plan was") {
   const Case big = linear(64, 4096, 4096, 2), small = linear(48, 896, 128, 2);
-  KernelPlan model, kernel;
-  Cost cost;
+  KernelPlan model;
+  const Target t = target();
   model.body = plan(big).plan;
-  REQUIRE(replan_call(model, small.body, small.operands, small.results, target(), {kHalf, false}, kernel, cost) == "");
+  const Attempt like = strategy_of(model).like(model, {small.body, small.operands, small.results, t, {kHalf, false}});
+  REQUIRE(like.body);
   const auto& a = *std::get<std::shared_ptr<const TilePlan>>(model.body);
-  const auto& b = *std::get<std::shared_ptr<const TilePlan>>(kernel.body);
+  const auto& b = *std::get<std::shared_ptr<const TilePlan>>(*like.body);
   CHECK(a.group_rows == b.group_rows);
   CHECK(a.stages == b.stages);
   CHECK(a.cluster == b.cluster);
