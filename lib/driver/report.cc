@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/numbers_json.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/hash.h"
 
@@ -52,7 +53,7 @@ Json kernels_json(const ReportData& d) {
   Json out = Json::array();
   for (size_t i = 0; i < d.plan.kernels.size(); i++) {
     const KernelPlan& k = d.plan.kernels[i];
-    Json row = {{"name", k.name}, {"kind", std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body) ? "region" : "graph-defined"}, {"predicted_us", rounded(k.predicted_us)},
+    Json row = {{"name", k.name}, {"kind", strategy_of(k).match ? "graph-defined" : "region"}, {"strategy", strategy_of(k).name}, {"predicted_us", rounded(k.predicted_us)},
                 {"bytes", k.bytes}, {"flops", k.flops}, {"why", k.why}};
     if (i < d.module.kernels.size()) {
       const KernelText& t = d.module.kernels[i];
@@ -63,6 +64,12 @@ Json kernels_json(const ReportData& d) {
     if (auto fact = d.facts.find(k.name); fact != d.facts.end()) {
       row["registers"] = fact->second.registers;
       row["spill_bytes"] = fact->second.spill_bytes;
+    }
+    for (const Refusal& r : k.others) {
+      Json other = {{"strategy", r.strategy}};
+      if (r.us > 0) other["predicted_us"] = rounded(r.us);
+      else other["reason"] = r.reason;
+      row["other_strategies"].push_back(other);
     }
     out.push_back(row);
   }
@@ -79,6 +86,7 @@ Json alternatives_json(const ReportData& d) {
     if (!a.numbers.empty()) row["numbers"] = numbers_json(a.numbers);
     row["plans"] = a.plans;
     if (!a.reason.empty()) row["reason"] = a.reason;
+    for (const auto& [refusal, plans] : a.refusals) row["refusals"].push_back({{"strategy", refusal.first}, {"reason", refusal.second}, {"plans", plans}});
     row["chosen"] = d.chosen && d.chosen->candidate == i;
     out.push_back(row);
   }

@@ -75,7 +75,7 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
 constexpr double kMoreKernels = 0.88;
 
 bool generic(const Plan& p) {
-  return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body); });
+  return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
 }
 
 int64_t reductions(const Graph& g) {
