@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 
 #include "driver/memory_end.h"
+#include "driver/piece_program.h"
 #include "driver/reduced.h"
-#include "mirage/ir/contraction.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
 
@@ -43,85 +43,6 @@ struct Evaluated {
 constexpr int64_t kWholePlans = 1000;
 constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
-/// The type that node-by-node evaluation would store intermediates in: that of the program's first 16-bit input.
-DType narrow_type(const Program& p) {
-  for (const TensorInfo& t : p.inputs)
-    if (t.type.dtype == DType::kF16 || t.type.dtype == DType::kBF16) return t.type.dtype;
-  return DType::kF32;
-}
-
-/// Whether products alone read v, through views, each with another operand of type `as` that makes it a product in `as` once v is stored so.
-bool only_multiplied(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, DType as, const ContractRule& rule) {
-  const auto& readers = users[static_cast<size_t>(v)];
-  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
-    const Node& node = g.node(n);
-    if (is_view(node.op)) return only_multiplied(g, users, node.first_value, as, rule);
-    if (!std::holds_alternative<MatMul>(node.op)) return false;
-    const ValueId other = node.operands[node.operands[0] == v ? 1 : 0];
-    return other != v && g.type(other).dtype == as && contract_type(as, as, rule) == (as == DType::kBF16 ? ContractType::kBF16 : ContractType::kF16);
-  });
-}
-
-/// Whether v is made by a function of rows as a whole, as a norm is: no product can make it on its way, so a kernel for rows does. seen: values known not to be.
-bool needs_rows(const Graph& g, ValueId v, std::set<ValueId>& seen) {
-  const Node& n = g.def(v);
-  if (std::holds_alternative<Reduce>(n.op)) return true;
-  if ((!std::holds_alternative<Map>(n.op) && !is_view(n.op)) || !seen.insert(v).second) return false;
-  return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return needs_rows(g, o, seen); });
-}
-
-/// How the whole's plan stores an intermediate (plan/storage.h, plan/narrow.h): in bfloat16 where products in bfloat16 alone read it, near enough in float16 where products in float16 alone read what a norm makes (each line
-/// with a factor), else exactly, as float32.
-DType stored_as(const Program& whole, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule) {
-  if (only_multiplied(whole.graph, users, v, DType::kBF16, rule)) return DType::kBF16;
-  std::set<ValueId> seen;
-  if (only_multiplied(whole.graph, users, v, DType::kF16, rule) && needs_rows(whole.graph, v, seen)) return DType::kF16;
-  return DType::kReal;
-}
-
-/// A piece as a program of its own. Intermediates of the whole program come in as its plan stores them and go out exact (float32 in memory); the search and the rounding check (`narrow`) see them as node-by-node evaluation
-/// stores them, in 16 bits, for that is what the piece is compared with.
-Program program_of(const Program& whole, const Piece& piece, bool narrow) {
-  Program p;
-  p.name = "piece";
-  p.numerics = whole.numerics;
-  const auto users = whole.graph.users();
-  const ContractRule rule = contract_rule(whole);
-  std::vector<DType> types;   // of real leaves
-  for (ValueId v : piece.leaves) types.push_back(narrow ? narrow_type(whole) : stored_as(whole, users, v, rule));
-  Builder b(Level::kKernel);
-  for (const Node& n : piece.graph.nodes()) {
-    if (const auto* in = std::get_if<Input>(&n.op)) {
-      Type t = piece.graph.type(n.first_value);
-      if (t.dtype == DType::kReal) t.dtype = types[static_cast<size_t>(in->param)];
-      b.add_input(in->param, t);
-    } else {
-      b.add(n.op, n.operands);
-    }
-  }
-  p.graph = std::move(b).finish();
-  p.canonical = print(p.graph, p.name);
-  for (size_t i = 0; i < piece.leaves.size(); i++) {
-    const ValueId v = piece.leaves[i];
-    TensorInfo t{fmt::format("in{}", i), whole.graph.type(v), {}, {}};
-    if (const auto* in = whole.graph.def_form<Input>(v)) {
-      const TensorInfo& own = whole.inputs[static_cast<size_t>(in->param)];
-      t.strides = own.strides, t.range = own.range;
-    } else {
-      t.strides = row_major_strides(t.type.dims);
-      if (t.type.dtype == DType::kReal) t.type.dtype = types[i] == DType::kReal ? DType::kF32 : types[i];
-    }
-    p.canonical += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
-    p.inputs.push_back(std::move(t));
-  }
-  const std::vector<NodeId> outputs = piece.graph.outputs();
-  for (size_t r = 0; r < outputs.size(); r++) {
-    const Type t{piece.graph.form<Output>(outputs[r])->dtype, piece.graph.dims(piece.graph.node(outputs[r]).operands[0])};
-    p.outputs.push_back({fmt::format("out{}", r), {t.dtype == DType::kReal ? DType::kF32 : t.dtype, t.dims}, row_major_strides(t.dims), {}});
-  }
-  return p;
-}
-
 /// Numbers for the verified structures of a piece: the cheapest that pays and holds.
 void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target, const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
   const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace);
@@ -137,15 +58,15 @@ void choose(Evaluated& e, const Program& planned, const Program& program, const 
   }
 }
 
-Evaluated evaluate_piece(const Program& whole, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, bool worth_searching, Trace& trace) {
+Evaluated evaluate_piece(const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, bool worth_searching, Trace& trace) {
   Evaluated out;
-  const Program planned = program_of(whole, piece, false);
+  const Program planned = programs.of(piece, false);
   Planned plain = make_plan(planned, planned.graph, target);
   MIRAGE_ASSERT(plain.plan) << "a piece always has a straightforward plan: " << plain.reason;
   out.straightforward_us = out.us = plain.plan->predicted_us;
   out.kernels = static_cast<int>(plain.plan->kernels.size());
   if (!worth_searching || (options.stop && options.stop->load())) return out;
-  const Program program = program_of(whole, piece, true);
+  const Program program = programs.of(piece, true);
   const Witnesses witnesses = make_witnesses(program);
   if (!witnesses.refusal.empty()) return out;
   std::vector<Candidate> candidates;
@@ -197,7 +118,7 @@ std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pi
 class Partitioner {
  public:
   Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell)
-      : program_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell) {}
+      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell) {}
 
   Partitioned run() {
     if (options_.max_seconds > 0) deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
@@ -236,7 +157,7 @@ class Partitioner {
     std::map<std::string, size_t> known;
     for (size_t c = 0; c < graph_.cuts.size(); c++) {
       pieces_.push_back(make_piece(cuts_, graph_.cuts[c], g_, classes_));
-      const auto [at, is_new] = known.try_emplace(program_of(program_, pieces_[c], false).canonical, first_.size());
+      const auto [at, is_new] = known.try_emplace(programs_.of(pieces_[c], false).canonical, first_.size());
       if (is_new) first_.push_back(c);
       form_.push_back(at->second);
     }
@@ -260,7 +181,7 @@ class Partitioner {
       const Cut& cut = graph_.cuts[c];
       const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
       const bool worth = contracts && cut.units.size() < cuts_.units.size() && !is_late();
-      const auto evaluated = [&](bool searched) { return evaluate_piece(program_, pieces_[c], target_, each, seed_, searched, trace_); };
+      const auto evaluated = [&](bool searched) { return evaluate_piece(programs_, pieces_[c], target_, each, seed_, searched, trace_); };
       std::optional<Evaluated> e = unless_memory_ends([&] { return std::optional(evaluated(worth)); }, std::optional<Evaluated>());
       evaluated_[static_cast<size_t>(i)] = e ? std::move(*e) : evaluated(false);
       std::lock_guard lock(mutex);
@@ -306,9 +227,10 @@ class Partitioner {
   }
 
   std::optional<Plan> plan(const std::vector<Replaced>& pieces, Graph* graph = nullptr) const {
-    auto whole = stitch(g_, pieces, numbers_of(pieces));
+    std::vector<ValueId> origin;
+    auto whole = stitch(g_, pieces, numbers_of(pieces), &origin);
     if (!whole) return std::nullopt;
-    Planned p = make_plan(program_, *whole, target_);
+    Planned p = make_plan(program_, *whole, target_, origin);
     if (graph) *graph = std::move(*whole);
     return std::move(p.plan);
   }
@@ -321,7 +243,7 @@ class Partitioner {
     for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
       if (!std::exchange(e.thorough, true) && !e.candidates.empty() && !is_late() && !is_stopped()) {
-        const Program program = program_of(program_, pieces_[static_cast<size_t>(c)], true), planned = program_of(program_, pieces_[static_cast<size_t>(c)], false);
+        const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true), planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
       out.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
@@ -383,6 +305,7 @@ class Partitioner {
   }
 
   const Program& program_;
+  const PiecePrograms programs_;
   const Graph& g_;
   const Target& target_;
   const Plan& straightforward_;

@@ -55,13 +55,14 @@ struct Partitioned {
 Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell);
 
 /// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece; nullopt if numbers do not fit.
-std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers);
+/// origin: per value of the result, the value of `graph` that it is; -1: a structure's own.
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers, std::vector<ValueId>* origin = nullptr);
 
 /// The claims of a stitched program: both small sizes, each piece with tails as at the real size. `refusal` says what does not hold.
 Instance verify_stitched(const Program&, const std::vector<Replaced>& pieces, uint64_t seed);
 
 /// The program and the stitched graph at small extents, for verify_stitched and for certificates; nullopt with the reason.
-struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; };
+struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; std::vector<ValueId> origin; };   ///< origin: of the candidate's values, see stitch
 std::optional<SmallPair> small_pair(const Program&, const std::vector<Replaced>& pieces, int variant, std::string& refusal);
 
 }  // namespace mirage

@@ -121,7 +121,7 @@ std::optional<Graph> graph_of(const CertificateFile& c, const Program& program, 
 }
 
 /// The same of pieces.
-std::optional<Graph> stitched_of(const CertificateFile& c, const Program& program, std::string& refusal) {
+std::optional<Graph> stitched_of(const CertificateFile& c, const Program& program, std::vector<ValueId>& origin, std::string& refusal) {
   std::set<ValueId> results;
   std::vector<std::vector<CallNumbers>> numbers;
   for (const Replaced& r : c.pieces) {
@@ -131,7 +131,7 @@ std::optional<Graph> stitched_of(const CertificateFile& c, const Program& progra
     numbers.push_back(r.numbers);
   }
   if (!refusal.empty()) return std::nullopt;
-  std::optional<Graph> graph = stitch(program.graph, c.pieces, numbers);
+  std::optional<Graph> graph = stitch(program.graph, c.pieces, numbers, &origin);
   if (!graph) refusal = "the graph is not the program with these pieces";
   return graph;
 }
@@ -162,10 +162,11 @@ Result<Recalled> decide_again(const Source& certificate, const Folding& folding,
   if (c->options.target != target.name || result_options(c->options) != result_options(o)) return broken("the decision was made with other options");
   Recalled out;
   std::string refusal;
-  const std::optional<Graph> graph = c->is_searched ? graph_of(*c, program, refusal) : c->is_partitioned ? stitched_of(*c, program, refusal) : std::optional(program.graph);
+  std::vector<ValueId> origin;
+  const std::optional<Graph> graph = c->is_searched ? graph_of(*c, program, refusal) : c->is_partitioned ? stitched_of(*c, program, origin, refusal) : std::optional(program.graph);
   if (!graph) return broken(refusal);
   if (!(folding.unfold(*graph) == c->graph)) return broken("the graph is not what the decision makes of the program");
-  Planned planned = make_plan(program, *graph, target);
+  Planned planned = make_plan(program, *graph, target, origin);
   if (!planned.plan) return broken("the decision does not fit " + target.name + ": " + planned.reason);
   std::optional<Plan> plan = divided(std::move(*planned.plan), c->divisions, target, contract_rule(program));
   if (!plan) return broken("a kernel cannot be divided as the decision says");

@@ -11,6 +11,7 @@ namespace mirage {
 namespace {
 
 constexpr int kRoundings = 8;
+constexpr double kHalfTiny = 0x1p-25;   ///< half of the distance of float16's smallest numbers
 
 /// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the last place, docs/emulation.md).
 struct RoundedAlgebra : DoubleAlgebra {
@@ -31,7 +32,9 @@ struct RoundedAlgebra : DoubleAlgebra {
 };
 
 /// The program's results when every value that a kernel may store is off by `u`.
-std::vector<Tensor<double>> rounded_results(const Graph& g, const std::vector<Tensor<double>>& inputs, double u, uint64_t seed, size_t results) {
+std::vector<Tensor<double>> rounded_results(const Program& p, const std::vector<Tensor<double>>& inputs, uint64_t seed, size_t results) {
+  const Graph& g = p.graph;
+  const double u = coarsest_roundoff(p);
   RoundedAlgebra a(seed);
   std::vector<Tensor<double>> values(static_cast<size_t>(g.num_values())), out(results);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -48,6 +51,8 @@ std::vector<Tensor<double>> rounded_results(const Graph& g, const std::vector<Te
     Tensor<double> t = evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a);
     const bool exact = is_view(node.op) || g.type(node.first_value).dtype == DType::kBool || std::holds_alternative<Const>(node.op) || std::holds_alternative<Iota>(node.op);
     if (!exact) for (double& x : t.data) x = a.moved(x, u);
+    if (!p.kept.empty() && p.kept[static_cast<size_t>(node.first_value)] == DType::kF16)   // whose smallest numbers are this far apart
+      for (double& x : t.data) x += x == 0 ? 0 : kHalfTiny * (2 * a.rng.uniform() - 1);
     values[static_cast<size_t>(node.first_value)] = std::move(t);
   }
   return out;
@@ -91,7 +96,7 @@ std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<
   std::vector<RoundingSpread> out(want.size());
   for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
   for (int draw = 0; draw < kRoundings; draw++) {
-    const auto got = rounded_results(p.graph, inputs, coarsest_roundoff(p), hash_combine(seed, static_cast<uint64_t>(draw)), want.size());
+    const auto got = rounded_results(p, inputs, hash_combine(seed, static_cast<uint64_t>(draw)), want.size());
     for (size_t r = 0; r < want.size(); r++)
       for (size_t i = 0; i < want[r].data.size(); i++)
         if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;

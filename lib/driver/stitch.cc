@@ -41,13 +41,19 @@ class Stitcher {
       for (ValueId v : pieces[p].piece.results) piece_of_[static_cast<size_t>(v)] = static_cast<int>(p);
   }
 
-  std::optional<Graph> run() {
+  std::optional<Graph> run(std::vector<ValueId>* origin = nullptr) {
     for (NodeId n : g_.inputs()) to_[static_cast<size_t>(g_.node(n).first_value)] = builder_.add_input(g_.form<Input>(n)->param, g_.type(g_.node(n).first_value));
     for (NodeId n : g_.outputs())
       if (!make(g_.node(n).operands[0])) return std::nullopt;
     for (NodeId n : g_.outputs()) builder_.add_output(g_.form<Output>(n)->result, to_[static_cast<size_t>(g_.node(n).operands[0])], g_.form<Output>(n)->dtype);
-    Graph out = remove_dead(builder_.graph());
+    std::vector<ValueId> at;
+    Graph out = remove_dead(builder_.graph(), &at);
     if (check_laws(out)) return std::nullopt;
+    if (origin) {
+      origin->assign(static_cast<size_t>(out.num_values()), -1);
+      for (size_t v = 0; v < to_.size(); v++)
+        if (to_[v] >= 0 && at[static_cast<size_t>(to_[v])] >= 0) (*origin)[static_cast<size_t>(at[static_cast<size_t>(to_[v])])] = static_cast<ValueId>(v);
+    }
     return out;
   }
   /// Per piece the extents that its calls split, if no numbers were given.
@@ -145,9 +151,9 @@ std::vector<std::vector<CallNumbers>> extents_at(const Graph& graph, const std::
 
 }  // namespace
 
-std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers) {
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers, std::vector<ValueId>* origin) {
   if (numbers.size() != pieces.size()) return std::nullopt;
-  return Stitcher(graph, pieces, &numbers).run();
+  return Stitcher(graph, pieces, &numbers).run(origin);
 }
 
 std::optional<SmallPair> small_pair(const Program& program, const std::vector<Replaced>& pieces, int variant, std::string& refusal) {
@@ -173,7 +179,7 @@ std::optional<SmallPair> small_pair(const Program& program, const std::vector<Re
     numbers.push_back(shrink_numbers(real[p], pieces[p].numbers, at[p]));
     out.numbers.insert(out.numbers.end(), numbers.back().begin(), numbers.back().end());
   }
-  auto candidate = stitch(small.graph, pieces, numbers);
+  auto candidate = stitch(small.graph, pieces, numbers, &out.origin);
   if (!candidate) {
     refusal = fmt::format("the pieces have no instance at small size {}", variant);
     return std::nullopt;
@@ -188,9 +194,10 @@ Instance verify_stitched(const Program& program, const std::vector<Replaced>& pi
   for (int variant : {0, 1}) {
     auto pair = small_pair(program, pieces, variant, out.refusal);
     if (!pair) return out;
+    const std::vector<ValueId> origin = std::move(pair->origin);
     Claim claim{variant, std::move(pair->numbers), std::move(pair->reference), std::move(pair->candidate), {}, {}};
     claim.verdict = equal(claim.reference, claim.candidate, hash_combine(seed, 3));
-    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
+    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence), origin);
     if (claim.verdict.kind != Verdict::Kind::kEqual || !claim.numerics.ok) {
       out.refusal = claim.verdict.kind != Verdict::Kind::kEqual ? to_string(claim.verdict) : "rounding: " + claim.numerics.reason;
       return out;

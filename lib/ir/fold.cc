@@ -36,7 +36,20 @@ class Lowering {
     for (NodeId n = 0; n < g_.num_nodes(); n++) if (!lower(n)) return false;
     return true;
   }
-  Graph finish() const { return remove_dead(b_.graph()); }   ///< without reshapes that others have looked through
+  /// Without reshapes that others have looked through. kept: Program::kept, which becomes that of the result.
+  Graph finish(std::vector<DType>& kept) const {
+    std::vector<ValueId> to;
+    Graph out = remove_dead(b_.graph(), &to);
+    if (kept.empty()) return out;
+    std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
+    for (size_t v = 0; v < at_.size(); v++)
+      if (at_[v] >= 0 && to[static_cast<size_t>(at_[v])] >= 0) {
+        DType& t = now[static_cast<size_t>(to[static_cast<size_t>(at_[v])])];
+        if (is16(kept[v])) t = kept[v];   // a view that was the identity has the same value as what it shows
+      }
+    kept = std::move(now);
+    return out;
+  }
   const Layout& layout(ValueId v) const { return layout_[static_cast<size_t>(v)]; }
   ValueId at(ValueId v) const { return at_[static_cast<size_t>(v)]; }
   const Graph& graph() const { return b_.graph(); }
@@ -374,7 +387,7 @@ static Folded join_dimensions(const Program& program) {
     const auto result = static_cast<size_t>(g.form<Output>(n)->result);
     folded.outputs[result] = joined(program.outputs[result], second.factors(g.node(n).operands[0]));
   }
-  folded.graph = second.finish();
+  folded.graph = second.finish(folded.kept);
   out.program = std::move(folded);
   out.folds = true;
   return out;
@@ -385,9 +398,9 @@ Folded fold(const Program& program) {
   const bool calls = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
   if (calls) return join_dimensions(program);
   Program p = program;
-  std::optional<Graph> settled = settled_slices(program.graph);
+  std::optional<Graph> settled = settled_slices(program.graph, &p.kept);
   if (settled) p.graph = *std::move(settled);
-  std::optional<Graph> broadcast = without_repeats(p.graph);
+  std::optional<Graph> broadcast = without_repeats(p.graph, &p.kept);
   if (broadcast) p.graph = *std::move(broadcast);
   if (!settled && !broadcast) return join_dimensions(program);
   Folded out = join_dimensions(p);

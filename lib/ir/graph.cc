@@ -96,7 +96,7 @@ Graph Builder::finish() && {
   return std::move(graph_);
 }
 
-Graph remove_dead(const Graph& g) {
+Graph remove_dead(const Graph& g, std::vector<ValueId>* to) {
   std::vector<bool> live(static_cast<size_t>(g.num_nodes()));
   for (NodeId n = g.num_nodes() - 1; n >= 0; n--) {
     if (g.form<Output>(n) || g.form<Input>(n)) live[static_cast<size_t>(n)] = true;
@@ -114,6 +114,7 @@ Graph remove_dead(const Graph& g) {
     const ValueId first = b.add(node.op, operands);
     for (int i = 0; i < node.num_values; i++) at[static_cast<size_t>(node.first_value + i)] = first + i;
   }
+  if (to) *to = std::move(at);
   return std::move(b).finish();
 }
 

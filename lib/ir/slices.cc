@@ -26,7 +26,19 @@ class Slices {
     }
     return changed_;
   }
-  Graph finish() const { return remove_dead(b_.graph()); }
+  Graph finish(std::vector<DType>* kept) const {
+    std::vector<ValueId> at;
+    Graph out = remove_dead(b_.graph(), &at);
+    if (!kept || kept->empty()) return out;
+    std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
+    const auto keep = [&](ValueId v, ValueId made) {
+      if (made >= 0 && at[static_cast<size_t>(made)] >= 0) now[static_cast<size_t>(at[static_cast<size_t>(made)])] = (*kept)[static_cast<size_t>(v)];
+    };
+    for (size_t v = 0; v < at_.size(); v++) keep(static_cast<ValueId>(v), at_[v]);
+    for (const auto& [key, made] : parts_) keep(std::get<0>(key), made);
+    *kept = std::move(now);
+    return out;
+  }
 
  private:
   const std::vector<NodeId>& users(ValueId v) const { return users_[static_cast<size_t>(v)]; }
@@ -191,11 +203,11 @@ class Slices {
 
 }  // namespace
 
-std::optional<Graph> settled_slices(const Graph& g) {
+std::optional<Graph> settled_slices(const Graph& g, std::vector<DType>* kept) {
   if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Slice>(n.op); })) return std::nullopt;
   Slices s(g);
   if (!s.run()) return std::nullopt;
-  return s.finish();
+  return s.finish(kept);
 }
 
 }  // namespace mirage

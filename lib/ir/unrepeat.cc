@@ -33,7 +33,21 @@ class Spread {
     }
     return !failed_;
   }
-  Graph finish() const { return remove_dead(b_.graph()); }
+  Graph finish(std::vector<DType>* kept) const {
+    std::vector<ValueId> to;
+    Graph out = remove_dead(b_.graph(), &to);
+    if (!kept || kept->empty()) return out;
+    std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
+    const auto keep = [&](size_t v, ValueId made) {
+      if (made >= 0 && to[at(made)] >= 0) now[at(to[at(made)])] = (*kept)[v];
+    };
+    for (size_t v = 0; v < plain_.size(); v++) {
+      keep(v, plain_[v]);
+      if (spread_[v]) keep(v, spread_[v]->value);
+    }
+    *kept = std::move(now);
+    return out;
+  }
   /// Repetitions that a product would have read.
   const std::set<NodeId>& used() const { return used_; }
 
@@ -221,7 +235,7 @@ class Spread {
 
 }  // namespace
 
-std::optional<Graph> without_repeats(const Graph& g) {
+std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept) {
   std::set<NodeId> all;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto& of = g.node(n).operands;
@@ -233,7 +247,7 @@ std::optional<Graph> without_repeats(const Graph& g) {
   if (!every.run() || every.used().empty()) return std::nullopt;
   Spread some(g, every.used());   // what only other operators read is left as it is
   if (!some.run()) return std::nullopt;
-  return some.finish();
+  return some.finish(kept);
 }
 
 }  // namespace mirage

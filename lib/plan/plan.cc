@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
 #include "plan/hoist.h"
 #include "plan/narrow.h"
@@ -11,8 +12,11 @@
 namespace mirage {
 namespace {
 
+Graph with_result_types(const Graph& body, const std::vector<DType>& types);
+
 /// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by repeating an operand that broadcasts along only some of them.
-ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target, const ContractRule& rule) {
+/// stored: the 16-bit type that the product is rounded to, or kReal.
+ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target& target, const ContractRule& rule) {
   const int rank = b.graph().dims(x).rank(), batches = rank - 2;
   Dims whole;
   int above = 0;
@@ -23,7 +27,10 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, const Target& target, const
     all_one[0] &= b.graph().dims(x)[d] == 1;
     all_one[1] &= b.graph().dims(y)[d] == 1;
   }
-  auto call = [&](ValueId u, ValueId v) { return b.add(Call{std::make_shared<const Graph>(lower_matmul(b.graph().type(u), b.graph().type(v), target, rule))}, {u, v}); };
+  auto call = [&](ValueId u, ValueId v) {
+    const Graph body = lower_matmul(b.graph().type(u), b.graph().type(v), target, rule);
+    return b.add(Call{std::make_shared<const Graph>(is16(stored) ? with_result_types(body, {stored}) : body)}, {u, v});
+  };
   if (above <= 1) return call(x, y);
   auto flatten = [&](ValueId v, bool one) {
     for (int d = 0; d < batches && !one; d++)
@@ -53,8 +60,36 @@ ValueId add_concat(Builder& b, const Concat& concat, std::vector<ValueId> operan
   return b.add(concat, std::move(operands));
 }
 
+DType cast_type(const Node& n) {
+  const auto* m = std::get_if<Map>(&n.op);
+  return !m ? DType::kReal : m->fn == MapFn::kCastF16 ? DType::kF16 : m->fn == MapFn::kCastBF16 ? DType::kBF16 : DType::kReal;
+}
+
+/// The body whose results are rounded to these types as they are stored; kReal: as they were.
+Graph with_result_types(const Graph& body, const std::vector<DType>& types) {
+  Builder b(Level::kBlock, body.launch());
+  for (const Node& n : body.nodes()) {   // the same nodes in the same order: ids stay
+    if (const auto* in = std::get_if<Input>(&n.op)) { b.add_input(in->param, body.type(n.first_value), in->part); continue; }
+    Op op = n.op;
+    if (auto* out = std::get_if<Output>(&op); out && is16(types[static_cast<size_t>(out->result)])) out->dtype = types[static_cast<size_t>(out->result)];
+    b.add(std::move(op), n.operands);
+  }
+  return std::move(b).finish();
+}
+
+/// What a product or call n of g makes that a cast alone reads is rounded as it is stored: the types of its results, kReal: exact.
+std::vector<DType> cast_results(const Graph& g, const std::vector<std::vector<NodeId>>& users, const Node& n) {
+  std::vector<DType> out;
+  for (int i = 0; i < n.num_values; i++) {
+    const auto& readers = users[static_cast<size_t>(n.first_value + i)];
+    out.push_back(readers.size() == 1 && g.type(n.first_value + i).dtype == DType::kReal ? cast_type(g.node(readers[0])) : DType::kReal);
+  }
+  return out;
+}
+
 Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
+  const auto users = g.users();
   Builder b(Level::kKernel);
   std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
   for (const Node& n : g.nodes()) {
@@ -62,7 +97,11 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
     for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
-    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], target, rule);
+    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], cast_results(g, users, n)[0], target, rule);
+    else if (auto* call = std::get_if<Call>(&n.op)) {
+      const std::vector<DType> types = cast_results(g, users, n);
+      first = b.add(std::any_of(types.begin(), types.end(), is16) ? Call{std::make_shared<const Graph>(with_result_types(*call->body, types))} : *call, operands);
+    } else if (is16(cast_type(n)) && b.graph().type(operands[0]).dtype == cast_type(n)) first = operands[0];
     else if (auto* concat = std::get_if<Concat>(&n.op)) first = add_concat(b, *concat, operands);
     else first = b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;
@@ -104,7 +143,8 @@ Planned Planner::run() {
 
 Planned plan_with_tape(const Program& program, const Graph& graph, const Target& target, Tape& tape, const Plan& model) { return Planner(program, remove_dead(graph), target, &tape, &model).run(); }
 
-Planned make_plan(const Program& program, const Graph& graph, const Target& target) {
+/// The plan of a graph, whose values are exact but where it casts.
+static Planned plan_exact(const Program& program, const Graph& graph, const Target& target) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
@@ -124,6 +164,20 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
     consider(*normed, true);
     if (const std::optional<Graph> narrow_normed = narrow_operands(*normed, contract_rule(program))) consider(*narrow_normed, true);
   }
+  return planned;
+}
+
+Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin) {
+  const KeptValues kept(program.graph, program.kept);
+  if (kept.empty()) return plan_exact(program, graph, target);
+  const auto rounded = [&](KeptValues::Operands in_bodies) { return kept.rounded(graph, in_bodies, origin); };
+  const std::optional<Graph> stored = rounded(KeptValues::Operands::kExact), all = rounded(KeptValues::Operands::kKept);
+  Planned planned;
+  if (stored) planned = plan_exact(program, *stored, target);
+  if (all && !(stored && *stored == *all))
+    if (Planned p = plan_exact(program, *all, target); p.plan && (!planned.plan || p.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(p);
+  if (!stored || !planned.plan)
+    if (Planned p = plan_exact(program, graph, target); p.plan && (!planned.plan || p.plan->predicted_us <= planned.plan->predicted_us)) planned = std::move(p);
   return planned;
 }
 

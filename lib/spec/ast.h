@@ -38,6 +38,7 @@ struct AstNode {
   std::string output;
   Span output_where;
   std::map<std::string, AttrValue, std::less<>> attrs;
+  bool exact = false;                       ///< the result is not kept in 16 bits
   bool ok = true;                           ///< false: an error was reported; results are not built, but names count as defined
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include "mirage/ir/reserved_names.h"
 #include "spec/ast.h"
+#include "spec/storage_types.h"
 
 namespace mirage::spec {
 
@@ -72,7 +73,7 @@ constexpr ValueId kPending = -1;   // not built yet
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Ast& ast, Report& report) : ast_(ast), report_(report) {}
+  ProgramBuilder(const Ast& ast, Report& report) : ast_(ast), report_(report), storage_(emit_), types_(ast.nodes.size(), DType::kReal) {}
 
   std::optional<Program> build() {
     declare_names();
@@ -198,11 +199,23 @@ class ProgramBuilder {
       context.operands.push_back(v);
     }
     try {
+      storage_.begin(context.operands);
       values_[n] = node.op->build(context);
+      types_[n] = storage_.end(values_[n], operand_types(n), node.op->name == "cast" ? context.attr("dtype")->dtype : DType::kReal, node.exact);
     } catch (BuildError& e) {
       report_.error(e.code, e.where.length ? e.where : node.where, node.op->name + ": " + e.text, std::move(e.notes));
       values_[n] = kBroken;
     }
+  }
+
+  /// Of the operands of node n, for StorageTypes; kBool: a number.
+  std::vector<DType> operand_types(size_t n) const {
+    std::vector<DType> out;
+    for (size_t i = 0; i < operands_[n].size(); ++i) {
+      const Definition* d = ast_.nodes[n].inputs[i].number ? nullptr : operands_[n][i];
+      out.push_back(!d ? DType::kBool : d->is_input ? ast_.inputs[d->index].dtype : types_[d->index]);
+    }
+    return out;
   }
 
   void finish_outputs() {
@@ -266,7 +279,9 @@ class ProgramBuilder {
     warn_mangled("name", ast_.name, ast_.name_where, report_);
     check_size(emit_.graph(), ast_.nodes_where, report_);
     if (!report_.ok()) return std::nullopt;
-    p.graph = emit_.finish(roots_);
+    std::vector<ValueId> at;
+    p.graph = emit_.finish(roots_, at);
+    if (!p.numerics.exact) p.kept = storage_.kept(p.graph, at, roots_);
     warn_unused_inputs(p.graph, inputs, report_);
     warn_long_positions(p.graph, ast_.name_where, report_);
     p.canonical = canonicalize(p);
@@ -276,6 +291,8 @@ class ProgramBuilder {
   const Ast& ast_;
   Report& report_;
   Emitter emit_;
+  StorageTypes storage_;
+  std::vector<DType> types_;                               // per node: of its result for those that read it
   std::map<std::string, Definition, std::less<>> names_;
   std::vector<std::string> all_names_;
   std::vector<std::vector<const Definition*>> operands_;   // per node; nullptr: a constant or unknown

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include "mirage/spec/spec.h"
+#include "spec/storage_types.h"
 
 namespace mirage {
 namespace {
@@ -85,9 +86,15 @@ std::string canonicalize(const Program& p) {
     }
   };
   std::string nodes;
-  auto write = [&](const std::string& op, const std::string& inputs, const std::string& output, const std::string& attrs) {
+  auto write = [&](const std::string& op, const std::string& inputs, const std::string& output, const std::string& attrs, bool exact) {
     nodes += (nodes.empty() ? "\n    " : ",\n    ") + fmt::format("{{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"", op, inputs, output);
-    nodes += attrs.empty() ? "}" : ", \"attrs\": {" + attrs + "}}";
+    nodes += fmt::format("{}{}}}", attrs.empty() ? "" : ", \"attrs\": {" + attrs + "}", exact ? ", \"exact\": true" : "");
+  };
+  const std::vector<DType> types = p.numerics.exact ? std::vector<DType>{} : spec::StorageTypes::types_in_primitives(g);
+  const auto is_exact = [&](ValueId v) {   // although a node of its own would be kept in its type
+    const Op& op = g.def(v).op;
+    const bool shows = std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op);
+    return !types.empty() && is16(types[static_cast<size_t>(v)]) && g.type(v).dtype == DType::kReal && !shows && (p.kept.empty() || p.kept[static_cast<size_t>(v)] == DType::kReal);
   };
   for (NodeId n = 0; n < g.num_nodes(); ++n) {
     const Node& node = g.node(n);
@@ -105,19 +112,20 @@ std::string canonicalize(const Program& p) {
     }
     name = fresh();
     Spelling s = spell(g, node);
-    write(s.op, inputs, name, s.attrs);
+    write(s.op, inputs, name, s.attrs, is_exact(node.first_value));
   }
   // An output is a copy under its own name: two outputs may show one value, and an output may show an input or a constant.
   for (size_t r = 0; r < p.outputs.size(); ++r) {
     ValueId v = g.node(g.outputs()[r]).operands[0];
     bool literal = g.def_form<Const>(v) && g.def_form<Const>(v)->extent_of.empty();
     const std::string& operand = names[static_cast<size_t>(v)];
-    write("reshape", literal ? operand : "\"" + operand + "\"", p.outputs[r].name, "\"shape\": " + list(p.outputs[r].type.dims));
+    write("reshape", literal ? operand : "\"" + operand + "\"", p.outputs[r].name, "\"shape\": " + list(p.outputs[r].type.dims), false);
   }
   std::string numerics;
   if (p.numerics.rtol) numerics += ", \"rtol\": " + number(*p.numerics.rtol);
   if (p.numerics.atol) numerics += ", \"atol\": " + number(*p.numerics.atol);
   if (p.numerics.tf32) numerics += ", \"tf32\": true";
+  if (p.numerics.exact) numerics += ", \"intermediates\": \"exact\"";
   std::string out = fmt::format("{{\n  \"version\": \"1.0\", \"name\": \"{}\",\n", p.name);
   if (!numerics.empty()) out += "  \"numerics\": {" + numerics.substr(2) + "},\n";
   out += "  \"inputs\": {" + tensors(p.inputs) + "\n  },\n  \"outputs\": {" + tensors(p.outputs) + "\n  },\n  \"nodes\": [" + nodes + "\n  ]\n}\n";

@@ -68,7 +68,9 @@ ValueId Emitter::add(Op op, std::vector<ValueId> operands) {
   std::vector<NodeId>& bucket = shared_[hash_op(op, operands)];
   for (NodeId n : bucket) {
     const Node& node = graph().node(n);
-    if (node.operands == operands && node.op == op) return node.first_value;
+    if (node.operands != operands || !(node.op == op)) continue;
+    touched_.push_back(node.first_value);
+    return node.first_value;
   }
   std::vector<Type> types;
   for (ValueId v : operands) types.push_back(graph().type(v));
@@ -80,6 +82,7 @@ ValueId Emitter::add(Op op, std::vector<ValueId> operands) {
   bucket.push_back(graph().num_nodes());
   ValueId v = builder_.add(std::move(op), std::move(operands));
   facts_.push_back(std::move(known));
+  touched_.push_back(v);
   return v;
 }
 
@@ -335,9 +338,9 @@ Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& opera
   return out;
 }
 
-Graph Emitter::finish(const std::vector<std::pair<ValueId, DType>>& outputs) const {
+Graph Emitter::finish(const std::vector<std::pair<ValueId, DType>>& outputs, std::vector<ValueId>& at) const {
   Builder out(Level::kKernel);
-  std::vector<ValueId> at(static_cast<size_t>(graph().num_values()), -1);
+  at.assign(static_cast<size_t>(graph().num_values()), -1);
   for (NodeId n : graph().inputs()) at[static_cast<size_t>(graph().node(n).first_value)] = out.add_input(graph().form<Input>(n)->param, graph().type(graph().node(n).first_value));
   for (const auto& [root, dtype] : outputs) {
     std::vector<std::pair<NodeId, size_t>> stack{{graph().value(root).node, 0}};   // an explicit stack: chains are as long as the spec

@@ -50,7 +50,10 @@ class Emitter {
   ValueId add(Op, std::vector<ValueId>);
 
   /// The finished graph with these outputs: no dead nodes, inputs first, then nodes as a depth-first walk from the outputs meets them, so that the order in the file does not matter.
-  Graph finish(const std::vector<std::pair<ValueId, DType>>& outputs) const;
+  /// at: per value of graph(), its value there; -1: it is not there.
+  Graph finish(const std::vector<std::pair<ValueId, DType>>& outputs, std::vector<ValueId>& at) const;
+  /// Values that were added, or found again in the place of equal ones, since this was asked last.
+  std::vector<ValueId> take_touched() { return std::exchange(touched_, {}); }
 
  private:
   /// What is known of a value beside its type.
@@ -66,6 +69,7 @@ class Emitter {
   Builder builder_;
   std::vector<Facts> facts_;                             ///< by value
   std::unordered_map<uint64_t, std::vector<NodeId>> shared_;   ///< nodes by hash; never iterated
+  std::vector<ValueId> touched_;
 };
 
 }  // namespace mirage::spec

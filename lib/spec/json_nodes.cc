@@ -13,7 +13,7 @@ AstNode JsonReader::read_node(const JsonValue& v) {
     node.ok = false;
     return node;
   }
-  check_keys(v, {"op", "inputs", "output", "outputs", "attrs", "name", "description"}, "a node");
+  check_keys(v, {"op", "inputs", "output", "outputs", "attrs", "name", "description", "exact"}, "a node");
   read_output(v, node);
   const JsonMember* op = v.find("op");
   if (!op) {
@@ -25,6 +25,7 @@ AstNode JsonReader::read_node(const JsonValue& v) {
   }
   if (!node.op) node.ok = false;
   read_inputs(v, node);
+  if (const JsonMember* e = v.find("exact"); e && expect(e->value, JsonKind::kBool, "exact")) node.exact = e->value.flag;
   if (node.op) read_attrs(v, node);
   return node;
 }

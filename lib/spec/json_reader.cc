@@ -155,7 +155,7 @@ void JsonReader::read_constraints(const JsonMember* m) {
 
 void JsonReader::read_numerics(const JsonMember* m) {
   if (!m || !expect(m->value, JsonKind::kObject, "numerics")) return;
-  check_keys(m->value, {"rtol", "atol", "tf32"}, "numerics");
+  check_keys(m->value, {"rtol", "atol", "tf32", "intermediates"}, "numerics");
   auto tolerance = [&](const char* key) -> std::optional<double> {
     const JsonMember* t = m->value.find(key);
     if (!t) return std::nullopt;
@@ -166,6 +166,12 @@ void JsonReader::read_numerics(const JsonMember* m) {
   ast_.numerics.rtol = tolerance("rtol");
   ast_.numerics.atol = tolerance("atol");
   if (const JsonMember* t = m->value.find("tf32"); t && expect(t->value, JsonKind::kBool, "tf32")) ast_.numerics.tf32 = t->value.flag;
+  const JsonMember* i = m->value.find("intermediates");
+  if (!i || !expect(i->value, JsonKind::kString, "intermediates")) return;
+  if (i->value.text != "exact" && i->value.text != "stored")
+    report_.error(DiagCode::kAttribute, i->value.span, fmt::format("intermediates are \"stored\" (in the tensors' type, the default) or \"exact\", not \"{}\"", i->value.text.substr(0, 80)),
+                  report_.hint(i->value.text, {"exact", "stored"}));
+  ast_.numerics.exact = i->value.text == "exact";
 }
 
 std::vector<AstTensor> JsonReader::read_tensors(const JsonValue& root, const char* key, bool is_input) {

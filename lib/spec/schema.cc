@@ -95,6 +95,7 @@ Json node_schema() {
                         {"outputs", {{"type", "array"}, {"minItems", 1}, {"maxItems", 1}, {"items", name_schema()}}},
                         {"attrs", {{"type", {"object", "null"}}}},
                         {"name", {{"type", "string"}}},
+                        {"exact", {{"type", "boolean"}, {"description", "true: the result is not kept in 16 bits"}}},
                         {"description", {{"type", "string"}}}};
   node["oneOf"] = {{{"required", {"output"}}}, {{"required", {"outputs"}}}};
   node["allOf"] = rules;
@@ -184,7 +185,7 @@ std::string schema() {
   s["properties"]["nodes"] = {{"type", "array"}, {"maxItems", spec::kMaxNodes}, {"items", node_schema()}};
   Json tolerance{{"type", "number"}, {"minimum", 0}};
   s["properties"]["numerics"] = {{"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}},
-                                 {"properties", {{"rtol", tolerance}, {"atol", tolerance}, {"tf32", {{"type", "boolean"}}}}}};
+                                 {"properties", {{"rtol", tolerance}, {"atol", tolerance}, {"tf32", {{"type", "boolean"}}}, {"intermediates", {{"enum", {"stored", "exact"}}}}}}};
   return s.dump(2) + "\n";
 }
 

@@ -34,15 +34,24 @@ std::optional<TextGraph> TextReader::read() {
     else if (word == "thread") level = Level::kThread;
     else fail(DiagCode::kSyntax, where, "a graph begins with 'kernel', 'block' or 'thread'; JSON begins with '{'", Report::did_you_mean(word, {"kernel", "block", "thread"}));
     bool is_launch = peek("grid(") || peek("loop(");
-    if (!peek("{") && !is_launch) {
+    if (!peek("{") && !is_launch && !peek("intermediates(")) {
       out.name = read_word(out.name_where);
       if (out.name.empty()) fail(DiagCode::kSyntax, out.name_where, "expected a name or '{'");
+    }
+    if (level == Level::kKernel && take_word("intermediates")) {
+      expect("(");
+      Span kind;
+      const std::string word = read_word(kind);
+      if (word != "exact" && word != "stored") fail(DiagCode::kSyntax, kind, "intermediates are 'stored' or 'exact'", Report::did_you_mean(word, {"exact", "stored"}));
+      out.exact = word == "exact";
+      expect(")");
     }
     Launch launch = level == Level::kBlock ? read_launch() : Launch{};
     Scope scope{Builder(level, launch), {}, {}, {}, {}};
     out.graph = read_body(level, scope);
     if (!at_end()) fail(DiagCode::kSyntax, {i_, 1}, "text behind the graph");
     out.node_where = std::move(scope.node_where);
+    for (const auto& [name, value] : scope.names) out.named.insert(value);
     out.inputs = std::move(scope.inputs);
     out.outputs = std::move(scope.outputs);
     return out;

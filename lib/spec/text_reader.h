@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,11 @@ namespace mirage::spec {
 struct TextGraph {
   std::string name;                          ///< "" if none was given
   Span name_where;
+  bool exact = false;                        ///< "intermediates(exact)"
   Graph graph;
   struct Port { std::string name; Span where; bool typed = true; };   ///< typed: an output's dtype was written
   std::vector<Span> node_where;              ///< by node
+  std::set<ValueId> named;                   ///< what has a name of its own; the rest stands within expressions
   std::map<int, Port> inputs, outputs;       ///< by param and result; an output that is no plain name has name ""
 };
 

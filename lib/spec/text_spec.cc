@@ -3,6 +3,7 @@
 #include <set>
 #include <fmt/format.h>
 #include "spec/ast.h"
+#include "spec/storage_types.h"
 #include "spec/text_reader.h"
 
 namespace mirage::spec {
@@ -10,7 +11,7 @@ namespace {
 
 class TextSpecBuilder {
  public:
-  TextSpecBuilder(const Source& source, TextGraph text, Report& report) : source_(source), text_(std::move(text)), report_(report) {}
+  TextSpecBuilder(const Source& source, TextGraph text, Report& report) : source_(source), text_(std::move(text)), report_(report), storage_(emit_), types_(static_cast<size_t>(text_.graph.num_values()), DType::kReal) {}
 
   std::optional<Program> build() {
     if (text_.graph.level() != Level::kKernel) {
@@ -27,7 +28,10 @@ class TextSpecBuilder {
     program_.name = text_.name.empty() ? name_of_source(source_.name) : text_.name;
     if (!is_identifier(program_.name) || program_.name.size() > kMaxNameLength) report_.error(DiagCode::kBadName, text_.name_where, fmt::format("'{}' is not a name of a spec: names match [A-Za-z_][A-Za-z0-9_]*", program_.name.substr(0, 200)));
     if (!report_.ok()) return std::nullopt;
-    program_.graph = emit_.finish(roots_);
+    std::vector<ValueId> at;
+    program_.graph = emit_.finish(roots_, at);
+    program_.numerics.exact = text_.exact;
+    if (!text_.exact) program_.kept = storage_.kept(program_.graph, at, roots_);
     warn();
     program_.canonical = canonicalize(program_);
     return std::move(program_);
@@ -47,6 +51,7 @@ class TextSpecBuilder {
       if (type.dtype == DType::kReal) report_.error(DiagCode::kDtype, port.where, "an input of a spec has a machine dtype: f16, bf16, f32 or bool");
       program_.inputs.push_back({unique_name(port.name, "in" + std::to_string(param)), type, row_major_strides(type.dims), std::nullopt});
       at_[node_value(param)] = emit_.input(param, type);
+      types_[static_cast<size_t>(node_value(param))] = type.dtype;
     }
   }
   ValueId node_value(int param) const {
@@ -59,9 +64,14 @@ class TextSpecBuilder {
     const Node& node = text_.graph.node(n);
     if (std::holds_alternative<Input>(node.op) || std::holds_alternative<Output>(node.op)) return;
     std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at_.at(v));
+    std::vector<DType> types;
+    for (ValueId v : node.operands) operands.push_back(at_.at(v)), types.push_back(types_[static_cast<size_t>(v)]);
     try {
+      storage_.begin(operands);
       at_[node.first_value] = build_op(node.op, operands);
+      const auto* m = std::get_if<Map>(&node.op);
+      const DType cast_to = !m ? DType::kReal : m->fn == MapFn::kCastF16 ? DType::kF16 : m->fn == MapFn::kCastBF16 ? DType::kBF16 : m->fn == MapFn::kCastF32 ? DType::kF32 : DType::kReal;
+      types_[static_cast<size_t>(node.first_value)] = storage_.end(at_[node.first_value], types, cast_to, !text_.named.count(node.first_value));
     } catch (BuildError& e) {
       report_.error(e.code, text_.node_where[static_cast<size_t>(n)], e.text, std::move(e.notes));
     }
@@ -140,6 +150,8 @@ class TextSpecBuilder {
   Report& report_;
   Emitter emit_;
   Program program_;
+  StorageTypes storage_;
+  std::vector<DType> types_;         // of text values, for those that read them
   std::map<ValueId, ValueId> at_;    // text value -> emitted value
   std::set<std::string> names_;
   std::vector<std::pair<ValueId, DType>> roots_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "mirage/ir/contraction.h"
+#include "mirage/ir/kept.h"
 #include "mirage/support/hash.h"
 #include "mirage/verify/verify.h"
 #include "verify/reals.h"
@@ -142,7 +143,7 @@ double draw(const Distribution& d, const Program& program, size_t param, Rng& rn
 double output_rounding(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : 0x1p-21; }
 
 /// Relative Frobenius errors of one output against the reference, over the elements that all have.
-struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true; };
+struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true, overflows = false; };   ///< overflows: the baseline is not finite where the reference and its type are
 Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate, const Tensor<Stored>& baseline, DType type, bool overflow) {
   double norm = 0, c2 = 0, b2 = 0;
   bool baseline_lost = false;
@@ -152,7 +153,7 @@ Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate,
     if (std::isnan(r)) { out.nan_agree &= overflow || !std::isfinite(c) || !std::isnan(b); continue; }
     if (std::isinf(r)) { out.nan_agree &= overflow || c == r || b != r; continue; }
     if (type != DType::kBool && std::isinf(round_to(r, type))) continue;   // does not fit the output: any saturation will do
-    if (!std::isfinite(b)) { baseline_lost = true; continue; }            // the program as written fails here too
+    if (!std::isfinite(b)) { baseline_lost = out.overflows = true; continue; }            // the program as written fails here too
     if (!std::isfinite(c)) { out.nan_agree = false; continue; }
     norm += r * r;
     c2 += (c - r) * (c - r);
@@ -170,6 +171,7 @@ struct Check {
   const Program& program;
   std::vector<Type> inputs;
   ContractRule rule;
+  std::vector<DType> kept;   ///< per value of the reference; empty: each primitive's result is rounded
   NumericCase run(const Distribution& dist, uint64_t seed, bool& better) const;
 };
 
@@ -193,10 +195,11 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better) co
   Float32Algebra kernel{rule, true}, plain{rule, false};
   const Tensors got = evaluate_stored(candidate, params, kernel, [](NodeId, DType t) { return t; });
   const Tensors base = evaluate_stored(reference, params, plain, [&](NodeId n, DType t) {
+    if (!kept.empty()) return t == DType::kReal ? kept[static_cast<size_t>(reference.node(n).first_value)] : t;
     const bool computes = reference.form<Map>(n) || reference.form<MatMul>(n) || reference.form<Reduce>(n);
     return t == DType::kReal && computes ? rule.narrow : t;
   });
-  NumericCase result{dist.name, 0, 0, true, true};
+  NumericCase result{dist.name, 0, 0, true, true, false};
   better = false;
   const std::vector<NodeId> outputs = reference.outputs();
   for (size_t r = 0; r < want.size(); r++) {
@@ -205,6 +208,7 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better) co
     result.error = std::max(result.error, e.candidate);
     result.baseline_error = std::max(result.baseline_error, e.baseline);
     result.nan_agree &= e.nan_agree;
+    result.overflows |= e.overflows && !reals.overflow;
     result.ok &= e.nan_agree && e.candidate <= 1.25 * e.baseline + output_rounding(type);
     better |= e.baseline > 1.25 * e.candidate + output_rounding(type);
   }
@@ -228,9 +232,12 @@ bool by_chance(const Check& check, const Distribution& dist, uint64_t seed) {
 
 }  // namespace
 
-NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed) {
+NumericReport check_numerics(const Graph& reference, const Graph& exact, const Program& program, uint64_t seed, std::span<const ValueId> origin) {
   NumericReport report;
-  Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}};   // the rule: as contract_rule says, for the inputs at hand
+  const std::vector<DType> kept = program.kept.size() == static_cast<size_t>(reference.num_values()) ? program.kept : std::vector<DType>{};
+  const std::optional<Graph> rounded = KeptValues(reference, kept).rounded(exact, KeptValues::Operands::kKept, origin);
+  const Graph& candidate = rounded ? *rounded : exact;
+  Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}, kept};   // the rule: as contract_rule says, for the inputs at hand
   for (const Type& t : check.inputs) if (is_16bit(t.dtype)) { check.rule.narrow = t.dtype; break; }
   const bool has_exp = std::any_of(reference.nodes().begin(), reference.nodes().end(), [](const Node& n) { const auto* m = std::get_if<Map>(&n.op); return m && m->fn == MapFn::kExp; });
   for (const Distribution& dist : kDistributions) {

@@ -114,8 +114,8 @@ std::vector<Phase> phases(const Graph& body);
 /// result_types(body, operand types)[r] is the type of result r.
 Inferred result_types(const Graph& body, std::span<const Type> operand_types);
 
-/// g without nodes that no output needs, ids dense again; inputs stay.
-Graph remove_dead(const Graph& g);
+/// g without nodes that no output needs, ids dense again; inputs stay. to: per value of g, its id there; -1: it is gone.
+Graph remove_dead(const Graph& g, std::vector<ValueId>* to = nullptr);
 
 std::string print(const Graph&, const std::string& name = "main");   ///< the text form (docs/spec.md); spec/text.h parses it
 std::string dot(const Graph&, const std::string& name = "main");     ///< Graphviz, one cluster per level

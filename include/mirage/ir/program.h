@@ -15,7 +15,11 @@ struct TensorInfo {
   std::optional<std::pair<double, double>> range;    ///< values that the user promises, inputs only
 };
 
-struct Numerics { std::optional<double> rtol, atol; bool tf32 = false; };
+struct Numerics {
+  std::optional<double> rtol, atol;
+  bool tf32 = false;
+  bool exact = false;   ///< "intermediates": "exact": no value between nodes is kept in 16 bits unless the program casts it
+};
 
 struct Program {
   std::string name;
@@ -24,6 +28,7 @@ struct Program {
   std::vector<TensorInfo> outputs;   ///< ABI order; output i is result i
   Numerics numerics;
   Graph graph;                       ///< kernel level, primitives only (no Call)
+  std::vector<DType> kept;           ///< per value of graph, the 16-bit type in which it may be kept because the spec's node-by-node evaluation keeps it so; kReal: it is exact (ir/kept.h). Empty: all are
   std::string canonical;             ///< the canonical spec text; its hash is the spec id
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -81,7 +82,9 @@ struct Plan {
 /// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every value a place. Always succeeds for a valid
 /// program: this is the straightforward library. nullopt with a reason only if a Call of the graph does not fit the target.
 struct Planned { std::optional<Plan> plan; std::string reason; std::vector<Refusal> refusals = {}; };   // refusals: every strategy's, of the Call that does not fit
-Planned make_plan(const Program& program, const Graph& graph, const Target& target);
+/// Values that the program's node-by-node evaluation keeps in 16 bits (Program::kept) may be stored so where that is cheaper. origin: per value of graph, the value of program.graph that it is known to be, -1: not known
+/// but by its operators; or empty.
+Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin = {});
 
 std::string print(const Plan&);                   ///< tables: kernels, buffers, tiles, schedule, shared memory
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,10 +52,16 @@ inline constexpr double kMaxEvaluationWork = 2e9;
 Verdict settle(const Graph& a, const Graph& b, uint64_t seed, double max_work = kMaxEvaluationWork);
 
 /// Agreement with fp64 when every stored value is rounded as the kernels do. One line per input distribution.
-struct NumericCase { std::string distribution; double error = 0; double baseline_error = 0; bool nan_agree = true; bool ok = true; };
+struct NumericCase {
+  std::string distribution;
+  double error = 0, baseline_error = 0;
+  bool nan_agree = true, ok = true;
+  bool overflows = false;   ///< node by node, a value is beyond the range of the type that it is kept in
+};
 struct NumericReport { bool ok = true; std::string reason; std::vector<NumericCase> cases; };
 /// Evaluates `candidate` with float32 accumulation and stored values rounded, `reference` in fp64 and node by node in float32; drops a candidate whose relative Frobenius error exceeds
-/// 1.25 times the latter's (plus one output rounding). Graphs as for equal(); sizes should be moderate (cost is that of evaluation).
-NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed);
+/// 1.25 times the latter's (plus one output rounding). Node by node, values are rounded to what Program::kept says; where it says nothing, each primitive's to the program's 16-bit type. The candidate's are, where it has
+/// them. reference: program.graph at other extents, value by value. origin: of the candidate's values (ir/kept.h), or empty. Graphs as for equal(); sizes should be moderate (cost is that of evaluation).
+NumericReport check_numerics(const Graph& reference, const Graph& candidate, const Program& program, uint64_t seed, std::span<const ValueId> origin = {});
 
 }  // namespace mirage

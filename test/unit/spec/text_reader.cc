@@ -116,8 +116,8 @@ TEST_CASE("a text spec is the program that JSON says") {
   std::string json = R"({"name": "p", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}, "w": {"shape": [8, 2], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "float32"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
   std::string text = R"(kernel p { %x = input 0 : f16[4,8]  %w = input 1 : bf16[8,2]
-    %s = sqrt (add (div (reduce.sum 1 (square %x)) (const 8 extent 0.1)) 1e-6)
-    %y = matmul (div %x %s) %w   output 0 %y : f32 })";
+    %n = div %x (sqrt (add (div (reduce.sum 1 (square %x)) (const 8 extent 0.1)) 1e-6))
+    %y = matmul %n %w   output 0 %y : f32 })";
   Program a = must_parse(json), b = must_parse(text, "p.mg");
   CHECK(a.graph == b.graph);
   CHECK(a.canonical == b.canonical);

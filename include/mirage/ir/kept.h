@@ -1,0 +1,35 @@
+// The freedom of node-by-node evaluation (docs/spec.md, "Meaning"): which values of a graph may be kept in 16 bits because they are results of the spec's nodes, and the graph that keeps them so. Verification and proofs are
+// about real numbers and never see it; plans and the rounding check do.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "mirage/ir/graph.h"
+
+namespace mirage {
+
+/// Finds the values of a program in graphs that compute the same: a value is one of the program's where the same operators make it of the same inputs, at kernel level or tile by tile in a block graph.
+class KeptValues {
+ public:
+  /// reference, kept: a program's graph and Program::kept (or the graph over other extents, value by value). Copies what it needs.
+  KeptValues(const Graph& reference, std::span<const DType> kept);
+  KeptValues(KeptValues&&) noexcept;
+  ~KeptValues();
+  bool empty() const;   ///< nothing may be kept
+
+  /// Per value of g (kernel level), the type in which it may be kept; kReal: none. origin: per value of g, the value of the reference that it is known to be (a piece's leaves and results), -1: not known; or empty.
+  std::vector<DType> of(const Graph& g, std::span<const ValueId> origin = {}) const;
+
+  enum class Operands : uint8_t { kExact, kKept };
+  /// g (kernel level) with a cast behind every value that may be kept and that a product or a call makes or reads, read by all that read the value; and, if asked for, casts in calls' bodies in front of float16 products of
+  /// values that may be kept in float16 (bfloat16 products round their operands in any case). nullopt if there are none.
+  std::optional<Graph> rounded(const Graph& g, Operands in_bodies, std::span<const ValueId> origin = {}) const;
+
+ private:
+  struct Table;
+  std::unique_ptr<Table> table_;
+};
+
+}  // namespace mirage
