@@ -13,6 +13,7 @@ constexpr double kLatencyUs = 1.1;         // device memory under load, from iss
 constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
 constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
+constexpr double kResultUs = 0.45;         // the same behind products or sums of an iteration without a running maximum (measured: 7.5 us for four iterations of four such steps)
 constexpr double kChainElementUs = 0.03;   // and per element of one thread
 constexpr double kChainIssue = 0.6;        // share of its time that a warp with a softmax in registers keeps its scheduler busy
 constexpr double kPrologueUs = 1.1;        // first load until first use
@@ -125,17 +126,25 @@ double steps_us(const BlockPlan& p, double loop) {
   return t_steps;
 }
 
-/// What the steps of an iteration wait for each other: `chain` for a softmax in registers, and each step behind a barrier where there is a running maximum.
+/// Whether a step of the loop waits for sums or products that another step of the same iteration has just written, which nothing overlaps with; what only a fill has written is counted by kLoopFillUs.
+bool waits_for_results(const BlockPlan& p, const Step& s) {
+  if (s.phase != Phase::kLoop || !s.barrier_before) return false;
+  return std::any_of(p.steps.begin(), p.steps.end(), [&](const Step& made) {
+    return made.phase == Phase::kLoop && !made.accumulates && (made.kind == Step::Kind::kContract || made.kind == Step::Kind::kReduce);
+  });
+}
+
+/// What the steps of an iteration wait for each other: `chain` for a softmax in registers, and each step behind a barrier where there is a running maximum or a result within the iteration.
 double chain_us(const BlockPlan& p, double chain, double loop, double per_sm, double waves) {
   // A warp's chain waits for itself; warps and blocks of one multiprocessor fill each other's gaps up to what the schedulers issue.
   const double warps_per_scheduler = p.threads / 128.0 * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
   double t_chain = chain * std::max(1.0, kChainIssue * warps_per_scheduler) * waves;   // a running maximum makes every step of an iteration wait for the one before
-  if (std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kRunning; }))
-    for (const Step& s : p.steps)
-      if (s.phase == Phase::kLoop && s.barrier_before) {
-        const Extent3& e = p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kContract || s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)];
-        t_chain += loop * (kChainUs + kChainElementUs * static_cast<double>(extent_elements(e)) / p.threads) * waves;
-      }
+  const bool running = std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kRunning; });
+  for (const Step& s : p.steps) {
+    if (running ? s.phase != Phase::kLoop || !s.barrier_before : !waits_for_results(p, s)) continue;
+    const Extent3& e = p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kContract || s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)];
+    t_chain += loop / p.loop_warps * ((running ? kChainUs : kResultUs) + kChainElementUs * static_cast<double>(extent_elements(e)) / p.threads) * waves;
+  }
   return t_chain;
 }
 
