@@ -58,7 +58,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   f.witnesses = make_witnesses(program);
   if (o.states == 0 || !f.witnesses.refusal.empty()) {
     f.report.complete = false;
-    f.report.stop_reason = o.states == 0 ? "not searched: --states 0" : "not searched: " + f.witnesses.refusal;
+    f.report.stop_reason = o.states == 0 ? "not searched: --states 0" : kInPieces + f.witnesses.refusal;
     return f;
   }
   std::mutex mutex;
@@ -85,6 +85,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
   SearchOptions options = search_options(o, listener);
+  options.max_states = states_of_whole(program.graph, options.max_states);
   if (checkpoint) checkpoint->connect(options);
   Z3Judge z3;
   if (o.prune == "z3") {
@@ -230,7 +231,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   Decision decision = trace.stage("verify", [&] { return decide(choices, found, folding, *straightforward.plan, gate, o, not_done); });
   if (decision.choice) best_is(decision, found, choices);
   if (*recalled && (*recalled)->stitched) use_pieces(decision, std::move(*(*recalled)->stitched), *straightforward.plan, gate, not_done);
-  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener, found.report.seconds); });
+  else if (!*recalled) trace.stage("partition", [&] { try_pieces(decision, folding, *target, *straightforward.plan, gate, o, kept, not_done, trace, listener, found.report); });
   if (kept)
     for (const Diagnostic& d : kept->write()) {
       result.diagnostics.push_back(d);

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "driver/reduced.h"
@@ -31,10 +33,22 @@ class UnitSet {
   std::vector<uint64_t> words_;
 };
 
+/// What v is a view of, through views that every reader has for itself.
+ValueId source_of(const Graph& g, const Bits& is_free, ValueId v) {
+  while (is_free[static_cast<size_t>(g.value(v).node)] && !g.def_form<Input>(v)) v = g.def(v).operands[0];
+  return v;
+}
+
+/// Whether v, or such a view of it, is read by a node of which `wanted` says so.
+bool is_read(const Graph& g, const Bits& is_free, const std::vector<std::vector<NodeId>>& users, ValueId v, const std::function<bool(NodeId)>& wanted) {
+  const auto& read = users[static_cast<size_t>(v)];
+  return std::any_of(read.begin(), read.end(), [&](NodeId n) { return is_free[static_cast<size_t>(n)] ? is_read(g, is_free, users, g.node(n).first_value, wanted) : wanted(n); });
+}
+
 /// Grows units along the nodes of a graph.
 class Units {
  public:
-  explicit Units(const Graph& g) : g_(g), of_(static_cast<size_t>(g.num_nodes()), -1), constant_(of_.size()), free_(of_.size()), behind_(of_.size()) {}
+  explicit Units(const Graph& g) : g_(g), users_(g.users()), of_(static_cast<size_t>(g.num_nodes()), -1), constant_(of_.size()), free_(of_.size()), behind_(of_.size()) {}
 
   Cuts run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) classify(n);
@@ -43,16 +57,17 @@ class Units {
   }
 
  private:
-  NodeId def(ValueId v) const { return g_.value(v).node; }
+  /// The node that makes v, views that are nobody's looked through.
+  NodeId def(ValueId v) const { return g_.value(source_of(g_, free_, v)).node; }
   bool is(const Bits& b, NodeId n) const { return b[static_cast<size_t>(n)]; }
   int& unit(NodeId n) { return of_[static_cast<size_t>(n)]; }
 
   void classify(NodeId n) {
     const Node& node = g_.node(n);
     if (g_.form<Output>(n)) return;
-    auto all = [&](const Bits& b) { return std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return is(b, def(v)); }); };
-    if (g_.form<Const>(n) || (g_.form<Map>(n) && all(constant_))) constant_[static_cast<size_t>(n)] = true;
-    else if (g_.form<Input>(n) || (is_view(node.op) && is_searchable(g_, n) && all(free_))) free_[static_cast<size_t>(n)] = true;
+    const bool of_constants = std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return is(constant_, def(v)); });
+    if (g_.form<Const>(n) || ((g_.form<Map>(n) || is_view(node.op)) && of_constants && is_searchable(g_, n))) constant_[static_cast<size_t>(n)] = true;
+    else if (g_.form<Input>(n) || (is_view(node.op) && is_searchable(g_, n) && !is_stored_so(n))) free_[static_cast<size_t>(n)] = true;
     else if (is_searchable(g_, n)) place(n);
     // Which units a node needs, transitively.
     UnitSet& needs = behind_[static_cast<size_t>(n)];
@@ -69,15 +84,28 @@ class Units {
     }
   }
 
-  /// A light node joins the last light unit that it reads and that none of its other operands depends on. A transpose stays apart: a piece that ended behind it would store its order, one that begins before it
-  /// reads what is stored in the order of its own (keys, transposed for a product).
+  /// Whether a view is how what it views is best stored: nobody else reads that, and behind the view stands what reads memory as it lies (a result of the program, a reshape that joins).
+  bool is_stored_so(NodeId n) const {
+    const ValueId v = g_.node(n).operands[0];
+    const NodeId of = g_.value(v).node;
+    return of_[static_cast<size_t>(of)] >= 0 && users_[static_cast<size_t>(v)].size() == 1 && leads_to_memory(g_.node(n).first_value);
+  }
+  bool leads_to_memory(ValueId v) const {
+    const auto& read = users_[static_cast<size_t>(v)];
+    return std::any_of(read.begin(), read.end(), [&](NodeId n) {
+      if (g_.form<Output>(n) || !is_searchable(g_, n)) return true;
+      return is_view(g_.node(n).op) && read.size() == 1 && leads_to_memory(g_.node(n).first_value);
+    });
+  }
+
+  /// A light node joins the last light unit that it reads and that none of its other operands depends on.
   void place(NodeId n) {
     const Node& node = g_.node(n);
     const bool contracts = g_.form<MatMul>(n) != nullptr;
     std::set<int> read;
     for (ValueId v : node.operands)
       if (unit(def(v)) >= 0) read.insert(unit(def(v)));
-    for (auto u = read.rbegin(); u != read.rend() && !contracts && !g_.form<Transpose>(n) && unit(n) < 0; ++u) {
+    for (auto u = read.rbegin(); u != read.rend() && !contracts && unit(n) < 0; ++u) {
       if (contracts_[static_cast<size_t>(*u)]) continue;
       const bool is_behind = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId v) {
         const int w = unit(def(v));
@@ -93,13 +121,11 @@ class Units {
 
   /// A unit that others read in several places becomes several, each with one result: a residual is a cut point.
   void split_at_results() {
-    const auto users = g_.users();
     const int count = static_cast<int>(contracts_.size());
     for (int u = 0; u < count; u++) {
       std::vector<ValueId> results;
       for (ValueId v = 0; v < g_.num_values(); v++) {
-        const auto& read = users[static_cast<size_t>(v)];
-        if (unit(def(v)) == u && std::any_of(read.begin(), read.end(), [&](NodeId n) { return unit(n) != u; })) results.push_back(v);
+        if (unit(g_.value(v).node) == u && is_read(g_, free_, users_, v, [&](NodeId n) { return unit(n) != u; })) results.push_back(v);
       }
       for (size_t r = 0; r + 1 < results.size(); r++) {
         const int fresh = static_cast<int>(contracts_.size());
@@ -145,6 +171,7 @@ class Units {
     std::vector<bool> leaves(out.units.size());     // read by an output, or by a node that no search takes
     for (NodeId n = 0; n < g_.num_nodes(); n++) {
       const int u = out.unit_of[static_cast<size_t>(n)];
+      if (is(free_, n)) continue;
       for (ValueId v : g_.node(n).operands) {
         const int w = out.unit_of[static_cast<size_t>(def(v))];
         if (w == u && u >= 0) continue;
@@ -164,16 +191,23 @@ class Units {
       out.units[u].direct.assign(direct[u].begin(), direct[u].end());
       out.units[u].through.assign(through[u].begin(), through[u].end());
       out.units[u].copyable = !out.units[u].contracts && !leaves[u] && readers[u].size() > 1;
+      out.units[u].is_stored = leaves[u];
+      out.units[u].is_view = std::all_of(out.units[u].nodes.begin(), out.units[u].nodes.end(), [&](NodeId n) { return mirage::is_view(g_.node(n).op); });
+      for (NodeId n : out.units[u].nodes)
+        if (is_read(g_, free_, users_, g_.node(n).first_value, [&](NodeId m) { return out.unit_of[static_cast<size_t>(m)] != static_cast<int>(u); })) out.units[u].elements += g_.dims(g_.node(n).first_value).elements();
     }
   }
 
   const Graph& g_;
+  const std::vector<std::vector<NodeId>> users_;
   std::vector<int> of_;
   Bits constant_, free_;
   std::vector<UnitSet> behind_;   // per node: units that it needs, transitively
   std::vector<UnitSet> before_;   // per unit: units that it needs, transitively
   std::vector<bool> contracts_;
 };
+
+constexpr size_t kMostSets = 2000;   // that are looked at from one state
 
 enum class Mark : char { kOpen, kDone, kCopied };
 using State = std::vector<Mark>;
@@ -187,8 +221,10 @@ class CutSearch {
     std::map<ValueId, std::vector<int>> readers;   // units that read one value belong together
     for (size_t u = 0; u < cuts.units.size(); u++)
       for (NodeId n : cuts.units[u].nodes)
-        for (ValueId v : g.node(n).operands)
+        for (ValueId o : g.node(n).operands) {
+          const ValueId v = source_of(g, cuts.is_free, o);
           if (const auto d = static_cast<size_t>(g.value(v).node); cuts.unit_of[d] != static_cast<int>(u) && !cuts.is_constant[d]) readers[v].push_back(static_cast<int>(u));
+        }
     for (const auto& [v, list] : readers)
       for (int a : list)
         for (int b : list)
@@ -207,7 +243,7 @@ class CutSearch {
       const int u = static_cast<int>(open - state.begin());
       // Not what would be copied in turn: a residual stream would be summed up from all layers again.
       const std::vector<int>& reads = cuts_.units[static_cast<size_t>(u)].direct;
-      if (cuts_.units[static_cast<size_t>(u)].copyable && std::none_of(reads.begin(), reads.end(), [&](int w) { return state[static_cast<size_t>(w)] == Mark::kCopied; })) {
+      if (limits_.sets > 1 && cuts_.units[static_cast<size_t>(u)].copyable && std::none_of(reads.begin(), reads.end(), [&](int w) { return state[static_cast<size_t>(w)] == Mark::kCopied; })) {
         State next = state;
         next[static_cast<size_t>(u)] = Mark::kCopied;
         add_step(s, -1, next);
@@ -241,10 +277,24 @@ class CutSearch {
     out_.steps[from].push_back({cut, number});
   }
 
-  bool is_ready(const State& s, const std::vector<int>& units, int u) const {
-    const Unit& unit = cuts_.units[static_cast<size_t>(u)];
-    return std::all_of(unit.direct.begin(), unit.direct.end(), [&](int w) { return s[static_cast<size_t>(w)] != Mark::kOpen || std::count(units.begin(), units.end(), w); }) &&
-           std::all_of(unit.through.begin(), unit.through.end(), [&](int w) { return s[static_cast<size_t>(w)] == Mark::kDone; });
+  /// The set with u and with what u needs and nobody has made (the other operand of a second product); nullopt: that is too much, or stands behind a node that no search takes.
+  std::optional<std::vector<int>> with_needs(const State& s, const std::vector<int>& set, int u) const {
+    std::vector<int> out = set, work{u};
+    int units = 0, contractions = 0;
+    while (!work.empty()) {
+      const int x = work.back();
+      work.pop_back();
+      const auto at = std::lower_bound(out.begin(), out.end(), x);
+      if (at != out.end() && *at == x) continue;
+      out.insert(at, x);
+      if (static_cast<int>(out.size()) > 2 * limits_.units) return std::nullopt;
+      const Unit& unit = cuts_.units[static_cast<size_t>(x)];
+      if (std::any_of(unit.through.begin(), unit.through.end(), [&](int w) { return s[static_cast<size_t>(w)] != Mark::kDone; })) return std::nullopt;
+      for (int w : unit.direct)
+        if (s[static_cast<size_t>(w)] == Mark::kOpen) work.push_back(w);
+    }
+    for (int x : out) contractions += cuts_.units[static_cast<size_t>(x)].contracts, units += !cuts_.units[static_cast<size_t>(x)].is_view;
+    return units <= limits_.units && contractions <= limits_.contractions ? std::optional(out) : std::nullopt;
   }
 
   /// Copied units that these read, and what those read in turn.
@@ -260,25 +310,46 @@ class CutSearch {
     return {out.begin(), out.end()};
   }
 
-  /// Connected sets of ready units that hold u, within the limits.
+  /// Connected sets of units that hold u and are ready together, within the limits; smaller ones first.
   std::vector<std::vector<int>> sets_from(const State& s, int u) const {
     std::set<std::vector<int>> seen{{u}};
     std::vector<std::vector<int>> all{{u}};
-    for (size_t i = 0; i < all.size(); i++) {
+    for (size_t i = 0; i < all.size() && all.size() < kMostSets && limits_.sets > 1; i++) {
       const std::vector<int> set = all[i];
-      if (static_cast<int>(set.size()) >= limits_.units) continue;
       std::set<int> near;
       for (int x : set) near.insert(siblings_[static_cast<size_t>(x)].begin(), siblings_[static_cast<size_t>(x)].end());
       for (int c : copies_of(s, set)) near.insert(siblings_[static_cast<size_t>(c)].begin(), siblings_[static_cast<size_t>(c)].end());
       for (int x : near) {
-        if (s[static_cast<size_t>(x)] != Mark::kOpen || std::count(set.begin(), set.end(), x) || !is_ready(s, set, x)) continue;
-        std::vector<int> more = set;
-        more.insert(std::upper_bound(more.begin(), more.end(), x), x);
-        const auto contractions = std::count_if(more.begin(), more.end(), [&](int y) { return cuts_.units[static_cast<size_t>(y)].contracts; });
-        if (contractions <= limits_.contractions && seen.insert(more).second) all.push_back(more);
+        if (s[static_cast<size_t>(x)] != Mark::kOpen || std::count(set.begin(), set.end(), x)) continue;
+        std::optional<std::vector<int>> more = with_needs(s, set, x);
+        if (more && seen.insert(*more).second) all.push_back(std::move(*more));
       }
     }
-    return all;
+    return best_of(std::move(all));
+  }
+
+  /// The first, which is u alone, and of the others those that keep most inside, in their order.
+  std::vector<std::vector<int>> best_of(std::vector<std::vector<int>> all) const {
+    const auto most = static_cast<size_t>(limits_.sets);
+    if (all.size() <= most) return all;
+    std::vector<std::pair<int64_t, size_t>> order;   // what is kept inside, negative; position
+    for (size_t i = 0; i < all.size(); i++) order.emplace_back(i == 0 ? std::numeric_limits<int64_t>::min() : -kept_inside(all[i]), i);
+    std::sort(order.begin(), order.end());
+    order.resize(most);
+    std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::vector<std::vector<int>> out;
+    for (const auto& [kept, i] : order) out.push_back(std::move(all[i]));
+    return out;
+  }
+  /// Elements that nobody outside the set reads.
+  int64_t kept_inside(const std::vector<int>& set) const {
+    int64_t kept = 0;
+    for (int u : set) {
+      const auto& readers = readers_[static_cast<size_t>(u)];
+      const bool inside = !cuts_.units[static_cast<size_t>(u)].is_stored && std::all_of(readers.begin(), readers.end(), [&](int r) { return std::binary_search(set.begin(), set.end(), r); });
+      if (inside) kept += cuts_.units[static_cast<size_t>(u)].elements;
+    }
+    return kept;
   }
 
   /// States numbered so that steps lead upwards: by how many units exist.
@@ -334,9 +405,77 @@ static std::vector<std::pair<int, int>> extents_here(const Graph& g, const Const
   return out;
 }
 
+namespace {
+
+/// A piece from its results down: its text does not depend on what else stands in the program. Leaves are numbered as they are met.
+class Collector {
+ public:
+  Collector(const Graph& g, const std::vector<std::vector<int>>& classes, std::function<bool(ValueId)> is_leaf) : g_(g), classes_(classes), is_leaf_(std::move(is_leaf)), b_(Level::kKernel) {}
+
+  /// leaves: those that come first, whether they are met or not.
+  Piece run(const std::vector<ValueId>& leaves, std::vector<ValueId> results, const std::vector<std::vector<NodeId>>& users) {
+    for (ValueId v : leaves) add_leaf(v);
+    piece_.results = std::move(results);
+    for (ValueId r : piece_.results) collect(r);
+    for (ValueId r : piece_.results) make(r);
+    for (size_t r = 0; r < piece_.results.size(); r++) {
+      const ValueId v = piece_.results[r];
+      DType dtype = g_.type(v).dtype;
+      if (const auto& read = users[static_cast<size_t>(v)]; read.size() == 1)   // rounded where nobody else reads it exactly
+        if (const auto* out = g_.form<Output>(read[0])) dtype = out->dtype;
+      b_.add_output(static_cast<int>(r), to_.at(v), dtype);
+    }
+    piece_.nodes.assign(nodes_.begin(), nodes_.end());
+    piece_.graph = std::move(b_).finish();
+    return std::move(piece_);
+  }
+
+ private:
+  void collect(ValueId v) {
+    if (to_.count(v)) return;
+    const NodeId n = g_.value(v).node;
+    if (!is_leaf_(v) && !g_.form<Input>(n)) {
+      to_[v] = -1;
+      nodes_.insert(n);
+      for (ValueId o : g_.node(n).operands) collect(o);
+      return;
+    }
+    add_leaf(v);
+  }
+  void add_leaf(ValueId v) {
+    to_[v] = b_.add_input(static_cast<int>(piece_.leaves.size()), g_.type(v));
+    piece_.leaves.push_back(v);
+  }
+  ValueId make(ValueId v) {
+    if (to_.at(v) >= 0) return to_.at(v);
+    const Node& node = g_.node(g_.value(v).node);
+    std::vector<ValueId> operands;
+    for (ValueId o : node.operands) operands.push_back(make(o));
+    Op op = node.op;
+    if (auto* c = std::get_if<Const>(&op)) c->extent_of = extents_here(g_, *c, piece_.leaves, classes_);
+    return to_[v] = b_.add(std::move(op), operands);
+  }
+
+  const Graph& g_;
+  const std::vector<std::vector<int>>& classes_;
+  std::function<bool(ValueId)> is_leaf_;
+  Builder b_;
+  Piece piece_;
+  std::map<ValueId, ValueId> to_;
+  std::set<NodeId> nodes_;
+};
+
+}  // namespace
+
 Cuts find_cuts(const Graph& graph) { return Units(graph).run(); }
 
-CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits) { return CutSearch(cuts, graph, limits).run(); }
+CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits) {
+  for (CutLimits now = limits;; now.sets /= 2) {   // with one set a state, the lowest unit alone, there are as many states as units: always an end
+    if (now.sets <= 1) now.sets = 1, now.states = now.cuts = std::numeric_limits<int>::max();
+    CutGraph out = CutSearch(cuts, graph, now).run();
+    if (out.end >= 0) return out;
+  }
+}
 
 Piece make_piece(const Cuts& cuts, const Cut& cut, const Graph& g, const std::vector<std::vector<int>>& classes) {
   Piece piece;
@@ -346,48 +485,25 @@ Piece make_piece(const Cuts& cuts, const Cut& cut, const Graph& g, const std::ve
   for (int u : cut.copies)
     for (NodeId n : cuts.units[static_cast<size_t>(u)].nodes) inside[static_cast<size_t>(n)] = true;
   const auto users = g.users();
+  std::vector<ValueId> results;
   for (ValueId v = 0; v < g.num_values(); v++) {
     if (!own[static_cast<size_t>(g.value(v).node)]) continue;
-    const auto& read = users[static_cast<size_t>(v)];
-    if (std::any_of(read.begin(), read.end(), [&](NodeId n) { return !own[static_cast<size_t>(n)]; })) piece.results.push_back(v);
+    if (is_read(g, cuts.is_free, users, v, [&](NodeId n) { return !own[static_cast<size_t>(n)]; })) results.push_back(v);
   }
-  // From the results down: the piece's text does not depend on what else stands in the program.
-  Builder b(Level::kKernel);
-  std::map<ValueId, ValueId> to;
-  std::set<NodeId> nodes;
-  std::function<void(ValueId)> collect = [&](ValueId v) {
+  const auto is_leaf = [&](ValueId v) {
     const NodeId n = g.value(v).node;
     const auto i = static_cast<size_t>(n);
-    if (to.count(v)) return;
-    if (!g.form<Input>(n) && (inside[i] || cuts.is_constant[i] || cuts.is_free[i])) {
-      to[v] = -1;
-      nodes.insert(n);
-      for (ValueId o : g.node(n).operands) collect(o);
-      return;
-    }
-    to[v] = b.add_input(static_cast<int>(piece.leaves.size()), g.type(v));
-    piece.leaves.push_back(v);
+    return g.form<Input>(n) || !(inside[i] || cuts.is_constant[i] || cuts.is_free[i]);
   };
-  for (ValueId r : piece.results) collect(r);
-  std::function<ValueId(ValueId)> make = [&](ValueId v) {
-    if (to.at(v) >= 0) return to.at(v);
-    const Node& node = g.node(g.value(v).node);
-    std::vector<ValueId> operands;
-    for (ValueId o : node.operands) operands.push_back(make(o));
-    Op op = node.op;
-    if (auto* c = std::get_if<Const>(&op)) c->extent_of = extents_here(g, *c, piece.leaves, classes);
-    return to[v] = b.add(std::move(op), operands);
-  };
-  for (ValueId r : piece.results) make(r);
-  for (size_t r = 0; r < piece.results.size(); r++) {
-    const ValueId v = piece.results[r];
-    DType dtype = g.type(v).dtype;
-    if (const auto& read = users[static_cast<size_t>(v)]; read.size() == 1)   // rounded where nobody else reads it exactly
-      if (const auto* out = g.form<Output>(read[0])) dtype = out->dtype;
-    b.add_output(static_cast<int>(r), to.at(v), dtype);
-  }
-  piece.nodes.assign(nodes.begin(), nodes.end());
-  piece.graph = std::move(b).finish();
+  return Collector(g, classes, is_leaf).run({}, std::move(results), users);
+}
+
+std::optional<Piece> piece_between(const Graph& g, const std::vector<ValueId>& leaves, const std::vector<ValueId>& results, const std::vector<std::vector<int>>& classes) {
+  const std::set<ValueId> given(leaves.begin(), leaves.end());
+  const auto is_leaf = [&](ValueId v) { return given.contains(v); };
+  if (given.size() != leaves.size() || std::any_of(results.begin(), results.end(), is_leaf)) return std::nullopt;
+  Piece piece = Collector(g, classes, is_leaf).run(leaves, results, g.users());
+  if (piece.leaves.size() != leaves.size()) return std::nullopt;   // an input of the program that nobody named
   return piece;
 }
 

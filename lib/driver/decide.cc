@@ -99,7 +99,7 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
   }
   if (open) return std::move(*open);
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
-  if (found.report.stop_reason.starts_with("not searched")) d.why = kernels + ": " + found.report.stop_reason;
+  if (found.report.stop_reason.starts_with("not searched") || found.report.stop_reason.starts_with(kInPieces)) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
   else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
   else if (!refused.empty()) d.why = kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
@@ -196,14 +196,14 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   d.partition->result = std::move(stitched);
 }
 
-void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, double spent_s) {
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole) {
   const auto is_tile = [](const Plan& p) { return std::holds_alternative<std::shared_ptr<const TilePlan>>(p.kernels[0].body); };
-  const bool whole = d.choice && d.choice->plan.kernels.size() == 1 && !(is_tile(d.choice->plan) && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
-  if (whole || o.states == 0 || is_interrupted(listener)) return;
+  const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(is_tile(d.choice->plan) && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
+  if (is_one || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (o.budget > 0) {
-    search.max_seconds = o.budget - spent_s;
+    search.max_seconds = o.budget - whole.seconds;
     if (search.max_seconds <= 0.05 * o.budget) {
       not_done.push_back("not cut into pieces: the search of the whole had the time that --budget gives");
       return;
@@ -213,14 +213,15 @@ void try_pieces(Decision& d, const Folding& folding, const Target& target, const
   Partitioned given_up;
   given_up.refusal = kMemoryEnded;
   given_up.not_done.push_back(std::string("the program was not cut into pieces: ") + kMemoryEnded);
-  d.partition = unless_memory_ends([&] { return partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); }); }, std::move(given_up));
+  d.partition = unless_memory_ends([&] { return partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); }, !whole.stop_reason.starts_with(kInPieces)); }, std::move(given_up));
   const Partitioned& p = *d.partition;
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
+  if (!d.choice && whole.stop_reason.starts_with(kInPieces)) d.why += p.refusal.empty() ? fmt::format("; {} distinct pieces around it: {} verified graphs", p.distinct, p.search.verified) : "; " + p.refusal;
   if (!p.refusal.empty()) return;
   tell(listener.progress, fmt::format("partition: {} cut points, {} possible pieces, {} distinct: {} states, {} verified", p.units, p.cuts, p.distinct, p.search.states, p.search.verified));
   if (!p.result) return;
   Stitched stitched = *p.result;
-  stitched.support = support_of(folding, stitched.graph, verification_seed(program, o));
+  stitched.support = support_of_pieces(folding, stitched.pieces, stitched.graph, verification_seed(program, o));
   use_pieces(d, std::move(stitched), straightforward, gate, not_done);
 }
 

@@ -56,9 +56,12 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
 /// Takes a stitched program if it is surely faster than what is decided so far and passes the gate.
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done);
 
-/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. spent_s: what that search has had of --budget.
+/// SearchReport::stop_reason begins with it where the whole has no small form, so that only its pieces are searched; the reason follows.
+inline const std::string kInPieces = "in pieces only: ";
+
+/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. whole: that search, which has had its seconds of --budget.
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
-                const Listener& listener, double spent_s);
+                const Listener& listener, const SearchReport& whole);
 
 RunHints run_hints(const Options& o);
 ModuleOptions module_options(const Options& o);

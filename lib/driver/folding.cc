@@ -32,6 +32,10 @@ Proof prove_found(const Folding& f, const Graph& found) {
   none.gave_up = true;
   none.reason = kMemoryEnded;
   Proof p = unless_memory_ends([&] { return prove(f.program.graph, found); }, none);
+  return with_folding(f, std::move(p));
+}
+
+Proof with_folding(const Folding& f, Proof p) {
   if (!f.folds || !p.proved) return p;
   if (!f.proof.proved) {
     p.proved = false;
@@ -44,6 +48,8 @@ Proof prove_found(const Folding& f, const Graph& found) {
   if (f.proof.method != p.method) p.method = std::max(p.method, f.proof.method);   // "normal forms and Z3" says more
   return p;
 }
+
+Verdict settle_at_own_size(const Graph& a, const Graph& b, uint64_t seed) { return settle(a, b, seed, kMaxWork); }
 
 Verdict support_of(const Folding& f, const Graph& found, uint64_t seed) {
   Verdict v;

@@ -17,6 +17,12 @@ Folding fold_verified(const Program&);
 /// That a graph over the folded program's inputs and outputs, unfolded, is the caller's program: the proof for the folded one together with that of the folding.
 Proof prove_found(const Folding&, const Graph& found);
 
+/// A proof for the folded program together with that of the folding; not proved if the folding is not.
+Proof with_folding(const Folding&, Proof);
+
+/// settle() with the work that a compilation spends on it, a second or two.
+Verdict settle_at_own_size(const Graph& a, const Graph& b, uint64_t seed);
+
 /// What the equality of a found graph with the caller's program rests on, at the program's own size: that proof, or trials there whose draws cover its conditions. Unknown, with what was seen: neither.
 Verdict support_of(const Folding&, const Graph& found, uint64_t seed);
 

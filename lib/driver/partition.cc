@@ -23,19 +23,24 @@ namespace mirage {
 namespace {
 
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
-constexpr size_t kMaxForms = 400;        // distinct pieces: each takes up to a second
+constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at least
+constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
+constexpr int64_t kSearchedLonger = 4;   // pieces that get a sixteenth of all states each
 constexpr int64_t kMinStates = 20'000;   // of one piece
+constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
 constexpr double kWorthwhile = 0.99;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
 
 /// What is known of one distinct piece.
 struct Evaluated {
   double straightforward_us = kNoTime, us = kNoTime;
-  int kernels = 0;
+  int kernels = 0, straightforward_kernels = 0;
   std::optional<Structure> structure;   ///< faster than the straightforward kernels
   std::vector<CallNumbers> numbers;
   std::vector<Candidate> candidates;    ///< verified, their claims dropped
   SearchReport search;
+  std::string refusal;                  ///< why it was not searched, if it was to be
+  double may_gain_us = 0;               ///< over the time that its bytes and products take
   bool thorough = false;                ///< its numbers were chosen with more plans
 };
 
@@ -58,17 +63,27 @@ void choose(Evaluated& e, const Program& planned, const Program& program, const 
   }
 }
 
-Evaluated evaluate_piece(const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, bool worth_searching, Trace& trace) {
+Evaluated plan_piece(const PiecePrograms& programs, const Piece& piece, const Target& target) {
   Evaluated out;
   const Program planned = programs.of(piece, false);
   Planned plain = make_plan(planned, planned.graph, target);
   MIRAGE_ASSERT(plain.plan) << "a piece always has a straightforward plan: " << plain.reason;
   out.straightforward_us = out.us = plain.plan->predicted_us;
-  out.kernels = static_cast<int>(plain.plan->kernels.size());
-  if (!worth_searching || (options.stop && options.stop->load())) return out;
-  const Program program = programs.of(piece, true);
+  out.kernels = out.straightforward_kernels = static_cast<int>(plain.plan->kernels.size());
+  double bytes = 0, flops = 0;
+  for (const auto* list : {&planned.inputs, &planned.outputs})
+    for (const TensorInfo& t : *list) bytes += static_cast<double>(t.type.dims.elements() * dtype_bytes(t.type.dtype));
+  for (const KernelPlan& k : plain.plan->kernels) flops += k.flops;
+  const double floor = target.launch_us + std::max(bytes / target.dram_bytes_per_us, flops / target.tensor_flops_per_us);
+  out.may_gain_us = std::max(0.0, out.straightforward_us - floor);
+  return out;
+}
+
+void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, Trace& trace) {
+  const Program program = programs.of(piece, true), planned = programs.of(piece, false);
   const Witnesses witnesses = make_witnesses(program);
-  if (!witnesses.refusal.empty()) return out;
+  out.refusal = witnesses.refusal;
+  if (!out.refusal.empty()) return;
   std::vector<Candidate> candidates;
   Program unshifted = program;   // as compile() does for whole programs
   unshifted.graph = unshift(program.graph);
@@ -81,7 +96,6 @@ Evaluated evaluate_piece(const PiecePrograms& programs, const Piece& piece, cons
   for (Candidate& c : candidates) c.claims.clear();
   out.candidates = std::move(candidates);
   choose(out, planned, program, witnesses, target, kQuick, 1, seed, trace);
-  return out;
 }
 
 /// The operators of a piece in words.
@@ -117,24 +131,19 @@ std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pi
 /// Everything of one program on its way through the states.
 class Partitioner {
  public:
-  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell)
-      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell) {}
+  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched)
+      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell), is_searched_(is_searched) {}
 
   Partitioned run() {
     if (options_.max_seconds > 0) deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
     classes_ = extent_classes(g_);
-    if (auto small = reduce_extents(g_, 0); !small.refusal.empty()) return refuse(small.refusal);
     cuts_ = find_cuts(g_);
     out_.units = static_cast<int>(cuts_.units.size());
-    if (out_.units < 2) return refuse("there is nothing to cut");
-    for (int units : {6, 3, 2}) {   // very wide programs have too many sets; smaller ones are always few
-      CutLimits limits;
-      limits.units = units;
+    if (out_.units < (is_searched_ ? 2 : 1)) return refuse("there is nothing to cut");
+    for (CutLimits limits;; limits.sets = std::max(1, limits.sets / 2)) {   // very wide programs have too many sets
       graph_ = enumerate_cuts(cuts_, g_, limits);
-      if (graph_.end >= 0 && find_forms() <= kMaxForms) break;
-      graph_.end = -1;
+      if (find_forms() <= kMaxForms || limits.sets == 1) break;
     }
-    if (graph_.end < 0) return refuse("there are too many ways to cut");
     out_.cuts = static_cast<int>(graph_.cuts.size());
     out_.states = static_cast<int>(graph_.steps.size());
     evaluate();
@@ -164,34 +173,86 @@ class Partitioner {
     return first_.size();
   }
 
-  /// Every distinct piece once: equal layers cost once.
+  /// Whether a search of a distinct piece may lead to something: it contracts, it is not what was searched before, and it takes longer than its bytes and products do.
+  bool is_worth_searching(size_t form) const {
+    const Cut& cut = graph_.cuts[first_[form]];
+    const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
+    const Evaluated& e = evaluated_[form];
+    return contracts && (!is_searched_ || cut.units.size() < cuts_.units.size()) && e.may_gain_us > kMayGain * e.straightforward_us;
+  }
+
+  /// Every distinct piece once: equal layers cost once. Planned first; then searched, those that may gain most at first, and longer.
   void evaluate() {
-    const std::vector<size_t>& first = first_;   // per distinct piece a cut that makes it
-    evaluated_.resize(first.size());
-    out_.distinct = static_cast<int>(first.size());
-    SearchOptions each = options_;
-    each.threads = 1;
-    each.max_bytes = options_.max_bytes / 16;   // many run at once, and how many must not matter
-    each.max_states = std::max(kMinStates, options_.max_states / static_cast<int64_t>(first.size()));
-    if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(first.size());
-    std::mutex mutex;
-    size_t done = 0;
-    parallel_for(options_.threads, static_cast<int64_t>(first.size()), [&](int64_t i) {
-      const size_t c = first[static_cast<size_t>(i)];
-      const Cut& cut = graph_.cuts[c];
-      const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
-      const bool worth = contracts && cut.units.size() < cuts_.units.size() && !is_late();
-      const auto evaluated = [&](bool searched) { return evaluate_piece(programs_, pieces_[c], target_, each, seed_, searched, trace_); };
-      std::optional<Evaluated> e = unless_memory_ends([&] { return std::optional(evaluated(worth)); }, std::optional<Evaluated>());
-      evaluated_[static_cast<size_t>(i)] = e ? std::move(*e) : evaluated(false);
-      std::lock_guard lock(mutex);
-      if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, first.size()));
+    evaluated_.resize(first_.size());
+    out_.distinct = static_cast<int>(first_.size());
+    parallel_for(options_.threads, static_cast<int64_t>(first_.size()), [&](int64_t i) {
+      evaluated_[static_cast<size_t>(i)] = plan_piece(programs_, pieces_[first_[static_cast<size_t>(i)]], target_);
     });
+    std::vector<size_t> worth;
+    for (size_t f = 0; f < first_.size(); f++)
+      if (is_worth_searching(f)) worth.push_back(f);
+    most_first(worth);
+    worth.resize(std::min(worth.size(), kMaxSearched));
+    int64_t left = options_.max_states;
+    search_forms(worth, std::clamp(left / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, left), std::max(kMinStates, left / 64)));
+    for (size_t f : worth) left -= evaluated_[f].search.effort;
+    // Once more, and longer, those that were cut short and may still gain most.
+    std::erase_if(worth, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
+    most_first(worth);
+    worth.resize(std::min(worth.size(), static_cast<size_t>(std::clamp<int64_t>(left * 16 / std::max<int64_t>(1, options_.max_states), 0, kSearchedLonger))));
+    search_forms(worth, options_.max_states / 16);
+    note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
       add_to(out_.search, e.search);
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
     }
+  }
+  /// What stood alone, once each, and which pieces were planned and not searched.
+  void note_refusals() {
+    std::map<std::string, int> alone, refused;
+    for (NodeId n = 0; n < g_.num_nodes(); n++)
+      if (cuts_.unit_of[static_cast<size_t>(n)] < 0 && !cuts_.is_free[static_cast<size_t>(n)] && !cuts_.is_constant[static_cast<size_t>(n)] && !g_.form<Output>(n) && !g_.form<Iota>(n)) alone[form_name(g_.node(n).op)]++;
+    for (const auto& [form, times] : alone) out_.notes.push_back(fmt::format("{} {} searched around: {} of its own where no kernel reads it as a view", times, form, times == 1 ? "a kernel" : "kernels"));
+    for (const Evaluated& e : evaluated_)
+      if (!e.refusal.empty()) refused[e.refusal]++;
+    for (const auto& [why, times] : refused) out_.notes.push_back(fmt::format("{} distinct piece{} planned and not searched: {}", times, times == 1 ? "" : "s", why));
+  }
+  /// What was known of a piece before it was searched.
+  static Evaluated plan_only(const Evaluated& e) {
+    Evaluated out;
+    out.straightforward_us = out.us = e.straightforward_us;
+    out.kernels = e.straightforward_kernels;
+    out.straightforward_kernels = e.straightforward_kernels;
+    out.may_gain_us = e.may_gain_us;
+    return out;
+  }
+  double may_still_gain(size_t f) const { return evaluated_[f].may_gain_us - (evaluated_[f].straightforward_us - evaluated_[f].us); }
+  /// Those first that may still gain most.
+  void most_first(std::vector<size_t>& forms) const {
+    std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return may_still_gain(a) > may_still_gain(b); });
+  }
+  void search_forms(const std::vector<size_t>& forms, int64_t states) {
+    std::mutex mutex;
+    size_t done = 0;
+    parallel_for(options_.threads, static_cast<int64_t>(forms.size()), [&](int64_t i) {
+      if (!is_late() && !is_stopped()) search_form(forms[static_cast<size_t>(i)], states, forms.size());
+      std::lock_guard lock(mutex);
+      if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, forms.size()));
+    });
+  }
+  void search_form(size_t f, int64_t states, size_t searched) {
+    SearchOptions each = options_;
+    each.threads = 1;
+    each.max_bytes = options_.max_bytes / 16;   // many run at once, and how many must not matter
+    each.max_states = states;
+    if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(searched);
+    std::optional<Evaluated> e = unless_memory_ends([&] {
+      Evaluated found = plan_only(evaluated_[f]);
+      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_);
+      return std::optional(std::move(found));
+    }, std::optional<Evaluated>());
+    if (e && (!evaluated_[f].structure || e->us <= evaluated_[f].us)) evaluated_[f] = std::move(*e);
   }
 
   const Evaluated& of_cut(int c) const { return evaluated_[form_[static_cast<size_t>(c)]]; }
@@ -314,6 +375,7 @@ class Partitioner {
   uint64_t seed_;
   Trace& trace_;
   const std::function<void(const std::string&)>& tell_;
+  bool is_searched_;               // the whole was searched before
   std::vector<std::vector<int>> classes_;
   Cuts cuts_;
   CutGraph graph_;
@@ -327,8 +389,23 @@ class Partitioner {
 
 }  // namespace
 
-Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell) {
-  return Partitioner(program, target, straightforward, options, seed, trace, tell).run();
+int64_t states_of_whole(const Graph& g, int64_t states) {
+  const int64_t contractions = std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
+  const auto has_no_form = [&](const Node& n) {
+    if (std::holds_alternative<Concat>(n.op) || std::holds_alternative<Repeat>(n.op)) return true;
+    if (!std::holds_alternative<Slice>(n.op)) return false;
+    ValueId v = n.operands[0];
+    while (is_view(g.def(v).op)) v = g.def(v).operands[0];
+    return !g.def_form<Input>(v) && !g.def_form<Iota>(v);
+  };
+  const bool around = std::any_of(g.nodes().begin(), g.nodes().end(), has_no_form);
+  const int64_t fewer = around ? states / 16 : contractions > CutLimits{}.contractions + 1 ? states / 8 : states;
+  return std::max(fewer, std::min<int64_t>(states, kMinStates));
+}
+
+Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell,
+                              bool is_searched) {
+  return Partitioner(program, target, straightforward, options, seed, trace, tell, is_searched).run();
 }
 
 }  // namespace mirage

@@ -7,6 +7,7 @@
 #include <vector>
 #include "driver/candidates.h"
 #include "driver/cuts.h"
+#include "driver/folding.h"
 #include "driver/numbers.h"
 #include "mirage/ir/target.h"
 #include "mirage/plan/plan.h"
@@ -48,18 +49,28 @@ struct Partitioned {
   std::vector<PieceOutcome> chosen;  ///< in the order of the program
   std::optional<Stitched> result;    ///< predicted to be faster than the plan to beat, and verified
   std::vector<std::string> not_done;
+  std::vector<std::string> notes;    ///< operators that the rest was searched around, pieces that were planned only
   SearchReport search;               ///< of all distinct pieces together
 };
 
-/// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. Deterministic for any number of threads unless time or an interrupt ends it.
-Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell);
+/// What the search of the whole gets of the states, where pieces are the likelier way: an eighth for more contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph
+/// has (a concatenation, a repetition, a slice of what is computed).
+int64_t states_of_whole(const Graph&, int64_t states);
+
+/// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. is_searched: the whole was searched before, and is no piece. Deterministic for any number of threads unless time or an
+/// interrupt ends it.
+Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell, bool is_searched = true);
 
 /// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece; nullopt if numbers do not fit.
 /// origin: per value of the result, the value of `graph` that it is; -1: a structure's own.
 std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers, std::vector<ValueId>* origin = nullptr);
 
-/// The claims of a stitched program: both small sizes, each piece with tails as at the real size. `refusal` says what does not hold.
+/// The claims of a stitched program: each distinct piece at both small sizes of its own, with tails as at the real size, and the whole where it has small sizes (these claims first). Pieces have their graphs (make_piece, piece_between).
+/// Equal pieces in equal places make equal programs, so what has no small size as a whole is verified all the same. `refusal` says what does not hold.
 Instance verify_stitched(const Program&, const std::vector<Replaced>& pieces, uint64_t seed);
+
+/// What it rests on that `found`, stitched of these pieces, is the program at its own sizes: proofs of the distinct pieces, in linear time; where a piece has none, trials of it; else as support_of has it.
+Verdict support_of_pieces(const Folding&, const std::vector<Replaced>& pieces, const Graph& found, uint64_t seed);
 
 /// The program and the stitched graph at small extents, for verify_stitched and for certificates; nullopt with the reason.
 struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; std::vector<ValueId> origin; };   ///< origin: of the candidate's values, see stitch

@@ -116,6 +116,7 @@ Json partition_json(const Partitioned& p) {
     pieces.push_back({{"operators", o.text}, {"kernels", o.kernels}, {"straightforward_us", rounded(o.straightforward_us)}, {"predicted_us", rounded(o.predicted_us)}, {"searched", o.searched},
                       {"states", o.states}, {"found_after", o.found_after}, {"verified", o.verified}});
   out["pieces"] = pieces;
+  out["notes"] = p.notes;
   out["search"] = search_json(p.search);
   return out;
 }
@@ -225,6 +226,7 @@ std::string explain_partition(const Partitioned& p) {
   for (const PieceOutcome& o : p.chosen)
     out += fmt::format("{:>10.2f} us instead of {:.2f} us, {} kernel{}{}: {}\n", o.predicted_us, o.straightforward_us, o.kernels, o.kernels == 1 ? "" : "s",
                        o.searched ? fmt::format(", found after {} of {} states", o.found_after, o.states) : "", o.text);
+  for (const std::string& note : p.notes) out += "  " + note + "\n";
   return out;
 }
 

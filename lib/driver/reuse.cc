@@ -12,6 +12,8 @@
 #include "driver/certificate_file.h"
 #include "driver/decide.h"
 #include "driver/folding.h"
+#include "driver/piece_program.h"
+#include "driver/reduced.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
@@ -120,8 +122,21 @@ std::optional<Graph> graph_of(const CertificateFile& c, const Program& program, 
   return graph;
 }
 
+/// What the certificate leaves out of its pieces: their operators, which are those of the program between leaves and results, and what structures look extents up in.
+bool complete_pieces(std::vector<Replaced>& pieces, const Program& program) {
+  const auto classes = extent_classes(program.graph);
+  const PiecePrograms programs(program);
+  for (Replaced& r : pieces) {
+    std::optional<Piece> piece = piece_between(program.graph, r.piece.leaves, r.piece.results, classes);
+    if (!piece) return false;
+    r.piece = std::move(*piece);
+    r.structure.worlds = make_worlds(programs.of(r.piece, true));
+  }
+  return true;
+}
+
 /// The same of pieces.
-std::optional<Graph> stitched_of(const CertificateFile& c, const Program& program, std::vector<ValueId>& origin, std::string& refusal) {
+std::optional<Graph> stitched_of(CertificateFile& c, const Program& program, std::vector<ValueId>& origin, std::string& refusal) {
   std::set<ValueId> results;
   std::vector<std::vector<CallNumbers>> numbers;
   for (const Replaced& r : c.pieces) {
@@ -130,6 +145,7 @@ std::optional<Graph> stitched_of(const CertificateFile& c, const Program& progra
       if (!results.insert(v).second) refusal = "two pieces make one value";
     numbers.push_back(r.numbers);
   }
+  if (refusal.empty() && !complete_pieces(c.pieces, program)) refusal = "a piece needs other values than its inputs";
   if (!refusal.empty()) return std::nullopt;
   std::optional<Graph> graph = stitch(program.graph, c.pieces, numbers, &origin);
   if (!graph) refusal = "the graph is not the program with these pieces";
@@ -175,7 +191,7 @@ Result<Recalled> decide_again(const Source& certificate, const Folding& folding,
     if (is_given) out.straightforward = std::move(*plan);
     return out;
   }
-  Verdict support = support_of(folding, *graph, verification_seed(program, o));
+  Verdict support = c->is_partitioned ? support_of_pieces(folding, c->pieces, *graph, verification_seed(program, o)) : support_of(folding, *graph, verification_seed(program, o));
   if (support.kind == Verdict::Kind::kDifferent) return broken("the decision computes something else: " + to_string(support));
   if (support.kind == Verdict::Kind::kUnknown) out.open = support.reason;
   if (c->is_searched) {

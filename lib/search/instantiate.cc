@@ -55,6 +55,11 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
   return s;
 }
 
+/// Dtypes aside: a piece of a larger program is searched with intermediates in the type that they would be stored in.
+bool same_extents(const std::vector<Type>& a, const std::vector<Type>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Type& x, const Type& y) { return x.dims == y.dims; });
+}
+
 /// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures. None if it is not clear which: inputs may have the same extents in two worlds by chance, and
 /// be cut elsewhere (10 of 16 elements in one, 6 of 16 in the other). built: the operand in that world; of several nodes alike (queries and keys, as long as each other in the program alone) it is one that takes such an operand.
 std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Worlds* worlds, const std::vector<Type>& params) {
@@ -63,7 +68,7 @@ std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Wo
   const Node& node = g.node(n);
   std::optional<Op> out;
   for (const auto& [types, there] : worlds->all) {
-    if (!(types == params)) continue;
+    if (!same_extents(types, params)) continue;
     for (NodeId m = 0; m < here.num_nodes(); m++) {
       if (!(here.node(m).op == node.op) || !(node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) continue;
       if (!node.operands.empty() && !(there.dims(there.node(m).operands[0]) == built.dims(node.operands[0]))) continue;

@@ -31,8 +31,8 @@ class Ties {
   std::vector<int> first_, parent_;
 };
 
-/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is the product of `factors`. Dimensions are (value, dimension).
-struct Relation { std::pair<ValueId, int> whole; std::pair<ValueId, int> part{-1, -1}; int64_t at = 0; std::vector<std::pair<ValueId, int>> factors; };
+/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is `times` the product of `factors`. Dimensions are (value, dimension).
+struct Relation { std::pair<ValueId, int> whole; std::pair<ValueId, int> part{-1, -1}; int64_t at = 0; std::vector<std::pair<ValueId, int>> factors; int64_t times = 1; };
 
 using Pins = std::vector<std::pair<ValueId, int>>;   ///< (value, dimension)
 
@@ -88,26 +88,23 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
     for (int d = 0; d < rank; d++)
       if (d != s->dim || whole) ties.tie(x, d, r, d);
     if (whole) return "";
+    if (s->step == 1 || g.dims(r)[s->dim] == 1) {
+      relations.push_back({{x, s->dim}, {r, s->dim}, s->start, {}});
+      return "";
+    }
+    if (s->start < s->step && g.dims(x)[s->dim] == s->step * g.dims(r)[s->dim]) {   // one of every `step`
+      relations.push_back({{x, s->dim}, {-1, -1}, 0, {{r, s->dim}}, s->step});
+      return "";
+    }
     pins = {{x, s->dim}, {r, s->dim}};
-    if (s->step != 1) return "slice with a step";
-    if (g.dims(r)[s->dim] == 1) return "slice of one element";
-    pins.clear();
-    relations.push_back({{x, s->dim}, {r, s->dim}, s->start, {}});
+    return "slice with a step that does not divide its dimension";
   } else if (const auto* c = g.form<Concat>(n)) {
     int64_t start = 0;
-    bool has_one = false;
     for (ValueId v : node.operands) {
       for (int d = 0; d < rank; d++) if (d != c->dim) ties.tie(v, d, r, d);
-      has_one = has_one || g.dims(v)[c->dim] == 1;
-    }
-    for (ValueId v : node.operands) {
-      if (has_one) pins.push_back({v, c->dim});
-      else relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
+      if (g.dims(r)[c->dim] > 1) relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
       start += g.dims(v)[c->dim];
     }
-    if (!has_one) return "";
-    pins.push_back({r, c->dim});
-    return "concatenation of one element";
   } else if (const auto* p = g.form<Repeat>(n)) {
     for (int d = 0; d < rank; d++) if (d != p->dim) ties.tie(node.operands[0], d, r, d);
     pins = {{node.operands[0], p->dim}, {r, p->dim}};
@@ -161,12 +158,12 @@ class Terms {
         for (const Relation& b : relations_) {
           if (a.factors.empty() || b.factors.empty()) continue;
           if (root(a.whole) != root(b.whole)) {   // the same factors make the same product
-            if (a.factors.size() != b.factors.size() || !std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), [&](const auto& x, const auto& y) { return root(x) == root(y); })) continue;
+            if (a.times != b.times || a.factors.size() != b.factors.size() || !std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), [&](const auto& x, const auto& y) { return root(x) == root(y); })) continue;
             ties_.tie(a.whole.first, a.whole.second, b.whole.first, b.whole.second);
             changed = true;
             continue;
           }
-          bool alike = a.factors.size() == b.factors.size();
+          bool alike = a.times == b.times && a.factors.size() == b.factors.size();
           for (size_t i = 0; alike && i < a.factors.size(); i++) alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
           if (!alike) { refuse("a dimension that is split in two ways", a.whole); return; }
           for (size_t i = 0; i < a.factors.size(); i++) {
@@ -195,6 +192,7 @@ class Terms {
       if (r.factors.empty()) continue;
       auto& factors = out_.classes[static_cast<size_t>(cls(r.whole))].factors;
       factors.clear();
+      out_.classes[static_cast<size_t>(cls(r.whole))].times = r.times;
       for (const auto& f : r.factors) factors.push_back(cls(f));
     }
   }
@@ -215,13 +213,14 @@ class Terms {
       changed = false;
       for (const Relation& r : relations_) {
         if (!r.factors.empty()) continue;
-        auto &whole = cuts[static_cast<size_t>(cls(r.whole))], &part = cuts[static_cast<size_t>(cls(r.part))];
-        const int64_t end = r.at + extents_[static_cast<size_t>(cls(r.part))];
+        std::set<int64_t> one;   // a part of one element has no cuts
+        auto &whole = cuts[static_cast<size_t>(cls(r.whole))], &part = cls(r.part) < 0 ? one : cuts[static_cast<size_t>(cls(r.part))];
+        const int64_t extent = g_.dims(r.part.first)[r.part.second], end = r.at + extent;
         auto add = [&](std::set<int64_t>& to, int64_t x, int64_t limit) { if (x > 0 && x < limit) changed |= to.insert(x).second; };
         add(whole, r.at, extents_[static_cast<size_t>(cls(r.whole))]);
         add(whole, end, extents_[static_cast<size_t>(cls(r.whole))]);
         for (int64_t x : std::set<int64_t>(part)) add(whole, x + r.at, extents_[static_cast<size_t>(cls(r.whole))]);
-        for (int64_t x : std::set<int64_t>(whole)) add(part, x - r.at, extents_[static_cast<size_t>(cls(r.part))]);
+        for (int64_t x : std::set<int64_t>(whole)) add(part, x - r.at, extent);
         if (whole.size() > 16 || part.size() > 16) refuse("slices in too many places", r.whole);
       }
     }
@@ -238,11 +237,14 @@ class Terms {
       for (size_t i = 0; i <= c.cuts.size(); i++) parent.push_back(static_cast<int>(parent.size()));
     }
     auto find = [&](int x) { while (parent[static_cast<size_t>(x)] != x) x = parent[static_cast<size_t>(x)]; return x; };
+    std::vector<int> ones;   // segments of one element, whatever else changes
     for (const Relation& r : relations_) {
       if (!r.factors.empty()) continue;
-      const auto w = static_cast<size_t>(cls(r.whole)), p = static_cast<size_t>(cls(r.part));
+      const auto w = static_cast<size_t>(cls(r.whole));
       const auto& cuts = out_.classes[w].cuts;
       const int skip = static_cast<int>(std::upper_bound(cuts.begin(), cuts.end(), r.at) - cuts.begin());
+      if (cls(r.part) < 0) { ones.push_back(first[w] + skip); continue; }
+      const auto p = static_cast<size_t>(cls(r.part));
       for (size_t i = 0; i <= out_.classes[p].cuts.size(); i++) {
         const int a = find(first[w] + skip + static_cast<int>(i)), b = find(first[p] + static_cast<int>(i));
         parent[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
@@ -260,6 +262,7 @@ class Terms {
     }
     out_.atoms = static_cast<int>(atoms.size());
     out_.pinned.resize(atoms.size());
+    for (int o : ones) out_.pinned[static_cast<size_t>(std::find(atoms.begin(), atoms.end(), find(o)) - atoms.begin())] = 1;
     for (const auto& p : pins_)
       if (const int c = cls(p); c >= 0) out_.pinned[static_cast<size_t>(out_.classes[static_cast<size_t>(c)].segments[0])] = extents_[static_cast<size_t>(c)];
     for (size_t c = 0; c < out_.classes.size(); c++) {   // a factor may be a product itself, but no circle
@@ -275,13 +278,6 @@ class Terms {
   DimClasses& out_;
   std::vector<int64_t> extents_;   // by class
 };
-
-std::set<int64_t> literals(const Graph& g) {
-  std::set<int64_t> out;
-  for (const Node& n : g.nodes())
-    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty() && c->value == static_cast<double>(static_cast<int64_t>(c->value))) out.insert(static_cast<int64_t>(c->value));
-  return out;
-}
 
 }  // namespace
 
@@ -384,7 +380,7 @@ DimClasses dim_classes(const Graph& g, int parts, Tied tied, const Alike& alike)
 
 int64_t DimClasses::extent(int cls, const std::vector<int64_t>& atom_extents) const {
   const Class& c = classes[static_cast<size_t>(cls)];
-  int64_t e = c.factors.empty() ? 0 : 1;
+  int64_t e = c.factors.empty() ? 0 : c.times;
   for (int f : c.factors) e *= extent(f, atom_extents);
   for (int a : c.segments) e += atom_extents[static_cast<size_t>(a)];
   return e;
@@ -443,8 +439,13 @@ std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, con
           if (k < c.cuts.size() && c.cuts[k] == s->start) break;
         }
       }
-      s->stop = s->step == 1 ? start + dims_of(node.first_value)[s->dim] : s->stop;
-      s->start = start;
+      const bool is_cut = s->step == 1 || dims_of(node.first_value)[s->dim] == 1;
+      if (!is_cut && whole >= 0 && !classes.is_pinned(whole)) {   // one of every `step`
+        s->stop = dims_of(node.operands[0])[s->dim];
+      } else {
+        s->stop = is_cut ? start + dims_of(node.first_value)[s->dim] : s->stop;
+        s->start = start;
+      }
     }
     const auto added = b.try_add(std::move(op), node.operands);
     if (!added || (*added >= 0 && !(b.graph().dims(*added) == dims_of(node.first_value)))) return std::nullopt;
@@ -453,91 +454,4 @@ std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, con
 }
 
 }  // namespace search
-
-/// Of one value: evaluating candidates shall take microseconds to milliseconds.
-static constexpr int64_t kMaxElements = 100'000;
-
-namespace {
-
-/// Whether the inputs' extents are the program's own and other values' are not (16 elements that are cut elsewhere): who looks up a slice by its inputs' types could not tell the two apart.
-bool is_own_by_chance(const Graph& g, const search::DimClasses& classes, const std::vector<int64_t>& extent) {
-  bool all_inputs = true, all = true;
-  for (ValueId v = 0; v < g.num_values(); v++)
-    for (int d = 0; d < g.dims(v).rank(); d++)
-      if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && classes.extent(c, extent) != g.dims(v)[d]) {
-        all = false;
-        if (g.def_form<Input>(v)) all_inputs = false;
-      }
-  return all_inputs && !all;
-}
-
-}  // namespace
-
-Witness make_witness(const Program& program, int variant, int parts, search::Tied tied, const search::Alike& alike) {
-  Witness out;
-  const Graph& g = program.graph;
-  const search::DimClasses classes = search::dim_classes(g, parts, tied, alike);
-  if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  // Frequent atoms get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles
-  // of half, rounded up, leave a tail and no empty block.
-  std::vector<bool> summed(static_cast<size_t>(classes.atoms));
-  auto atoms_of = [&](auto&& self, int cls) -> std::vector<int> {
-    std::vector<int> all = classes.classes[static_cast<size_t>(cls)].segments;
-    for (int f : classes.classes[static_cast<size_t>(cls)].factors) for (int a : self(self, f)) all.push_back(a);
-    return all;
-  };
-  auto note = [&](ValueId v, int d) {
-    if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) for (int a : atoms_of(atoms_of, c)) summed[static_cast<size_t>(a)] = true;
-  };
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    if (g.form<MatMul>(n)) note(g.node(n).operands[0], g.dims(g.node(n).operands[0]).rank() - 1);
-    if (const auto* r = g.form<Reduce>(n)) note(g.node(n).operands[0], r->dim);
-  }
-  std::vector<std::pair<int, int>> by_use(static_cast<size_t>(classes.atoms));
-  for (size_t a = 0; a < by_use.size(); a++) by_use[a] = {0, static_cast<int>(a)};
-  for (const auto& of : classes.of)
-    for (int c : of) if (c >= 0) for (int a : atoms_of(atoms_of, c)) by_use[static_cast<size_t>(a)].first--;
-  std::sort(by_use.begin(), by_use.end());
-  std::set<int64_t> taken = search::literals(g);
-  taken.insert(classes.pinned.begin(), classes.pinned.end());
-  std::vector<int64_t> extent(by_use.size());
-  for (int64_t shift = 0; shift < 8; shift++) {   // until all classes differ
-    int64_t next_summed = variant == 0 ? 8 : 7, next_other = variant == 0 ? 6 : 5;
-    for (auto [uses, a] : by_use) {
-      if (const int64_t own = classes.pinned[static_cast<size_t>(a)]; own > 0) { extent[static_cast<size_t>(a)] = own; continue; }
-      int64_t& next = summed[static_cast<size_t>(a)] ? next_summed : next_other;
-      while (taken.count(next)) next += 4;
-      extent[static_cast<size_t>(a)] = next;
-      next += 4 * (1 + (a + 1) * shift % 4);
-    }
-    std::set<int64_t> different, own;
-    int free = 0;
-    for (int c = 0; c < classes.count; c++) {
-      (classes.is_pinned(c) ? own : different).insert(classes.extent(c, extent));
-      free += !classes.is_pinned(c);
-    }
-    const bool apart = static_cast<int>(different.size()) == free && std::none_of(own.begin(), own.end(), [&](int64_t e) { return different.count(e) > 0; });
-    if (apart && !is_own_by_chance(g, classes, extent)) break;
-  }
-  for (ValueId v = 0; v < g.num_values() && tied == search::Tied::kRefused; v++) {   // with pinned dimensions nothing is evaluated
-    int64_t elements = 1;
-    for (int c : classes.of[static_cast<size_t>(v)]) if (c >= 0 && elements <= kMaxElements) elements *= classes.extent(c, extent);
-    if (elements > kMaxElements) { out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements"; return out; }
-  }
-  auto w = search::with_extents(g, classes, extent);
-  if (!w) { out.refusal = "the program does not follow a change of its extents"; return out; }
-  for (const TensorInfo& t : program.inputs) out.params.push_back(t.type);
-  for (NodeId n : w->inputs()) out.params[static_cast<size_t>(w->form<Input>(n)->param)] = w->type(w->node(n).first_value);
-  out.graph = std::move(*w);
-  return out;
-}
-
-std::shared_ptr<const Worlds> make_worlds(const Program& program, int parts) {
-  const Witness even = make_witness(program, 0, parts), ragged = make_witness(program, 1, parts);
-  if (!even.refusal.empty() || !ragged.refusal.empty()) return nullptr;
-  std::vector<Type> own;
-  for (const TensorInfo& t : program.inputs) own.push_back(t.type);
-  return std::make_shared<const Worlds>(Worlds{{{even.params, even.graph}, {ragged.params, ragged.graph}, {own, program.graph}}});
-}
-
 }  // namespace mirage

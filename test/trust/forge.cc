@@ -14,6 +14,7 @@
 #include "driver/certificate_file.h"
 #include "driver/folding.h"
 #include "driver/partition.h"
+#include "driver/reduced.h"
 #include "driver/reuse.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
@@ -346,6 +347,9 @@ class Forger {
     for (NodeId n : g.inputs()) by_param[static_cast<size_t>(g.form<Input>(n)->param)] = g.node(n).first_value;
     r.piece.leaves = by_param;
     for (NodeId n : g.outputs()) r.piece.results.push_back(g.node(n).operands[0]);
+    auto piece = piece_between(g, r.piece.leaves, r.piece.results, extent_classes(g));
+    if (!piece) return std::nullopt;
+    r.piece = std::move(*piece);
     r.structure = *s;
     r.numbers = any_numbers(*s);
     Stitched whole;

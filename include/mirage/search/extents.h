@@ -9,9 +9,10 @@
 namespace mirage::search {
 
 /// Per value and dimension a class, dense from 0; -1 for extent 1. Extents are terms over atoms (docs/search.md): an atom itself; a sum of atoms, one after another, where slices and
-/// concatenations cut; a product of other classes where a reshape joins dimensions.
+/// concatenations cut; a product of other classes where a reshape joins dimensions; so many times another class where a slice takes one of every few elements. What a part of one element is cut out of has an atom that is
+/// pinned to 1 there.
 struct DimClasses {
-  struct Class { std::vector<int> segments; std::vector<int64_t> cuts; std::vector<int> factors; };   ///< atoms, and where in the program each but the first begins; or classes, outermost first
+  struct Class { std::vector<int> segments; std::vector<int64_t> cuts; std::vector<int> factors; int64_t times = 1; };   ///< atoms, and where in the program each but the first begins; or `times` classes, outermost first
   std::vector<std::vector<int>> of;
   int count = 0;
   std::vector<Class> classes;
@@ -22,7 +23,7 @@ struct DimClasses {
   bool is_pinned(int cls) const { const auto& s = classes[static_cast<size_t>(cls)].segments; return s.size() == 1 && pinned[static_cast<size_t>(s[0])] > 0; }
   bool is_simple(int cls) const { return classes[static_cast<size_t>(cls)].segments.size() == 1; }   ///< one atom
 };
-/// Dimensions that an operator ties in a way that has no witness form (a repetition, a slice with a step, groups of a reduction, a reshape that splits and joins at once): refused, which is what a search needs; or pinned:
+/// Dimensions that an operator ties in a way that has no witness form (a repetition, a slice with a step that divides nothing, groups of a reduction, a reshape that splits and joins at once): refused, which is what a search needs; or pinned:
 /// classes of one atom that keep the program's own extent.
 enum class Tied : uint8_t { kRefused, kPinned };
 /// Dimensions (param, dimension) that something outside the program splits as one, so that they must be equal: lists of them.

@@ -91,8 +91,8 @@ TEST_CASE("other programs are searched too") {
 }
 
 TEST_CASE("what has no witness form is refused, not guessed") {
-  const Found f = find(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [6, 32], "dtype": "float16"}}, "outputs": {"y": {"shape": [6, 16], "dtype": "float16"}},
-    "nodes": [{"op": "slice", "inputs": ["x"], "output": "s", "attrs": {"axis": 1, "start": 0, "stop": 32, "step": 2}}, {"op": "exp", "inputs": ["s"], "output": "y"}]})"));
+  const Found f = find(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [6, 32], "dtype": "float16"}}, "outputs": {"y": {"shape": [6, 15], "dtype": "float16"}},
+    "nodes": [{"op": "slice", "inputs": ["x"], "output": "s", "attrs": {"axis": 1, "start": 0, "stop": 29, "step": 2}}, {"op": "exp", "inputs": ["s"], "output": "y"}]})"));
   CHECK(f.structures.empty());
   CHECK_FALSE(f.report.complete);
   CHECK(f.report.stop_reason.rfind("not searched: ", 0) == 0);

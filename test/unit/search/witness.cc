@@ -1,6 +1,9 @@
 // Witness extents: distinct where they may be, equal where they must be, no literal of the program.
 #include "search/witness.h"
 #include <set>
+
+#include <fmt/format.h>
+
 #include "helpers.h"
 
 using namespace mirage;
@@ -54,8 +57,8 @@ Program one_input(const std::string& nodes, const std::string& shape) {
 TEST_CASE("witness: what ties extents together in no simple way is refused, with the reason") {
   CHECK(make_witness(one_input(R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [4, 12]}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[4, 12]"), 0).refusal ==
         "reshape that splits and joins dimensions at once");
-  CHECK(make_witness(one_input(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "start": 0, "stop": 8, "step": 2}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[4, 6]"), 0).refusal ==
-        "slice with a step");
+  CHECK(make_witness(one_input(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "start": 0, "stop": 5, "step": 2}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[3, 6]"), 0).refusal ==
+        "slice with a step that does not divide its dimension");
   CHECK(make_witness(one_input(R"({"op": "repeat", "inputs": ["x"], "output": "r", "attrs": {"axis": 0, "count": 2}}, {"op": "exp", "inputs": ["r"], "output": "y"})", "[16, 6]"), 0).refusal == "repeat");
 }
 
@@ -78,6 +81,50 @@ TEST_CASE("witness: joined dimensions are products, cut ones are sums") {
     for (const Node& n : cut.graph.nodes()) if (const auto* s = std::get_if<Slice>(&n.op)) { CHECK(s->stop < cut.params[0].dims[0]); start = std::max(start, s->start); }
     CHECK(start > 0);
   }
+}
+
+TEST_CASE("witness: one element stays one, what it is cut out of or appended to changes; one of every few is a quotient") {
+  for (int variant : {0, 1}) {
+    const auto row_of = [&](const std::string& attrs, const std::string& shape) {
+      return make_witness(one_input(R"({"op": "slice", "inputs": ["x"], "output": "r", "attrs": {)" + attrs + R"(}}, {"op": "exp", "inputs": ["r"], "output": "y"})", shape), variant);
+    };
+    for (int at : {0, 3, 7}) {
+      const Witness w = row_of(R"("axis": 0, "start": )" + std::to_string(at) + R"(, "stop": )" + std::to_string(at + 1), "[1, 6]");
+      REQUIRE(w.refusal.empty());
+      for (const Node& n : w.graph.nodes())
+        if (const auto* s = std::get_if<Slice>(&n.op)) {
+          CHECK(s->stop == s->start + 1);
+          CHECK((at == 0) == (s->start == 0));
+          CHECK((at == 7) == (s->stop == w.params[0].dims[0]));
+        }
+    }
+    const Witness odd = row_of(R"("axis": 0, "start": 1, "stop": 8, "step": 2)", "[4, 6]");
+    REQUIRE(odd.refusal.empty());
+    CHECK(odd.params[0].dims[0] == 2 * odd.graph.dims(odd.graph.num_values() - 1)[0]);
+    const Witness grown = make_witness(parse(R"({"version": "1.0", "name": "t", "inputs": {"k": {"shape": [900, 6], "dtype": "float16"}, "n": {"shape": [1, 6], "dtype": "float16"}},
+      "outputs": {"y": {"shape": [901, 6], "dtype": "float16"}}, "nodes": [{"op": "concat", "inputs": ["k", "n"], "output": "c", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["c"], "output": "y"}]})"), variant);
+    REQUIRE(grown.refusal.empty());
+    CHECK(grown.params[0].dims[0] < 20);
+    CHECK(grown.graph.dims(grown.graph.num_values() - 1)[0] == grown.params[0].dims[0] + 1);
+  }
+}
+
+TEST_CASE("witness: two concatenations of the same lengths, and forty layers in a row") {
+  const Program twice = parse(R"({"version": "1.0", "name": "t", "inputs": {"a": {"shape": [3001, 64], "dtype": "float16"}, "b": {"shape": [5, 64], "dtype": "float16"}, "c": {"shape": [3001, 64], "dtype": "float16"}, "d": {"shape": [5, 64], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [3006, 64], "dtype": "float16"}, "z": {"shape": [3006, 64], "dtype": "float16"}},
+    "nodes": [{"op": "concat", "inputs": ["a", "b"], "output": "e", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["e"], "output": "y"}, {"op": "concat", "inputs": ["c", "d"], "output": "f", "attrs": {"axis": 0}}, {"op": "exp", "inputs": ["f"], "output": "z"}]})");
+  std::string in = R"("x": {"shape": [3, 5, 4, 1000], "dtype": "float16"})", nodes;
+  for (int l = 0; l < 40; l++) {
+    in += fmt::format(R"(, "w{}": {{"shape": [3, 5, {}, {}], "dtype": "float16"}})", l, 1000 + l, 1001 + l);
+    nodes += fmt::format(R"({}{{"op": "matmul", "inputs": ["{}", "w{}"], "output": "{}"}})", l ? ", " : "", l ? fmt::format("m{}", l - 1) : "x", l, l < 39 ? fmt::format("m{}", l) : "y");
+  }
+  const Program deep = parse(R"({"version": "1.0", "name": "t", "inputs": {)" + in + R"(}, "outputs": {"y": {"shape": [3, 5, 4, 1040], "dtype": "float16"}}, "nodes": [)" + nodes + "]}");
+  for (int variant : {0, 1})
+    for (const Program* p : {&twice, &deep}) {
+      const Witness w = make_witness(*p, variant);
+      REQUIRE(w.refusal.empty());
+      for (ValueId v = 0; v < w.graph.num_values(); v++) CHECK(w.graph.dims(v).elements() < 100'000);
+    }
 }
 
 TEST_CASE("reshapes as runs of dimensions") {
