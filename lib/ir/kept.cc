@@ -240,6 +240,19 @@ std::vector<bool> multiplied(const Graph& g) {
   return out;
 }
 
+/// Per value, whether a node reads it that stands behind more products and calls than what makes it: it waits in memory meanwhile.
+std::vector<bool> waits(const Graph& g) {
+  std::vector<bool> out(static_cast<size_t>(g.num_values()));
+  std::vector<int> behind(static_cast<size_t>(g.num_nodes()));   // most of them on one path
+  for (NodeId n = 0; n < g.num_nodes(); n++) {
+    int& here = behind[static_cast<size_t>(n)];
+    for (ValueId v : g.node(n).operands) here = std::max(here, behind[static_cast<size_t>(g.value(v).node)]);
+    for (ValueId v : g.node(n).operands) out[static_cast<size_t>(v)] = out[static_cast<size_t>(v)] || behind[static_cast<size_t>(g.value(v).node)] < here;
+    here += multiplies(g.node(n));
+  }
+  return out;
+}
+
 /// A body whose inputs have these types, with casts in front of its products' operands that `round` names. Outputs stay exact.
 Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std::vector<DType>& round) {
   Builder b(Level::kBlock, body.launch());
@@ -268,7 +281,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Operands in_bodies, std
   if (empty()) return std::nullopt;
   const auto find = [&](const Meaning& m) { return table_->find(m); };
   const std::vector<int> numbers = numbers_of(g, origin, table_->of_reference, find);
-  const std::vector<bool> read = multiplied(g);
+  const std::vector<bool> read = multiplied(g), waiting = waits(g);
   const auto users = g.users();
   Builder b(Level::kKernel);
   bool any = false;
@@ -296,7 +309,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Operands in_bodies, std
       const auto v = static_cast<size_t>(node.first_value + i);
       const DType t = g.type(node.first_value + i).dtype == DType::kReal ? table_->type(numbers[v]) : DType::kReal;
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (multiplies(node) || read[v]);
+      const bool keeps = is16(t) && stays && !is_view(node.op) && (multiplies(node) || read[v] || waiting[v]);
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

@@ -23,7 +23,7 @@ class KeptValues {
   std::vector<DType> of(const Graph& g, std::span<const ValueId> origin = {}) const;
 
   enum class Operands : uint8_t { kExact, kKept };
-  /// g (kernel level) with a cast behind every value that may be kept and that a product or a call makes or reads, read by all that read the value; and, if asked for, casts in calls' bodies in front of float16 products of
+  /// g (kernel level) with a cast behind every value that may be kept and lies in memory, read by all that read the value: what a product or a call makes or reads, or what waits for one; and, if asked for, casts in calls' bodies in front of float16 products of
   /// values that may be kept in float16 (bfloat16 products round their operands in any case). nullopt if there are none.
   std::optional<Graph> rounded(const Graph& g, Operands in_bodies, std::span<const ValueId> origin = {}) const;
 
