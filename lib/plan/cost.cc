@@ -13,7 +13,9 @@ constexpr double kLatencyUs = 1.1;         // device memory under load, from iss
 constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
 constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
-constexpr double kResultUs = 0.45;         // the same behind products or sums of an iteration without a running maximum (measured: 7.5 us for four iterations of four such steps)
+// A step behind products or sums of its own iteration, without a running maximum: by elements of a thread, few of which hide nothing of each other (measured: 2.5 us per iteration of four such steps with 1.75 elements, 4.8 with 3.5). A
+// quarter more than measured: nothing else was ever fitted to such loops, and a kernel whose price is uncertain must not displace one that is known.
+constexpr double kResultUs = 0.08, kResultElementUs = 0.40, kMostResultUs = 1.2;
 constexpr double kChainElementUs = 0.03;   // and per element of one thread
 constexpr double kChainIssue = 0.6;        // share of its time that a warp with a softmax in registers keeps its scheduler busy
 constexpr double kPrologueUs = 1.1;        // first load until first use
@@ -143,7 +145,8 @@ double chain_us(const BlockPlan& p, double chain, double loop, double per_sm, do
   for (const Step& s : p.steps) {
     if (running ? s.phase != Phase::kLoop || !s.barrier_before : !waits_for_results(p, s)) continue;
     const Extent3& e = p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kContract || s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)];
-    t_chain += loop / p.loop_warps * ((running ? kChainUs : kResultUs) + kChainElementUs * static_cast<double>(extent_elements(e)) / p.threads) * waves;
+    const double elements = static_cast<double>(extent_elements(e)) / p.threads, more = kChainElementUs * elements;
+    t_chain += loop / p.loop_warps * (running ? kChainUs + more : std::min(kResultUs + kResultElementUs * elements, kMostResultUs + more)) * waves;
   }
   return t_chain;
 }

@@ -5,6 +5,7 @@
 
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
+#include "plan/contiguous.h"
 #include "plan/hoist.h"
 #include "plan/narrow.h"
 #include "plan/planner.h"
@@ -147,6 +148,10 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
 static Planned plan_exact(const Program& program, const Graph& graph, const Target& target) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
+  if (const std::optional<Graph> ordered = order_operands(program, calls)) {
+    Planned other = Planner(program, *ordered, target).run();
+    if (other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us)) return other;
+  }
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
   const std::optional<Graph> hoisted = hoist_operands(calls);
   const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);

@@ -42,7 +42,7 @@ TEST_CASE("products on the float32 units in every direction") {
     const Planned planned = make_plan(program, program.graph, target);
     REQUIRE(planned.plan);
     std::string text;
-    for (const KernelPlan& k : planned.plan->kernels) text += emit_kernel(k, *planned.plan, target).text;
+    for (const KernelPlan& k : planned.plan->kernels) text += emit_kernel(k, *planned.plan, target).source;
     CHECK(text.find("FloatContract<") != std::string::npos);
     all.push_back(case_of(program, *planned.plan, target, fmt::format("p{}_", all.size())));
     names.push_back(fmt::format("{} x {} x {} x {}{}{} {} {}", p.batch, p.rows, p.inner, p.columns, p.x_turned ? ", a turned" : "", p.y_turned ? ", b turned" : "", p.x, p.y));
@@ -64,7 +64,7 @@ TEST_CASE("products on the float32 units in every direction") {
     const Reduced small = reduce_plan(large, *planned.plan, target, true);
     INFO(small.refusal << small.differs);
     REQUIRE(small.plan);
-    CHECK(emit_kernel(small.plan->kernels[0], *small.plan, target).text.find("__launch_bounds__(256, 1)") != std::string::npos);
+    CHECK(emit_kernel(small.plan->kernels[0], *small.plan, target).source.find("__launch_bounds__(256, 1)") != std::string::npos);
     all.push_back(case_of(*small.program, *small.plan, target, fmt::format("large{}_", turned)));
     names.push_back(turned ? "large, b turned" : "large");
   }
