@@ -46,7 +46,7 @@ constexpr NumberLimits kQuick{24, 96}, kThorough{};
 /// The type that node-by-node evaluation would store intermediates in: that of the program's first 16-bit input.
 DType narrow_type(const Program& p) {
   for (const TensorInfo& t : p.inputs)
-    if (t.type.dtype == DType::kF16 || t.type.dtype == DType::kBF16) return t.type.dtype;
+    if (is16(t.type.dtype)) return t.type.dtype;
   return DType::kF32;
 }
 
