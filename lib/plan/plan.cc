@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "mirage/plan/block.h"
-#include "plan/hoist.h"
-#include "plan/narrow.h"
 #include "plan/planner.h"
+#include "plan/rewrites.h"
 
 namespace mirage {
 namespace {
@@ -53,6 +52,8 @@ ValueId add_concat(Builder& b, const Concat& concat, std::vector<ValueId> operan
   return b.add(concat, std::move(operands));
 }
 
+}  // namespace
+
 Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
   Builder b(Level::kKernel);
@@ -69,6 +70,8 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
   }
   return std::move(b).finish();
 }
+
+namespace {
 
 /// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
 /// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
@@ -93,12 +96,12 @@ Planned Planner::run() {
   give_buffers();
   make_items();
   merge();
-  for (bool changed = true; changed;) {
+  for (bool changed = is_on(Pass::kInline, target_); changed;) {
     changed = false;
     for (ValueId v = 0; v < g_.num_values(); v++) changed = try_inline(v) || changed;
     if (changed) merge();
   }
-  split_reductions();
+  if (is_on(Pass::kSplit, target_)) split_reductions();
   return finish();
 }
 
@@ -108,21 +111,25 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  const std::optional<Graph> hoisted = hoist_operands(calls);
-  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
-  const auto consider = [&](const Graph& g, bool new_kernels_must_pay) {
+  const ContractRule rule = contract_rule(program);
+  const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, rule) : std::nullopt; };
+  const auto consider = [&](const Graph& g, bool new_kernels_must_pay, std::vector<Pass> passes) {
     Planned other = Planner(program, g, target).run();
     if (!other.plan) return;
     if (planned.plan && new_kernels_must_pay && other.plan->kernels.size() > planned.plan->kernels.size() && (generic(*other.plan) || other.plan->predicted_us > kMoreKernels * planned.plan->predicted_us)) return;
-    if (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) planned = std::move(other);
+    if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
+    planned = std::move(other);
+    planned.plan->passes = std::move(passes);
   };
-  const std::optional<Graph> narrow = narrow_operands(hoisted ? *hoisted : calls, contract_rule(program));
-  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced);
-  if (narrow) consider(*narrow, true);
+  const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
+  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
+  const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);
+  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced, {Pass::kHoist});
+  if (narrow) consider(*narrow, true, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
   // A norm's squares leave with the operand, where they would be read again beside the ring.
-  if (const std::optional<Graph> normed = hoisted ? hoist_operands(calls, true) : std::nullopt) {
-    consider(*normed, true);
-    if (const std::optional<Graph> narrow_normed = narrow_operands(*normed, contract_rule(program))) consider(*narrow_normed, true);
+  if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
+    consider(*normed, true, {Pass::kNorms});
+    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, true, {Pass::kNorms, Pass::kNarrow});
   }
   return planned;
 }

@@ -68,6 +68,8 @@ struct KernelPlan {
   std::vector<Refusal> others = {};                    ///< what the strategies said that did not get it, one for each; empty for what no strategy was asked for
 };
 
+enum class Pass : uint8_t;   // plan/passes.h
+
 struct Plan {
   Graph graph;                                    ///< kernel level; matmuls are calls by now
   std::vector<Buffer> buffers;                    ///< inputs, then outputs, then workspace
@@ -75,6 +77,7 @@ struct Plan {
   std::vector<KernelPlan> kernels;                ///< in launch order
   int64_t workspace_bytes = 0;
   double predicted_us = 0;
+  std::vector<Pass> passes = {};                  ///< graph passes that led from the graph planned to `graph` (plan/passes.h)
   bool pdl = false;                               ///< kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
 };
 
