@@ -167,7 +167,7 @@ std::string numbers_text(const std::vector<CallNumbers>& numbers) {
 
 std::string report_json(const ReportData& d, const Trace* trace, const std::string& measured) {
   Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", d.program.name}, {"spec_id", spec_id(d.program)},
-              {"target", d.target.name}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
+              {"target", d.target.name}, {"machine", d.target.machine}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
   out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
   out["search"] = search_json(d.search);

@@ -46,7 +46,7 @@ ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, 
   if (auto law = check_laws(*g)) return bad(*law);
   if (auto wrong = check_extents(*g)) return bad(*wrong);
   if (g->num_params() > static_cast<int>(program->inputs.size()) || g->num_results() != program->graph.num_results()) return bad("the graph has other inputs or results than the spec");
-  auto target = resolve_target(o.target);
+  auto target = resolve_target(o);
   if (!target) return failed(target.errors());
   const Folding folded = fold_verified(*program);   // as it is searched; a graph of the folded program's own shapes is taken as it is
   Program searched = folded.program;

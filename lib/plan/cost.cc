@@ -9,8 +9,6 @@
 namespace mirage {
 namespace {
 
-constexpr double kLatencyUs = 1.1;         // device memory under load, from issue to use
-constexpr double kBarrierUs = 0.02;        // one block-wide barrier with its skew
 constexpr double kIterationUs = 0.06;      // address arithmetic, waits and the barrier of one loop iteration
 constexpr double kChainUs = 0.6;           // one step of a running softmax behind the last one: its barrier, shared memory there and back (measured: 1.6 to 2.7 us per iteration of four such steps)
 // A step behind products or sums of its own iteration, without a running maximum: by elements of a thread, few of which hide nothing of each other (measured: 2.5 us per iteration of four such steps with 1.75 elements, 4.8 with 3.5). A
@@ -23,15 +21,11 @@ constexpr double kStepUs = 0.7;            // a reduction, fill or contraction o
 constexpr double kWaitUs = 0.6;            // a reduction before the loop waits for its loads, and the loop for it
 constexpr double kLoopFillUs = 0.2;        // a fill of the loop, every iteration
 constexpr double kEpilogueUs = 0.5;        // accumulators through shared memory, stores
-constexpr double kClusterUs = 0.4;          // starting a cluster and meeting at its end
-constexpr double kSmBytesPerUs = 55e3;     // what one SM can take from L2
-constexpr double kSharedBytesPerUs = 200e3;   // one SM's shared memory
 constexpr double kGapUs = 0.0012;          // one element of a loop's tiles, one thread
 constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing else going on
 constexpr double kSlowLoadUs = 0.11;       // one element loaded by itself, eight in flight
 constexpr double kFloatUnits = 256;        // floating-point operations of one multiprocessor in a clock, multiply and add
 constexpr double kFloatIssue = 0.5;        // instructions that one warp of a scheduler issues in a clock
-constexpr double kElementOpsPerUs = 30e3;  // elementwise work of one SM: elements touched per microsecond
 
 /// Registers of a thread: bounded by the accumulators that the planner allowed.
 int registers_of(const BlockPlan& p) {
@@ -175,7 +169,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   int depth = 1;
   for (const Load& l : p.loads) if (l.in_loop) depth = std::max(depth, p.tiles[static_cast<size_t>(l.tile)].stages - 1);
   // A stage arrives a latency after it was asked for, and takes its transfer: with one stage in flight nothing overlaps.
-  const double sm_rate = std::min(in_flight / (kLatencyUs + in_flight / depth / kSmBytesPerUs), kSmBytesPerUs);
+  const double sm_rate = std::min(in_flight / (target.latency_us + in_flight / depth / target.block_sm_bytes_per_us), target.block_sm_bytes_per_us);
   const double balance = std::ceil(per_sm) / per_sm;   // the SM with the most blocks ends last
   const double t_sm = t.l2 / active_sms / std::max(sm_rate, 1.0) * balance;
   const double t_dram = t.dram * t.segment_penalty / target.dram_bytes_per_us * (1 + 0.25 * (std::min(balance, 2.0) - 1));
@@ -184,16 +178,16 @@ Cost estimate(BlockPlan& p, const Target& target) {
   // Each scheduler issues what one warp has ready: a few warps leave gaps behind every read of shared memory.
   const double float_warps = p.threads / 128.0 * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
   const double t_float = w.float_clocks * per_sm * target.num_sms * kFloatUnits / target.f32_flops_per_us / std::min(1.0, kFloatIssue * float_warps);
-  const double t_shared = w.shared * per_sm / kSharedBytesPerUs;
-  const double t_elements = w.elements * per_sm / kElementOpsPerUs;
-  const double t_serial = (w.serial_elements * kElementLatencyUs + t.slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / kSharedBytesPerUs * waves;
-  const double t_iterations = chain_us(p, w.chain, loop, per_sm, waves) + loop / p.loop_warps * (kIterationUs + kBarrierUs * barriers) * waves;
+  const double t_shared = w.shared * per_sm / target.shared_bytes_per_us;
+  const double t_elements = w.elements * per_sm / target.element_ops_per_us;
+  const double t_serial = (w.serial_elements * kElementLatencyUs + t.slow_elements * kSlowLoadUs) * waves / p.threads + parts_bytes / target.shared_bytes_per_us * waves;
+  const double t_iterations = chain_us(p, w.chain, loop, per_sm, waves) + loop / p.loop_warps * (kIterationUs + target.barrier_us * barriers) * waves;
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_float, t_iterations, t_shared + t_elements});
   // Between barriers a block computes while nothing new is asked for; warps with loops of their own fill each other's gaps.
   const double t_gaps = t.loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
   const double rest = (launch.loop > 1 ? 0.12 : 0.5) * (t_dram + t_l2 + t_sm + t_flops + t_float + t_iterations + t_shared + t_elements - body);   // phases that do not overlap
   Cost c;
-  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? kClusterUs : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps + t_steps * waves;
+  c.us = target.launch_us + kPrologueUs + kEpilogueUs + (p.cluster > 1 ? target.cluster_us : 0) + body * (waves / std::max(1.0, blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms)) * 0.3 + 0.7) + rest + t_serial + t_gaps + t_steps * waves;
   c.bytes = static_cast<int64_t>(t.dram);
   c.flops = (w.flops + w.float_flops) * blocks;
   const char* bound = body == t_dram ? "device memory" : body == t_l2 ? "L2" : body == t_sm ? "bytes in flight" : body == t_flops ? "tensor cores" : body == t_float ? "float32 units" : body == t_iterations ? "iterations" : "shared memory and elementwise work";

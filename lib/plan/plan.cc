@@ -5,10 +5,8 @@
 
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
-#include "plan/contiguous.h"
-#include "plan/hoist.h"
-#include "plan/narrow.h"
 #include "plan/planner.h"
+#include "plan/rewrites.h"
 
 namespace mirage {
 namespace {
@@ -88,6 +86,8 @@ std::vector<DType> cast_results(const Graph& g, const std::vector<std::vector<No
   return out;
 }
 
+}  // namespace
+
 Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
   const auto users = g.users();
@@ -109,6 +109,8 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
   }
   return std::move(b).finish();
 }
+
+namespace {
 
 /// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
 /// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
@@ -133,12 +135,12 @@ Planned Planner::run() {
   give_buffers();
   make_items();
   merge();
-  for (bool changed = true; changed;) {
+  for (bool changed = is_on(Pass::kInline, target_); changed;) {
     changed = false;
     for (ValueId v = 0; v < g_.num_values(); v++) changed = try_inline(v) || changed;
     if (changed) merge();
   }
-  split_reductions();
+  if (is_on(Pass::kSplit, target_)) split_reductions();
   return finish();
 }
 
@@ -148,26 +150,26 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
 static Planned plan_exact(const Program& program, const Graph& graph, const Target& target) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
-  if (const std::optional<Graph> ordered = order_operands(program, calls)) {
-    Planned other = Planner(program, *ordered, target).run();
-    if (other.plan && (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us)) return other;
-  }
-  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  const std::optional<Graph> hoisted = hoist_operands(calls);
-  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
-  const auto consider = [&](const Graph& g, bool new_kernels_must_pay) {
+  const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
+  const auto consider = [&](const Graph& g, bool new_kernels_must_pay, std::vector<Pass> passes) {
     Planned other = Planner(program, g, target).run();
     if (!other.plan) return;
     if (planned.plan && new_kernels_must_pay && other.plan->kernels.size() > planned.plan->kernels.size() && (generic(*other.plan) || other.plan->predicted_us > kMoreKernels * planned.plan->predicted_us)) return;
-    if (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) planned = std::move(other);
+    if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
+    planned = std::move(other);
+    planned.plan->passes = std::move(passes);
   };
-  const std::optional<Graph> narrow = narrow_operands(hoisted ? *hoisted : calls, contract_rule(program));
-  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced);
-  if (narrow) consider(*narrow, true);
+  if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, false, {Pass::kOrder});
+  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
+  const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
+  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
+  const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);
+  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced, {Pass::kHoist});
+  if (narrow) consider(*narrow, true, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
   // A norm's squares leave with the operand, where they would be read again beside the ring.
-  if (const std::optional<Graph> normed = hoisted ? hoist_operands(calls, true) : std::nullopt) {
-    consider(*normed, true);
-    if (const std::optional<Graph> narrow_normed = narrow_operands(*normed, contract_rule(program))) consider(*narrow_normed, true);
+  if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
+    consider(*normed, true, {Pass::kNorms});
+    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, true, {Pass::kNorms, Pass::kNarrow});
   }
   return planned;
 }
@@ -177,10 +179,15 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   if (kept.empty()) return plan_exact(program, graph, target);
   const auto rounded = [&](KeptValues::Operands in_bodies) { return kept.rounded(graph, in_bodies, origin); };
   const std::optional<Graph> stored = rounded(KeptValues::Operands::kExact), all = rounded(KeptValues::Operands::kKept);
+  const auto plan_kept = [&](const Graph& g) {
+    Planned p = plan_exact(program, g, target);
+    if (p.plan) p.plan->kept = std::make_shared<const Graph>(g);
+    return p;
+  };
   Planned planned;
-  if (stored) planned = plan_exact(program, *stored, target);
+  if (stored) planned = plan_kept(*stored);
   if (all && !(stored && *stored == *all))
-    if (Planned p = plan_exact(program, *all, target); p.plan && (!planned.plan || p.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(p);
+    if (Planned p = plan_kept(*all); p.plan && (!planned.plan || p.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(p);
   if (!stored || !planned.plan)
     if (Planned p = plan_exact(program, graph, target); p.plan && (!planned.plan || p.plan->predicted_us <= planned.plan->predicted_us)) planned = std::move(p);
   return planned;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/attend.h"
+#include "mirage/plan/passes.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/strategy.h"
 #include "plan/buffers.h"
@@ -145,8 +146,8 @@ bool Planner::is_computed(NodeId call, ValueId operand) const {
 }
 
 Planned Planner::finish() {
-  drop_positions();
-  place_runs();
+  if (is_on(Pass::kPositions, target_)) drop_positions();
+  if (is_on(Pass::kRuns, target_)) place_runs();
   join_calls();
   const std::vector<std::vector<int>> sequence = order();
   MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
@@ -184,7 +185,7 @@ Planned Planner::finish() {
   plan.views = std::move(views_);
   plan.graph = g_;
   place_slots(plan);
-  start_early(plan, target_);
+  if (is_on(Pass::kEarly, target_)) start_early(plan, target_);
   return {std::move(plan), ""};
 }
 
@@ -206,7 +207,8 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
     out.computes = true;
   }
   for (int k = 0; k < node.num_values; k++) out.results.push_back(access(node.first_value + k));
-  out.body = separate_sums(*std::get<Call>(node.op).body);
+  const Graph& body = *std::get<Call>(node.op).body;
+  out.body = is_on(Pass::kSums, target_) ? separate_sums(body) : body;
   return out;
 }
 

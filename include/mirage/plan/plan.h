@@ -69,6 +69,8 @@ struct KernelPlan {
   std::vector<Refusal> others = {};                    ///< what the strategies said that did not get it, one for each; empty for what no strategy was asked for
 };
 
+enum class Pass : uint8_t;   // plan/passes.h
+
 struct Plan {
   Graph graph;                                    ///< kernel level; matmuls are calls by now
   std::vector<Buffer> buffers;                    ///< inputs, then outputs, then workspace
@@ -76,6 +78,8 @@ struct Plan {
   std::vector<KernelPlan> kernels;                ///< in launch order
   int64_t workspace_bytes = 0;
   double predicted_us = 0;
+  std::shared_ptr<const Graph> kept = nullptr;    ///< the graph that was planned, where values are kept in 16 bits (Program::kept): the one given with casts; null: the one given
+  std::vector<Pass> passes = {};                  ///< graph passes that led from the graph planned to `graph` (plan/passes.h)
   bool pdl = false;                               ///< kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
 };
 
