@@ -30,7 +30,7 @@ constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
-constexpr double kWorthwhile = 0.99;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
+constexpr double kWorthwhile = 0.96;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
 
 /// What is known of one distinct piece.
 struct Evaluated {

@@ -139,7 +139,7 @@ double chain_us(const BlockPlan& p, double chain, double loop, double per_sm, do
   for (const Step& s : p.steps) {
     if (running ? s.phase != Phase::kLoop || !s.barrier_before : !waits_for_results(p, s)) continue;
     const Extent3& e = p.extent_of[static_cast<size_t>(s.kind == Step::Kind::kContract || s.kind == Step::Kind::kReduce ? p.body.node(s.node).operands[0] : s.value)];
-    const double elements = static_cast<double>(extent_elements(e)) / p.threads, more = kChainElementUs * elements;
+    const double elements = static_cast<double>(extent_elements(e)) / (p.loop_warps > 1 ? 32 : p.threads), more = kChainElementUs * elements;
     t_chain += loop / p.loop_warps * (running ? kChainUs + more : std::min(kResultUs + kResultElementUs * elements, kMostResultUs + more)) * waves;
   }
   return t_chain;

@@ -57,14 +57,13 @@ TEST_CASE("products on the float32 units in every direction") {
   add({1, 1, 77, 5, false, true, "float32", "float32"});
   add({1, 300, 8, 1, false, false, "float32", "float32"});
   add({1, 2, 130, 515, false, false, "float32", "bfloat16"});
-  for (bool turned : {false, true}) {   // a large one's kernel, whose threads have 128 results, at few blocks
+  for (bool turned : {false, true}) {   // a large one's kernel, at few blocks
     const Program large = program_of(spec_of({1, 4096, 4096, 4096, false, turned, "float32", "float32"}), "product");
     const Planned planned = make_plan(large, large.graph, target);
     REQUIRE(planned.plan);
     const Reduced small = reduce_plan(large, *planned.plan, target, true);
     INFO(small.refusal << small.differs);
     REQUIRE(small.plan);
-    CHECK(emit_kernel(small.plan->kernels[0], *small.plan, target).source.find("__launch_bounds__(256, 1)") != std::string::npos);
     all.push_back(case_of(*small.program, *small.plan, target, fmt::format("large{}_", turned)));
     names.push_back(turned ? "large, b turned" : "large");
   }

@@ -28,12 +28,17 @@ template <class F> Noisy monotonic(const Noisy& x, F f) {
   return rounded(v, std::max(std::fabs(f(x.v + x.e) - v), std::fabs(f(x.v - x.e) - v)));
 }
 
-inline Noisy operator+(const Noisy& a, const Noisy& b) { return rounded(a.v + b.v, a.e + b.e); }
-inline Noisy operator-(const Noisy& a, const Noisy& b) { return rounded(a.v - b.v, a.e + b.e); }
+inline Noisy operator+(const Noisy& a, const Noisy& b) {
+  const long double s = a.v + b.v, part = s - a.v;
+  const bool is_exact = (a.v - (s - part)) + (b.v - part) == 0;   // counts are
+  return is_exact ? Noisy{s, a.e + b.e} : rounded(s, a.e + b.e);
+}
+inline Noisy operator-(const Noisy& a, const Noisy& b) { return a + Noisy{-b.v, b.e}; }
 inline Noisy operator-(const Noisy& a) { return {-a.v, a.e}; }
 inline Noisy operator*(const Noisy& a, const Noisy& b) {
   const auto part = [](long double value, long double error) { return error == 0 ? 0 : std::fabs(value) * error; };
-  return rounded(a.v * b.v, part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e));
+  const long double p = a.v * b.v, e = part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e);
+  return std::isfinite(p) && std::fma(a.v, b.v, -p) == 0 && (p != 0 || a.v == 0 || b.v == 0) ? Noisy{p, e} : rounded(p, e);
 }
 inline Noisy operator/(const Noisy& a, const Noisy& b) {
   if (b.e > 0 && std::fabs(b.v) <= b.e) return {a.v / b.v, INFINITY};

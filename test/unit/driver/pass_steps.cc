@@ -9,7 +9,7 @@ using namespace mirage;
 
 namespace {
 
-constexpr const char* kSpec = R"({"version": "1.0", "name": "gated", "inputs": {"x": {"shape": [512, 2048], "dtype": "float16"}, "g": {"shape": [512, 2048], "dtype": "float16"}, "w": {"shape": [2048, 4096], "dtype": "float16"}},
+constexpr const char* kSpec = R"({"version": "1.0", "name": "gated", "numerics": {"intermediates": "exact"}, "inputs": {"x": {"shape": [512, 2048], "dtype": "float16"}, "g": {"shape": [512, 2048], "dtype": "float16"}, "w": {"shape": [2048, 4096], "dtype": "float16"}},
   "outputs": {"y": {"shape": [512, 4096], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, {"op": "mul", "inputs": ["s", "g"], "output": "a"}, {"op": "matmul", "inputs": ["a", "w"], "output": "y"}]})";
 
 }  // namespace
