@@ -207,7 +207,7 @@ class Units {
   std::vector<bool> contracts_;
 };
 
-constexpr size_t kMostSets = 2000;   // that are looked at from one state
+constexpr size_t kMostSets = 256;   // that are looked at from one state
 
 enum class Mark : char { kOpen, kDone, kCopied };
 using State = std::vector<Mark>;
