@@ -1,6 +1,8 @@
 // Partitioning refuses no program: operators without a small form stand alone, pieces are verified and proved one by one, and the cuts of wide and of long programs end.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -98,6 +100,21 @@ TEST_CASE("attention whose keys and values lie as [tokens, heads x features] is 
   for (const auto& k : report["result"]["kernels"]) attends = attends || k["name"].get<std::string>().find("_attend") != std::string::npos;
   CHECK(attends);
   CHECK(report["proof"]["proved"] == true);
+}
+
+TEST_CASE("what stands behind a reshape is cut before what it can be one piece with, in whatever order the program names them") {
+  const Program p = read(R"({"version": "1.0", "name": "late", "inputs": {"x": {"shape": [48, 64], "dtype": "bfloat16"}, "k": {"shape": [4, 48, 16], "dtype": "bfloat16"}, "z": {"shape": [48, 64], "dtype": "bfloat16"}, "w": {"shape": [64, 64], "dtype": "bfloat16"}},
+    "outputs": {"y": {"shape": [4, 48, 16], "dtype": "bfloat16"}}, "nodes": [{"op": "reshape", "inputs": ["x"], "output": "q1", "attrs": {"shape": [48, 4, 16]}}, {"op": "transpose", "inputs": ["q1"], "output": "q", "attrs": {"perm": [1, 0, 2]}},
+    {"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "p"}, {"op": "matmul", "inputs": ["z", "w"], "output": "v0"},
+    {"op": "reshape", "inputs": ["v0"], "output": "v1", "attrs": {"shape": [48, 4, 16]}}, {"op": "transpose", "inputs": ["v1"], "output": "v", "attrs": {"perm": [1, 0, 2]}}, {"op": "matmul", "inputs": ["p", "v"], "output": "y"}]})");
+  const Cuts cuts = find_cuts(p.graph);
+  for (size_t u = 0; u < cuts.units.size(); u++)
+    for (const auto* list : {&cuts.units[u].direct, &cuts.units[u].through})
+      for (int w : *list) CHECK(w < static_cast<int>(u));
+  const CutGraph g = enumerate_cuts(cuts, p.graph, {});
+  CHECK(std::any_of(g.cuts.begin(), g.cuts.end(), [&](const Cut& c) {   // scores, softmax and the second product
+    return c.units.size() == 3 && std::count_if(c.units.begin(), c.units.end(), [&](int u) { return cuts.units[static_cast<size_t>(u)].contracts; }) == 2;
+  }));
 }
 
 TEST_CASE("a chain of twenty-four products is proved piece by piece") {
