@@ -44,7 +44,7 @@ struct CutGraph {
   int end = -1;                                 ///< the state in which everything exists
 };
 /// sets: the most that lead on from one state, the lowest unit alone and those that keep most inside; halved until states and cuts keep to their limits.
-struct CutLimits { int units = 6, contractions = 3, states = 20'000, cuts = 8'000, sets = 1024; };
+struct CutLimits { int units = 6, contractions = 3, states = 10'000, cuts = 4'000, sets = 64; };
 CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits);
 
 /// One cut as a graph of its own.

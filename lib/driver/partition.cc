@@ -25,7 +25,7 @@ namespace {
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at least
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
-constexpr int64_t kSearchedLonger = 4;   // pieces that get a sixteenth of all states each
+constexpr size_t kSearchedLonger = 2;    // pieces that get an eighth of all states each
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
@@ -194,14 +194,13 @@ class Partitioner {
       if (is_worth_searching(f)) worth.push_back(f);
     most_first(worth);
     worth.resize(std::min(worth.size(), kMaxSearched));
-    int64_t left = options_.max_states;
-    search_forms(worth, std::clamp(left / 4 * 3 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, left), std::max(kMinStates, left / 32)));
-    for (size_t f : worth) left -= evaluated_[f].search.effort;
+    const int64_t all = options_.max_states;
+    search_forms(worth, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
     // Once more, and longer, those that were cut short and may still gain most.
     std::erase_if(worth, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
     most_first(worth);
-    worth.resize(std::min(worth.size(), static_cast<size_t>(std::clamp<int64_t>(left * 16 / std::max<int64_t>(1, options_.max_states), 0, kSearchedLonger))));
-    search_forms(worth, options_.max_states / 16);
+    worth.resize(std::min(worth.size(), kSearchedLonger));
+    search_forms(worth, options_.max_states / 8);
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
