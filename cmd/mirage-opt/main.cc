@@ -266,7 +266,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
   init_log(o.quiet);
   Diagnostics errors = check_emit_list(o.emit);
   for (const std::string& stage : o.print_after)
-    if (const auto& known = stage_names(); stage != "all" && std::find(known.begin(), known.end(), stage) == known.end()) {
+    if (const auto& known = printed_stages(); stage != "all" && std::find(known.begin(), known.end(), stage) == known.end()) {
       Diagnostic d{Severity::kError, DiagCode::kUsage, {}, fmt::format("--print-after: there is no stage '{}'; stages: {}", stage, fmt::join(known, ", ")), {}};
       if (const std::string near = nearest(stage, known); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
       errors.push_back(d);

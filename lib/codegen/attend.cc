@@ -465,7 +465,7 @@ class AttendEmitter {
       if (!is_matrix(r)) continue;
       matrices++;
       const Access& a = p_.results[r];
-      if (a.dtype != DType::kF16 && a.dtype != DType::kBF16) return false;
+      if (!is16(a.dtype)) return false;
       if (a.strides[a.dims.rank() - 1] != 1 || a.offset % 8 != 0 || s_.columns % 8 != 0) return false;
       for (int d = 0; d + 1 < a.dims.rank(); d++) if (a.dims[d] > 1 && a.strides[d] % 8 != 0) return false;
     }

@@ -79,7 +79,7 @@ std::string tensor_rows(const ModuleFacts& f) {
 }
 
 bool has_16_bit(const Program& p) {
-  const auto is_16 = [](const TensorInfo& t) { return t.type.dtype == DType::kF16 || t.type.dtype == DType::kBF16; };
+  const auto is_16 = [](const TensorInfo& t) { return is16(t.type.dtype); };
   return std::any_of(p.inputs.begin(), p.inputs.end(), is_16) || std::any_of(p.outputs.begin(), p.outputs.end(), is_16) ||
          std::any_of(p.graph.nodes().begin(), p.graph.nodes().end(), [](const Node& n) {
            const Map* m = std::get_if<Map>(&n.op);

@@ -82,11 +82,10 @@ std::string header_comment(const ModuleFacts& f) {
 }
 
 std::string emit_cu(const ModuleFacts& f) {
-  std::string out = header_comment(f);
-  out += std::string("\n// ======== device library ========\n") + (any_dependent(f) ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text() + "\n// ======== kernels ========\n";
-  out += "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.name + " {\n\n";
-  for (const KernelText& k : f.kernels) out += k.source + (k.source.ends_with('\n') ? "\n" : "\n\n");
-  return out + "}  // namespace mirage_" + f.name + "\n#pragma nv_diag_default 177\n\n" + emit_host(f);
+  std::string kernels = "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.name + " {\n\n";
+  for (const KernelText& k : f.kernels) kernels += k.source + (k.source.ends_with('\n') ? "\n" : "\n\n");
+  kernels += "}  // namespace mirage_" + f.name + "\n#pragma nv_diag_default 177\n\n" + emit_host(f);
+  return header_comment(f) + "\n// ======== device library ========\n" + (any_dependent(f) ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(kernels) + "\n// ======== kernels ========\n" + kernels;
 }
 
 }  // namespace
@@ -126,20 +125,11 @@ typedef unsigned long uintptr_t;
 #endif
 )";
 
+std::string runtime_preamble() { return kIntegers; }
+
 std::string runtime_text() {
-  std::string out = kIntegers;
-  for (const auto& [file, body] : runtime_files()) {
-    out += "// ---- " + file + "\n";
-    size_t at = 0;
-    while (at < body.size()) {
-      size_t end = body.find('\n', at);
-      if (end == std::string::npos) end = body.size();
-      const std::string_view line = std::string_view(body).substr(at, end - at);
-      const bool dropped = line.starts_with("#pragma once") || line.starts_with("#include \"") || line.starts_with("#include <stdint.h>") || line.starts_with("#include <cstdint>");
-      if (!dropped) out.append(line).append("\n");
-      at = end + 1;
-    }
-  }
+  std::string out = runtime_preamble();
+  for (const auto& [file, body] : runtime_files()) out += "// ---- " + file + "\n" + without_includes(body);
   return out;
 }
 

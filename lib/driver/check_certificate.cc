@@ -132,7 +132,7 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
     if (is_there(folder / name)) compare_bytes(folder / name, text, "text", look);
   for (const char* name : {"report.json", "report.html"})
     if (is_there(folder / name)) look.not_compared.push_back(std::string(name) + ": it tells of the search, which is not repeated");
-  const auto target = resolve_target(again.target);
+  const auto target = resolve_target(again);
   if (target && look.errors.empty()) compare_binaries(folder, module_name(fresh), *file, fresh, *target, look);
   if (!look.errors.empty()) return refused(look.errors);
   ModeResult r;

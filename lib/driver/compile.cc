@@ -2,6 +2,7 @@
 // straightforward one, becomes a library (OSDI'25 figure 1).
 #include "mirage/driver/compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "driver/folding.h"
 #include "driver/memory_end.h"
 #include "driver/outputs.h"
+#include "driver/pass_steps.h"
 #include "driver/report.h"
 #include "driver/reuse.h"
 #include "driver/search_options.h"
@@ -52,6 +54,8 @@ SearchOptions search_options(const Options& o, const Listener& listener) {
 
 namespace {
 
+constexpr int64_t kCandidateNodes = 8000;   // of all candidates of a search together: each takes as long to verify as it has nodes
+
 /// Searches, and verifies every candidate as it comes.
 Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, Trace& trace, const Listener& listener) {
   Found f;
@@ -85,6 +89,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
   SearchOptions options = search_options(o, listener);
+  options.max_candidates = std::clamp<int64_t>(kCandidateNodes / program.graph.num_nodes(), 100, options.max_candidates);
   options.max_states = states_of_whole(program.graph, options.max_states);
   if (checkpoint) checkpoint->connect(options);
   Z3Judge z3;
@@ -157,6 +162,16 @@ const std::vector<std::string>& stage_names() {
   return names;
 }
 
+const std::vector<std::string>& printed_stages() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out = stage_names();
+    out.push_back("pass:lower");
+    for (const PassInfo& p : pass_table()) out.push_back("pass:" + p.name);
+    return out;
+  }();
+  return names;
+}
+
 ExitCode more_severe(ExitCode a, ExitCode b) {
   static const ExitCode order[] = {ExitCode::kOk,          ExitCode::kNothingFound, ExitCode::kBudget,      ExitCode::kFrozenMiss, ExitCode::kRegression,  ExitCode::kNotEqual,   ExitCode::kUnsupported,
                                    ExitCode::kInvalidSpec, ExitCode::kUsage,        ExitCode::kToolchain,   ExitCode::kIo,         ExitCode::kCheckFailed, ExitCode::kInterrupted, ExitCode::kTerminated,
@@ -170,10 +185,11 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 CompileResult compile_from(const Options& options, const Source& source, const Given& given, Trace& trace, const Listener& listener) {
   CompileResult result;
   std::vector<std::string> not_done;
-  Result<Target> target = resolve_target(options.target);
+  Result<Target> target = resolve_target(options);
   if (!target) return failed(target.errors(), result);
   Options o = options;
   o.target = target->name;
+  o.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;   // of "native", too: what was decided for another machine is not for this one
   Options gates = o;   // with the gate that this run asks for
   if (given.certificate) gates.gate = given.repeat_gates ? "emulate" : "none";
   if (auto refused = refused_option(gates, *target, source.name)) return failed({*refused}, result);
@@ -254,6 +270,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
     result.diagnostics.push_back({Severity::kWarning, DiagCode::kNotSettled, {source.name, 0, 0, 1}, "the result is equal to the program at reduced sizes only: " + decision.support.reason, {}});
   if (decision.partition) trace.product("partition", program.name + ".txt", [&] { return explain_partition(*decision.partition); });
   trace.product("choose", program.name + ".graph", [&] { return print(graph, program.name); }, [&] { return check_laws(graph); });
+  show_passes(program, graph, plan, *target, verification_seed(program, o), trace);
   trace.product("plan", program.name + ".txt", [&] { return print(plan); });
   tell(listener.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernel{}, {:.2f} us predicted", trace.counted(Stat::kPlans), found.candidates.size(), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us));
 

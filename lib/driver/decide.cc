@@ -11,7 +11,7 @@
 #include "driver/report.h"
 #include "driver/search_options.h"
 #include "driver/toolchain.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/worker_pool.h"
 
@@ -31,7 +31,7 @@ bool wants_emulation(const Options& o) { return o.gate == "emulate" || (o.gate =
 /// Predicted time of the plan's generic block kernels.
 double generic_us(const Plan& p) {
   double us = 0;
-  for (const KernelPlan& k : p.kernels) if (std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body)) us += k.predicted_us;
+  for (const KernelPlan& k : p.kernels) if (strategy_of(k).is_general) us += k.predicted_us;
   return us;
 }
 /// Whether a plan is predicted to be faster by more than the model is off by for generic block kernels (measured against predicted over the programs of test/generality: 0.85 to 1.12; kernels of the other strategies
@@ -197,8 +197,7 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 }
 
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole) {
-  const auto is_tile = [](const Plan& p) { return std::holds_alternative<std::shared_ptr<const TilePlan>>(p.kernels[0].body); };
-  const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(is_tile(d.choice->plan) && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
+  const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(strategy_of(d.choice->plan.kernels[0]).repeats_rows && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
   if (is_one || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);

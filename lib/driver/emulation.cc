@@ -16,7 +16,7 @@
 #include "driver/emulation_run.h"
 #include "driver/rounding.h"
 #include "mirage/ir/eval.h"
-#include "mirage/plan/block_plan.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/warden.h"
 
@@ -63,8 +63,6 @@ std::string on_path(const std::string& program) {
   return "";
 }
 
-std::string value_name(const Graph& g, ValueId v) { return fmt::format("%{} = {}", v, form_name(g.def(v).op)); }
-
 }  // namespace
 
 std::string find_host_compiler() {
@@ -101,8 +99,8 @@ EmulationCase make_emulation_case(const Program& program, const Plan& plan, cons
     e.threads = k.threads;
     e.smem_bytes = k.smem_bytes;
     e.cooperative = k.cooperative;
-    if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&plan.kernels[i].body))
-      for (const SmemTile& t : (*b)->tiles) e.shared.push_back({t.offset, t.bytes, value_name((*b)->body, t.value), t.swizzle ? 0 : t.ld * dtype_bytes(t.dtype), t.extent[t.col ? 1 : 2] * dtype_bytes(t.dtype)});
+    if (const auto shared = strategy_of(plan.kernels[i]).shared)
+      for (const SharedPlace& p : shared(plan.kernels[i])) e.shared.push_back({p.offset, p.bytes, p.what, p.line, p.used});
     c.kernels.push_back(std::move(e));
   }
   return c;

@@ -163,7 +163,7 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
     if (const std::string near = nearest(stage, stages); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
     return mode_failed({d});
   }
-  auto target = resolve_target(o.target);
+  auto target = resolve_target(o);
   if (!target) return mode_failed(target.errors());
   ModeResult r;
   if (stage == "search" || stage == "verify" || stage == "choose" || stage == "partition") {

@@ -49,9 +49,16 @@ class Descent {
   const Point& best() const { return best_; }
   int64_t tried() const { return static_cast<int64_t>(seen_.size()); }
   const std::string& reason() const { return reason_; }
+  /// What the strategies said of calls that did not fit, the most frequent first.
+  std::vector<std::pair<std::pair<std::string, std::string>, int64_t>> refusals() const {
+    std::vector<std::pair<std::pair<std::string, std::string>, int64_t>> out;
+    for (const auto& [key, said] : refusals_) out.push_back({{key.first, said.first}, said.second});
+    std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return out;
+  }
 
   /// The plan of a point that fits.
-  std::optional<std::pair<Graph, Plan>> plan(const Point& p, std::string* why = nullptr) const {
+  std::optional<std::pair<Graph, Plan>> plan(const Point& p, std::string* why = nullptr, std::vector<Refusal>* refusals = nullptr) const {
     std::optional<Graph> graph = instantiate(structure_, params_, unflatten(p));
     if (!graph) {
       if (why) *why = "the tiles do not fit the extents";
@@ -60,6 +67,7 @@ class Descent {
     Planned planned = make_plan(program_, *graph, target_);
     if (!planned.plan) {
       if (why) *why = planned.reason;
+      if (refusals) *refusals = std::move(planned.refusals);
       return std::nullopt;
     }
     return std::pair{std::move(*graph), std::move(*planned.plan)};
@@ -68,12 +76,22 @@ class Descent {
  private:
   bool is_loop(size_t axis) const { return axis % 4 == 3; }
 
+  /// Reasons that differ in numbers only ("shared memory: 288768 bytes of 232448") are one, in the words of the first.
+  void count(Refusal r) {
+    std::string form = r.reason;
+    std::erase_if(form, [](char c) { return c >= '0' && c <= '9'; });
+    const auto at = refusals_.try_emplace({r.strategy, form}, std::pair(std::move(r.reason), 0)).first;
+    at->second.second++;
+  }
+
   double cost(const Point& p) {
     auto at = seen_.find(p);
     if (at != seen_.end()) return at->second;
     if (tried() >= budget_) return kNone;
     std::string why;
-    auto planned = plan(p, &why);
+    std::vector<Refusal> refusals;
+    auto planned = plan(p, &why, &refusals);
+    for (Refusal& r : refusals) count(std::move(r));
     const double us = planned ? planned->second.predicted_us : kNone;
     if (!planned && reason_.empty()) reason_ = why;
     seen_.emplace(p, us);
@@ -174,6 +192,7 @@ class Descent {
   Point best_;
   double best_us_ = kNone;
   std::string reason_;
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, int64_t>> refusals_;   // by strategy and reason without its numbers
 };
 
 }  // namespace
@@ -231,6 +250,7 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
     a.plans = descent.tried();
     if (descent.best_us() == kNone) {
       a.reason = "does not fit " + target.name + ": " + descent.reason();
+      a.refusals = descent.refusals();
       return;
     }
     auto planned = descent.plan(descent.best());

@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 #include "driver/candidates.h"
 #include "mirage/ir/target.h"
@@ -21,7 +22,15 @@ struct Choice {
 };
 
 /// What became of one candidate, for the report.
-struct Alternative { int64_t rank = 0; int kernels = 0; std::optional<double> predicted_us; std::vector<CallNumbers> numbers; int64_t plans = 0; std::string reason; };
+struct Alternative {
+  int64_t rank = 0;
+  int kernels = 0;
+  std::optional<double> predicted_us;
+  std::vector<CallNumbers> numbers;
+  int64_t plans = 0;
+  std::string reason;
+  std::vector<std::pair<std::pair<std::string, std::string>, int64_t>> refusals = {};   ///< where nothing fits: (strategy, its reason) and how many of the plans met it, the most frequent first
+};
 
 struct Choices {
   std::vector<Choice> best;                 ///< at most one per candidate, cheapest first; ties: fewer kernels, then lower rank

@@ -27,6 +27,7 @@ constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at lea
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
 constexpr int64_t kSearchedLonger = 4;   // pieces that get a sixteenth of all states each
 constexpr int64_t kMinStates = 20'000;   // of one piece
+constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
 constexpr double kWorthwhile = 0.99;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
@@ -194,7 +195,7 @@ class Partitioner {
     most_first(worth);
     worth.resize(std::min(worth.size(), kMaxSearched));
     int64_t left = options_.max_states;
-    search_forms(worth, std::clamp(left / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, left), std::max(kMinStates, left / 64)));
+    search_forms(worth, std::clamp(left / 4 * 3 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, left), std::max(kMinStates, left / 32)));
     for (size_t f : worth) left -= evaluated_[f].search.effort;
     // Once more, and longer, those that were cut short and may still gain most.
     std::erase_if(worth, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
@@ -399,7 +400,8 @@ int64_t states_of_whole(const Graph& g, int64_t states) {
     return !g.def_form<Input>(v) && !g.def_form<Iota>(v);
   };
   const bool around = std::any_of(g.nodes().begin(), g.nodes().end(), has_no_form);
-  const int64_t fewer = around ? states / 16 : contractions > CutLimits{}.contractions + 1 ? states / 8 : states;
+  const int64_t operators = std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !std::holds_alternative<Const>(n.op) && !is_view(n.op); });
+  const int64_t fewer = around ? states / 16 : contractions > CutLimits{}.contractions + 1 ? states / 8 : operators > kManyOperators ? states / 4 : states;
   return std::max(fewer, std::min<int64_t>(states, kMinStates));
 }
 

@@ -53,7 +53,7 @@ struct Partitioned {
   SearchReport search;               ///< of all distinct pieces together
 };
 
-/// What the search of the whole gets of the states, where pieces are the likelier way: an eighth for more contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph
+/// What the search of the whole gets of the states, where pieces are the likelier way: a quarter for many operators, an eighth for more contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph
 /// has (a concatenation, a repetition, a slice of what is computed).
 int64_t states_of_whole(const Graph&, int64_t states);
 

@@ -7,12 +7,8 @@
 #include <numeric>
 
 #include "driver/candidates.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
-#include "mirage/plan/region.h"
 #include "mirage/plan/replan.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/search/extents.h"
 
 namespace mirage {
@@ -35,29 +31,6 @@ CallNumbers numbers_of(const Graph& body) {
     if (in.part.loop >= 0) n.loop_tile = tile[in.part.loop];
   }
   return n;
-}
-
-/// What a kernel's strategy divides its extents into, if that is not the tiles of its body.
-struct Own { int64_t grid_tile = 0, loop_tile = 0, iterations = 4; };
-
-/// Iterations: after that many every slot of the kernel's rings was used twice; with `thrift` 1 one slot only was, with 2 every warp has two pieces of work (for programs that are slow to emulate: a
-/// tile of queries has to do there, too).
-Own own_tiles(const KernelPlan& k, int thrift) {
-  const auto turns = [thrift](int stages, int more) -> int64_t { return thrift == 0 ? stages + more : thrift == 1 ? stages + 1 : 2; };
-  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return {0, 0, int64_t{(*b)->cluster} * (*b)->loop_warps * std::max<int64_t>((*b)->stages, turns((*b)->stages, 3))};
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return {(*s)->columns, (*s)->chunk, int64_t{(*s)->cluster} * (*s)->warps * turns((*s)->stages, 2)};
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) {
-    const int64_t rows = (*t)->row_blocks > 1 ? (*t)->block_rows() : 0;
-    return {std::max<int64_t>((*t)->block_columns(), rows), (*t)->chunk, int64_t{(*t)->cluster} * turns((*t)->stages, 2)};
-  }
-  if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) {
-    const AttendPlan& p = **a;
-    const int64_t rows = thrift == 0 ? int64_t{p.group_rows()} * p.query_groups : 0;
-    if (p.wide) return {rows, p.chunk, int64_t{p.cluster} * p.meets * std::min<int64_t>(p.chunks_per_block, turns(p.stages, 1))};
-    const int64_t each = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(p.stages, 2)) : p.producer ? std::max<int64_t>(turns(p.stages, 2), p.stages + p.key_groups) : p.chunks_per_block;
-    return {rows, p.chunk, int64_t{p.cluster} * p.meets * std::min(each, p.chunks_per_block)};
-  }
-  return {};
 }
 
 constexpr int64_t kFewMatrices = 3;   ///< of a batch: a first, a last and one between
@@ -158,7 +131,7 @@ Calls calls_of(const Plan& full) {
     const KernelPlan* of = nullptr;
     int place = 0;
     for (const KernelPlan& k : full.kernels)
-      if (const auto at = std::find(k.nodes.begin(), k.nodes.end(), n); at != k.nodes.end()) of = &k, place = std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) ? static_cast<int>(at - k.nodes.begin()) : 0;
+      if (const auto at = std::find(k.nodes.begin(), k.nodes.end(), n); at != k.nodes.end()) of = &k, place = strategy_of(k).use(k, 0).side_by_side ? static_cast<int>(at - k.nodes.begin()) : 0;
     out.kernels.push_back(of);
     out.places.push_back(place);
   }
@@ -199,18 +172,17 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
         named.emplace(witness.dims(v)[d], c);
       }
   for (const KernelPlan& k : plan.kernels)
-    if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body); r && ((*r)->cluster > 1 || (*r)->staged))
+    if (const Tiling own = strategy_of(k).use(k, thrift); own.row_team > 0)
       for (Wish& w : wishes) {
-        if (w.extent == (*r)->lane_extent) w.row = std::max(w.row, int64_t{(*r)->team} * (*r)->width);   // every thread of the row has work, some of them twice
-        else if (w.extent == (*r)->rows) w.is_outer = true;                                              // of so long rows, few
+        if (w.extent == own.row) w.row = std::max(w.row, own.row_team);   // every thread of the row has work, some of them twice
+        else if (w.extent == own.rows) w.is_outer = true;                 // of so long rows, few
       }
   for (size_t i = 0; i < split.size(); i++) {
-    const Own own = calls.kernels[i] ? own_tiles(*calls.kernels[i], thrift) : Own{};
+    const Tiling own = calls.kernels[i] ? strategy_of(*calls.kernels[i]).use(*calls.kernels[i], thrift) : Tiling{};
     for (size_t a = 0; a < 3; a++)
       if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
         Wish& w = wishes[static_cast<size_t>(it->second)];
-        const auto* attend = calls.kernels[i] ? std::get_if<std::shared_ptr<const AttendPlan>>(&calls.kernels[i]->body) : nullptr;   // its blocks have one batch and tiles of their own, whatever the graph says
-        const bool is_matrix = w.is_outer && (attend || calls.numbers[i].grid_tile[a] == 1), has_own = own.grid_tile > 0 && (!attend || w.extent == (*attend)->shape.queries);
+        const bool is_matrix = w.is_outer && (own.by_matrices || calls.numbers[i].grid_tile[a] == 1), has_own = own.grid_tile > 0 && (own.tiled_extent == 0 || w.extent == own.tiled_extent);
         w.pieces = std::max<int64_t>(w.pieces, 2 + calls.places[i]);
         w.grid_tile = std::max(w.grid_tile, is_matrix ? 1 : has_own ? own.grid_tile : calls.numbers[i].grid_tile[a]);
       }
@@ -275,11 +247,8 @@ Reduced reduce_with(const Full& full, Tails tails, int thrift) {
 }
 
 constexpr double kMuchWork = 1e8;   ///< floating point operations: several seconds of emulation
-/// What emulating a kernel takes: an attention kernel computes whole tiles of queries.
-double work_of(const KernelPlan& k) {
-  const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-  return a ? k.flops * static_cast<double>((*a)->tiles() * (*a)->group_rows() * (*a)->query_groups) / static_cast<double>((*a)->shape.queries) : k.flops;
-}
+/// What emulating a kernel takes.
+double work_of(const KernelPlan& k) { return k.flops * strategy_of(k).use(k, 0).padding; }
 
 }  // namespace
 

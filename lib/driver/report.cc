@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/numbers_json.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/hash.h"
 
@@ -52,7 +53,7 @@ Json kernels_json(const ReportData& d) {
   Json out = Json::array();
   for (size_t i = 0; i < d.plan.kernels.size(); i++) {
     const KernelPlan& k = d.plan.kernels[i];
-    Json row = {{"name", k.name}, {"kind", std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body) ? "region" : "graph-defined"}, {"predicted_us", rounded(k.predicted_us)},
+    Json row = {{"name", k.name}, {"kind", strategy_of(k).match ? "graph-defined" : "region"}, {"strategy", strategy_of(k).name}, {"predicted_us", rounded(k.predicted_us)},
                 {"bytes", k.bytes}, {"flops", k.flops}, {"why", k.why}};
     if (i < d.module.kernels.size()) {
       const KernelText& t = d.module.kernels[i];
@@ -63,6 +64,12 @@ Json kernels_json(const ReportData& d) {
     if (auto fact = d.facts.find(k.name); fact != d.facts.end()) {
       row["registers"] = fact->second.registers;
       row["spill_bytes"] = fact->second.spill_bytes;
+    }
+    for (const Refusal& r : k.others) {
+      Json other = {{"strategy", r.strategy}};
+      if (r.us > 0) other["predicted_us"] = rounded(r.us);
+      else other["reason"] = r.reason;
+      row["other_strategies"].push_back(other);
     }
     out.push_back(row);
   }
@@ -79,6 +86,7 @@ Json alternatives_json(const ReportData& d) {
     if (!a.numbers.empty()) row["numbers"] = numbers_json(a.numbers);
     row["plans"] = a.plans;
     if (!a.reason.empty()) row["reason"] = a.reason;
+    for (const auto& [refusal, plans] : a.refusals) row["refusals"].push_back({{"strategy", refusal.first}, {"reason", refusal.second}, {"plans", plans}});
     row["chosen"] = d.chosen && d.chosen->candidate == i;
     out.push_back(row);
   }
@@ -159,7 +167,7 @@ std::string numbers_text(const std::vector<CallNumbers>& numbers) {
 
 std::string report_json(const ReportData& d, const Trace* trace, const std::string& measured) {
   Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", d.program.name}, {"spec_id", spec_id(d.program)},
-              {"target", d.target.name}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
+              {"target", d.target.name}, {"machine", d.target.machine}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
   out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
   out["search"] = search_json(d.search);

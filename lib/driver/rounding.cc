@@ -82,8 +82,6 @@ double largest_value(const Graph& g, const std::vector<Tensor<double>>& inputs) 
   return out;
 }
 
-double unit_roundoff(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : t == DType::kBool ? 0 : 0x1p-24; }
-
 double coarsest_roundoff(const Program& p) {
   double u = unit_roundoff(DType::kF32);
   for (const std::vector<TensorInfo>* list : {&p.inputs, &p.outputs})

@@ -7,8 +7,6 @@
 
 namespace mirage {
 
-/// Half the distance of neighbouring values of the type, relative: 2^-11 for float16 (and TF32), 2^-8 for bfloat16, 2^-24 for float32.
-double unit_roundoff(DType);
 /// Of the coarsest floating type among the tensors of a program, TF32 where its products may be rounded to that: what its kernels may hold any value in.
 double coarsest_roundoff(const Program&);
 

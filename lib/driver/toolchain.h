@@ -81,5 +81,7 @@ struct DetectedDevice { std::optional<NativeDevice> device; std::string error; }
 DetectedDevice detect_device();
 /// The target whose code runs best on a device of this compute capability; nullopt if none runs.
 std::optional<Target> target_for_device(int major, int minor);
+/// The same on the machine of the device's name, or on the one that its target stands for where no machine is called so.
+std::optional<Target> target_for_device(const NativeDevice&);
 
 }  // namespace mirage

@@ -151,4 +151,11 @@ std::optional<Target> target_for_device(int major, int minor) {
   return best;
 }
 
+std::optional<Target> target_for_device(const NativeDevice& device) {
+  const std::optional<Target> by_capability = target_for_device(device.major, device.minor);
+  for (const Target& t : all_machines())
+    if (by_capability && t.name == by_capability->name && device.name.find(t.device) != std::string::npos) return t;
+  return by_capability;
+}
+
 }  // namespace mirage

@@ -25,8 +25,7 @@ static double round_binary(double x, int digits, int min_exp, double largest) {
 
 double round_to(double x, DType t) {
   switch (t) {
-    case DType::kF16: return round_binary(x, 11, -13, 65504.0);
-    case DType::kBF16: return round_binary(x, 8, -125, 0x1.fep127);
+    case DType::kF16: case DType::kBF16: return round_binary(x, type_info(t).digits, type_info(t).least_exponent, type_info(t).largest);
     case DType::kF32: return static_cast<double>(static_cast<float>(x));
     case DType::kBool: return x != 0;
     case DType::kReal: return x;

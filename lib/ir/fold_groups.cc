@@ -2,8 +2,9 @@
 #include "ir/fold_groups.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
+
+#include "mirage/ir/index_map.h"
 
 namespace mirage::folding {
 namespace {
@@ -89,24 +90,19 @@ class Pairs {
   }
 
   /// Pairs at a border that both shapes have stay together; within what is split or joined all is free.
-  void reshape(ValueId x, ValueId r) {
+  void reshape(ValueId x, ValueId r, const std::vector<DimRun>& runs) {
     size_t i = 0, j = 0;
-    int64_t p = 1, q = 1;
-    while (i < axes(x).size() && j < axes(r).size()) {
-      if (p <= q) p *= g_.dims(x)[axes(x)[i++]];
-      else q *= g_.dims(r)[axes(r)[j++]];
-      while (p != q && i <= axes(x).size() && j <= axes(r).size()) {
-        if (p < q) { if (i == axes(x).size()) return; p *= g_.dims(x)[axes(x)[i++]]; }
-        else { if (j == axes(r).size()) return; q *= g_.dims(r)[axes(r)[j++]]; }
-      }
-      if (i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
+    for (const DimRun& run : runs) {
+      while (i < axes(x).size() && axes(x)[i] < run.first + run.count) i++;
+      while (j < axes(r).size() && axes(r)[j] < run.result_first + run.result_count) j++;
+      if (i > 0 && j > 0 && i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
     }
   }
 
-  /// Dimensions of x with the same numbers in r, but `special` ones.
-  void same(ValueId x, ValueId r, const std::vector<int>& special, int kind) {
-    std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
-    std::iota(to.begin(), to.end(), 0);
+  /// Dimensions that are the result's as they are; the others become none of it. special: dimensions of another kind.
+  void same(ValueId x, ValueId r, const std::vector<DimLink>& links, const std::vector<int>& special = {}, int kind = -1) {
+    std::vector<int> to;
+    for (const DimLink& l : links) to.push_back(l.kind == DimLink::Kind::kAligned || l.kind == DimLink::Kind::kBroadcast ? l.dim : -1);
     for (int d : special) to[static_cast<size_t>(d)] = kind;
     relate(x, r, to);
   }
@@ -119,30 +115,23 @@ class Pairs {
     else if (const auto* c = g_.form<Const>(n)) extents(*c);
     else if (const auto* at = g_.form<Iota>(n)) {
       for (int i = 0; i < pairs(r); i++) if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
-    } else if (g_.form<Map>(n)) {
-      for (ValueId x : node.operands) {
-        std::vector<int> to(static_cast<size_t>(g_.dims(x).rank()));
-        std::iota(to.begin(), to.end(), g_.dims(r).rank() - g_.dims(x).rank());
-        relate(x, r, to);
-      }
-    } else if (g_.form<MatMul>(n)) {
+    } else if (g_.form<Reduce>(n) && chains_.is_inner[static_cast<size_t>(n)]) {
+      return;
+    } else if (auto chain = chains_.last.find(n); chain != chains_.last.end()) {   // several reductions: their dimensions are one as they like
       const int rank = g_.dims(r).rank();
-      same(node.operands[0], r, {rank - 1}, -1);
-      same(node.operands[1], r, {rank - 2}, -1);
-    } else if (const auto* sum = g_.form<Reduce>(n)) {
-      if (chains_.is_inner[static_cast<size_t>(n)]) return;
-      if (auto chain = chains_.last.find(n); chain != chains_.last.end()) same(chain->second.base, r, chain->second.dims, -2);
-      else same(node.operands[0], r, {sum->dim}, -1);
-    } else if (const auto* rep = g_.form<Repeat>(n)) same(node.operands[0], r, {rep->dim}, -1);
-    else if (const auto* s = g_.form<Slice>(n)) same(node.operands[0], r, {s->dim}, -1);
-    else if (const auto* cat = g_.form<Concat>(n)) {
-      for (ValueId x : node.operands) same(x, r, {cat->dim}, -1);
-    } else if (const auto* t = g_.form<Transpose>(n)) {
-      std::vector<int> to(static_cast<size_t>(g_.dims(r).rank()));
-      for (int i = 0; i < g_.dims(r).rank(); i++) to[static_cast<size_t>(t->perm[static_cast<size_t>(i)])] = i;
-      relate(node.operands[0], r, to);
-    } else if (g_.form<Reshape>(n)) reshape(node.operands[0], r);
-    else MIRAGE_ASSERT(false) << "a program has primitives only, not " << form_name(node.op);
+      std::vector<DimLink> links;
+      for (int d = 0; d < rank; d++) links.push_back({DimLink::Kind::kAligned, d});
+      same(chain->second.base, r, links, chain->second.dims, -2);
+    } else {
+      MIRAGE_ASSERT(!g_.form<Call>(n) && !g_.form<Running>(n) && !g_.form<Accum>(n)) << "a program has primitives only, not " << form_name(node.op);
+      std::vector<Type> types;
+      for (ValueId x : node.operands) types.push_back(g_.type(x));
+      const IndexMap map = index_map(node.op, types);
+      for (size_t k = 0; k < node.operands.size(); k++) {
+        if (g_.form<Reshape>(n)) reshape(node.operands[k], r, map.runs);
+        else same(node.operands[k], r, map.operands[k]);
+      }
+    }
   }
 
   /// A constant that is a product of extents must name all of a joined dimension or none.

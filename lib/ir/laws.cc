@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "mirage/ir/graph.h"
+#include "mirage/ir/index_map.h"
 
 namespace mirage {
 namespace {
@@ -121,30 +122,23 @@ Broken check_tails(const Graph& g, std::span<const Type> operands) {
         if (in->part.loop == d) axis += 4, pieces *= g.launch().loop;
         out[static_cast<size_t>(d)] = tile * pieces == whole || tile == whole ? Cut{} : Cut{axis, whole};
       }
-    } else if (g.form<Map>(n)) {
-      for (size_t i = 0; i < node.operands.size(); i++)
-        for (int d = 0; d < g.dims(node.operands[i]).rank(); d++) {
-          const int to = d + rank - g.dims(node.operands[i]).rank();
-          if (g.dims(node.operands[i])[d] != g.dims(node.first_value)[to]) continue;
-          Cut& c = out[static_cast<size_t>(to)];
-          for (size_t j = 0; j < i; j++)
-            if (const int e = to - rank + g.dims(node.operands[j]).rank(); e >= 0)
-              if (auto b = meet(n, node.operands[i], d, node.operands[j], e)) return b;
-          if (c.axis < 0) c = cuts[static_cast<size_t>(node.operands[i])][static_cast<size_t>(d)];
+    } else if (g.form<Map>(n) || g.form<MatMul>(n) || g.form<Reduce>(n) || g.form<Transpose>(n)) {
+      std::vector<Type> types;
+      for (ValueId v : node.operands) types.push_back(g.type(v));
+      const IndexMap map = index_map(node.op, types);
+      std::vector<std::vector<std::pair<ValueId, int>>> one(static_cast<size_t>(rank) + 1);   // dimensions of operands that are one index: per dimension of the result; what is summed
+      for (size_t k = 0; k < node.operands.size(); k++)
+        for (int d = 0; d < g.dims(node.operands[k]).rank(); d++) {
+          const DimLink& link = map.operands[k][static_cast<size_t>(d)];
+          const bool is_summed = link.kind == DimLink::Kind::kSummed;
+          if (!is_summed && link.kind != DimLink::Kind::kAligned) continue;
+          auto& list = one[static_cast<size_t>(is_summed ? rank : link.dim)];
+          for (const auto& [v, e] : list)
+            if (auto broken = meet(n, node.operands[k], d, v, e)) return broken;
+          list.emplace_back(node.operands[k], d);
+          if (is_summed || (out[static_cast<size_t>(link.dim)].axis >= 0 && g.form<Map>(n)) || (list.size() > 1 && g.form<MatMul>(n))) continue;   // of a product the first one's
+          out[static_cast<size_t>(link.dim)] = cuts[static_cast<size_t>(node.operands[k])][static_cast<size_t>(d)];
         }
-    } else if (g.form<MatMul>(n)) {
-      const ValueId a = node.operands[0], b = node.operands[1];
-      for (int d = 0; d + 2 < rank; d++) {
-        if (auto broken = meet(n, a, d, b, d)) return broken;
-        out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(g.dims(a)[d] == g.dims(node.first_value)[d] ? a : b)][static_cast<size_t>(d)];
-      }
-      if (auto broken = meet(n, a, rank - 1, b, rank - 2)) return broken;
-      out[static_cast<size_t>(rank - 2)] = cuts[static_cast<size_t>(a)][static_cast<size_t>(rank - 2)];
-      out[static_cast<size_t>(rank - 1)] = cuts[static_cast<size_t>(b)][static_cast<size_t>(rank - 1)];
-    } else if (const auto* r = g.form<Reduce>(n)) {
-      for (int d = 0; d < rank; d++) if (d != r->dim) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)];
-    } else if (const auto* t = g.form<Transpose>(n)) {
-      for (int d = 0; d < rank; d++) out[static_cast<size_t>(d)] = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(t->perm[static_cast<size_t>(d)])];
     } else if (g.form<Accum>(n)) {   // over a dimension that the loop cuts the first iteration is whole, unless the last block has fewer elements than a tile
       for (int d = 0; d < rank; d++)
         if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0) out[static_cast<size_t>(d)] = c.axis < 4 ? c : c.axis == 4 ? Cut{} : Cut{c.axis + 8, c.whole};

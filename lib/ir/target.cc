@@ -1,24 +1,99 @@
-// The table of GPUs. sm_90a's rates are what streaming and matrix kernels reach on an H200; the others are rounded datasheet figures, scaled alike, and untested.
+// The tables of instruction sets and machines.
 #include "mirage/ir/target.h"
+
+#include <iterator>
 
 namespace mirage {
 
-const std::vector<Target>& all_targets() {
-  // name, sm, gencode, nvrtc, SMs, smem/block, smem/SM, L2, DRAM B/us, L2 B/us, tensor flop/us, f32 flop/us, launch us, TMA, clusters, tested
-  static const std::vector<Target> kTargets = {
-      {"sm_80", 80, "arch=compute_80,code=[sm_80,compute_80]", "sm_80", 108, 163 << 10, 164 << 10, 40 << 20, 1.75e6, 4.0e6, 260e6, 17e6, 0.9, false, false, false},
-      {"sm_86", 86, "arch=compute_86,code=[sm_86,compute_86]", "sm_86", 84, 99 << 10, 100 << 10, 6 << 20, 0.82e6, 2.5e6, 120e6, 25e6, 0.9, false, false, false},
-      {"sm_89", 89, "arch=compute_89,code=[sm_89,compute_89]", "sm_89", 128, 99 << 10, 100 << 10, 72 << 20, 0.90e6, 4.0e6, 280e6, 60e6, 0.9, false, false, false},
-      {"sm_90a", 90, "arch=compute_90a,code=sm_90a", "sm_90a", 132, 227 << 10, 228 << 10, 50 << 20, 4.30e6, 7.0e6, 790e6, 50e6, 0.6, true, true, true},
-      {"sm_100a", 100, "arch=compute_100a,code=sm_100a", "sm_100a", 148, 227 << 10, 228 << 10, 126 << 20, 7.2e6, 12.0e6, 1900e6, 65e6, 0.6, true, true, false},
-      {"sm_120a", 120, "arch=compute_120a,code=sm_120a", "sm_120a", 170, 99 << 10, 100 << 10, 96 << 20, 1.6e6, 6.0e6, 400e6, 90e6, 0.8, true, true, false},
+namespace {
+
+/// Instruction sets: targets without a machine.
+std::vector<Target> instruction_sets() {
+  std::vector<Target> out;
+  const auto add = [&](const char* name, int sm, const char* gencode, const char* nvrtc, int64_t per_block, int64_t per_sm, bool has_new_copies, bool tested) {
+    Target t;
+    t.name = name, t.sm = sm, t.gencode = gencode, t.nvrtc_arch = nvrtc;
+    t.smem_per_block = per_block, t.smem_per_sm = per_sm;
+    t.has_tma = t.has_cluster = has_new_copies;
+    t.tested = tested;
+    out.push_back(std::move(t));
   };
+  add("sm_80", 80, "arch=compute_80,code=[sm_80,compute_80]", "sm_80", 163 << 10, 164 << 10, false, false);
+  add("sm_86", 86, "arch=compute_86,code=[sm_86,compute_86]", "sm_86", 99 << 10, 100 << 10, false, false);
+  add("sm_89", 89, "arch=compute_89,code=[sm_89,compute_89]", "sm_89", 99 << 10, 100 << 10, false, false);
+  add("sm_90a", 90, "arch=compute_90a,code=sm_90a", "sm_90a", 227 << 10, 228 << 10, true, true);
+  add("sm_100a", 100, "arch=compute_100a,code=sm_100a", "sm_100a", 227 << 10, 228 << 10, true, false);
+  add("sm_120a", 120, "arch=compute_120a,code=sm_120a", "sm_120a", 99 << 10, 100 << 10, true, false);
+  return out;
+}
+
+struct Cell { double value; char source; };
+constexpr Cell M(double v) { return {v, 'M'}; }
+constexpr Cell S(double v) { return {v, 'S'}; }
+constexpr Cell D(double v) { return {v, 'D'}; }
+
+struct MachineTable {
+  std::vector<Target> machines;
+  std::vector<bool> is_default;
+  std::vector<MachineSources> sources;
+
+  MachineTable() {
+    const std::vector<Target> sets = instruction_sets();
+    const auto add = [&](const char* name, const char* target, const char* device, bool stands_for_it) {
+      for (const Target& t : sets)
+        if (t.name == target) machines.push_back(t);
+      machines.back().machine = name;
+      machines.back().device = device;
+      is_default.push_back(stands_for_it);
+    };
+#define MIRAGE_MACHINE(name, target, device, stands_for_it) add(#name, target, device, stands_for_it);
+#include "mirage/ir/machine.def"
+    sources.resize(machines.size());
+    const auto count = [&](size_t i, Cell c) { (c.source == 'M' ? sources[i].measured : c.source == 'S' ? sources[i].scaled : sources[i].datasheet)++; };
+    size_t i = 0;
+#define MIRAGE_QUANTITY(type, field, unit, help, ...) \
+  i = 0;                                              \
+  for (const Cell c : {__VA_ARGS__}) {                \
+    machines[i].field = static_cast<type>(c.value);   \
+    count(i++, c);                                    \
+  }
+#include "mirage/ir/machine.def"
+  }
+};
+
+const MachineTable& table() {
+  static const MachineTable t;
+  return t;
+}
+
+}  // namespace
+
+const std::vector<Target>& all_machines() { return table().machines; }
+
+const std::vector<Target>& all_targets() {
+  static const std::vector<Target> kTargets = [] {
+    std::vector<Target> out;
+    for (const Target& t : instruction_sets())
+      for (size_t i = 0; i < table().machines.size(); i++)
+        if (table().is_default[i] && table().machines[i].name == t.name) out.push_back(table().machines[i]);
+    return out;
+  }();
   return kTargets;
 }
 
 std::optional<Target> find_target(std::string_view name) {
   for (const Target& t : all_targets()) if (t.name == name) return t;
   return std::nullopt;
+}
+
+std::optional<Target> find_machine(std::string_view name) {
+  for (const Target& t : all_machines()) if (t.machine == name) return t;
+  return std::nullopt;
+}
+
+MachineSources machine_sources(std::string_view machine) {
+  for (size_t i = 0; i < table().machines.size(); i++) if (table().machines[i].machine == machine) return table().sources[i];
+  return {};
 }
 
 }  // namespace mirage

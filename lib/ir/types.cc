@@ -2,21 +2,26 @@
 #include "mirage/ir/types.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+#include <iterator>
 
 namespace mirage {
 namespace {
-struct DTypeRow { const char *short_name, *long_name; int bytes; };
-constexpr std::array<DTypeRow, 5> kDTypes{{{"f16", "float16", 2}, {"bf16", "bfloat16", 2}, {"f32", "float32", 4}, {"bool", "bool", 1}, {"real", "real", 4}}};
+constexpr TypeInfo kTypes[] = {
+#define MIRAGE_TYPE(id, name, long_name, bytes, kind, digits, least, largest) {#name, #long_name, bytes, TypeClass::kind, digits, least, largest},
+#include "mirage/ir/types.def"
+};
 }  // namespace
 
-const char* dtype_name(DType t) { return kDTypes[static_cast<size_t>(t)].short_name; }
-const char* dtype_long_name(DType t) { return kDTypes[static_cast<size_t>(t)].long_name; }
-int dtype_bytes(DType t) { return kDTypes[static_cast<size_t>(t)].bytes; }
+const TypeInfo& type_info(DType t) { return kTypes[static_cast<size_t>(t)]; }
+const char* dtype_name(DType t) { return type_info(t).name; }
+const char* dtype_long_name(DType t) { return type_info(t).long_name; }
+int dtype_bytes(DType t) { return type_info(t).bytes; }
+double unit_roundoff(DType t) { return type_info(t).digits > 0 ? std::ldexp(1.0, -type_info(t).digits) : 0; }
 
 std::optional<DType> parse_dtype(std::string_view s) {
-  for (size_t i = 0; i < kDTypes.size(); i++)
-    if (s == kDTypes[i].short_name || s == kDTypes[i].long_name) return static_cast<DType>(i);
+  for (size_t i = 0; i < std::size(kTypes); i++)
+    if (s == kTypes[i].name || s == kTypes[i].long_name) return static_cast<DType>(i);
   return std::nullopt;
 }
 

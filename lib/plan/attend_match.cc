@@ -225,7 +225,7 @@ class Matcher {
     if (!find_tensor(operand(s_.scores, 0), Axis::kQuery, s_.q) || !find_tensor(operand(s_.scores, 1), Axis::kKey, s_.k) || !find_tensor(operand(second, 1), Axis::kKey, s_.v)) return false;
     const auto dtype = [&](const AttendTensor& t) { return access(t).dtype; };
     s_.dtype = dtype(s_.q);
-    if (s_.dtype != DType::kF16 && s_.dtype != DType::kBF16) return no("operands that are not 16-bit");
+    if (!is16(s_.dtype)) return no("operands that are not 16-bit");
     if (dtype(s_.k) != s_.dtype || dtype(s_.v) != s_.dtype) return no("operands of different types");
     if (s_.q.lines_along_rows) return no("queries are stored transposed");
     if (s_.k.lines_along_rows && reads_tensor(s_.k)) return no("keys are stored transposed and their norm is needed");

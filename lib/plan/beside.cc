@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/passes.h"
 #include "plan/planner.h"
 #include "plan/stream_internal.h"
 
@@ -125,7 +126,7 @@ const KernelPlan* Planner::model_kernel(const std::vector<int>& items) const {
 /// Calls that are one kernel in the model, or that are faster as one: they read a value that another one reads, and have a body of as many nodes.
 void Planner::join_calls() {
   leader_.assign(items_.size(), -1);
-  if (!target_.has_tma || !target_.has_cluster || target_.sm != 90) return;
+  if (!is_on(Pass::kBeside, target_) || !target_.has_tma || !target_.has_cluster || target_.sm != 90) return;
   const auto call = [&](size_t i) -> const Node& { return g_.node(items_[i].call); };
   const auto body = [&](size_t i) -> const Graph& { return *std::get<Call>(call(i).op).body; };
   const auto related = [&](size_t i, size_t j) {

@@ -1,6 +1,7 @@
 // What the files of the block planner share.
 #pragma once
 #include "mirage/plan/block_plan.h"
+#include "plan/float_contract.h"
 #include "plan/layout.h"
 
 namespace mirage {
@@ -16,6 +17,9 @@ std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Ac
 std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const std::vector<LayoutOption>& layouts, const ContractRule& rule);
 /// The choice that a plan was made with.
 BlockChoice choice_of(const BlockPlan& plan);
+
+/// A contraction on the float32 units, as its operands' tiles lie.
+FloatWork float_work(const BlockPlan& plan, const Step& step);
 
 /// The cost model (plan/cost.cc): predicted microseconds of one launch and why. Fills plan.blocks_per_sm.
 Cost estimate(BlockPlan& plan, const Target& target);

@@ -248,6 +248,13 @@ bool BlockPlanner::pads_and_layouts() {
     if (s.kind == Step::Kind::kContract && s.tensor) tensor[static_cast<size_t>(s.x)] = tensor[static_cast<size_t>(s.y)] = true;
   for (const Step& s : p_.steps)
     if (s.kind == Step::Kind::kChain) for (int tile : {s.x, s.y, s.z}) tensor[static_cast<size_t>(tile)] = true;
+  std::vector<bool> along(p_.tiles.size());   // read by lines along the contraction, the same words of neighbouring lines at once
+  for (const Step& s : p_.steps) {
+    if (s.kind != Step::Kind::kContract || s.tensor) continue;
+    const FloatWork w = float_work(p_, s);
+    if (w.x_along) along[static_cast<size_t>(s.x)] = true;
+    if (w.y_along) along[static_cast<size_t>(s.y)] = true;
+  }
   for (size_t i = 0; i < p_.tiles.size(); i++) {
     SmemTile& t = p_.tiles[i];
     const int64_t per = 16 / dtype_bytes(t.dtype);
@@ -256,6 +263,7 @@ bool BlockPlanner::pads_and_layouts() {
     if (t.kind == SmemTile::Kind::kParts) t.ld = length + 4;
     else if (i < layouts_.size()) { t.ld = layouts_[i].ld; t.swizzle = layouts_[i].kind == LayoutKind::kSwizzled; }
     else if (tensor[i]) t.ld = padded_line(p_, static_cast<int>(i));
+    else if (along[i] && length / per % 2 == 0 && length > per) t.ld = length + per;   // lines begin in different banks
   }
   return true;
 }

@@ -5,12 +5,22 @@
 #include "mirage/ir/walk.h"
 #include "mirage/support/round.h"
 #include "plan/block_planner.h"
+#include "plan/float_contract.h"
 
 namespace mirage {
-namespace {
 
-
-}  // namespace
+FloatWork float_work(const BlockPlan& p, const Step& s) {
+  const SmemTile &x = p.tiles[static_cast<size_t>(s.x)], &y = p.tiles[static_cast<size_t>(s.y)];
+  FloatWork w;
+  w.batches = std::max(x.extent[0], y.extent[0]);
+  w.rows = x.extent[s.x_transposed ? 2 : 1];
+  w.columns = y.extent[s.y_transposed ? 1 : 2];
+  w.x_along = x.col == s.x_transposed;
+  w.y_along = y.col != s.y_transposed;
+  w.x_wide = dtype_bytes(x.dtype) == 4;
+  w.y_wide = dtype_bytes(y.dtype) == 4;
+  return w;
+}
 
 bool BlockPlanner::divides_loop() {
   if (p_.cluster > 1 || p_.loop_warps > 1)
@@ -62,11 +72,11 @@ bool BlockPlanner::divide_work() {
         out->parts = own ? p_.loop_warps : s.wk;
       } else {
         out->extent = {batches, x[1], y[2]};   // operands may be padded for another contraction, on tensor cores
-        const int64_t columns = y[2], team = own_warp(s) ? 32 : p_.threads;
         if (own_warp(s)) out->parts = p_.loop_warps;
-        s.tj = columns >= 32 ? 32 : columns > 8 ? 16 : columns > 4 ? 8 : 4;
-        const int64_t each = batches * ((x[1] + team / s.tj - 1) / (team / s.tj)) * ((columns + s.tj - 1) / s.tj);
-        if (each > registers) return refuse("a contraction's accumulators exceed the registers");
+        const int64_t most = p_.threads > 256 ? registers : accumulating > 1 ? kWideResults / 2 : kWideResults;
+        const FloatDivision d = divide_float_contract(float_work(p_, s), own_warp(s) ? 32 : p_.threads, most);
+        if (d.each == 0) return refuse("a contraction's accumulators exceed the registers");
+        s.tj = d.tj;
       }
       const int64_t per = 4;
       out->ld = round_up(out->extent[2], per) + 4;

@@ -6,10 +6,9 @@
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
 #include "mirage/plan/region.h"
-#include "plan/hoist.h"
-#include "plan/narrow.h"
 #include "plan/planner.h"
 #include "plan/region_index.h"
+#include "plan/rewrites.h"
 
 namespace mirage {
 namespace {
@@ -108,6 +107,8 @@ std::vector<DType> cast_results(const Graph& g, const std::vector<std::vector<No
   return out;
 }
 
+}  // namespace
+
 Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
   const Graph g = remove_dead(graph);
   const auto users = g.users();
@@ -130,12 +131,14 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
   return std::move(b).finish();
 }
 
+namespace {
+
 /// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
 /// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
 constexpr double kMoreKernels = 0.88;
 
 bool generic(const Plan& p) {
-  return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const BlockPlan>>(k.body); });
+  return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
 }
 
 int64_t reductions(const Graph& g) {
@@ -153,12 +156,12 @@ Planned Planner::run() {
   give_buffers();
   make_items();
   merge();
-  for (bool changed = true; changed;) {
+  for (bool changed = is_on(Pass::kInline, target_); changed;) {
     changed = false;
     for (ValueId v = 0; v < g_.num_values(); v++) changed = try_inline(v) || changed;
     if (changed) merge();
   }
-  split_reductions();
+  if (is_on(Pass::kSplit, target_)) split_reductions();
   return finish();
 }
 
@@ -168,22 +171,26 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
 static Planned plan_exact(const Program& program, const Graph& graph, const Target& target) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
-  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  const std::optional<Graph> hoisted = hoist_operands(calls);
-  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
-  const auto consider = [&](const Graph& g, bool new_kernels_must_pay) {
+  const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
+  const auto consider = [&](const Graph& g, bool new_kernels_must_pay, std::vector<Pass> passes) {
     Planned other = Planner(program, g, target).run();
     if (!other.plan) return;
     if (planned.plan && new_kernels_must_pay && other.plan->kernels.size() > planned.plan->kernels.size() && (generic(*other.plan) || other.plan->predicted_us > kMoreKernels * planned.plan->predicted_us)) return;
-    if (!planned.plan || other.plan->predicted_us < planned.plan->predicted_us) planned = std::move(other);
+    if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
+    planned = std::move(other);
+    planned.plan->passes = std::move(passes);
   };
-  const std::optional<Graph> narrow = narrow_operands(hoisted ? *hoisted : calls, contract_rule(program));
-  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced);
-  if (narrow) consider(*narrow, true);
+  if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, false, {Pass::kOrder});
+  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
+  const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
+  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
+  const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);
+  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced, {Pass::kHoist});
+  if (narrow) consider(*narrow, true, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
   // A norm's squares leave with the operand, where they would be read again beside the ring.
-  if (const std::optional<Graph> normed = hoisted ? hoist_operands(calls, true) : std::nullopt) {
-    consider(*normed, true);
-    if (const std::optional<Graph> narrow_normed = narrow_operands(*normed, contract_rule(program))) consider(*narrow_normed, true);
+  if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
+    consider(*normed, true, {Pass::kNorms});
+    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, true, {Pass::kNorms, Pass::kNarrow});
   }
   return planned;
 }
@@ -192,21 +199,22 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const KeptValues kept(program.graph, program.kept);
   std::vector<Graph> tried;
   Planned best;
-  const auto consider = [&](const Graph& g) {
+  const auto consider = [&](const Graph& g, bool is_rounded) {
     if (std::find(tried.begin(), tried.end(), g) != tried.end()) return;
     tried.push_back(g);
     Planned p = plan_exact(program, g, target);
+    if (p.plan && is_rounded) p.plan->kept = std::make_shared<const Graph>(g);
     if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p);
   };
   const auto keep = [&](KeptValues::Where where) {
-    if (const auto g = kept.empty() ? std::nullopt : kept.rounded(graph, where, origin)) consider(*g);
+    if (const auto g = kept.empty() ? std::nullopt : kept.rounded(graph, where, origin)) consider(*g, true);
   };
   keep(KeptValues::Where::kMemory);
   keep(KeptValues::Where::kMemoryAndBodies);
   // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges.
   const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body); });
   if (has_rows) keep(KeptValues::Where::kOperands);
-  if (has_rows || !best.plan) consider(graph);
+  if (has_rows || !best.plan) consider(graph, false);
   return best;
 }
 

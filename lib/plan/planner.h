@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mirage/plan/plan.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
 #include "plan/region.h"
 #include "plan/tape.h"
@@ -144,7 +145,7 @@ class Planner {
   std::string plan_call(NodeId n, KernelPlan& k, Cost& cost) const;
 
   /// The call's kernel of the model: itself while decisions are recorded, else its numbers over this graph's extents.
-  std::string plan_call_like(NodeId n, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, KernelPlan& k, Cost& cost) const;
+  std::string plan_call_like(NodeId n, const Work& work, KernelPlan& k, Cost& cost) const;
 
   const Program& program_;
   Graph g_;

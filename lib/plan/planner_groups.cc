@@ -2,6 +2,7 @@
 // slower than two, cheap values are computed again by their readers, and reductions of much into little become two kernels.
 #include <algorithm>
 
+#include "mirage/plan/passes.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -148,6 +149,7 @@ bool Planner::try_merge(int a, int b) {
 }
 
 void Planner::merge() {
+  if (!is_on(Pass::kMerge, target_)) return;
   for (bool changed = true; changed;) {
     changed = false;
     for (int b = 0; b < static_cast<int>(items_.size()); b++) {

@@ -4,22 +4,15 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/attend.h"
-#include "mirage/plan/block.h"
+#include "mirage/plan/passes.h"
 #include "mirage/plan/replan.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/strategy.h"
 #include "plan/buffers.h"
 #include "plan/overlap.h"
 #include "plan/planner.h"
 
 namespace mirage {
 namespace {
-
-const char* kind_of(const KernelPlan& k) {
-  if (std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body)) return "stream";
-  if (std::holds_alternative<std::shared_ptr<const TilePlan>>(k.body)) return "tile";
-  return std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body) ? "attend" : "block";
-}
 
 std::string identifier(const std::string& name) {
   std::string out;
@@ -153,8 +146,8 @@ bool Planner::is_computed(NodeId call, ValueId operand) const {
 }
 
 Planned Planner::finish() {
-  drop_positions();
-  place_runs();
+  if (is_on(Pass::kPositions, target_)) drop_positions();
+  if (is_on(Pass::kRuns, target_)) place_runs();
   join_calls();
   const std::vector<std::vector<int>> sequence = order();
   MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
@@ -167,9 +160,9 @@ Planned Planner::finish() {
     Cost cost;
     if (item.call >= 0) {
       const std::string reason = step.size() > 1 ? plan_beside(step, k, cost) : plan_call(item.call, k, cost);
-      if (!reason.empty()) return {std::nullopt, reason};
+      if (!reason.empty()) return {std::nullopt, reason, std::move(k.others)};
       for (int i : step) k.nodes.push_back(items_[static_cast<size_t>(i)].call);
-      k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kind_of(k));
+      k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), strategy_of(k).name);
     } else {
       static constexpr const char* kShapes[] = {"map", "row", "column"};
       cost = item.planned->cost;
@@ -192,7 +185,7 @@ Planned Planner::finish() {
   plan.views = std::move(views_);
   plan.graph = g_;
   place_slots(plan);
-  start_early(plan, target_);
+  if (is_on(Pass::kEarly, target_)) start_early(plan, target_);
   return {std::move(plan), ""};
 }
 
@@ -214,43 +207,47 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
     out.computes = true;
   }
   for (int k = 0; k < node.num_values; k++) out.results.push_back(access(node.first_value + k));
-  out.body = separate_sums(*std::get<Call>(node.op).body);
+  const Graph& body = *std::get<Call>(node.op).body;
+  out.body = is_on(Pass::kSums, target_) ? separate_sums(body) : body;
   return out;
 }
 
 std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
   const auto [body, operands, results, computes] = accesses_of(n);
-  if (model_) return plan_call_like(n, body, operands, results, k, cost);
-  BlockPlanned block;
-  StreamPlanned stream;
-  TilePlanned tile;
-  if (!computes) {
-    block = plan_block(body, operands, results, target_, contract_rule(program_));
-    stream = plan_stream(body, operands, results, target_, contract_rule(program_));
-    tile = plan_tile(body, operands, results, target_, contract_rule(program_));
+  const Work work{body, operands, results, target_, contract_rule(program_), computes};
+  if (model_) return plan_call_like(n, work, k, cost);
+  std::string first_reason;
+  bool found = false;
+  std::vector<Refusal> said;
+  size_t taken = 0;
+  for (const Strategy& s : strategies()) {
+    if (!s.match) continue;
+    Attempt a = computes && !s.reads_positions ? Attempt{std::nullopt, {}, "positions that are not stored"} : s.match(work);
+    if (!a.body && first_reason.empty() && (!computes || s.reads_positions)) first_reason = a.reason;
+    said.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
+    if (!a.body || (found && a.cost.us >= cost.us)) continue;
+    found = true;
+    taken = said.size() - 1;
+    k.body = *std::move(a.body);
+    cost = std::move(a.cost);
   }
-  AttendPlanned attend = plan_attend(body, operands, results, target_);
-  if (!block.plan && !stream.plan && !tile.plan && !attend.plan) return computes ? attend.reason : block.reason;
-  bool first = true;
-  const auto keep = [&](const auto& planned) {
-    if (!planned.plan || (!first && planned.cost.us >= cost.us)) return;
-    first = false;
-    k.body = planned.plan;
-    cost = planned.cost;
-  };
-  keep(block);
-  keep(stream);
-  keep(tile);
-  keep(attend);
-  return "";
+  if (found) said.erase(said.begin() + static_cast<std::ptrdiff_t>(taken));
+  k.others = std::move(said);
+  return found ? "" : first_reason;
 }
 
-std::string Planner::plan_call_like(NodeId n, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, KernelPlan& k, Cost& cost) const {
+std::string Planner::plan_call_like(NodeId n, const Work& work, KernelPlan& k, Cost& cost) const {
   const auto of = std::find_if(model_->kernels.begin(), model_->kernels.end(), [n](const KernelPlan& m) { return m.nodes == std::vector<NodeId>{n}; });
   if (of == model_->kernels.end()) return "the model has no kernel for a call";
   cost.us = of->predicted_us, cost.why = of->why, cost.bytes = of->bytes, cost.flops = of->flops;
   k.body = of->body;
-  return tape_->replays ? replan_call(*of, body, operands, results, target_, contract_rule(program_), k, cost) : "";
+  if (!tape_->replays) return "";
+  const Strategy& s = strategy_of(*of);
+  Attempt a = s.like ? s.like(*of, work) : Attempt{std::nullopt, {}, "a call's kernel is of no kind that can be planned again"};
+  if (!a.body) return a.reason;
+  k.body = *std::move(a.body);
+  cost = std::move(a.cost);
+  return "";
 }
 
 }  // namespace mirage

@@ -4,6 +4,7 @@
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
 #include "plan/region.h"
@@ -87,11 +88,7 @@ std::string print(const Plan& plan) {
     out += fmt::format("kernel {}: {:.2f} us, {}; {} bytes, {:.3g} flops, nodes", k.name, k.predicted_us, k.why, k.bytes, k.flops);
     for (NodeId n : k.nodes) out += fmt::format(" {}", n);
     out += k.early ? ", started early\n" : "\n";
-    if (auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) out += print(**r, k.name);
-    else if (auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) out += fmt::format("stream {}\n", k.name) + print(**s);
-    else if (auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) out += fmt::format("tile {}\n", k.name) + print(**t);
-    else if (auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) out += fmt::format("attend {}\n", k.name) + print(**a);
-    else out += fmt::format("block {}\n", k.name) + print(*std::get<std::shared_ptr<const BlockPlan>>(k.body));
+    out += strategy_of(k).print(k);
   }
   return out;
 }

@@ -174,7 +174,6 @@ void choose_threads(RegionPlan& p, const Target& target) {
 
 namespace {
 
-constexpr double kSmBytesPerUs = 75e3;   // what one multiprocessor takes
 // Few long rows (one H200, 32 rows; cluster x threads): log_softmax 32000 8 x 128 5.57, 8 x 256 5.89, 4 x 256 6.31, 2 x 512 6.56, 1 x 512 10.2; softmax 50257 8 x 128 7.41, 8 x 256 6.87, 4 x 256 7.99, 8 x 512 8.92; softmax 128256
 // 8 x 128 16.98, 8 x 256 11.97, 4 x 512 16.4. Columns (softmax over the middle of 64 x 128 x 256, eight columns): 64 threads 8.71, 128 6.25, 256 7.52, 512 13.5.
 constexpr double kRowElements = 8192, kRowElementUs = 5e-5;   // elements of a multiprocessor beyond which they count, per pass
@@ -194,7 +193,7 @@ double issue_us(const Target& t, const RegionPlan& p) {
 struct Turns { double waves = 1, us = 0; };
 Turns turns(const Target& t, const RegionPlan& p, int64_t bytes) {
   const double row_bytes = static_cast<double>(bytes) / static_cast<double>(p.blocks), warps = p.threads / 32.0;
-  const double each = 1.5 + (p.cluster > 1 ? 2.5 : 0.0) + row_bytes / kSmBytesPerUs + warps * static_cast<double>(p.passes.size()) * (60 + 5.0 * static_cast<double>(p.held * p.width + 3 * edges_each(p))) / (1700 * std::min(4.0, warps * 0.5));
+  const double each = 1.5 + (p.cluster > 1 ? 2.5 : 0.0) + row_bytes / t.region_sm_bytes_per_us + warps * static_cast<double>(p.passes.size()) * (60 + 5.0 * static_cast<double>(p.held * p.width + 3 * edges_each(p))) / (1700 * std::min(4.0, warps * 0.5));
   const double waves = std::max(1.0, static_cast<double>(p.blocks) / static_cast<double>(int64_t{p.blocks_per_sm} * t.num_sms));
   return {waves, waves * each};
 }
@@ -223,7 +222,7 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
   double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   double memory, again = 0;
   if (p.held > 0) {   // everything is asked for at once: device memory as a whole, then what one multiprocessor takes of a block's part
-    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * 0.8) + static_cast<double>(cost.bytes) / static_cast<double>(p.blocks) / kSmBytesPerUs;
+    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * 0.8) + static_cast<double>(cost.bytes) / static_cast<double>(p.blocks) / t.region_sm_bytes_per_us;
     if (const Turns turn = turns(t, p, bytes); p.shape == RegionPlan::Shape::kRow && p.team > 32 && turn.waves > 1) memory = std::max(memory, std::hypot(static_cast<double>(bytes) / (t.dram_bytes_per_us * 0.97), turn.us));
   } else {
     memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));   // reading and writing in turn

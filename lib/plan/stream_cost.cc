@@ -15,15 +15,11 @@ namespace {
 
 constexpr double kPrologueUs = 0.7;          // barriers, first copy issued until its bytes are there
 constexpr double kTailUs = 0.35;             // sums to shared memory, one barrier, the fused tail
-constexpr double kSmBytesPerUs = 75e3;       // what one SM takes
-constexpr double kLatencyUs = 1.6;           // of a copy under load, with the time until its place is free again
 constexpr double kSmallBoxUs = 0.006;        // one copy of less than kBox bytes: issue, barrier, turn of the loop
 constexpr double kBox = 8192;
-constexpr double kClockPerUs = 1750;
 constexpr double kOneShotUs = 0.35;          // of copies that are all under way at once, over the bytes at the rate of device memory
 constexpr double kOneShotRankUs = 0.6;       // a low rank there: its copy, its second factor and its products have nothing to hide behind
 constexpr double kRegisterTailUs = 0.7;     // weights straight to registers: their one wave of loads over the bytes' time, sums to shared memory, the fused tail
-constexpr double kRegisterBytesPerUs = 60e3; // what one SM takes through loads to registers
 constexpr double kLateRowsUs = 1.07e-3;      // per element of the reduction and eight rows beyond the first eight that are reduced before the loop and whose operand the loop computes: 16 x 3000 with a layer norm took 13.4, predicted 10.2 without
 constexpr double kBesideProducts = 0.6;      // of the loop's elementwise work: the rest is issued while products wait (batch norm of 16 x 4096 before a product: 12.25, predicted 14.0 without)
 // Rows of a chunk made float16 before its products (StreamContraction::scaled): instructions of a unit, by the chunk, for eight warps on a multiprocessor; and a loop unrolled to more than two rounds, fetched cold. 16 x 4096 with a gain
@@ -114,7 +110,7 @@ Cost estimate_registers(const StreamPlan& p, const Target& target, bool explain)
   for (const StreamContraction& x : p.contractions)
     products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? p.columns / 64.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double per_sm = std::ceil(blocks / target.num_sms);
-  const double t_dram = dram / target.dram_bytes_per_us, t_sm = (slice + static_cast<double>(p.rows * p.depth) * 2) * per_sm / kRegisterBytesPerUs;
+  const double t_dram = dram / target.dram_bytes_per_us, t_sm = (slice + static_cast<double>(p.rows * p.depth) * 2) * per_sm / target.register_sm_bytes_per_us;
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 * per_sm / 4;
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;
   Cost c;
@@ -146,7 +142,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   shared += static_cast<double>(p.rows * p.depth) * 2 * tiles;
   const double active = std::min<double>(target.num_sms, blocks), at_once = std::min<double>(p.blocks_per_sm, std::ceil(blocks / active)), per_sm = std::ceil(blocks / active);
   const double warps = p.warps * at_once, in_flight = static_cast<double>(p.stages * p.stage_bytes) * warps;
-  const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
+  const double sm_rate = std::min(target.stream_sm_bytes_per_us, in_flight / target.stream_latency_us);
   const double box = static_cast<double>(p.stage_bytes), copies = streamed * per_sm / box;   // of one SM
   const double t_dram = dram / target.dram_bytes_per_us * (1 + 0.06 * std::max(0.0, in_flight / (128 << 10) - 1));
   const double rounds = std::ceil(static_cast<double>(p.depth) / (p.chunk * p.warps * p.cluster)) * p.steps;
@@ -155,18 +151,18 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   if (one_shot) {
     const bool ranked = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.free == StreamAxis::kRank; });
     const bool deep = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; });
-    t_copies = std::min(t_copies, soft_max(t_dram + kOneShotUs, streamed * per_sm / kSmBytesPerUs)) + (ranked ? kOneShotRankUs : 0.0) + (deep ? 0.4 : 0.0);
+    t_copies = std::min(t_copies, soft_max(t_dram + kOneShotUs, streamed * per_sm / target.stream_sm_bytes_per_us)) + (ranked ? kOneShotRankUs : 0.0) + (deep ? 0.4 : 0.0);
   }
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions) products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles * (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
   // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
   const double units = static_cast<double>(p.depth) / 32 / p.cluster * per_sm, issuing = std::min(1.0, 0.35 * std::max(1.0, warps / 4));
-  const double t_elements = loop_instructions(p) * units / (4 * issuing * kClockPerUs);
+  const double t_elements = loop_instructions(p) * units / (4 * issuing * target.stream_clock_per_us);
   double uneven = 0;   // clocks of one multiprocessor per unit of the reduction
   for (const StreamWeight& w : p.weights) uneven += w.uneven ? kUnevenClocks : 0;
   uneven += uneven_rows_clocks(p);
-  const double t_uneven = uneven * units / (issuing * kClockPerUs);
+  const double t_uneven = uneven * units / (issuing * target.stream_clock_per_us);
   const double t_shared = shared / target.l2_bytes_per_us * 0.25;   // from L2, beside the stream
   // (TF32 takes longer than issuing them.)
   const bool tf32 = std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; });
@@ -181,7 +177,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   // Rows read whole before the loop: in registers before the weights, or two walks per warp and row at the latency of L2, partly under the first weights.
   const double warp_rows = std::ceil(8.0 * p.row_tiles / p.warps);
   const double early = p.early.empty() ? 0.0 : p.hold_early ? 0.2 + 0.05 * static_cast<double>(p.early.size()) * warp_rows
-                       : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / kSmBytesPerUs;
+                       : 0.8 + 0.7 * static_cast<double>(p.early.size()) * std::ceil(static_cast<double>(p.rows) / p.warps) + static_cast<double>(p.rows * p.depth) * 2 * at_once / target.stream_sm_bytes_per_us;
   const double late = !p.early.empty() && !p.prepared ? kLateRowsUs * static_cast<double>(p.depth) * (p.row_tiles - 1) : 0.0;
   const bool scaled = !p.prepared && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.scaled; });
   const bool long_loop = rounds > 4 * p.steps && p.stages > 2 * p.steps;

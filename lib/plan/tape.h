@@ -31,7 +31,4 @@ struct Tape {
 /// Plans a graph (calls only, no matmuls) with decisions recorded on the tape or taken from it. Calls keep the model's kernels while it records and get the model's numbers when it replays. plan.cc
 Planned plan_with_tape(const Program&, const Graph&, const Target&, Tape&, const Plan& model);
 
-/// Plans a call as `model` was planned, into k.body and cost: the strategy, and every number that is no extent. Empty, or why that does not fit. replan.cc
-std::string replan_call(const KernelPlan& model, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target&, const ContractRule&, KernelPlan& k, Cost& cost);
-
 }  // namespace mirage

@@ -14,15 +14,11 @@ namespace {
 
 constexpr double kPrologueUs = 0.7;        // barriers, first copy issued until its bytes are there
 constexpr double kTailUs = 0.45;           // the fused tail and its stores
-constexpr double kClockPerUs = 1755;
-constexpr double kSmBytesPerUs = 90e3;     // what one SM takes, weights and rows together
 constexpr double kWidenClocks = 40;        // fragments of a weight for TF32, per 16 of the reduction: nothing of the same warpgroup runs beside
 constexpr double kRankClocks = 15, kRankTurnClocks = 110;   // a low rank beside wgmma: per 16 rows of a warp, 16 ranks and 16 of the reduction; per chunk
-constexpr double kSyncProductsPerClock = 1200;   // floating-point operations of mma.sync, of a multiprocessor that wgmma keeps busy
 constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
 constexpr double kReuseUs = 0.85;          // until a stage that was let go holds its next chunk
 constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per function of many instructions
-constexpr double kLatencyUs = 1.15;        // of a copy under load, with the time until its place is free again
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
 
@@ -95,20 +91,19 @@ double misaligned(const TilePlan& p, NodeId input) {
 }
 
 // Large plans. The clock is what is left of it under such a load, for minutes (power); few rows at once ask more of shared memory per product than it gives.
-constexpr double kLoadedClockPerUs = 1450, kShortClockPerUs = 1850, kShortFlops = 3e9;   // a few microseconds of work do not reach the limit of power
+constexpr double kShortFlops = 3e9;   // a few microseconds of work do not reach the limit of power
 constexpr double kStartUs = 1.0;           // barriers, tensor maps, the first bytes
-constexpr double kOperandBytesPerClock = 100;
 constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
-constexpr double kDividedSmBytesPerUs = 115e3, kDividedBytesPerUs = 14.2e6, kSharedUs = 0.11, kSharedStartUs = 0.35, kLargeSmBytesPerUs = 136e3, kLargeLatencyUs = 1.0;
+constexpr double kSharedUs = 0.11, kSharedStartUs = 0.35;
 constexpr double kBesideRate = 0.8, kThreeBesideRate = 0.65;   // of bytes a nanosecond, with warpgroups of several columns, and with three or four of them in a divided plan
 constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for; less where they are most of the chunks
-constexpr double kMeetingUs = 0.5, kMeetingMoreUs = 0.2, kExchangeBytesPerUs = 33e3, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
+constexpr double kMeetingMoreUs = 0.2, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
 Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   double clocks = 0;
   // Of one instruction, over 16 of the reduction: its products, or its operands from shared memory.
-  const double instruction = std::max(1.03 * p.group_rows / 2.0, (2048 + 32.0 * p.group_rows) / kOperandBytesPerClock);
+  const double instruction = std::max(1.03 * p.group_rows / 2.0, (2048 + 32.0 * p.group_rows) / target.operand_bytes_per_clock);
   for (const StreamContraction& c : p.contractions) clocks += instruction * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
   double turn = kIssueClocks + statistics(p);
   double rows_bytes = 0, computed = 0, weight_bytes = 0;
@@ -122,17 +117,17 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms), at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
   const double chunks = static_cast<double>(p.chunks_per_block);
   // Of the blocks at work together on one SM, per chunk of each: the tensor cores; one warpgroup's own turn.
-  const double clock = kLoadedClockPerUs + (kShortClockPerUs - kLoadedClockPerUs) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
+  const double clock = target.loaded_clock_per_us + (target.short_clock_per_us - target.loaded_clock_per_us) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
   const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / clock;
   // Blocks that divide the reduction read nothing alike, so that no request of neighbours is answered together; blocks that share rows wait for each other once per stage.
   // Warpgroups beside each other have copies of their own, which come at a lower rate: 384 x 4096 x 2048 divided in two took 12.8 us in tiles of 192 x 64, 15.4 in tiles of 96 x 128.
   const double beside = p.column_groups == 1 ? 1.0 : p.cluster > 1 && p.column_groups > 2 ? kThreeBesideRate : kBesideRate;
-  const double rate = beside * (p.cluster > 1 ? std::min(kDividedSmBytesPerUs, kDividedBytesPerUs / std::min<double>(blocks, target.num_sms)) : kLargeSmBytesPerUs);
-  const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, kLargeLatencyUs / (p.stages - 1.3)) + (p.sharing > 1 ? kSharedUs : 0.0);   // a stage is in use until the next chunk's products run
+  const double rate = beside * (p.cluster > 1 ? std::min(target.divided_sm_bytes_per_us, target.divided_bytes_per_us / std::min<double>(blocks, target.num_sms)) : target.large_sm_bytes_per_us);
+  const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, target.large_latency_us / (p.stages - 1.3)) + (p.sharing > 1 ? kSharedUs : 0.0);   // a stage is in use until the next chunk's products run
   const double tail = 0.15 + kStoreUs * p.tail_tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0) + kFunctionUs * p.tail_tiles() * tail_functions(p);
   const double dram = all_bytes(p), t_dram = dram / target.dram_bytes_per_us * 1.05;
   const double work = rounds * ((chunks - kAhead * std::min<double>(p.stages, 0.6 * chunks)) * soft_max(turn_us, t_sm) + tail);
-  const double meeting = p.cluster > 1 ? kMeetingUs + kMeetingMoreUs * (p.cluster - 2) + static_cast<double>((p.cluster - 1) * p.share_bytes()) / kExchangeBytesPerUs + (p.overlaid ? kOverlaidUs : 0.0) : 0.0;
+  const double meeting = p.cluster > 1 ? target.meeting_us + kMeetingMoreUs * (p.cluster - 2) + static_cast<double>((p.cluster - 1) * p.share_bytes()) / target.exchange_bytes_per_us + (p.overlaid ? kOverlaidUs : 0.0) : 0.0;
   const double start = kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0);
   Cost c;
   c.us = target.launch_us + 0.4 + start + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
@@ -162,7 +157,7 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   for (size_t i = 0; i < p.contractions.size(); i++) {
     const StreamContraction& c = p.contractions[i];
     if (tile_rank(p, i)) {   // added up once for all rows, beside the warpgroups' own products
-      clocks += static_cast<double>(p.block_rows()) * p.weights[static_cast<size_t>(c.weight)].padded * p.chunk * 2 / kSyncProductsPerClock;
+      clocks += static_cast<double>(p.block_rows()) * p.weights[static_cast<size_t>(c.weight)].padded * p.chunk * 2 / target.sync_flops_per_clock;
       continue;
     }
     clocks += p.groups() * std::max(p.group_rows / 2.0, 16 + p.group_rows / 4.0) * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
@@ -178,11 +173,11 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
     shared += p.row_groups * tiles * (p.chunk / 16) * (4 + ranks / 16 * 4.0);
   }
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) turn += kWidenClocks * (p.chunk / 16);
-  const double per_block = std::max({clocks, shared, clocks / p.groups() + turn}) * chunks / kClockPerUs;
+  const double per_block = std::max({clocks, shared, clocks / p.groups() + turn}) * chunks / target.clock_per_us;
   const double rounds = std::ceil(blocks / (active * at_once));   // of blocks that follow each other on one SM
-  const double t_mma = soft_max(per_block, clocks * at_once * chunks / kClockPerUs) * rounds * (p.row_blocks > 1 ? 1.17 : 1.0);   // many products: the clock sinks
+  const double t_mma = soft_max(per_block, clocks * at_once * chunks / target.clock_per_us) * rounds * (p.row_blocks > 1 ? 1.17 : 1.0);   // many products: the clock sinks
   const double in_flight = static_cast<double>(p.stages) * chunk_bytes * at_once;
-  const double sm_rate = std::min(kSmBytesPerUs, in_flight / kLatencyUs);
+  const double sm_rate = std::min(target.tile_sm_bytes_per_us, in_flight / target.tile_latency_us);
   // A stage that is waited for is asked for again when its products have been: of two stages, one is under way.
   const double t_reuse = p.stages < p.chunks_per_block ? kReuseUs / std::max(p.stages - 1.0, 0.5) * chunks * rounds : 0.0;
   const double t_sm = std::max(t_reuse, chunk_bytes * chunks * at_once * rounds / sm_rate);
@@ -191,7 +186,7 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   const double crowded = 0.9 * std::pow(std::max(0.0, static_cast<double>(p.stages * p.weight_bytes) * at_once / (72 << 10) - 1), 1.2);
   const double t_l2 = chunk_bytes * chunks * blocks / target.l2_bytes_per_us * 0.03;
   const double meeting = (p.cluster == 1 ? 0.0 : p.cluster == 2 ? 0.6 + 0.8 * (p.column_groups - 1) : 1.1 + 0.6 * p.column_groups) + 0.004 * static_cast<double>(p.sums.size()) * p.block_rows() * p.column_groups * (p.cluster > 1 ? 1.0 : 0.5) + (0.5 + (p.chunks_per_block <= 8 ? kOneShotRankUs : 0.0)) * static_cast<double>(p.products.size());
-  const double last = clocks / kClockPerUs + (p.chunk > 64 ? 0.1 : 0.0);
+  const double last = clocks / target.clock_per_us + (p.chunk > 64 ? 0.1 : 0.0);
   const double functions = kFunctionUs * p.tail_tiles() * tail_functions(p);
   Cost c;
   c.us = target.launch_us + kPrologueUs + functions + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);

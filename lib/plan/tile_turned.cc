@@ -120,7 +120,6 @@ namespace {
 
 // One H200, cold, 4096 columns, rank 16 (docs/performance.md): 64 x 64 per block, reductions of 128 and 256: 3.28, 3.58; 64 x 128 of 256 rows 4.52; 128 x 64 there 5.04.
 constexpr double kStartUs = 2.3;            // until the first bytes are there, and the tail
-constexpr double kSmBytesPerUs = 120e3;     // what one multiprocessor takes
 constexpr double kAreaUs = 0.45, kGroupUs = 0.3;   // beyond 64 x 64 per block; beyond one warpgroup
 
 }  // namespace
@@ -134,7 +133,7 @@ Cost estimate_turned(const TilePlan& p, const Target& target, bool explain) {
   const double bytes = static_cast<double>(p.smem_bytes);
   Cost c;
   const double area = static_cast<double>(p.block_rows()) * p.block_columns() / 4096 * static_cast<double>(p.sums.size());
-  c.us = target.launch_us + kStartUs + std::max(rounds * bytes / kSmBytesPerUs, dram / target.dram_bytes_per_us) + kAreaUs * (area - 1) + kGroupUs * (p.groups() - 1) + (rounds - 1) * 1.5;
+  c.us = target.launch_us + kStartUs + std::max(rounds * bytes / target.turned_sm_bytes_per_us, dram / target.dram_bytes_per_us) + kAreaUs * (area - 1) + kGroupUs * (p.groups() - 1) + (rounds - 1) * 1.5;
   c.bytes = static_cast<int64_t>(dram);
   c.flops = flops;
   if (explain) c.why = fmt::format("rows first: {:.1f} MB, {} blocks of {} threads, {:.0f} KB each at once", dram / 1e6, static_cast<int64_t>(blocks), p.threads(), bytes / 1024);

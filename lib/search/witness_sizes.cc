@@ -178,12 +178,14 @@ Witness make_witness(const Program& program, int variant, int parts, search::Tie
   const DimClasses classes = search::dim_classes(g, parts, tied, alike);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
   Sizes sizes(g, classes, variant);
-  const bool apart = sizes.all_differ();
-  if (tied == search::Tied::kRefused && !(apart && sizes.is_small()) && !sizes.neighbours_differ()) {   // with pinned dimensions nothing is evaluated
-    out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements";
-    return out;
+  const bool apart = sizes.all_differ(), small = sizes.is_small();
+  std::vector<int64_t> extents = sizes.extents();
+  if (tied == search::Tied::kRefused && !(apart && small)) {   // with pinned dimensions nothing is evaluated
+    if (parts == 0 && sizes.neighbours_differ()) extents = sizes.extents();
+    else if (!small) out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements";
+    if (!out.refusal.empty()) return out;
   }
-  auto w = search::with_extents(g, classes, sizes.extents());
+  auto w = search::with_extents(g, classes, extents);
   if (!w) { out.refusal = "the program does not follow a change of its extents"; return out; }
   for (const TensorInfo& t : program.inputs) out.params.push_back(t.type);
   for (NodeId n : w->inputs()) out.params[static_cast<size_t>(w->form<Input>(n)->param)] = w->type(w->node(n).first_value);

@@ -341,7 +341,7 @@ void JsonReader::read_range(const JsonMember& m, AstTensor& t) {
 
 /// Inputs are drawn from the range, here and on the device, so both ends are values of the type.
 bool JsonReader::check_range_end(double x, Span where, DType dtype) {
-  const double largest = dtype == DType::kF16 ? 65504.0 : dtype == DType::kBF16 ? 3.3895313892515355e38 : dtype == DType::kF32 ? 3.4028234663852886e38 : 1.0;
+  const double largest = type_info(dtype).largest;
   if (std::fabs(x) <= largest || dtype == DType::kBool) return true;
   const bool is_finite = std::isfinite(x);
   std::vector<Note> notes = {{{}, fmt::format("write the lowest and the highest value that occur, at most {:.6g} for {}, or leave the range out", largest, dtype_name(dtype))}};

@@ -153,6 +153,7 @@ std::string why_uncovered(const Outcome& o) {
 
 Verdict decide(const Job& job) {
   const GraphDegree da = degree_of(job.a), db = degree_of(job.b);
+  const int64_t steps = job.draws == Draws::kThorough ? kProofSteps : kQuickProofSteps;
   FieldMode mode;
   auto attempt = [&](const Job& j) {
     mode.bits = false;
@@ -178,7 +179,7 @@ Verdict decide(const Job& job) {
     if (reals.difference) return different(*reals.difference);
     if (reals.undefined) return only_one_defined(reals);
     // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees that something is lost (that both graphs have is the program's own affair).
-    if (last.used & kPartial && prove(job.a, job.b).may_be_undefined && !prove(job.a, job.a).may_be_undefined)
+    if (last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined && !prove(job.a, job.a, steps).may_be_undefined)
       return unknown("a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
     if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
       return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared + (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
@@ -198,7 +199,7 @@ Verdict decide(const Job& job) {
   if (last.kind == Outcome::Kind::kUncovered) return unknown(why_uncovered(last));
   const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and " +
                            (reals.uncompared.empty() ? "real numbers agree" : reals.noisy ? "fp64 is too noisy to tell at " + reals.uncompared : "real numbers agree, where both are finite");
-  Proof proof = prove(job.a, job.b);
+  Proof proof = prove(job.a, job.b, steps);
   if (!proof.proved) return unknown(open);
   Verdict v;   // the fields cannot tell these functions apart from others, algebra can
   v.kind = Verdict::Kind::kEqual;

@@ -19,8 +19,6 @@ struct Stored {
   DType type = DType::kReal;
 };
 
-bool is_16bit(DType t) { return t == DType::kF16 || t == DType::kBF16; }
-
 struct Float32Algebra {
   using Value = Stored;
   ContractRule rule;             ///< which operand of a contraction is rounded to what
@@ -143,7 +141,7 @@ double draw(const Distribution& d, const Program& program, size_t param, Rng& rn
 constexpr double kMostError = 1.25;
 
 /// Half an ulp at 1, relative: what storing the output alone may cost. For float32 the order of summation alone costs several.
-double output_rounding(DType t) { return t == DType::kF16 ? 0x1p-11 : t == DType::kBF16 ? 0x1p-8 : 0x1p-21; }
+double output_rounding(DType t) { return is16(t) ? unit_roundoff(t) : 0x1p-21; }
 
 /// Relative Frobenius errors of one output against the reference, over the elements that all have.
 struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true, overflows = false; };   ///< overflows: the baseline is not finite where the reference and its type are
@@ -252,7 +250,7 @@ NumericReport check_numerics(const Graph& reference, const Graph& exact, const P
   const std::optional<Graph> rounded = values.rounded(exact, KeptValues::Where::kMemoryAndBodies, origin), fewer = values.rounded(reference, KeptValues::Where::kOperands);
   const Graph& candidate = rounded ? *rounded : exact;
   Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}, kept, fewer};   // the rule: as contract_rule says, for the inputs at hand
-  for (const Type& t : check.inputs) if (is_16bit(t.dtype)) { check.rule.narrow = t.dtype; break; }
+  for (const Type& t : check.inputs) if (is16(t.dtype)) { check.rule.narrow = t.dtype; break; }
   const bool has_exp = std::any_of(reference.nodes().begin(), reference.nodes().end(), [](const Node& n) { const auto* m = std::get_if<Map>(&n.op); return m && m->fn == MapFn::kExp; });
   for (const Distribution& dist : kDistributions) {
     if (&dist == &kDistributions[std::size(kDistributions) - 1] && !has_exp) continue;

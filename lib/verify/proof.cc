@@ -1,8 +1,10 @@
 // prove(): both graphs as closed expressions over named indices, in one table of hash-consed normal forms. Equal ids are a proof (docs/verification.md).
 #include "mirage/verify/proof.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "verify/proof_lower.h"
 #include "verify/proof_z3.h"
@@ -11,6 +13,14 @@
 namespace mirage {
 namespace {
 using namespace verify;
+
+/// Runs f when it goes out of scope.
+template <class F> struct AtEnd {
+  F f;
+  explicit AtEnd(F given) : f(std::move(given)) {}
+  AtEnd(const AtEnd&) = delete;
+  ~AtEnd() { f(); }
+};
 
 /// The terms of x that y does not have, and the other way round: what a reader wants to see.
 std::string difference(Terms& t, PolyId x, PolyId y) {
@@ -52,11 +62,30 @@ void collect_slices(const Graph& g, std::map<int64_t, std::set<int64_t>>& at) {
   }
 }
 
+/// What a proof has left of its steps, over all tries; a try takes at most what its own limits say.
+class Effort {
+ public:
+  explicit Effort(int64_t steps) : left_(steps) {}
+  ProofLimits limited(ProofLimits l) const { l.steps = std::min(l.steps, left_); return l; }
+  void take(int64_t steps) { left_ = std::max<int64_t>(0, left_ - steps); }
+  bool is_spent() const { return left_ == 0; }
+
+ private:
+  int64_t left_;
+};
+
 /// One try. With cuts, values are atoms where the cuts say so, which proves less and scales to many layers.
 /// full: set if the bytes of a proof were used up, so that nothing that multiplies out more has a chance.
-Proof attempt(const Graph& a, const Graph& b, ProofLimits limits, bool ask_z3, bool* full, Cuts* cut_a = nullptr, Cuts* cut_b = nullptr, const std::map<int64_t, std::set<int64_t>>& split_at = {}) {
+Proof attempt(const Graph& a, const Graph& b, const ProofLimits& limits, Effort& effort, bool ask_z3, bool* full, Cuts* cut_a = nullptr,
+              Cuts* cut_b = nullptr, const std::map<int64_t, std::set<int64_t>>& split_at = {}) {
   Proof out;
-  Terms t(limits);
+  if (effort.is_spent()) {
+    out.gave_up = true;
+    out.reason = "the proof's steps ran out";
+    return out;
+  }
+  Terms t(effort.limited(limits));
+  const AtEnd counted([&] { effort.take(t.steps()); });
   t.split_sums(split_at);
   bool exact = true;
   t.watch(true);
@@ -109,12 +138,12 @@ std::vector<bool> seams(const Graph& g) {
 
 /// Layer by layer: values that both graphs have, at a seam of one of them, are proved equal and then no longer looked into. What both have is found in rounds: a cut that only one graph has hides what
 /// comes behind it, and is dropped for the next round.
-Proof attempt_in_layers(const Graph& a, const Graph& b, ProofLimits limits, bool* full) {
+Proof attempt_in_layers(const Graph& a, const Graph& b, const ProofLimits& limits, Effort& effort, bool* full) {
   constexpr int kRounds = 16;
   const std::vector<bool> seam_a = seams(a), seam_b = seams(b);
   Cuts x{seam_a, {}}, y{seam_b, {}};
   for (int round = 0; round < kRounds; round++) {
-    Proof p = attempt(a, b, limits, false, full, &x, &y);
+    Proof p = attempt(a, b, limits, effort, false, full, &x, &y);
     if (p.proved || *full || round + 1 == kRounds) return p;
     std::set<PolyId> in_a(x.elements.begin(), x.elements.end()), seam, common;
     for (size_t v = 0; v < y.elements.size(); v++) if (y.elements[v] >= 0 && in_a.contains(y.elements[v])) common.insert(y.elements[v]);
@@ -160,8 +189,9 @@ bool shifts_in_loop(const Graph& g) {
 
 }  // namespace
 
-Proof prove(const Graph& given_a, const Graph& given_b) {
+Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
   Proof out;
+  Effort effort(steps);
   const Graph a = say_roundings(given_a), b = say_roundings(given_b);
   if (std::string s = signature_mismatch(a, b); !s.empty()) { out.reason = s; return out; }
   std::string loose;
@@ -179,18 +209,18 @@ Proof prove(const Graph& given_a, const Graph& given_b) {
   bool full = false;
   static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{.steps = 1'000'000, .rewrite = true};
   if (!loose.empty()) {   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a maximum may be asked for itself
-    if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, false, &full));
+    if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, effort, false, &full));
     if (!out.proved) out.reason = loose;
     return out;
   }
-  if (keep(attempt(a, b, kShallow, false, &full))) return out;
-  if (keep(attempt_in_layers(a, b, kMiddle, &full))) return out;
-  if (keep(attempt(a, b, kMiddle, true, &full)) || full) return out;
-  if (out.gave_up && keep(attempt(a, b, kDeep, false, &full))) return out;
-  if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, false, &full))) return out;
+  if (keep(attempt(a, b, kShallow, effort, false, &full))) return out;
+  if (keep(attempt_in_layers(a, b, kMiddle, effort, &full))) return out;
+  if (keep(attempt(a, b, kMiddle, effort, true, &full)) || full) return out;
+  if (out.gave_up && keep(attempt(a, b, kDeep, effort, false, &full))) return out;
+  if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, effort, false, &full))) return out;
   std::map<int64_t, std::set<int64_t>> slices;   // a sum that one graph cuts in two is cut in the other
   for (const Graph* g : {&a, &b}) collect_slices(*g, slices);
-  if (!slices.empty()) keep(attempt(a, b, kMiddle, false, &full, nullptr, nullptr, slices));
+  if (!slices.empty()) keep(attempt(a, b, kMiddle, effort, false, &full, nullptr, nullptr, slices));
   return out;
 }
 

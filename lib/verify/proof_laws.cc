@@ -306,7 +306,7 @@ double Terms::magnitude(const Factor& f) {
   switch (kind(f.atom)) {
     case AtomKind::kInput: {
       const DType t = static_cast<size_t>(d[0]) < input_types_.size() ? input_types_[static_cast<size_t>(d[0])] : DType::kReal;
-      out = t == DType::kF16 ? 65504.0 : t == DType::kBF16 ? 0x1.fep127 : t == DType::kF32 ? -kRunningStart : t == DType::kBool ? 1 : out;
+      out = t == DType::kF32 ? -kRunningStart : t == DType::kReal ? out : type_info(t).largest;
       break;
     }
     case AtomKind::kLiteral: out = std::bit_cast<double>(d[0]); break;

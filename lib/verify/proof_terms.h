@@ -74,6 +74,7 @@ struct ProofLimits {
 class Terms {
  public:
   explicit Terms(ProofLimits limits = {}) : limits_(limits) {}
+  int64_t steps() const { return steps_; }   ///< taken so far
   Indices idx;
 
   // ---- polynomials. kPoison in, kPoison out.

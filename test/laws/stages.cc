@@ -136,7 +136,8 @@ TEST_CASE("planning preserves meaning: the graph of a plan, matmuls lowered to c
         const Planned planned = make_plan(q, q.graph, *find_target(name));
         REQUIRE(planned.plan);
         CHECK_FALSE(check_laws(planned.plan->graph));
-        CHECK(difference(q.graph, planned.plan->graph, 3) < 1e-9);
+        CHECK(difference(planned.plan->kept ? *planned.plan->kept : q.graph, planned.plan->graph, 3) < 1e-9);
+        CHECK(difference(q.graph, planned.plan->graph, 3) < 0.02);   // what is kept in 16 bits is rounded
       }
     }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "mirage/ir/program.h"
 #include "mirage/ir/target.h"
@@ -37,15 +38,14 @@ struct KernelText {
   bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
   bool cooperative = false;        ///< blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
 };
-KernelText emit_block_kernel(const KernelPlan&, const Plan&, const Target&);    ///< codegen/block.cc
-KernelText emit_region_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/region.cc
-KernelText emit_stream_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/stream.cc
-KernelText emit_tile_kernel(const KernelPlan&, const Plan&, const Target&);     ///< codegen/tile.cc
-KernelText emit_attend_kernel(const KernelPlan&, const Plan&, const Target&);   ///< codegen/attend.cc
+#define MIRAGE_STRATEGY(Name, name, help) KernelText emit_##name##_kernel(const KernelPlan&, const Plan&, const Target&);   // codegen/NAME.cc
+#include "mirage/plan/strategies.def"
 KernelText emit_kernel(const KernelPlan&, const Plan&, const Target&);          ///< the emitter of the kernel's kind
 
-/// The device library (lib/codegen/runtime/*.cuh, embedded): the text that precedes kernels, one include-free piece.
+/// The device library (lib/codegen/runtime/*.cuh, embedded) as one include-free piece: what kernels are emulated with.
 std::string runtime_text();
+/// The part of it that a text of kernels and host code uses, in the same order: what precedes them in NAME.cu (codegen/runtime_closure.cc). Kernels compile to the same machine code with either.
+std::string runtime_text_for(std::string_view text);
 
 struct ModuleOptions {
   std::string options_line;        ///< the options that change the result, for the header comment

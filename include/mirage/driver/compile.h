@@ -46,13 +46,16 @@ struct CompileResult {
 /// written is never worse than it by the cost model. options.target may be "native". Errors are in `diagnostics`, `exit` is the process's exit code for this spec.
 CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener = {});
 
-/// The target that options.target names; "native" asks the NVIDIA driver. Errors: kUnknownTarget (with a suggestion).
+/// The target of that name on the machine that it stands for; "native": this machine's GPU, of which the NVIDIA driver is asked. Errors: kUnknownTarget (with a suggestion).
 Result<Target> resolve_target(const std::string& name);
+/// What options.target, machine and disable_pass ask for together. Errors: kUnknownTarget, and kUsage for a pass that there is not.
+Result<Target> resolve_target(const Options&);
 
 /// kOk if `emit` has only known names, else a kUsage diagnostic with a suggestion. Names of files by kind: emitted_kinds().
 Diagnostics check_emit_list(const std::vector<std::string>& emit);
 const std::vector<std::string>& emitted_kinds();
-const std::vector<std::string>& stage_names();          ///< what --print-after knows
+const std::vector<std::string>& stage_names();          ///< the stages of a compilation
+const std::vector<std::string>& printed_stages();       ///< what --print-after knows: stages, and pass:NAME for what a rewrite of the plan left
 
 /// What --baseline says of new reports: kSlower per result that is over 1 % slower than the one of its name in the earlier report (predicted, or measured where both are), kBaseline if that is no report.
 Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports);

@@ -1,4 +1,4 @@
-// GPU facts that planning and searching need. One row per target in target.cc; numbers are per SM unless said.
+// GPU facts that planning and searching need: instruction sets in target.cc, machines in machine.def.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,25 +8,34 @@
 
 namespace mirage {
 
-struct Target {
+/// What a device does (machine.def has the table, with where each value is from).
+struct Machine {
+  std::string machine;          ///< "h200"
+  std::string device;           ///< part of the name that the driver gives it: "H200"
+#define MIRAGE_QUANTITY(type, field, unit, help, ...) type field = 0;
+#include "mirage/ir/machine.def"
+};
+
+/// What is compiled for: an instruction set, on one machine.
+struct Target : Machine {
   std::string name;             ///< "sm_90a"
   int sm = 0;                   ///< 90
   std::string gencode;          ///< "arch=compute_90a,code=sm_90a"
   std::string nvrtc_arch;       ///< "sm_90a"
-  int num_sms = 0;
   int64_t smem_per_block = 0;   ///< bytes one block may have (opt-in maximum)
   int64_t smem_per_sm = 0;
-  int64_t l2_bytes = 0;
-  double dram_bytes_per_us = 0; ///< measured or datasheet, whole device
-  double l2_bytes_per_us = 0;
-  double tensor_flops_per_us = 0;  ///< f16 with f32 accumulation, dense, whole device
-  double f32_flops_per_us = 0;
-  double launch_us = 0;         ///< an empty kernel in a graph
   bool has_tma = false;
   bool has_cluster = false;     ///< thread block clusters with distributed shared memory
   bool tested = false;          ///< whether the project has run it on such a device
+  uint32_t without_passes = 0;  ///< rewrites that its plans go without, one bit each (plan/passes.h; --disable-pass)
 };
-std::optional<Target> find_target(std::string_view name);   ///< "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"
+std::optional<Target> find_target(std::string_view name);     ///< "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a": on the machine that stands for it
 const std::vector<Target>& all_targets();
+std::optional<Target> find_machine(std::string_view name);    ///< "h200": that machine with its target
+const std::vector<Target>& all_machines();                    ///< in the order of machine.def
+
+/// Where a machine's values are from: how many were measured there, how many scaled from other machines, how many are the datasheet's.
+struct MachineSources { int measured = 0, scaled = 0, datasheet = 0; };
+MachineSources machine_sources(std::string_view machine);
 
 }  // namespace mirage

@@ -14,12 +14,28 @@ namespace mirage {
 inline constexpr int kMaxRank = 8;
 
 /// kReal is an exact real number: what intermediates of a program are. Only stored tensors (inputs, outputs, casts) have a machine type; comparisons give kBool.
-enum class DType : uint8_t { kF16, kBF16, kF32, kBool, kReal };
+enum class DType : uint8_t {
+#define MIRAGE_TYPE(id, name, long_name, bytes, kind, digits, least, largest) id,
+#include "mirage/ir/types.def"
+};
+
+enum class TypeClass : uint8_t { kHalf, kSingle, kTruth, kExact };
+
+/// A row of types.def.
+struct TypeInfo {
+  const char *name, *long_name;
+  int bytes;
+  TypeClass kind;
+  int digits, least_exponent;
+  double largest;
+};
+const TypeInfo& type_info(DType);
 const char* dtype_name(DType);                       ///< short: "f16", "bf16", "f32", "bool", "real"
 const char* dtype_long_name(DType);                  ///< "float16", "bfloat16", "float32", "bool", "real"
 std::optional<DType> parse_dtype(std::string_view);  ///< accepts both; never kReal from user text unless spelled "real"
-inline bool is16(DType t) { return t == DType::kF16 || t == DType::kBF16; }
-int dtype_bytes(DType);                              ///< 2, 2, 4, 1; kReal: 4 (it is stored as f32 when it must be stored)
+inline bool is16(DType t) { return type_info(t).kind == TypeClass::kHalf; }
+int dtype_bytes(DType);                              ///< kReal: 4 (it is stored as f32 when it must be stored)
+double unit_roundoff(DType);                         ///< half an ulp at 1: what rounding to the type may cost, relatively; 0 for kBool
 
 /// Up to kMaxRank extents. An extent is at least 1 in a graph; clipped tiles during evaluation may have 0.
 class Dims {

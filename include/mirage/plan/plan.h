@@ -38,32 +38,38 @@ struct Access {
   int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
 };
 
-/// A graph-defined kernel: one block graph with its launch and the plan inside (plan/block.h).
-struct BlockPlan;
+#define MIRAGE_STRATEGY(Name, name, help) struct Name##Plan;
+#include "mirage/plan/strategies.def"
 
-/// A pre-defined kernel for an elementwise region, a row reduction or data movement (plan/region.h).
-struct RegionPlan;
+template <class... P> struct KernelBodies;
+template <class... P> struct KernelBodies<void, P...> { using type = std::variant<std::shared_ptr<const P>...>; };
 
-/// A block graph whose weights flow once through tensor cores while everything else rides along (plan/stream.h).
-struct StreamPlan;
+/// How a kernel runs: the plan of one of the strategies (plan/strategies.def).
+using KernelBody = KernelBodies<void
+#define MIRAGE_STRATEGY(Name, name, help) , Name##Plan
+#include "mirage/plan/strategies.def"
+>::type;
 
-/// The same structure with more rows, on warpgroups (plan/tile.h).
-struct TilePlan;
-
-/// A block graph that is attention: two contractions with a softmax between them (plan/attend.h).
-struct AttendPlan;
+/// What another strategy said of a block graph: why it does not take it, or what it would have cost.
+struct Refusal {
+  std::string strategy, reason;
+  double us = 0;                                  ///< 0: it does not take it
+};
 
 struct KernelPlan {
   std::string name;                               ///< C identifier, unique in the library
   std::vector<NodeId> nodes;                      ///< kernel-level nodes that it covers
-  std::variant<std::shared_ptr<const BlockPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const StreamPlan>, std::shared_ptr<const AttendPlan>, std::shared_ptr<const TilePlan>> body;
+  KernelBody body;
   int slots = -1;                                 ///< its buffer of slots
   double predicted_us = 0;
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
   int64_t bytes = 0;                              ///< device memory traffic, each tensor once
   double flops = 0;
   bool early = false;                             ///< started while the kernel ahead of it in the library still runs, for which it waits itself before it reads or writes anything but weights (plan/overlap.cc)
+  std::vector<Refusal> others = {};                    ///< what the strategies said that did not get it, one for each; empty for what no strategy was asked for
 };
+
+enum class Pass : uint8_t;   // plan/passes.h
 
 struct Plan {
   Graph graph;                                    ///< kernel level; matmuls are calls by now
@@ -72,12 +78,14 @@ struct Plan {
   std::vector<KernelPlan> kernels;                ///< in launch order
   int64_t workspace_bytes = 0;
   double predicted_us = 0;
+  std::shared_ptr<const Graph> kept = nullptr;    ///< the graph that was planned, where values are kept in 16 bits (Program::kept): the one given with casts; null: the one given
+  std::vector<Pass> passes = {};                  ///< graph passes that led from the graph planned to `graph` (plan/passes.h)
   bool pdl = false;                               ///< kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
 };
 
 /// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every value a place. Always succeeds for a valid
 /// program: this is the straightforward library. nullopt with a reason only if a Call of the graph does not fit the target.
-struct Planned { std::optional<Plan> plan; std::string reason; };
+struct Planned { std::optional<Plan> plan; std::string reason; std::vector<Refusal> refusals = {}; };   // refusals: every strategy's, of the Call that does not fit
 /// Values that the program's node-by-node evaluation keeps in 16 bits (Program::kept) may be stored so where that is cheaper. origin: per value of graph, the value of program.graph that it is known to be, -1: not known
 /// but by its operators; or empty.
 Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin = {});

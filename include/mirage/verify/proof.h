@@ -20,7 +20,10 @@ struct Proof {
 };
 std::string to_string(const Proof&);     ///< one line
 
+/// Steps (terms made, products) of all tries of a proof together: of a winner, and of one among many candidates.
+constexpr int64_t kProofSteps = 24'000'000, kQuickProofSteps = 250'000;
+
 /// Kernel-level graphs (calls allowed) that obey the laws, with equal input and result types. The time depends on the number of operators, not on extents. Deterministic: limits are counts.
-Proof prove(const Graph& a, const Graph& b);
+Proof prove(const Graph& a, const Graph& b, int64_t steps = kProofSteps);
 
 }  // namespace mirage

@@ -203,10 +203,17 @@ template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> stru
   }
 };
 
-/// The same on the float32 units, for any element types and any extents. TJ threads lie along J, THREADS / TJ along I.
+/// The same on the float32 units, for any element types and any extents. TJ threads (a power of two) lie along J, THREADS / TJ along I; a warp's
+/// 32 lie as 4 x 8 where there are as many, so that what they read of X and of Y are few different words.
 template <class X, class Y, int THREADS, int TJ> struct FloatContract {
-  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, TI = THREADS / TJ, kI = (X::kR + TI - 1) / TI, kJ = (Y::kC + TJ - 1) / TJ;
+  static constexpr int group(int extent, int each) { return extent % 4 == 0 && each >= 4 ? 4 : extent % 2 == 0 && each >= 2 ? 2 : 1; }
+  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, TI = THREADS / TJ;
+  static constexpr int LJ = TI >= 4 ? (TJ < 8 ? TJ : 8) : 32 / TI, LI = 32 / LJ;   // a warp's lanes
+  // Rows and columns of a thread that lie beside each other in lines across the contraction: read together.
+  static constexpr int VI = X::kCol ? group(X::kR, (X::kR + TI - 1) / TI) : 1, VJ = Y::kCol ? 1 : group(Y::kC, (Y::kC + TJ - 1) / TJ);
+  static constexpr int kI = (X::kR + TI * VI - 1) / (TI * VI) * VI, kJ = (Y::kC + TJ * VJ - 1) / (TJ * VJ) * VJ;
   static_assert(X::kC == Y::kR, "inner extents are equal");
+  static_assert(THREADS % 32 == 0 && (TI & (TI - 1)) == 0 && (TJ & (TJ - 1)) == 0 && LJ <= TJ, "warps are rectangles");
   float d[kB][kI][kJ];
   MO_FN void clear() {
 #pragma unroll
@@ -216,23 +223,59 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
 #pragma unroll
         for (int j = 0; j < kJ; j++) d[b][i][j] = 0.0f;
   }
-  static MO_FN int row(int i) { return member<THREADS>() / TJ + i * TI; }
-  static MO_FN int col(int j) { return member<THREADS>() % TJ + j * TJ; }
+  static MO_FN int row(int i) {
+    const int t = member<THREADS>(), first = t / 32 / (TJ / LJ) * LI + t % 32 / LJ;
+    return (first + i / VI * TI) * VI + i % VI;
+  }
+  static MO_FN int col(int j) {
+    const int t = member<THREADS>(), first = t / 32 % (TJ / LJ) * LJ + t % LJ;
+    return (first + j / VJ * TJ) * VJ + j % VJ;
+  }
+  /// W neighbours along k of this thread's rows, or of its columns, from lines along k.
+  template <bool ROWS, int W, int N, class T> static MO_FN void along(float (&to)[N][W], T x, int b, int k) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const int line = ROWS ? row(i) : col(i);
+      const auto p = line < T::kR ? x.read(Width<W>(), b, line, k) : decltype(x.read(Width<W>(), b, 0, 0)){};
+#pragma unroll
+      for (int w = 0; w < W; w++) to[i][w] = element(p, w);
+    }
+  }
+  /// This thread's rows, or its columns, at one k, from lines across it.
+  template <bool ROWS, int V, int N, class T> static MO_FN void across(float (&to)[N], T x, int b, int k) {
+#pragma unroll
+    for (int i = 0; i < N; i += V) {
+      const int line = ROWS ? row(i) : col(i);
+      const auto p = line < T::kC ? x.read(Width<V>(), b, k, line) : decltype(x.read(Width<V>(), b, 0, 0)){};
+#pragma unroll
+      for (int e = 0; e < V; e++) to[i + e] = element(p, e);
+    }
+  }
+  template <int W> MO_FN void step(X x, Y y, int b, int k) {
+    float u[kI][W], v[kJ][W];   // of lines along k: all W at once
+    const int bx = X::kB > 1 ? b : 0, by = Y::kB > 1 ? b : 0;
+    if constexpr (!X::kCol) along<true>(u, x, bx, k);
+    if constexpr (Y::kCol) along<false>(v, y.transposed(), by, k);
+#pragma unroll
+    for (int w = 0; w < W; w++) {
+      float s[kI], t[kJ];
+      if constexpr (X::kCol) across<true, VI>(s, x.transposed(), bx, k + w);
+      if constexpr (!Y::kCol) across<false, VJ>(t, y, by, k + w);
+#pragma unroll
+      for (int i = 0; i < kI; i++)
+#pragma unroll
+        for (int j = 0; j < kJ; j++) d[b][i][j] = fma(X::kCol ? s[i] : u[i][w], Y::kCol ? v[j][w] : t[j], d[b][i][j]);
+    }
+  }
   MO_FN void add(X x, Y y) {
+    constexpr int W = !X::kCol && Y::kCol ? 2 : 4, kWhole = X::kC / W * W;   // of both operands four neighbours at a time would take too many registers
 #pragma unroll
-    for (int b = 0; b < kB; b++)
-#pragma unroll 4
-      for (int k = 0; k < X::kC; k++) {
-        float u[kI], v[kJ];
+    for (int b = 0; b < kB; b++) {
+#pragma unroll 2
+      for (int k = 0; k < kWhole; k += W) step<W>(x, y, b, k);
 #pragma unroll
-        for (int i = 0; i < kI; i++) u[i] = row(i) < X::kR ? x(X::kB > 1 ? b : 0, row(i), k) : 0.0f;
-#pragma unroll
-        for (int j = 0; j < kJ; j++) v[j] = col(j) < Y::kC ? y(Y::kB > 1 ? b : 0, k, col(j)) : 0.0f;
-#pragma unroll
-        for (int i = 0; i < kI; i++)
-#pragma unroll
-          for (int j = 0; j < kJ; j++) d[b][i][j] = fma(u[i], v[j], d[b][i][j]);
-      }
+      for (int k = kWhole; k < X::kC; k++) step<1>(x, y, b, k);
+    }
   }
   template <class F> MO_FN void rescale(F factor) {
 #pragma unroll

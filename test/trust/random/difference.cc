@@ -86,18 +86,16 @@ class Drawer {
   Rng rng_;
 };
 
-template <class T> std::vector<Array<T>> in(const std::vector<Array<double>>& x) {
-  std::vector<Array<T>> out;
+std::vector<Array<Noisy>> exact(const std::vector<Array<double>>& x) {
+  std::vector<Array<Noisy>> out;
   for (const auto& a : x) out.push_back({a.dims, {a.data.begin(), a.data.end()}});
   return out;
 }
 
-/// Far more apart than double and long double say that either is uncertain.
-bool are_apart(long double u, long double v, double ud, double vd) {
-  if (!std::isfinite(u) || !std::isfinite(v) || !std::isfinite(ud) || !std::isfinite(vd) || std::fabs(u) > 1e30L || std::fabs(v) > 1e30L)
-    return false;
-  const long double noise = std::fabs(u - ud) + std::fabs(v - vd), least = std::max(std::fabs(u), std::fabs(v)) * 1e-13L + 1e-300L;
-  return std::fabs(u - v) > 16 * noise + least;
+/// Farther apart than their errors: finite, and not where a float would be infinite.
+bool are_apart(const Noisy& u, const Noisy& v) {
+  if (!std::isfinite(u.v) || !std::isfinite(v.v) || std::fabs(u.v) > 1e30L || std::fabs(v.v) > 1e30L) return false;
+  return std::fabs(u.v - v.v) > 2 * (u.e + v.e) + std::max(std::fabs(u.v), std::fabs(v.v)) * 1e-13L + 1e-300L;
 }
 
 /// Draws of which no value is a literal of the graphs or a small number: what is defined there is defined on more than single points.
@@ -108,14 +106,13 @@ struct Domains { int64_t both = 0, first = 0, second = 0; };
 
 /// The first element where both graphs are finite and far apart.
 std::optional<std::string> apart(const Graph& a, const Graph& b, const std::vector<Array<double>>& x, bool counts, Domains& domains) {
-  const auto al = OwnEvaluator<long double>::run(a, in<long double>(x)), bl = OwnEvaluator<long double>::run(b, in<long double>(x));
-  const auto ad = OwnEvaluator<double>::run(a, x), bd = OwnEvaluator<double>::run(b, x);
+  const auto al = OwnEvaluator<Noisy>::run(a, exact(x)), bl = OwnEvaluator<Noisy>::run(b, exact(x));
   for (size_t r = 0; r < al.size(); r++)
     for (size_t i = 0; i < al[r].data.size(); i++) {
-      const long double u = al[r].data[i], v = bl[r].data[i];
-      const bool first = std::isfinite(u), second = std::isfinite(v);
+      const Noisy u = al[r].data[i], v = bl[r].data[i];
+      const bool first = std::isfinite(u.v), second = std::isfinite(v.v);
       if (counts) (first && second ? domains.both : first ? domains.first : domains.second) += first || second;
-      if (are_apart(u, v, ad[r].data[i], bd[r].data[i]))
+      if (are_apart(u, v))
         return fmt::format("output {} element {}: {:.17g} and {:.17g}", r, i, static_cast<double>(u), static_cast<double>(v));
     }
   return std::nullopt;
@@ -155,10 +152,9 @@ std::optional<std::string> difference_of_large(const Graph& a, const Graph& b, u
                                 : static_cast<int64_t>(rng.below(static_cast<uint64_t>(d))));
     }
     constexpr int64_t kSteps = 400'000;
-    PullEvaluator<long double> al(a, input, kSteps), bl(b, input, kSteps);
-    PullEvaluator<double> ad(a, input, kSteps), bd(b, input, kSteps);
-    const long double u = al.result(0, at), v = bl.result(0, at);
-    if (are_apart(u, v, ad.result(0, at), bd.result(0, at)))
+    PullEvaluator<Noisy> al(a, input, kSteps), bl(b, input, kSteps);
+    const Noisy u = al.result(0, at), v = bl.result(0, at);
+    if (are_apart(u, v))
       return fmt::format("element [{}]: {:.17g} and {:.17g}", fmt::join(at, ","), static_cast<double>(u), static_cast<double>(v));
   }
   return std::nullopt;

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "mirage/ir/graph.h"
+#include "trust/random/noisy.h"
 
 namespace mirage::test {
 
@@ -44,6 +46,14 @@ template <class T> T stored_as(T x, DType t) {
   }
 }
 
+inline Noisy stored_as(const Noisy& x, DType t) {
+  const long double v = stored_as(x.v, t);
+  return {v, std::max(std::fabs(stored_as(x.v + x.e, t) - v), std::fabs(stored_as(x.v - x.e, t) - v))};
+}
+
+inline long double value_of(long double x) { return x; }
+inline long double value_of(const Noisy& x) { return x.v; }
+
 /// Evaluates one graph on given inputs (by param).
 template <class T> class OwnEvaluator {
  public:
@@ -70,6 +80,24 @@ template <class T> class OwnEvaluator {
   }
 
  private:
+  /// One of two numbers, the second if `second`; which of them errors could turn round, by no more than the larger error.
+  static T chosen(const T& a, const T& b, bool second) {
+    if (std::isnan(value_of(a)) || std::isnan(value_of(b))) return a + b;
+    T r = second ? b : a;
+    if constexpr (std::is_same_v<T, Noisy>) r.e = std::max(a.e, b.e);
+    return r;
+  }
+  /// A comparison as a number.
+  static T truth(bool is, const T& a, const T& b) {
+    if constexpr (std::is_same_v<T, Noisy>) return compared(is, a, b);
+    return is ? 1 : 0;
+  }
+  static T where(const T& c, const T& x, const T& y) {
+    T r = value_of(c) != 0 ? x : y;
+    if constexpr (std::is_same_v<T, Noisy>)
+      if (c.e > 0) r.e = std::max(x.e, y.e) + std::fabs(x.v - y.v);
+    return r;
+  }
   /// Offset into x of position p of a result that x is broadcast to.
   static int64_t offset(const A& x, const Extents& out, const Extents& p) {
     int64_t at = 0;
@@ -93,10 +121,11 @@ template <class T> class OwnEvaluator {
   }
 
  public:
-  static T larger(T a, T b) { return std::isnan(a) || std::isnan(b) ? a + b : a < b ? b : a; }
-  static T smaller(T a, T b) { return std::isnan(a) || std::isnan(b) ? a + b : b < a ? b : a; }
+  static T larger(T a, T b) { return chosen(a, b, value_of(a) < value_of(b)); }
+  static T smaller(T a, T b) { return chosen(a, b, value_of(b) < value_of(a)); }
 
   static T map(MapFn fn, T x, T y, T z) {
+    using std::erf, std::exp, std::fabs, std::log, std::pow, std::sqrt, std::tanh;
     const T half = static_cast<T>(0.5), root_half = static_cast<T>(0.70710678118654752440);
     switch (fn) {
       case MapFn::kAdd: return x + y;
@@ -105,26 +134,26 @@ template <class T> class OwnEvaluator {
       case MapFn::kDiv: return x / y;
       case MapFn::kNeg: return -x;
       case MapFn::kSquare: return x * x;
-      case MapFn::kExp: return std::exp(x);
-      case MapFn::kSqrt: return std::sqrt(x);
-      case MapFn::kRsqrt: return 1 / std::sqrt(x);
-      case MapFn::kSigmoid: return 1 / (1 + std::exp(-x));
-      case MapFn::kSilu: return x / (1 + std::exp(-x));
-      case MapFn::kLog: return std::log(x);
-      case MapFn::kAbs: return std::fabs(x);
-      case MapFn::kTanh: return std::tanh(x);
+      case MapFn::kExp: return exp(x);
+      case MapFn::kSqrt: return sqrt(x);
+      case MapFn::kRsqrt: return 1 / sqrt(x);
+      case MapFn::kSigmoid: return 1 / (1 + exp(-x));
+      case MapFn::kSilu: return x / (1 + exp(-x));
+      case MapFn::kLog: return log(x);
+      case MapFn::kAbs: return fabs(x);
+      case MapFn::kTanh: return tanh(x);
       case MapFn::kRelu: return larger(x, 0);
-      case MapFn::kGelu: return half * x * (1 + std::erf(x * root_half));
+      case MapFn::kGelu: return half * x * (1 + erf(x * root_half));
       case MapFn::kGeluTanh:
-        return half * x * (1 + std::tanh(static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * x * x * x)));
+        return half * x * (1 + tanh(static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * x * x * x)));
       case MapFn::kMax: return larger(x, y);
       case MapFn::kMin: return smaller(x, y);
       case MapFn::kClamp: return smaller(larger(x, y), z);
-      case MapFn::kPow: return std::pow(x, y);
-      case MapFn::kEqual: return x == y ? 1 : 0;
-      case MapFn::kLess: return x < y ? 1 : 0;
-      case MapFn::kGreater: return x > y ? 1 : 0;
-      case MapFn::kWhere: return x != 0 ? y : z;
+      case MapFn::kPow: return pow(x, y);
+      case MapFn::kEqual: return truth(value_of(x) == value_of(y), x, y);
+      case MapFn::kLess: return truth(value_of(x) < value_of(y), x, y);
+      case MapFn::kGreater: return truth(value_of(x) > value_of(y), x, y);
+      case MapFn::kWhere: return where(x, y, z);
       case MapFn::kCastF16: return stored_as(x, DType::kF16);
       case MapFn::kCastBF16: return stored_as(x, DType::kBF16);
       case MapFn::kCastF32: return stored_as(x, DType::kF32);
@@ -341,7 +370,7 @@ template <class T> class OwnEvaluator {
     for (T& v : acc.data) {
       if (shift) {
         const auto m = static_cast<size_t>(offset(shift->state, acc.dims, p));
-        v *= std::exp(static_cast<T>(op.degree) * (shift->before.data[m] - shift->state.data[m]));
+        v *= map(MapFn::kExp, static_cast<T>(op.degree) * (shift->before.data[m] - shift->state.data[m]), 0, 0);
       }
       bool has = true;
       for (size_t d = 0; d < p.size(); d++) has = has && p[d] < x.dims[d];

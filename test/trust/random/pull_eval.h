@@ -75,7 +75,7 @@ template <class T> class PullEvaluator {
       for (int64_t k = 0; k < group && !is_over(); k++) {
         p[d] = at[d] * group + k;
         const T x = pull(operand(0), p);
-        acc = r->fn == ReduceFn::kSum ? acc + x : std::isnan(acc) || std::isnan(x) ? acc + x : acc < x ? x : acc;
+        acc = r->fn == ReduceFn::kSum ? acc + x : OwnEvaluator<T>::larger(acc, x);
       }
       return acc;
     }

@@ -87,6 +87,10 @@ TEST_CASE("exit codes") {
       {2, {"--emit", "cu,sso", good}, "did you mean 'so'?"},
       {2, {"--target", "sm_90", "-o", t.path + "/o", good}, "did you mean 'sm_90a'?"},
       {2, {"--print-after", "emti", "-o", t.path + "/o", good}, "did you mean 'emit'?"},
+      {2, {"--print-after", "pass:hosit", "-o", t.path + "/o", good}, "did you mean 'pass:hoist'?"},
+      {2, {"--disable-pass", "hoists", "-o", t.path + "/o", good}, "did you mean 'hoist'?"},
+      {2, {"--machine", "h20", "-o", t.path + "/o", good}, "did you mean 'h200'?"},
+      {2, {"--machine", "a100", "--target", "sm_100a", "-o", t.path + "/o", good}, "compiled for as sm_80"},
       {2, {"--run", "nothing", good}, "no stage"},
       {2, {"--explain-error", "E01"}, "no diagnostic"},
       {2, {"--verify", good}, "compares two"},
@@ -182,4 +186,19 @@ TEST_CASE("see inside") {
   CHECK(fs::exists(t.path + "/dump/01-parse.one.graph"));
   CHECK(nlohmann::json::parse(read_file(t.path + "/trace.json").value())["traceEvents"].size() > 3);
   CHECK(read_file(t.path + "/deps").value().find("one.cu") != std::string::npos);
+}
+
+TEST_CASE("a machine is planned for, and its target implied") {
+  TempFolder t;
+  const std::string s = t.write("s.json", spec("one"));
+  const auto machine = [&](const std::string& folder) { return nlohmann::json::parse(read_file(t.path + "/" + folder + "/report.json").value())["machine"].get<std::string>(); };
+  REQUIRE(opt({s, "-o", t.path + "/plain", "--emit=cu,report"}).exit == 0);
+  REQUIRE(opt({s, "-o", t.path + "/h100", "--emit=cu,report", "--machine", "h100"}).exit == 0);
+  REQUIRE(opt({s, "-o", t.path + "/a100", "--emit=cu,report", "--machine=a100", "--print-after=all"}).exit == 0);
+  CHECK(machine("plain") == "h200");
+  CHECK(machine("h100") == "h100");
+  CHECK(machine("a100") == "a100");
+  CHECK(read_file(t.path + "/h100/one.cu").value().find("// options:  --machine h100") != std::string::npos);
+  CHECK(read_file(t.path + "/a100/one.cu").value().find("// target:   sm_80\n") != std::string::npos);
+  CHECK(opt({"--list-targets"}).out.find("l40s") != std::string::npos);
 }

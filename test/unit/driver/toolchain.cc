@@ -198,6 +198,10 @@ TEST_CASE("devices choose targets that run on them") {
   CHECK(target_for_device(8, 7)->name == "sm_86");
   CHECK(target_for_device(10, 3)->name == "sm_89");   // no sm_100a code runs there; PTX does
   CHECK_FALSE(target_for_device(7, 5).has_value());
+  CHECK(target_for_device({"NVIDIA H100 80GB HBM3", 9, 0})->machine == "h100");
+  CHECK(target_for_device({"NVIDIA GH200 480GB", 9, 0})->machine == "h200");
+  CHECK(target_for_device({"NVIDIA L40S", 8, 9})->machine == "l40s");
+  CHECK(target_for_device({"NVIDIA L4", 8, 9})->machine == "rtx4090");   // of no name that is known: what the target stands for
   const DetectedDevice d = detect_device();
   CHECK(d.device.has_value() == d.error.empty());
 }

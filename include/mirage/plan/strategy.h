@@ -1,0 +1,74 @@
+// Strategies: ways to run a kernel (strategies.def), each a row of functions. The planner, replanning, measuring, reduced shapes, the emulator's findings and reports go through this table and name none of them.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mirage/plan/block.h"
+
+namespace mirage {
+
+/// A block graph on operands and results as they lie in memory (Access by param and by result). positions: an operand is a position that is not stored.
+struct Work {
+  const Graph& body;
+  const std::vector<Access>&operands, &results;
+  const Target& target;
+  ContractRule rule;
+  bool positions = false;
+};
+
+/// What a strategy makes of it: a body with its cost, or one sentence why it does not fit.
+struct Attempt {
+  std::optional<KernelBody> body;
+  Cost cost;
+  std::string reason;
+};
+
+/// Into what a kernel's numbers divide its extents: reduced shapes keep these (driver/reduce.cc). 0: nothing of its own.
+struct Tiling {
+  int64_t grid_tile = 0, loop_tile = 0, iterations = 4;   ///< instead of the tiles of the body; iterations that use every slot of its rings twice
+  bool by_matrices = false;                               ///< a block has one matrix of a batch, whatever the body's grid says
+  int64_t tiled_extent = 0;                               ///< the only extent that grid_tile divides; 0: any
+  bool side_by_side = false;                              ///< its calls stand beside each other, each behind the blocks of those before it
+  int64_t row = 0, row_team = 0, rows = 0;                ///< regions whose rows are shared: elements of a row, those that its threads take at once, how many such rows there are
+  double padding = 1;                                     ///< what emulating it takes, of its own flops: some tiles are computed whole
+};
+
+/// A part of shared memory and what lies there, for findings of the emulator. Of every `line` bytes the first `used` hold elements; line 0: all do.
+struct SharedPlace {
+  int64_t offset = 0, bytes = 0;
+  std::string what;
+  int64_t line = 0, used = 0;
+};
+
+struct Strategy {
+  const char* name = "";
+  const char* help = "";
+  bool is_general = false;        ///< takes what the others leave, and is priced less exactly
+  bool repeats_rows = false;      ///< rows that a product prepares are prepared again for each block of its columns
+  bool reads_positions = false;   ///< computes positions that are not stored itself
+  /// The cheapest plan by its cost model. Null: takes no block graphs.
+  Attempt (*match)(const Work&) = nullptr;
+  /// Every plan that it has for that work, under the names, nodes and workspace of kernel `of`.
+  std::vector<KernelPlan> (*divisions)(const KernelPlan& of, const Work&) = nullptr;
+  /// The same of a kernel that no other strategy can run; empty: others can. Null: always.
+  std::vector<KernelPlan> (*own_divisions)(const KernelPlan&, const Target&) = nullptr;
+  /// The numbers of a kernel of its own over other extents.
+  Attempt (*like)(const KernelPlan& model, const Work&) = nullptr;
+  /// One line that tells plans of a kernel apart: "stream: 8 warps x 2 stages x 64, cluster 2, 1 per SM".
+  std::string (*text)(const KernelPlan&) = nullptr;
+  /// Tables of one plan, headed by the kernel's name.
+  std::string (*print)(const KernelPlan&) = nullptr;
+  /// thrift 1: one slot only is used twice; 2: every warp has two pieces of work.
+  Tiling (*use)(const KernelPlan&, int thrift) = nullptr;
+  /// Null: it does not say.
+  std::vector<SharedPlace> (*shared)(const KernelPlan&) = nullptr;
+};
+
+/// All of them, in the order of strategies.def, which is that of KernelBody's alternatives.
+std::span<const Strategy> strategies();
+/// That of a kernel.
+const Strategy& strategy_of(const KernelPlan&);
+
+}  // namespace mirage

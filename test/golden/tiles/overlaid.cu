@@ -1,0 +1,107 @@
+  200 rows, 3072 columns, reduction 2048; blocks of 208 x 128, 1 x 2 warpgroups, 4 stages of 43008 bytes, chunk 64, cluster 4, 172104 bytes of shared memory, 1 blocks per SM, weights evicted first, large, 1 blocks share rows, 1 row blocks beside each other, sums received over the ring
+  weight  operand 1: column of 3072, lines along the columns, at 0
+  rows    %0 copied, at 16384
+  sum     %3 = sum of %0 x weight 0
+// grid 96 x 1 x 1, 320 threads, 172104 bytes of shared memory
+// map of 1: offset 0, f16 [3072,2048] strides [6144] box [64,64], swizzle 128
+// map of 0: offset 0, f16 [2048,200] strides [4096] box [64,208], swizzle 128
+// writes 2
+// 
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(320, 1) k(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, void* __restrict__ out0) {
+  using namespace mo;
+  constexpr int kColumnGroups = 2, kWarps = 8, kTiles = 26, kTail = 7, kGroupRows = 208, kBlockRows = 208, kRowBlocks = 1, kCluster = 4, kStages = 4, kChunk = 64;   // kTiles: 8 rows each; kTail: of them finished here
+  constexpr int kM = 200, kN = 3072, kDepth = 2048, kStage = 43008, kComputed = 172032, kReceived = 0, kStatistics = 172032, kBarriers = 172032;
+  extern __shared__ __align__(1024) unsigned char tile_smem[];
+  unsigned char* const smem = tile_smem;
+  constexpr int kSharing = 1, kPanel = 1, kColumns = 24;   // kColumns: clusters beside each other
+  const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = cluster_rank(), share = 0, block = block_id() / kCluster;
+  const int panel = block / (kPanel * kColumns), in_panel = block - panel * (kPanel * kColumns), height = kRowBlocks - panel * kPanel < kPanel ? kRowBlocks - panel * kPanel : kPanel;
+  const int column0 = (in_panel / height * kSharing + share) * 128, first_row = (panel * kPanel + in_panel % height) * kBlockRows;
+  const int first = rank * 8, chunks = 8;
+  const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;
+  if (warp == kWarps && lane == 0) {
+    for (int s = 0; s < kStages; s++) { mbarrier_init(full + 8 * s, 2); mbarrier_init(empty + 8 * s, kWarps); }
+    mbarrier_init(met, 1);
+    mbarrier_expect(met, 0 + 12288 * (rank + 1 < kCluster ? kTail : kTiles - rank * kTail));
+    mbarrier_publish();
+  }
+  warp_barrier();
+  cluster_arrive_relaxed();
+  barrier();
+  if (warp >= kWarps) {   // warps that copy, and leave their registers to the others
+    if (warp == kWarps) {   // brings the weights
+      const uint64_t policy = evict_first_policy();
+      for (int i = 0; lane == 0 && i < chunks; i++) {
+        const int place = i % kStages, k = (first + i) * kChunk;
+        if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+        const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+        mbarrier_expect(bar, 16384);
+        copy_box(to + 0, map0, column0 + 0, k, bar, policy);
+        copy_box(to + 8192, map0, column0 + 64, k, bar, policy);
+      }
+      warp_barrier();
+      cluster_wait();
+      cluster_arrive_relaxed();
+      cluster_wait();
+      return;
+    }
+    if (warp == kWarps + 1) {   // and the rows
+      for (int i = 0; lane == 0 && i < chunks; i++) {
+        const int place = i % kStages, k = (first + i) * kChunk;
+        if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);
+        const uint32_t to = ring + place * kStage, bar = full + 8 * place;
+        mbarrier_expect(bar, 26624);
+        copy_box(to + 16384, map1, k + 0, first_row, bar);
+      }
+      warp_barrier();
+      cluster_wait();
+      cluster_arrive_relaxed();
+      cluster_wait();
+      return;
+    }
+    return;
+  }
+  const int group = warp / 4, team = group / kColumnGroups, column = column0 + group % kColumnGroups * 64;   // a team shares rows
+  TileSum<kTiles> sum0;
+  sum0.clear();
+  const auto let_go = [&](int i) {   // of the stage of chunk i, unless nobody waits for it: other blocks may have ended by then
+    if (lane == 0 && i + kStages < chunks) mbarrier_arrive(empty + 8 * (i % kStages));
+  };
+  for (int i = 0; i < chunks; i++) {
+    const int place = i % kStages;
+    const unsigned char* const stage = smem + place * kStage;
+    mbarrier_wait(full + 8 * place, i / kStages & 1);
+    const TileWeight<f16, false> w0{stage + 0 + group % kColumnGroups * 8192};
+    const uint32_t rows0 = shared_address(stage) + 16384 + team * (kGroupRows * 128);
+    wgmma_pin(sum0.d);
+    wgmma_fence();
+    #pragma unroll
+    for (int k = 0; k < 4; k++) {
+      tile_add(sum0, w0, rows0, kBlockRows * 128, k);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();   // of the chunk before, whose stage is free now
+    if (i > 0) { warp_barrier(); let_go(i - 1); }
+  }
+  wgmma_wait<0>();
+  wgmma_pin(sum0.d);
+  TileSum<kTiles>& total0 = sum0;
+  cluster_wait();   // the other blocks run, and their barriers are set up
+  cluster_arrive();   // this block's ring is finished
+  cluster_wait();     // and the others'
+  const int received0 = kReceived + 0 + (group * 21 * 128 + thread_id() % 128) * 16;   // [sum][group][other block][tile][thread]
+  Pack<4> own0[kTail];
+  tile_deal<kCluster>(own0, total0, rank, ring + received0, 2048, met);
+  const int tail_row = first_row + team * kGroupRows + rank * kTail * 8, tail_rows = kM - tail_row < (rank + 1 < kCluster ? kTail : kTiles - rank * kTail) * 8 ? kM - tail_row : (rank + 1 < kCluster ? kTail : kTiles - rank * kTail) * 8;
+  unsigned char* const staged4 = smem + 86016 + group * (kTail * 1024);
+  mbarrier_wait_cluster(met, 0);
+  #pragma unroll
+  for (int t = 0; t < kTail; t++) {
+    if (rank * kTail + t >= kTiles) break;   // the last block of the cluster finishes what is left
+    const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;
+    const Pack<4> v3 = tile_total<kCluster>(own0[t], smem + received0 + t * 2048, kTail * 2048);
+    stage_item<f16>(staged4, t * 8, v3);
+  }
+  named_barrier(2 + group, 128);
+  store_staged<kTail * 8>(staged4, (f16*)out0 + 0 + tail_row * int64_t(3072) + column, 3072, tail_rows, kN - column);
+}
