@@ -44,7 +44,7 @@ Json claim_json(const Claim& c) {
   out["uninterpreted"] = e.uninterpreted;
   Json cases = Json::array();
   for (const NumericCase& n : c.numerics.cases)
-    cases.push_back({{"distribution", n.distribution}, {"relative_error", fmt::format("{:.3e}", n.error)}, {"node_by_node", fmt::format("{:.3e}", n.baseline_error)}, {"nan_agree", n.nan_agree}});
+    cases.push_back({{"distribution", n.distribution}, {"relative_error", fmt::format("{:.3e}", n.error)}, {"node_by_node", fmt::format("{:.3e}", n.baseline_error)}, {"nan_agree", n.nan_agree}, {"node_by_node_overflows", n.overflows}});
   out["numerics"] = cases;
   return out;
 }

@@ -277,7 +277,7 @@ Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std:
 
 }  // namespace
 
-std::optional<Graph> KeptValues::rounded(const Graph& g, Operands in_bodies, std::span<const ValueId> origin) const {
+std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<const ValueId> origin) const {
   if (empty()) return std::nullopt;
   const auto find = [&](const Meaning& m) { return table_->find(m); };
   const std::vector<int> numbers = numbers_of(g, origin, table_->of_reference, find);
@@ -298,7 +298,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Operands in_bodies, std
       const Graph& body = *call->body;
       std::vector<DType> round(static_cast<size_t>(body.num_values()), DType::kReal);
       const Untiled untiled(body, std::span<const int>(given), find);
-      for (ValueId v = 0; v < body.num_values() && in_bodies == Operands::kKept; v++)
+      for (ValueId v = 0; v < body.num_values() && where == Where::kMemoryAndBodies; v++)
         if (!body.def_form<Input>(v) && body.type(v).dtype == DType::kReal && table_->type(untiled.number(v)) == DType::kF16) round[static_cast<size_t>(v)] = DType::kF16;
       Graph typed = typed_body(body, types, round);
       any = any || typed.num_nodes() != body.num_nodes();
@@ -309,7 +309,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Operands in_bodies, std
       const auto v = static_cast<size_t>(node.first_value + i);
       const DType t = g.type(node.first_value + i).dtype == DType::kReal ? table_->type(numbers[v]) : DType::kReal;
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (multiplies(node) || read[v] || waiting[v]);
+      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])));
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

@@ -42,7 +42,9 @@ Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t 
 
 }  // namespace
 
-Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule) {
+Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule, std::span<const Dims> strides) {
+  Access x = row_major(a), y = row_major(b);
+  if (!strides.empty()) x.strides = strides[0], y.strides = strides[1];
   const int r = a.dims.rank();
   const int64_t m = a.dims[r - 2], k = a.dims[r - 1], n = b.dims[r - 1];
   std::optional<Graph> best;
@@ -54,7 +56,7 @@ Graph lower_matmul(const Type& a, const Type& b, const Target& target, const Con
         Graph body = matmul_body(a, b, std::min(tm, m), std::min(tn, n), std::min(tk, k));
         const Type types[] = {a, b};
         Type result = infer(MatMul{}, types, Level::kKernel).types[0];
-        BlockPlanned p = plan_block(body, {row_major(a), row_major(b)}, {row_major(result)}, target, rule);
+        BlockPlanned p = plan_block(body, {x, y}, {row_major(result)}, target, rule);
         if (p.plan && (!best || p.cost.us < best_us)) { best = std::move(body); best_us = p.cost.us; }
       }
   MIRAGE_ASSERT(best) << "no block graph for matmul of " << to_string(a) << " and " << to_string(b);

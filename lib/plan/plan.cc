@@ -5,7 +5,9 @@
 
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
+#include "mirage/plan/region.h"
 #include "plan/planner.h"
+#include "plan/region_index.h"
 #include "plan/rewrites.h"
 
 namespace mirage {
@@ -14,6 +16,24 @@ namespace {
 Graph with_result_types(const Graph& body, const std::vector<DType>& types);
 
 /// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by repeating an operand that broadcasts along only some of them.
+/// How v will lie in memory, if what it is a view of lies row-major.
+Dims likely_strides(const Graph& g, ValueId v) {
+  const Dims plain = row_major_strides(g.dims(v));
+  if (!is_view(g.def(v).op)) return plain;
+  const ValueId x = g.def(v).operands[0];
+  const Dims from = likely_strides(g, x);
+  Dims out = plain;
+  if (const auto* t = g.def_form<Transpose>(v)) {
+    for (int d = 0; d < out.rank(); d++) out[d] = from[t->perm[static_cast<size_t>(d)]];
+  } else if (const auto* s = g.def_form<Slice>(v)) {
+    out = from;
+    out[s->dim] *= s->step;
+  } else {
+    out = reshape_strides(g.dims(x), from, g.dims(v)).value_or(plain);
+  }
+  return out;
+}
+
 /// stored: the 16-bit type that the product is rounded to, or kReal.
 ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target& target, const ContractRule& rule) {
   const int rank = b.graph().dims(x).rank(), batches = rank - 2;
@@ -27,7 +47,8 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target&
     all_one[1] &= b.graph().dims(y)[d] == 1;
   }
   auto call = [&](ValueId u, ValueId v) {
-    const Graph body = lower_matmul(b.graph().type(u), b.graph().type(v), target, rule);
+    const Dims strides[] = {likely_strides(b.graph(), u), likely_strides(b.graph(), v)};
+    const Graph body = lower_matmul(b.graph().type(u), b.graph().type(v), target, rule, strides);
     return b.add(Call{std::make_shared<const Graph>(is16(stored) ? with_result_types(body, {stored}) : body)}, {u, v});
   };
   if (above <= 1) return call(x, y);
@@ -176,21 +197,25 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
 
 Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin) {
   const KeptValues kept(program.graph, program.kept);
-  if (kept.empty()) return plan_exact(program, graph, target);
-  const auto rounded = [&](KeptValues::Operands in_bodies) { return kept.rounded(graph, in_bodies, origin); };
-  const std::optional<Graph> stored = rounded(KeptValues::Operands::kExact), all = rounded(KeptValues::Operands::kKept);
-  const auto plan_kept = [&](const Graph& g) {
+  std::vector<Graph> tried;
+  Planned best;
+  const auto consider = [&](const Graph& g, bool is_rounded) {
+    if (std::find(tried.begin(), tried.end(), g) != tried.end()) return;
+    tried.push_back(g);
     Planned p = plan_exact(program, g, target);
-    if (p.plan) p.plan->kept = std::make_shared<const Graph>(g);
-    return p;
+    if (p.plan && is_rounded) p.plan->kept = std::make_shared<const Graph>(g);
+    if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p);
   };
-  Planned planned;
-  if (stored) planned = plan_kept(*stored);
-  if (all && !(stored && *stored == *all))
-    if (Planned p = plan_kept(*all); p.plan && (!planned.plan || p.plan->predicted_us < planned.plan->predicted_us)) planned = std::move(p);
-  if (!stored || !planned.plan)
-    if (Planned p = plan_exact(program, graph, target); p.plan && (!planned.plan || p.plan->predicted_us <= planned.plan->predicted_us)) planned = std::move(p);
-  return planned;
+  const auto keep = [&](KeptValues::Where where) {
+    if (const auto g = kept.empty() ? std::nullopt : kept.rounded(graph, where, origin)) consider(*g, true);
+  };
+  keep(KeptValues::Where::kMemory);
+  keep(KeptValues::Where::kMemoryAndBodies);
+  // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges.
+  const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body); });
+  if (has_rows) keep(KeptValues::Where::kOperands);
+  if (has_rows || !best.plan) consider(graph, false);
+  return best;
 }
 
 }  // namespace mirage

@@ -247,7 +247,7 @@ NumericReport check_numerics(const Graph& reference, const Graph& exact, const P
   NumericReport report;
   const std::vector<DType> kept = program.kept.size() == static_cast<size_t>(reference.num_values()) ? program.kept : std::vector<DType>{};
   const KeptValues values(reference, kept);
-  const std::optional<Graph> rounded = values.rounded(exact, KeptValues::Operands::kKept, origin), fewer = values.rounded(reference, KeptValues::Operands::kExact);
+  const std::optional<Graph> rounded = values.rounded(exact, KeptValues::Where::kMemoryAndBodies, origin), fewer = values.rounded(reference, KeptValues::Where::kOperands);
   const Graph& candidate = rounded ? *rounded : exact;
   Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}, kept, fewer};   // the rule: as contract_rule says, for the inputs at hand
   for (const Type& t : check.inputs) if (is16(t.dtype)) { check.rule.narrow = t.dtype; break; }

@@ -33,10 +33,11 @@
 //       %17 = div %11 %16
 //       %18 = mul %2 %17
 //       %19 = add %3 %18
-//       %20 = matmul %19 %4
-//       %21 = accum.sum %20
-//       %22 = add %5 %21
-//       output 0 %22 grid(1,0,-) : f16
+//       %20 = cast_f16 %19
+//       %21 = matmul %20 %4
+//       %22 = accum.sum %21
+//       %23 = add %5 %22
+//       output 0 %23 grid(1,0,-) : f16
 //     }
 //     output 0 %5 : f16
 //   }
@@ -98,13 +99,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
   Pack<2> e5[kTail];
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e5[t] = load_two((const f16*)in4 + 0 + c * int64_t(1), 1, 8, kN - c); }
   float* const early = (float*)(smem + 133120);   // [statistic][row]
-  float* const backs = (float*)(smem + 166656);   // what brings sums of a row back
   #pragma unroll
   for (int i = 0; i < 1; i++) {
     const int m = warp + i * kWarps;
     if (m >= kM) {
       if (lane < 2) early[lane * 8 * kRows + m] = 0.0f;
-      if (lane == 0) backs[m] = 0.0f;
       for (int j = 0; j < kOwn; j++) Prepared<f16>::put(smem + 133376 + m * 4160, j * 256 + lane * 8, Pack<8>{});
       continue;
     }
@@ -123,14 +122,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
     early1 = lanes_reduce<Sum, 32>(early1);
     if (lane == 0) early[8 * kRows + m] = early1;
     unsigned char* const line = smem + 133376 + m * 4160;
-    float most = 0.0f;
-    #pragma unroll
-    for (int j = 0; j < kOwn; j++) { const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); most = Max::combine(most, largest(v19)); }
-    const float scale = line_scale(mo::min(lanes_reduce<Max, 32>(most), kLargestFloat));
-    if (lane == 0) backs[m] = 1.0f / scale;
     #pragma unroll
     for (int j = 0; j < kOwn; j++) {
-      const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); Prepared<f16>::put(line, own_unit(j) * 256 + lane * 8, scaled(v19, scale));
+      const auto v3 = to_pack(x3[j]); const auto v2 = to_pack(x2[j]); const auto v1 = to_pack(whole0[i][j]); const auto v9 = mo::mul(early0, mo::constant(0.000244140625f)); const auto v11 = mo::sub(v1, v9); const auto v14 = mo::mul(early1, mo::constant(0.000244140625f)); const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14); const auto v16 = mo::sqrt(v15); const auto v17 = mo::mul(v11, mo::rsqrt(v15)); const auto v18 = mo::mul(v2, v17); const auto v19 = mo::add(v3, v18); const auto v20 = mo::round_to<mo::f16>(v19); Prepared<f16>::put(line, own_unit(j) * 256 + lane * 8, v20);
     }
   }
   barrier();
@@ -152,9 +146,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
       fetch(step + kStages);
     }
   }
-  float back0[kRows];
-  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];
-  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -172,10 +163,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_l
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const auto v22_0 = along_columns(e5[t]);
-    const Pack<4> v21 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v22 = mo::add(v22_0, v21);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v22);
+    const auto v23_0 = along_columns(e5[t]);
+    const Pack<4> v22 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v23 = mo::add(v23_0, v22);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v23);
   }
 }
 

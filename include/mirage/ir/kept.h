@@ -22,10 +22,13 @@ class KeptValues {
   /// Per value of g (kernel level), the type in which it may be kept; kReal: none. origin: per value of g, the value of the reference that it is known to be (a piece's leaves and results), -1: not known; or empty.
   std::vector<DType> of(const Graph& g, std::span<const ValueId> origin = {}) const;
 
-  enum class Operands : uint8_t { kExact, kKept };
-  /// g (kernel level) with a cast behind every value that may be kept and lies in memory, read by all that read the value: what a product or a call makes or reads, or what waits for one; and, if asked for, casts in calls' bodies in front of float16 products of
-  /// values that may be kept in float16 (bfloat16 products round their operands in any case). nullopt if there are none.
-  std::optional<Graph> rounded(const Graph& g, Operands in_bodies, std::span<const ValueId> origin = {}) const;
+  enum class Where : uint8_t {
+    kOperands,          ///< what a product or a call reads
+    kMemory,            ///< what lies in memory: what a product or a call makes or reads, or what waits for one
+    kMemoryAndBodies,   ///< and in calls' bodies the operands of float16 products (bfloat16 products round theirs in any case)
+  };
+  /// g (kernel level) with a cast behind every value that may be kept and lies there, read by all that read the value. nullopt if there are none. origin: as above.
+  std::optional<Graph> rounded(const Graph& g, Where where, std::span<const ValueId> origin = {}) const;
 
  private:
   struct Table;

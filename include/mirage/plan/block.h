@@ -1,6 +1,7 @@
 // The plan of one graph-defined kernel: how a block graph runs on threads, registers and shared memory.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 #include "mirage/ir/contraction.h"
@@ -23,6 +24,7 @@ BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, 
 Graph separate_sums(const Graph& body);
 
 /// A block graph for a pre-defined MatMul of these types (batch, M, N on the grid, K in the loop, ragged tails), the candidate whose plan is cheapest.
-Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule = {});
+/// strides: of both operands where they lie; empty: row-major.
+Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule = {}, std::span<const Dims> strides = {});
 
 }  // namespace mirage

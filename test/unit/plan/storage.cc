@@ -1,8 +1,12 @@
 // Types of intermediates in the workspace: short where every reader rounds to that anyway, float32 otherwise.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <string>
+
 #include "programs.h"
 #include "mirage/plan/plan.h"
+#include "mirage/spec/spec.h"
 
 using namespace mirage;
 using test::Sketch;
@@ -45,4 +49,22 @@ TEST_CASE("what float16 contractions read keeps the range of float32: in float32
 
 TEST_CASE("a second reader that does not round keeps an intermediate in float32") {
   for (DType t : workspace(DType::kBF16, true)) CHECK(t == DType::kF32);
+}
+
+TEST_CASE("what node-by-node evaluation keeps in 16 bits lies so in the workspace, and products take it so") {
+  for (const std::string t : {"f16", "bf16"}) {
+    const auto plan_of = [&](const std::string& header) {
+      const auto p = parse_spec({"s.mg", "kernel s " + header + "{ %x = input 0 : " + t + "[256,64]  %w = input 1 : " + t + "[64,512]  %v = input 2 : " + t + "[512,64]  %h = matmul %x %w  %a = silu %h  %n = add %a %h  %y = matmul %n %v  output 0 %y : " + t + " }"});
+      REQUIRE(p);
+      const Planned planned = make_plan(*p, p->graph, *find_target("sm_90a"));
+      REQUIRE(planned.plan);
+      return *planned.plan;
+    };
+    const auto wide = [](const Plan& p) { return std::count_if(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kind == Buffer::Kind::kWorkspace && !is16(b.dtype); }); };
+    const Plan stored = plan_of(""), exact = plan_of("intermediates(exact) ");
+    INFO(print(stored));
+    CHECK(wide(stored) == 0);
+    CHECK(wide(exact) > 0);
+    CHECK(stored.predicted_us < exact.predicted_us);
+  }
 }
