@@ -38,8 +38,7 @@ double generic_us(const Plan& p) {
 /// are fitted closer). Where the straightforward plan has such kernels, too, the model is off alike for both. If it is not faster by that alone, `what` was not used, which is said.
 bool surely_faster(const Plan& p, const Plan& straightforward, const std::string& what, std::vector<std::string>& not_done) {
   if (p.predicted_us >= straightforward.predicted_us) return false;
-  const double more = std::max(0.0, generic_us(p) - generic_us(straightforward));
-  if (p.predicted_us + 0.25 * more < straightforward.predicted_us) return true;
+  if (generic_us(straightforward) > 0 || p.predicted_us + 0.15 * generic_us(p) < straightforward.predicted_us) return true;
   not_done.push_back(fmt::format("{} was not used: {:.2f} us predicted instead of {:.2f}, which is within what the model is off by for generic block kernels", what, p.predicted_us, straightforward.predicted_us));
   return false;
 }

@@ -1,4 +1,4 @@
-// Programs with dimensions that no small example can have (repetitions, slices with a step, groups of a reduction, reshapes that split and join): the others are reduced, these keep their extents, and the gate runs the kernels.
+// Programs with dimensions that no small example can have (repetitions, groups of a reduction, reshapes that split and join): the others are reduced, these keep their extents, and the gate runs the kernels.
 // Shapes that would take minutes, or all memory, are not begun.
 #include <chrono>
 
@@ -22,11 +22,11 @@ const std::vector<Pinned> kPinned = {
      R"({"op": "repeat", "inputs": ["m"], "output": "r", "attrs": {"axis": 0, "count": 4}}, {"op": "add", "inputs": ["x", "r"], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "y", "attrs": {"axis": -1}})", "repeat"},
     {"step", R"("x": {"shape": [3000, 96], "dtype": "float16"}, "w": {"shape": [48, 2048], "dtype": "float16"})", "3000, 2048",
      R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 1, "stop": 96, "step": 2}}, {"op": "silu", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})",
-     "slice with a step"},
+     ""},
     {"one_row", R"("x": {"shape": [64, 12, 1024], "dtype": "float16"}, "w": {"shape": [1024, 4096], "dtype": "float16"})", "64, 1, 4096",
-     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 11, "stop": 12}}, {"op": "rms_norm", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})", "slice of one element"},
+     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 11, "stop": 12}}, {"op": "rms_norm", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})", ""},
     {"class_token", R"("x": {"shape": [4, 49, 4096], "dtype": "float16"}, "c": {"shape": [4, 1, 4096], "dtype": "float16"})", "4, 50, 4096",
-     R"({"op": "concat", "inputs": ["c", "x"], "output": "a", "attrs": {"axis": 1}}, {"op": "layer_norm", "inputs": ["a"], "output": "y"})", "concatenation of one element"},
+     R"({"op": "concat", "inputs": ["c", "x"], "output": "a", "attrs": {"axis": 1}}, {"op": "layer_norm", "inputs": ["a"], "output": "y"})", ""},
     {"split_and_join", R"("x": {"shape": [4096, 12, 40], "dtype": "float16"})", "4096, 10, 48",
      R"({"op": "softmax", "inputs": ["x"], "output": "a", "attrs": {"axis": -1}}, {"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [4096, 10, 48]}}, {"op": "softmax", "inputs": ["b"], "output": "y", "attrs": {"axis": -1}})",
      "reshape that splits and joins dimensions at once"},
@@ -104,21 +104,21 @@ TEST_CASE("a slice in a pinned dimension stands where it stood") {
   const Program p = of(kPinned[2]);
   const Witness w = make_witness(p, 0, 0, search::Tied::kPinned);
   REQUIRE(w.refusal.empty());
+  const int64_t extent = w.params[0].dims[1];
   int slices = 0;
   for (NodeId n = 0; n < w.graph.num_nodes(); n++)
     if (const auto* s = w.graph.form<Slice>(n)) {
       slices++;
-      CHECK(s->start == 11);
-      CHECK(s->stop == 12);
+      CHECK(s->start == extent - 1);
+      CHECK(s->stop == extent);
     }
   CHECK(slices == 1);
-  CHECK(w.params[0].dims[1] == 12);
   CHECK(w.params[0].dims[2] < 1024);
 }
 
 TEST_CASE("what would take all memory is not emulated, and that is said at once") {
-  const Program p = program_of(R"({"version": "1.0", "name": "large", "inputs": {"x": {"shape": [4, 20000, 60000], "dtype": "float16"}}, "outputs": {"y": {"shape": [4, 40000, 1], "dtype": "float16"}}, "nodes": [
-    {"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 2, "start": 7, "stop": 8}}, {"op": "exp", "inputs": ["a"], "output": "b"}, {"op": "repeat", "inputs": ["b"], "output": "y", "attrs": {"axis": 1, "count": 2}}]})", "large");
+  const Program p = program_of(R"({"version": "1.0", "name": "large", "inputs": {"x": {"shape": [4, 20000, 60000], "dtype": "float16"}}, "outputs": {"y": {"shape": [4, 40000, 120000], "dtype": "float16"}}, "nodes": [
+    {"op": "repeat", "inputs": ["x"], "output": "a", "attrs": {"axis": 2, "count": 2}}, {"op": "exp", "inputs": ["a"], "output": "b"}, {"op": "repeat", "inputs": ["b"], "output": "y", "attrs": {"axis": 1, "count": 2}}]})", "large");
   const Target target = *find_target("sm_90a");
   const Planned full = make_plan(p, p.graph, target);
   REQUIRE(full.plan);

@@ -71,56 +71,40 @@
 //       %5 = add %0 %4
 //       output 0 %5 grid(1,0,-) : f16
 //     }
-//     %22 = call grid(224,1,1) loop(64) (%21, %8, %9) {
+//     %22 = call grid(224,1,1) loop(64) (%21, %8, %9, %10) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
 //       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = const 4096 extent 0.1
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = div %5 %3
-//       %8 = matmul %6 %2
-//       %9 = reduce.sum 1 %7
-//       %10 = accum.sum %8
-//       %11 = accum.sum %9
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : f16
+//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,64]
+//       %4 = const 4096 extent 0.1
+//       %5 = const 1e-05
+//       %6 = square %0
+//       %7 = mul %0 %1
+//       %8 = reduce.sum 1 %6
+//       %9 = matmul %7 %2
+//       %10 = matmul %7 %3
+//       %11 = accum.sum %8
+//       %12 = accum.sum %9
+//       %13 = accum.sum %10
+//       %14 = div %11 %4
+//       %15 = add %5 %14
+//       %16 = sqrt %15
+//       %17 = div %12 %16
+//       %18 = div %13 %16
+//       %19 = silu %17
+//       %20 = mul %18 %19
+//       output 0 %20 grid(1,0,-) : f16
 //     }
-//     %23 = call grid(224,1,1) loop(64) (%21, %8, %10) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
-//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
-//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
-//       %3 = const 4096 extent 0.1
-//       %4 = const 1e-05
-//       %5 = square %0
-//       %6 = mul %0 %1
-//       %7 = div %5 %3
-//       %8 = matmul %6 %2
-//       %9 = reduce.sum 1 %7
-//       %10 = accum.sum %8
-//       %11 = accum.sum %9
-//       %12 = add %4 %11
-//       %13 = sqrt %12
-//       %14 = div %10 %13
-//       output 0 %14 grid(1,0,-) : f16
-//     }
-//     %24 = call grid(256,1,1) loop(224) (%21, %22, %23, %11) {
+//     %23 = call grid(256,1,1) loop(224) (%21, %22, %11) {
 //       %0 = input 0 grid(1,0,-) loop(-) : f16[8,16]
 //       %1 = input 1 grid(-,0,-) loop(1) : f16[8,64]
-//       %2 = input 2 grid(-,0,-) loop(1) : f16[8,64]
-//       %3 = input 3 grid(1,-,-) loop(0) : f16[64,16]
-//       %4 = silu %1
-//       %5 = mul %2 %4
-//       %6 = cast_f16 %5
-//       %7 = matmul %6 %3
-//       %8 = accum.sum %7
-//       %9 = add %0 %8
-//       output 0 %9 grid(1,0,-) : f16
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = matmul %1 %2
+//       %4 = accum.sum %3
+//       %5 = add %0 %4
+//       output 0 %5 grid(1,0,-) : f16
 //     }
-//     %25 = call grid(64,1,1) loop(64) (%0, %1, %3) {
+//     %24 = call grid(64,1,1) loop(64) (%0, %1, %3) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
 //       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -138,7 +122,7 @@
 //       %14 = div %10 %13
 //       output 0 %14 grid(1,0,-) : f16
 //     }
-//     %26 = call grid(64,1,1) loop(64) (%0, %1, %4) {
+//     %25 = call grid(64,1,1) loop(64) (%0, %1, %4) {
 //       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
 //       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -156,9 +140,9 @@
 //       %14 = div %10 %13
 //       output 0 %14 grid(1,0,-) : f16
 //     }
-//     output 0 %24 : f16
-//     output 1 %25 : f16
-//     output 2 %26 : f16
+//     output 0 %23 : f16
+//     output 1 %24 : f16
+//     output 2 %25 : f16
 //   }
 
 // ======== device library ========
@@ -498,19 +482,16 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-// bound by device memory: 235.4 MB, 448 blocks of 32 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1) {
+// bound by device memory: 235.2 MB, 224 blocks of 64 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(64, 2) llama_layer_8_k5_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   mo::release_next();
   using namespace mo;
-  constexpr int kThreads = 32, kWarps = 1, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 1, kSteps = 1, kChunks = 32, kRounds = 32;
-  const int part = block_id() >= 224 ? 1 : 0, first = part == 1 ? 224 : 0, kN = part == 1 ? 14336 : 14336;   // calls beside each other: which one this block is of
-  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
-  void* const out0 = part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
-  constexpr int kM = 8, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 4;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 32768, kStatistics = 32768, kBarriers = 32800;
+  constexpr int kThreads = 64, kWarps = 2, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 2, kSteps = 2, kChunks = 32, kRounds = 16;
+  constexpr int kM = 8, kN = 14336, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 2;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 65536, kStatistics = 65536, kBarriers = 65600;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
@@ -523,8 +504,14 @@ __global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_co
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    if (step % kSteps == 0) {
+      mbarrier_expect(bar, 16384);
+      copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
+    }
+    else if (step % kSteps == 1) {
+      mbarrier_expect(bar, 16384);
+      copy_box(to + 0, map1, column, chunk * kChunk, bar, policy);
+    }
   };
   Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
   Vector<f16, 8> x1[kUnits], next1[kUnits];
@@ -541,6 +528,8 @@ __global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_co
   warp_barrier();
   StreamSum<kRows> sum0;
   sum0.clear();
+  StreamSum<kRows> sum1;
+  sum1.clear();
   float statistic0[kRows];
   for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   LineScale<kRows> lines0;
@@ -558,13 +547,14 @@ __global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_co
       for (int r = 0; r < kRows; r++) most[r] = 0.0f;
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); const auto v7 = mo::mul(v5, mo::constant(0.000244140625f)); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v6 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v6)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v7 = mo::mul(v0, v1); value[u][r] = v7; most[r] = Max::combine(most[r], largest(value[u][r])); }
       }
       if (lines0.outgrown(most)) {
         float change[kRows];
         lines0.follow(most, change);
         scale_rows(sum0, change);
+        scale_rows(sum1, change);
       }
       #pragma unroll
       for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
@@ -582,13 +572,29 @@ __global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_co
       warp_barrier();
       fetch(step + kStages);
     }
+    {
+      const int step = round * kSteps + 1, place = step % kStages;
+      mbarrier_wait(ready + 8 * place, step / kStages & 1);
+      const StreamTile<f16, 64, kChunk, false> w1{smem + warp * kRing + place * kStage + 0};
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        Small<f16> small1[kRows];
+        for (int r = 0; r < kRows; r++) small1[r] = rotated(scaled0[u][r]);
+        sum1.add(w1, u, small1);
+      }
+      warp_barrier();
+      fetch(step + kStages);
+    }
   }
   float back0[kRows];
   lines0.inverse(back0);
   scale_rows(sum0, back0);
+  scale_rows(sum1, back0);
   StreamSum<kRows>& total0 = sum0;
+  StreamSum<kRows>& total1 = sum1;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
+  put_items(items + warp * (kRing / 16) + 1 * kItems, total1);
   float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
   for (int r = 0; r < kRows; r++) {
     const float x = lanes_reduce<Sum, 4>(statistic0[r]);
@@ -599,25 +605,32 @@ __global__ void __launch_bounds__(32, 4) llama_layer_8_k5_stream(const __grid_co
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    const Pack<4> v10 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const Pack<4> v13 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
     Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
     for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), s11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14_1 = along_rows(v12);
-    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((f16*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v14);
+    const auto v14 = mo::mul(s11, mo::constant(0.000244140625f));
+    const auto v15 = mo::add(mo::constant(9.99999975e-06f), v14);
+    const auto v16 = mo::sqrt(v15);
+    const auto v18_0 = along_rows(v16);
+    const auto v18_1 = along_rows(v15);
+    const auto v18 = mo::mul(v13, mo::rsqrt(v18_1));
+    const Pack<4> v12 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const auto v17_0 = along_rows(v16);
+    const auto v17_1 = along_rows(v15);
+    const auto v17 = mo::mul(v12, mo::rsqrt(v17_1));
+    const auto v19 = mo::silu(v17);
+    const auto v20 = mo::mul(v18, v19);
+    store_item((f16*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v20);
   }
 }
 
-// bound by device memory: 118.0 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in2, void* out0) {
+// bound by device memory: 117.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
   mo::release_next();
   using namespace mo;
-  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 2, kWorkers = 16, kSteps = 1, kChunks = 224, kRounds = 14;
-  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 2, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
+  constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -634,34 +647,30 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
     const int chunk = chunk_of(step / kSteps), place = step % kStages;
     if (lane != 0 || chunk >= kChunks) return;
     const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 8192);
+    mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  for (int s = 0; s < kStages; s++) fetch(s);
   await_previous();   // weights are under way; everything else may come from the kernel ahead
-  Vector<f16, 8> x1[kUnits][kRows], next1[kUnits][kRows];
-  Vector<f16, 8> x2[kUnits][kRows], next2[kUnits][kRows];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f16*)in1 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
-      for (int r = 0; r < kRows; r++) next2[u][r] = load_eight((const f16*)in2 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   Pack<4> e0[kTail];
   for (int t = 0; t < kTail; t++) { const int item = rank * kShare + thread_id() + t * kThreads, m = item_row(item), c = column + item_column(item); (void)m, (void)c; e0[t] = load_item((const f16*)in0 + 0 + m * int64_t(4096) + c * int64_t(1), 4096, 1, kM - m, kN - c); }
   StreamSum<kRows> sum0;
   sum0.clear();
+  Vector<f16, 8> x1[kUnits][kRows], next1[kUnits][kRows];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      for (int r = 0; r < kRows; r++) next1[u][r] = load_eight((const f16*)in1 + 0 + (r * 8 + row) * int64_t(14336) + k, r * 8 + row < kM && k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
   #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x1[u][r] = next1[u][r];
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x2[u][r] = next2[u][r];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
     {
       const int step = round * kSteps + 0, place = step % kStages;
@@ -670,7 +679,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) { const auto v2 = to_pack(x2[u][r]); const auto v1 = to_pack(x1[u][r]); const auto v4 = mo::silu(v1); const auto v5 = mo::mul(v2, v4); const auto v6 = mo::round_to<mo::f16>(v5); small0[r] = rotated(small_operand<f16>(v6)); }
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x1[u][r]));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
@@ -694,9 +703,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) llama_layer_
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     if (share >= kShare) break;
-    const Pack<4> v8 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v9 = mo::add(e0[t], v8);
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v9);
+    const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
+    const auto v5 = mo::add(e0[t], v4);
+    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v5);
   }
 }
 
@@ -850,7 +859,7 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
-constexpr uint64_t kWorkspaceBytes = 524288u;
+constexpr uint64_t kWorkspaceBytes = 294912u;
 constexpr int kMaxSharedBytes = 156272;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 65536u, {8, 4096}, {4096, 1}},   // x: f16[8,4096]
@@ -922,7 +931,8 @@ inline int set_attributes() {
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 156272)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133256)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65640)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
   return kSuccess;
 }
@@ -1015,10 +1025,10 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   if ((error = encode_map(map5_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map5_1;
   if ((error = encode_map(map5_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_8_k5_stream, dim3(448u, 1u, 1u), 32u, 32824u, stream, map5_0, map5_1, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 65536), static_cast<void*>(w + 294912))) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_8_k5_stream, dim3(224u, 1u, 1u), 64u, 65640u, stream, map5_0, map5_1, static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 65536))) != cudaSuccess) return error;
   mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 256u, 133256u, stream, map6_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), static_cast<const void*>(w + 294912), const_cast<void*>(t[12]))) != cudaSuccess) return error;
+  if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   mo::TensorMap map7_0;
   if ((error = encode_map(map7_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map7_1;
@@ -1109,7 +1119,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"92724139a313a2cf\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":524288,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_attend\",\"grid\":[64,1,1],\"threads\":160,\"smem_bytes\":156272},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[448,1,1],\"threads\":32,\"smem_bytes\":32824},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":256,\"smem_bytes\":133256},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133448}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"92724139a313a2cf\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":294912,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_attend\",\"grid\":[64,1,1],\"threads\":160,\"smem_bytes\":156272},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65640},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133448}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

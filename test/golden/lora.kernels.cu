@@ -18,10 +18,11 @@
 //       %3 = input 3 grid(1,-,-) loop(-) : f16[16,16]
 //       %4 = matmul %0 %1
 //       %5 = matmul %0 %2
-//       %6 = matmul %5 %3
-//       %7 = add %4 %6
-//       %8 = accum.sum %7
-//       output 0 %8 grid(1,0,-) : f16
+//       %6 = accum.sum %4
+//       %7 = accum.sum %5
+//       %8 = matmul %7 %3
+//       %9 = add %6 %8
+//       output 0 %9 grid(1,0,-) : f16
 //     }
 //     output 0 %4 : f16
 //   }

@@ -11,11 +11,11 @@
 //     %1 = input 1 : f16[4096,4096]
 //     %2 = input 2 : f16[4096,16]
 //     %3 = input 3 : f16[16,4096]
-//     %4 = call grid(64,1,1) loop(4) (%0, %1, %2, %3) {
-//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,1024]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[1024,64]
-//       %2 = input 2 grid(-,-,-) loop(0) : f16[1024,16]
-//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,64]
+//     %4 = call grid(256,1,1) loop(64) (%0, %1, %2, %3) {
+//       %0 = input 0 grid(-,0,-) loop(1) : f16[8,64]
+//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,16]
+//       %2 = input 2 grid(-,-,-) loop(0) : f16[64,16]
+//       %3 = input 3 grid(1,-,-) loop(-) : f16[16,16]
 //       %4 = matmul %0 %1
 //       %5 = matmul %0 %2
 //       %6 = accum.sum %4

@@ -10,8 +10,8 @@
 //     %0 = input 0 : f16[2,256,64]
 //     %1 = input 1 : f16[2,4096,64]
 //     %2 = input 2 : f16[2,4096,64]
-//     %3 = call grid(4,2,1) loop(64) (%0, %1, %2) {
-//       %0 = input 0 grid(-,1,0) loop(-) : f16[2,128,64]
+//     %3 = call grid(4,16,1) loop(64) (%0, %1, %2) {
+//       %0 = input 0 grid(-,1,0) loop(-) : f16[2,16,64]
 //       %1 = square %0
 //       %2 = reduce.sum 2 %1
 //       %3 = const 64 extent 0.2

@@ -168,7 +168,7 @@ TEST_CASE("honest locks are used, and their kernels are right", "[forged]") {
     std::filesystem::remove(path);
     REQUIRE(r.exit == ExitCode::kOk);
     CHECK(r.files.at(h.name + ".cu") == h.cuda);
-    CHECK(nlohmann::json::parse(h.certificate).at("kind") == "searched");   // else there is little to forge
+    CHECK(nlohmann::json::parse(h.certificate).at("kind") != "straightforward");   // else there is little to forge
     CHECK(wrong_graph(h, nlohmann::json::parse(h.certificate).at("graph").get<std::string>()).empty());
   }
 }
