@@ -25,7 +25,8 @@ namespace {
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at least
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
-constexpr size_t kSearchedLonger = 2;    // pieces that get an eighth of all states each
+constexpr size_t kSearchedLonger = 8;    // pieces that get a 32nd of all states each: those that may gain most for their size
+constexpr size_t kSearchedLongest = 1;   // and an eighth: that may gain most
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
@@ -212,17 +213,21 @@ class Partitioner {
     worth.resize(std::min(worth.size(), kMaxSearched));
     const int64_t all = options_.max_states;
     search_forms(worth, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
-    // Once more, and longer, those that were cut short and may still gain most.
-    std::erase_if(worth, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
-    most_first(worth);
-    worth.resize(std::min(worth.size(), kSearchedLonger));
-    search_forms(worth, options_.max_states / 8);
+    // Once more, and longer, those that were cut short. A large piece may gain what its parts do, so for most of them its size counts.
+    search_longer(worth, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
+    search_longer(worth, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
       add_to(out_.search, e.search);
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
     }
+  }
+  template <class Gain> void search_longer(std::vector<size_t> forms, size_t most, int64_t states, Gain&& gain) {
+    std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
+    std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return gain(a) > gain(b); });
+    forms.resize(std::min(forms.size(), most));
+    search_forms(forms, states);
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
   void note_refusals() {
