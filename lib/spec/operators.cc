@@ -38,13 +38,6 @@ std::vector<std::string> operator_names() {
 
 namespace {
 
-struct OtherName { const char *name, *op, *text; };
-constexpr OtherName kOtherNames[] = {
-#define OTHER_NAME(name, op, text) {#name, op, text},
-#include "spec/other_names.def"
-#undef OTHER_NAME
-};
-
 /// Lower case, without '_'.
 std::string plain_name(std::string_view word) {
   std::string out;
@@ -60,13 +53,22 @@ std::string signature(const OpInfo& op) {
 
 }  // namespace
 
+const std::vector<OtherName>& other_names() {
+  static const std::vector<OtherName> table = {
+#define OTHER_NAME(name, op, text) {#name, op, text},
+#include "spec/other_names.def"
+#undef OTHER_NAME
+  };
+  return table;
+}
+
 std::vector<Note> meant_operator(const std::string& word, const Report& report) {
   constexpr size_t kLongest = 64;
   if (report.full() || word.size() > kLongest) return {};
   for (size_t begin = 0, end; begin <= word.size(); begin = end + 1) {   // torch.nn.functional.conv2d, aten.mm.default: one of the parts
     end = std::min(word.find('.', begin), word.size());
     const std::string part = plain_name(std::string_view(word).substr(begin, end - begin));
-    for (const OtherName& o : kOtherNames) {
+    for (const OtherName& o : other_names()) {
       if (part != o.name) continue;
       const OpInfo* op = find_operator(o.op);
       if (!op) return {Note{{}, o.text}};

@@ -157,14 +157,18 @@ std::string list_ops_json() {
   for (const OpInfo& op : spec::operators()) {
     Json row{{"name", op.name}, {"inputs", op.inputs}, {"min_inputs", op.min_inputs}};
     row["max_inputs"] = op.max_inputs == spec::kAny ? Json() : Json(op.max_inputs);
+    row["outputs"] = op.build.many ? "one or more" : "one";
     row["help"] = op.help;
     row["attributes"] = Json::array();
     for (const AttrSpec& a : op.attrs) {
       Json attr{{"name", a.name}, {"kind", kind_text(a.kind)}, {"required", a.is_required()}};
       if (!a.fallback.empty() && !a.is_required()) attr["default"] = a.fallback == "all" ? Json("all") : own_json(a.fallback);
+      if (!a.choices.empty()) attr["choices"] = a.choices;
       attr["help"] = a.help;
       row["attributes"].push_back(attr);
     }
+    row["other_names"] = Json::array();
+    for (const spec::OtherName& o : spec::other_names()) if (op.name == o.op) row["other_names"].push_back(o.name);
     out.push_back(row);
   }
   return out.dump(2) + "\n";

@@ -4,6 +4,7 @@
 #include <limits>
 #include <fmt/format.h>
 #include "helpers.h"
+#include "spec/operators.h"
 
 using namespace mirage;
 using namespace mirage::spec_test;
@@ -425,5 +426,10 @@ TEST_CASE("names of other libraries are answered with the operator here") {
   says("RMSNorm", "'rms_norm'");
   says("topk", "an order of elements is not computed here");
   says("dropout", "random");
+  for (const spec::OtherName& o : spec::other_names()) {
+    INFO(o.name);
+    CHECK((*o.op == '\0' || spec::find_operator(o.op) != nullptr));
+    CHECK(spec::find_operator(o.name) == nullptr);   // an operator here is never another there
+  }
   says("matmull", "did you mean 'matmul'?");
 }
