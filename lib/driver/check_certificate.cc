@@ -132,6 +132,7 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   if (!file) return refused(file.errors());
   Options again = file->options;
   again.jobs = o.jobs;
+  if (!o.bind.empty() || !o.values.empty()) again.bind = o.bind, again.values = o.values;   // of the spec that is given
   again.emit = {"cu", "h", "graph", "dot", "harness", "python", "cmake", "makefile"};
   Trace trace;
   const bool repeat = o.repeat_gates && !file->gates.empty();

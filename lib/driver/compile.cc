@@ -129,6 +129,8 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   const bool is_family = !family->axes.empty();
   if ((given.certificate && is_family) || (given.points && given.points->size() != (is_family ? family->points.size() : 0)))
     return failed({broken_certificate((given.certificate ? *given.certificate : given.points->front()).name, "the decision is of a spec whose axes have other values than this one's")}, result);
+  if (!is_family)
+    for (Options* x : {&o, &gates}) x->bind.clear(), x->values.clear();   // the program says it all: it is that of a spec with constants
   const DecideRun run{o, gates, *target, source.name, given};
   if (!is_family) return compile_program(family->points.front().program, run, source, folder, std::move(result), trace, listener);
   return compile_family(*family, run, source, folder, std::move(result), trace, listener);

@@ -90,12 +90,16 @@ class FamilyCompiler {
     return o;
   }
 
-  /// The hints first, which fills the memory; then the first point of each other kind of search, one after another, since what it finds is for the rest; then all others, at once.
+  /// The hints first, which fills the memory; then the first point of each other kind that has several, one after another, since what it finds is for the rest; then all others, at once.
   Diagnostics decide_all() {
     std::vector<size_t> leaders = {family_.hint}, others;
-    std::map<std::string, size_t> kinds = {{kind_of(family_.hint), family_.hint}};
-    for (size_t p = 0; p < family_.points.size(); p++)
-      if (p != family_.hint) (kinds.emplace(kind_of(p), p).second ? leaders : others).push_back(p);
+    std::map<std::string, std::vector<size_t>> kinds;
+    std::vector<std::string> kind;
+    for (size_t p = 0; p < family_.points.size(); p++) kinds[kind.emplace_back(kind_of(p))].push_back(p);
+    for (size_t p = 0; p < family_.points.size(); p++) {
+      const std::vector<size_t>& same = kinds[kind[p]];
+      if (p != family_.hint) (same.size() > 1 && same.front() == p && kind[p] != kind[family_.hint] ? leaders : others).push_back(p);
+    }
     errors_.resize(family_.points.size());
     for (size_t p : leaders) {
       decide(p, trace_, true);
