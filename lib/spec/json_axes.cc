@@ -13,10 +13,12 @@ std::string list_text(const std::vector<int64_t>& values) { return fmt::format("
 /// Values that a range may have meant: multiples of `step`, doubling (or more, so that there are few), with both ends.
 std::vector<int64_t> suggested_values(int64_t low, int64_t high, int64_t step) {
   constexpr size_t kFew = 8;
-  low = std::max<int64_t>(low, 1), step = std::max<int64_t>(step, 1), high = std::max(high, low);
+  step = std::max<int64_t>(step, 1);
+  low = (std::max<int64_t>(low, 1) + step - 1) / step * step;
+  high = std::max(high / step * step, low);
   for (int64_t factor = 2;; factor *= 2) {
     std::vector<int64_t> out;
-    for (int64_t v = (low + step - 1) / step * step; v < high; v = v > high / factor ? high : v * factor) out.push_back(v);
+    for (int64_t v = low; v < high; v = v > high / factor ? high : v * factor) out.push_back(v);
     out.push_back(high);
     if (out.size() <= kFew) return out;
   }

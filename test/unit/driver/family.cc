@@ -6,11 +6,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "driver/certificate_file.h"
 #include "driver/family_files.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
+#include "mirage/support/warden.h"
 
 using namespace mirage;
 
