@@ -10,6 +10,7 @@
 #include "codegen/cuda_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/attend.h"
+#include "mirage/plan/hints.h"
 
 namespace mirage {
 namespace {
@@ -20,7 +21,8 @@ using Leaf = AttendLeaf;
 
 class AttendEmitter {
  public:
-  AttendEmitter(const AttendPlan& p, const KernelPlan& kernel) : p_(p), g_(p.body), s_(p.shape), name_(kernel.name), slots_(kernel.slots) {}
+  /// early: it is started while the kernel ahead of it still runs, and asks for keys and values before that one has finished.
+  AttendEmitter(const AttendPlan& p, const KernelPlan& kernel, bool early) : p_(p), g_(p.body), s_(p.shape), name_(kernel.name), slots_(kernel.slots), early_(early) {}
 
   KernelText run(const std::string& why) {
     for (ValueId v : attend_rows(p_, Leaf::kRow)) rows_.push_back(v);
@@ -87,7 +89,7 @@ class AttendEmitter {
     ints({{"kHelpers", p_.helpers}, {"kProducers", p_.producers()}, {"kKeyKnown", static_cast<int64_t>(p_.key_known.size())}, {"kValueKnown", static_cast<int64_t>(p_.value_known.size())}, {"kGrow", p_.grow}, {"kShrink", p_.shrink}});
     ints({{"kKeyBytes", int64_t{p_.chunk} * p_.features * 2}, {"kValueBytes", int64_t{p_.chunk} * p_.columns * 2}, {"kRingAt", p_.ring_at}, {"kKnownAt", p_.known_at}, {"kReceiveAt", p_.receive_at}, {"kBarsAt", p_.barriers_at},
           {"kRecordBytes", p_.record_bytes}, {"kRecordPitch", p_.record_pitch}});
-    flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kPlainLogit", s_.plain}, {"kHugeLogits", s_.huge}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", p_.pair_factors()},
+    flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kEarly", early_}, {"kPlainLogit", s_.plain}, {"kHugeLogits", s_.huge}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", p_.pair_factors()},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}, {"kQueryGains", p_.query_gains()}, {"kFloat16", s_.dtype == DType::kF16}, {"kKeySquares", key_squares_ && squares_pay()}, {"kValueSquares", value_squares_ && squares_pay()}});
     ints({{"kMeets", p_.meets}, {"kTiles", p_.tiles()}});
     if (p_.wide) {
@@ -522,6 +524,7 @@ class AttendEmitter {
   const AttendShape& s_;
   std::string name_;
   int slots_;
+  bool early_;
   bool key_squares_ = false, value_squares_ = false;   ///< whether per-key values need sums of squares; known once their text is
   std::vector<ValueId> rows_, after_rows_;
   std::set<int> pointers_;
@@ -530,6 +533,8 @@ class AttendEmitter {
 
 }  // namespace
 
-KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan&, const Target&) { return AttendEmitter(*std::get<std::shared_ptr<const AttendPlan>>(kernel.body), kernel).run(kernel.why); }
+KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
+  return AttendEmitter(*std::get<std::shared_ptr<const AttendPlan>>(kernel.body), kernel, kernel.early && weights_early(kernel, plan)).run(kernel.why);
+}
 
 }  // namespace mirage

@@ -50,12 +50,12 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
     return text;
   }
   if (k.early || releases(k, plan)) {
-    // Stream and tile kernels say themselves what comes before the wait.
+    // Stream, tile and attention kernels say themselves what comes before the wait.
     Plan ordinary = plan;
     for (KernelPlan& x : ordinary.kernels) x.early = false;
     KernelPlan alone = k;
     alone.early = false;
-    const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k));
+    const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k) || (is<AttendPlan>(k) && weights_early(k, plan)));
     KernelText text = own ? emitter_of(k)(k, plan, target) : emit_kernel(alone, ordinary, target);
     text = begins_with(std::move(text), releases(k, plan), k.early && !own);
     if (k.early) text = reads_in_order(std::move(text));

@@ -25,12 +25,23 @@ namespace {
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at least
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
-constexpr size_t kSearchedLonger = 2;    // pieces that get an eighth of all states each
+constexpr size_t kSearchedLonger = 8;    // pieces that get a 32nd of all states each: those that may gain most for their size
+constexpr size_t kSearchedLongest = 1;   // and an eighth: that may gain most
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
+constexpr size_t kOthers = 3;            // other ways through two steps that are planned with the whole
+constexpr double kNearUs = 1.5;          // what they may cost more by themselves
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
+constexpr double kMostOfOne = 1.5;       // of the straightforward kernels' time: what a structure of one kernel may cost by itself
 constexpr double kWorthwhile = 0.96;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
+
+/// A structure with its numbers, and what its plan costs.
+struct Numbered {
+  Structure structure;
+  std::vector<CallNumbers> numbers;
+  double us = kNoTime;
+};
 
 /// What is known of one distinct piece.
 struct Evaluated {
@@ -38,6 +49,7 @@ struct Evaluated {
   int kernels = 0, straightforward_kernels = 0;
   std::optional<Structure> structure;   ///< faster than the straightforward kernels
   std::vector<CallNumbers> numbers;
+  std::optional<Numbered> one;          ///< the cheapest structure that is one kernel, whether it pays by itself or not: beside others of its kind it may
   std::vector<Candidate> candidates;    ///< verified, their claims dropped
   SearchReport search;
   std::string refusal;                  ///< why it was not searched, if it was to be
@@ -49,18 +61,23 @@ struct Evaluated {
 constexpr int64_t kWholePlans = 1000;
 constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
-/// Numbers for the verified structures of a piece: the cheapest that pays and holds.
+/// Numbers for the verified structures of a piece: the cheapest that pays and holds, and the cheapest of one kernel.
 void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target, const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
   const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace);
   for (const Choice& c : choices.best) {
-    if (c.plan.predicted_us > kWorthwhile * e.straightforward_us || c.plan.predicted_us >= e.us) break;
+    const double us = c.plan.predicted_us;
+    const bool pays = us <= kWorthwhile * e.straightforward_us && us < e.us, is_one = e.candidates[c.candidate].structure.kernels == 1 && (!e.one || us < e.one->us);   // the plan may have made rows a kernel of their own
+    if (us > kMostOfOne * e.straightforward_us) break;
+    if (!pays && !is_one) continue;
     const Structure& s = e.candidates[c.candidate].structure;
     if (!verify_instance(s, c.numbers, program, witnesses, seed).refusal.empty()) continue;
-    e.us = c.plan.predicted_us;
+    if (is_one) e.one = {s, c.numbers, us};
+    if (!pays) continue;
+    e.us = us;
     e.kernels = static_cast<int>(c.plan.kernels.size());
     e.structure = s;
     e.numbers = c.numbers;
-    break;
+    if (e.one) break;
   }
 }
 
@@ -208,17 +225,21 @@ class Partitioner {
     worth.resize(std::min(worth.size(), kMaxSearched));
     const int64_t all = options_.max_states;
     search_forms(worth, 1, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
-    // Once more, and longer, those that were cut short and may still gain most.
-    std::erase_if(worth, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
-    most_first(worth);
-    worth.resize(std::min(worth.size(), kSearchedLonger));
-    search_forms(worth, 2, options_.max_states / 8);
+    // Once more, and longer, those that were cut short. A large piece may gain what its parts do, so for most of them its size counts.
+    search_longer(worth, 2, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
+    search_longer(worth, 3, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
       add_to(out_.search, e.search);
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
     }
+  }
+  template <class Gain> void search_longer(std::vector<size_t> forms, int round, size_t most, int64_t states, Gain&& gain) {
+    std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
+    std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return gain(a) > gain(b); });
+    forms.resize(std::min(forms.size(), most));
+    search_forms(forms, round, states);
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
   void note_refusals() {
@@ -273,7 +294,8 @@ class Partitioner {
   /// What pieces that may stand beside each other (plan/beside.cc) are counted too dear, each by itself: nothing, kBesideUs for those that compute again what others compute for themselves, too (a norm in front of several
   /// linear layers), kBesideUs for all (linear layers of one input, each with a bias of its own).
   enum class Beside { kNone, kCopies, kAll };
-  std::vector<int> cheapest_way(Beside beside) const {
+  struct Taken { int state, cut; };   // a step of a way, from this state; cut -1: the next unit is left to its readers
+  std::vector<Taken> cheapest_way(Beside beside) const {
     struct Best { double us = kNoTime; int kernels = 0, from = -1, cut = -1; };
     std::vector<Best> best(graph_.steps.size());
     best[0].us = 0;
@@ -286,11 +308,15 @@ class Partitioner {
         if (std::pair(b.us, b.kernels) < std::pair(at.us, at.kernels)) at = b;
       }
     }
-    std::vector<int> way;
-    for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from)
-      if (const int c = best[static_cast<size_t>(s)].cut; c >= 0) way.push_back(c);
+    std::vector<Taken> way;
+    for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from) way.push_back({best[static_cast<size_t>(s)].from, best[static_cast<size_t>(s)].cut});
     std::reverse(way.begin(), way.end());
     return way;
+  }
+  static std::vector<int> cuts_of(const std::vector<Taken>& steps) {
+    std::vector<int> out;
+    for (const Taken& t : steps) if (t.cut >= 0) out.push_back(t.cut);
+    return out;
   }
   /// One kernel of one contraction.
   bool may_stand_beside(int c, Beside beside) const {
@@ -308,10 +334,15 @@ class Partitioner {
     return std::move(p.plan);
   }
 
+  PieceOutcome outcome(int c) const {
+    const Evaluated& e = of_cut(c);
+    return {describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0};
+  }
+
   /// A way with its structures, stitched and planned as a whole, without those that do not pay in their surroundings.
-  struct Way { std::vector<Replaced> kept; std::vector<PieceOutcome> chosen; std::optional<Plan> plan; };
+  struct Way { std::vector<int> cuts; std::vector<Replaced> kept; std::vector<PieceOutcome> chosen; std::optional<Plan> plan; };   ///< chosen: per cut
   Way along(const std::vector<int>& cuts) {
-    Way out;
+    Way out{cuts, {}, {}, {}};
     std::vector<size_t> forms;   // of the kept
     for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
@@ -319,7 +350,7 @@ class Partitioner {
         const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true), planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
-      out.chosen.push_back({describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0});
+      out.chosen.push_back(outcome(c));
       if (e.structure) out.kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
     }
     if (out.kept.empty()) return out;
@@ -336,17 +367,109 @@ class Partitioner {
     return out;
   }
 
+  /// For every unit that reads this cheap one, the cut that computes it again and has one kernel; empty if a reader has none.
+  std::vector<int> cuts_that_copy(int unit) const {
+    std::vector<int> out;
+    for (int r = 0; r < static_cast<int>(cuts_.units.size()); r++) {
+      const Unit& reader = cuts_.units[static_cast<size_t>(r)];
+      if (!std::count(reader.direct.begin(), reader.direct.end(), unit) && !std::count(reader.through.begin(), reader.through.end(), unit)) continue;
+      const auto at = std::find(graph_.cuts.begin(), graph_.cuts.end(), Cut{{r}, {unit}});
+      const int c = static_cast<int>(at - graph_.cuts.begin());
+      if (at == graph_.cuts.end() || !of_cut(c).one) return {};
+      out.push_back(c);
+    }
+    return out;
+  }
+  /// The way with these cuts in place of what it has for their units. as_one: with their structures of one kernel.
+  Way with(const Way& way, const std::vector<int>& cuts, bool as_one) const {
+    std::set<int> units;
+    std::set<NodeId> nodes;
+    for (int c : cuts)
+      for (int u : graph_.cuts[static_cast<size_t>(c)].units) {
+        units.insert(u);
+        nodes.insert(cuts_.units[static_cast<size_t>(u)].nodes.begin(), cuts_.units[static_cast<size_t>(u)].nodes.end());
+      }
+    Way out;
+    const auto is_new = [&](const auto& list, const auto& of) { return std::any_of(list.begin(), list.end(), [&](int x) { return of.count(x) > 0; }); };
+    for (size_t i = 0; i < way.cuts.size(); i++)
+      if (!is_new(graph_.cuts[static_cast<size_t>(way.cuts[i])].units, units)) out.cuts.push_back(way.cuts[i]), out.chosen.push_back(way.chosen[i]);
+    for (const Replaced& r : way.kept)
+      if (!is_new(r.piece.nodes, nodes)) out.kept.push_back(r);
+    for (int c : cuts) {
+      const Evaluated& e = of_cut(c);
+      out.cuts.push_back(c);
+      out.chosen.push_back(outcome(c));
+      if (!as_one && e.structure) out.kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers});
+      if (!as_one) continue;
+      PieceOutcome& said = out.chosen.back();
+      said.kernels = 1, said.predicted_us = e.one->us, said.searched = true, said.found_after = e.one->structure.states;
+      out.kept.push_back({pieces_[static_cast<size_t>(c)], e.one->structure, e.one->numbers});
+    }
+    if (!out.kept.empty()) out.plan = plan(out.kept);
+    return out;
+  }
+
+  /// Other cuts, two at most, between two states, the cheapest first; none that costs over kNearUs more than the cuts there are.
+  std::vector<std::vector<Taken>> others_between(const Taken& first, const Taken& second, int end) const {
+    const auto us = [&](int c) { return c < 0 ? 0.0 : of_cut(c).us; };
+    std::vector<std::pair<double, std::vector<Taken>>> found;
+    for (const CutStep& a : graph_.steps[static_cast<size_t>(first.state)]) {
+      if (a.to == end) found.push_back({us(a.cut), {{first.state, a.cut}}});
+      else if (a.to < end)
+        for (const CutStep& b : graph_.steps[static_cast<size_t>(a.to)])
+          if (b.to == end && (a.cut != first.cut || b.cut != second.cut)) found.push_back({us(a.cut) + us(b.cut), {{first.state, a.cut}, {a.to, b.cut}}});
+    }
+    std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::vector<std::vector<Taken>> out;
+    for (auto& [cost, steps] : found)
+      if (out.size() < kOthers && cost <= us(first.cut) + us(second.cut) + kNearUs) out.push_back(std::move(steps));
+    return out;
+  }
+  /// What the programme adds up is not all: kernels that start early, or stand beside others, gain what only the plan of the whole knows. So neighbours are cut otherwise where the whole is cheaper then.
+  void refine(Way& way, std::vector<Taken> steps) {
+    for (size_t i = 0; i + 1 < steps.size(); i++) {
+      const int end = i + 2 < steps.size() ? steps[i + 2].state : graph_.end;
+      for (const std::vector<Taken>& other : others_between(steps[i], steps[i + 1], end)) {
+        if (is_stopped() || is_late() || plans_left_-- <= 0) return;
+        Way next = with(way, cuts_of(other), false);
+        if (!next.plan || !way.plan || next.plan->predicted_us >= way.plan->predicted_us) continue;
+        way = std::move(next);
+        steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.begin() + static_cast<std::ptrdiff_t>(i + 2));
+        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(i), other.begin(), other.end());
+        break;
+      }
+    }
+  }
+  /// A cheap unit that several linear layers read (a norm) becomes theirs, all at once, where that is cheaper: one by one each of them would compute it beside the kernel that the others still need.
+  void absorb(Way& way) {
+    double us = way.plan ? way.plan->predicted_us : straightforward_.predicted_us;
+    for (int u = 0; u < static_cast<int>(cuts_.units.size()) && !is_stopped() && !is_late() && plans_left_ > 0; u++) {
+      if (!cuts_.units[static_cast<size_t>(u)].copyable || cuts_.units[static_cast<size_t>(u)].contracts) continue;
+      const std::vector<int> cuts = cuts_that_copy(u);
+      if (cuts.size() < 2) continue;
+      plans_left_--;
+      Way other = with(way, cuts, true);
+      if (!other.plan || other.plan->predicted_us >= us) continue;
+      us = other.plan->predicted_us;
+      way = std::move(other);
+    }
+  }
+
   /// Keeps the cheapest way's pieces if they are faster than nothing, and of these what holds in the whole.
   void settle() {
     Way way;
+    std::vector<Taken> steps;
     std::vector<std::vector<int>> ways;
     for (Beside b : {Beside::kNone, Beside::kCopies, Beside::kAll}) {
-      const std::vector<int> cuts = cheapest_way(b);
+      std::vector<Taken> taken = cheapest_way(b);
+      const std::vector<int> cuts = cuts_of(taken);
       if (std::find(ways.begin(), ways.end(), cuts) != ways.end() || (b != Beside::kNone && is_stopped())) continue;
       ways.push_back(cuts);
       Way other = along(cuts);
-      if (b == Beside::kNone || (other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us))) way = std::move(other);
+      if (b == Beside::kNone || (other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us))) way = std::move(other), steps = std::move(taken);
     }
+    refine(way, std::move(steps));
+    absorb(way);
     out_.chosen = std::move(way.chosen);
     std::vector<Replaced> kept = std::move(way.kept);
     const std::optional<Plan> best = std::move(way.plan);

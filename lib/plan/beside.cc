@@ -16,13 +16,19 @@ bool same_place(const Access& a, const Access& b) {
   return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump;
 }
 
+/// What a result is rounded to before it is stored; none where the store itself does that.
+DType rounded_to(const StreamShape& s, const Output& out) {
+  return out.dtype == s.results[static_cast<size_t>(out.result)].dtype ? DType::kReal : out.dtype;
+}
+
 /// Like each other but for how long dimensions are.
-bool same_node(const Graph& x, const Graph& y, NodeId n) {
+bool same_node(const StreamShape& s, const StreamShape& t, NodeId n) {
+  const Graph &x = s.body, &y = t.body;
   const Node &a = x.node(n), &b = y.node(n);
   if (a.op.index() != b.op.index() || a.operands != b.operands || a.first_value != b.first_value) return false;
   if (a.first_value >= 0 && (x.dims(a.first_value).rank() != y.dims(b.first_value).rank() || x.type(a.first_value).dtype != y.type(b.first_value).dtype)) return false;
   if (const auto* in = std::get_if<Input>(&a.op)) return in->param == std::get<Input>(b.op).param;
-  if (const auto* out = std::get_if<Output>(&a.op)) return out->result == std::get<Output>(b.op).result && out->dtype == std::get<Output>(b.op).dtype;
+  if (const auto* out = std::get_if<Output>(&a.op)) return out->result == std::get<Output>(b.op).result && rounded_to(s, *out) == rounded_to(t, std::get<Output>(b.op));
   if (const auto* c = std::get_if<Const>(&a.op)) return c->value == std::get<Const>(b.op).value;
   return a.op == b.op;
 }
@@ -44,7 +50,7 @@ int64_t column_step(const StreamShape& s, ValueId v, const Access& a) {
 bool stands_beside(const StreamShape& a, const StreamShape& b) {
   const Graph &x = a.body, &y = b.body;
   if (a.rows != b.rows || a.depth != b.depth || a.batch != 1 || b.batch != 1 || x.num_nodes() != y.num_nodes() || x.num_values() != y.num_values() || a.axes != b.axes || !a.products.empty() || !b.products.empty()) return false;
-  for (NodeId n = 0; n < x.num_nodes(); n++) if (!same_node(x, y, n)) return false;
+  for (NodeId n = 0; n < x.num_nodes(); n++) if (!same_node(a, b, n)) return false;
   if (a.weights.size() != b.weights.size() || a.contractions.size() != b.contractions.size() || a.results.size() != b.results.size()) return false;
   for (size_t i = 0; i < a.weights.size(); i++) {
     const StreamWeight &v = a.weights[i], &w = b.weights[i];

@@ -28,7 +28,7 @@ Plan with_hints(Plan plan, const RunHints& hints) {
   return plan;
 }
 
-/// Buffers of a kernel's weights, of all calls that stand beside each other; empty if it has none.
+/// Buffers of a kernel's weights (of attention: of keys and values), of all calls that stand beside each other; empty if it has none.
 static std::vector<int> weights_of(const KernelPlan& k) {
   std::vector<int> out;
   const auto add = [&](const StreamShape& s) { for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer); };
@@ -37,6 +37,8 @@ static std::vector<int> weights_of(const KernelPlan& k) {
     for (const StreamShape& s : (*stream)->beside) add(s);
   }
   if (const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) add(**tile);
+  if (const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body))
+    for (const AttendTensor* t : {&(*attend)->shape.k, &(*attend)->shape.v}) out.push_back((*attend)->operands[static_cast<size_t>((*attend)->body.form<Input>(t->input)->param)].buffer);
   return out;
 }
 

@@ -31,7 +31,7 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
       mbarrier_init(mem.q_full(), 1);
       mbarrier_publish();
       mbarrier_expect(mem.q_full(), P::kQueryGroups * 64 * P::kFeatures * 2);
-      P::copy_q(a, at, mem.base, mem.q_full());
+      if constexpr (!P::kEarly) P::copy_q(a, at, mem.base, mem.q_full());
       mbarrier_init(mem.received(), 1);
       if constexpr (P::kCluster > 1) mbarrier_expect(mem.received(), P::kCluster * P::kRows * P::kRecordBytes);
       mbarrier_publish();
@@ -61,6 +61,10 @@ template <class P> MO_FN void attend_prologue(const typename P::Args& a, const A
       for (int c = 1; c < P::kStages; c++)
         if (c < at.chunks) attend_copy_v<P>(a, at, mem, c, c);
     }
+  }
+  if constexpr (P::kEarly) {   // keys and values are under way; everything else may come from the kernel ahead
+    await_previous();
+    if (warp == 1 && lane_id() == 0) P::copy_q(a, at, mem.base, mem.q_full());
   }
   warp_barrier();
 }

@@ -75,7 +75,7 @@ template <class P> MO_FN void attend_warp_prologue(const typename P::Args& a, co
     mbarrier_publish();
     if (warp == 0) {
       mbarrier_expect(mem.q_full(), 16 * P::kFeatures * 2);
-      P::copy_q(a, at, mem.base, mem.q_full());
+      if constexpr (!P::kEarly) P::copy_q(a, at, mem.base, mem.q_full());
     }
 #pragma unroll
     for (int s = 0; s < P::kStages; s++)
@@ -84,6 +84,11 @@ template <class P> MO_FN void attend_warp_prologue(const typename P::Args& a, co
   warp_barrier();
   if constexpr (P::kCluster > 1) cluster_arrive_relaxed();
   barrier();
+  if constexpr (P::kEarly) {   // keys and values are under way; everything else may come from the kernel ahead
+    await_previous();
+    if (warp == 0 && lane_id() == 0) P::copy_q(a, at, mem.base, mem.q_full());
+    warp_barrier();
+  }
 }
 
 #endif

@@ -37,8 +37,13 @@ template <class P> MO_FN void wide_copy(const typename P::Args& a, const AttendP
     mbarrier_expect(mem.bar(s, b), mem.kBox + (with_q && b < P::kBoxes ? 2048 : 0));
     if (b < P::kBoxes) P::copy_k(a, at, mem.base + mem.box(s, b), b, key, mem.bar(s, b));
     else P::copy_v(a, at, mem.base + mem.box(s, b), b - P::kBoxes, key, mem.bar(s, b));
-    if (with_q && b < P::kBoxes) P::copy_q(a, at, mem.base + b * 2048, b, mem.bar(s, b));
+    if (with_q && !P::kEarly && b < P::kBoxes) P::copy_q(a, at, mem.base + b * 2048, b, mem.bar(s, b));
   }
+}
+/// The boxes of q that wide_copy left to come from the kernel ahead.
+template <class P> MO_FN void wide_copy_q(const typename P::Args& a, const AttendPlace& at, const WideMemory<P>& mem, int warp) {
+#pragma unroll 1
+  for (int b = warp; b < P::kBoxes; b += 8) P::copy_q(a, at, mem.base + b * 2048, b, mem.bar(0, b));
 }
 
 template <class P> MO_FN void wide_scores(const WideMemory<P>& mem, int warp, int s, int parity) {
@@ -246,6 +251,10 @@ template <class P> MO_FN void attend_wide(const typename P::Args& a, unsigned ch
   if (lane == 0)
     for (int c = 1; c < P::kStages; c++)
       if (c < at.chunks) wide_copy<P>(a, at, mem, warp, c, false);
+  if constexpr (P::kEarly) {   // keys and values are under way; everything else may come from the kernel ahead
+    await_previous();
+    if (lane == 0) wide_copy_q<P>(a, at, mem, warp);
+  }
   warp_barrier();
   float O[P::kColumns / 16], m = kLowest, sum = 0, scale = 1;
 #pragma unroll
