@@ -142,7 +142,7 @@ std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source
   if (!o.check && !o.canonicalize && o.run.empty()) return std::nullopt;
   ExitCode exit = ExitCode::kOk;
   for (const Source& s : sources)
-    exit = more_severe(exit, finish(o.check ? check_spec(s) : o.canonicalize ? canonicalize_spec(s) : run_stage(o.run, s, o, listener("")), {s}));
+    exit = more_severe(exit, finish(o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, listener("")), {s}));
   return exit;
 }
 
@@ -176,11 +176,11 @@ Compiled compile_one(const Options& o, const Source& source, bool is_corpus) {
 }
 
 /// Names become folders in corpus mode: two results must not end in one.
-Diagnostics check_duplicates(const std::vector<Source>& sources) {
+Diagnostics check_duplicates(const std::vector<Source>& sources, const Options& o) {
   std::map<std::string, std::string> seen;
   Diagnostics errors;
   for (const Source& s : sources) {
-    const std::string name = program_name(s);
+    const std::string name = program_name(s, o);
     if (name.empty()) continue;   // its errors come when it is compiled
     auto [at, is_new] = seen.emplace(name, s.name);
     if (!is_new) errors.push_back({Severity::kError, DiagCode::kUsage, {s.name, 0, 0, 1}, "the name '" + name + "' is taken by " + at->second, {{{}, "set another \"name\" in the spec"}}});
@@ -233,7 +233,7 @@ struct Corpus {
 
 ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
   if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
-  if (auto errors = check_duplicates(sources); !errors.empty()) return show(errors);
+  if (auto errors = check_duplicates(sources, o); !errors.empty()) return show(errors);
   const auto corpus = std::shared_ptr<Corpus>(new Corpus{o, is_corpus, {}, {}, {}, {}, {}, {}});
   if (!o.baseline.empty()) {   // read before the long work
     auto text = read_source(o.baseline);
@@ -244,8 +244,8 @@ ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool 
   expect_interrupts([corpus](const CompileResult* r) { corpus->end_interrupted(r); });
   for (const Source& s : sources) {
     Options mine = o;
-    if (is_corpus) mine.output = (fs::path(o.output) / program_name(s)).string();
-    if (is_corpus && !o.checkpoint.empty()) mine.checkpoint += "." + program_name(s);
+    if (is_corpus) mine.output = (fs::path(o.output) / program_name(s, o)).string();
+    if (is_corpus && !o.checkpoint.empty()) mine.checkpoint += "." + program_name(s, o);
     Compiled one = compile_one(mine, s, is_corpus);
     corpus->add(std::move(one.result), one.exit, std::move(one.chrome));
     if (is_interrupted()) break;

@@ -1,7 +1,7 @@
 // The host half of NAME.cu: tables of tensors and kernels, the checks of each call, the launcher, and the exported C functions (design: interface.md "C ABI").
 #include <algorithm>
 
-#include "codegen/module_parts.h"
+#include "codegen/abi_parts.h"
 #include "codegen/names.h"
 
 namespace mirage {
@@ -16,6 +16,8 @@ std::string int64_list(const Dims& d) {
   return "{" + (d.rank() == 0 ? std::string("0") : out) + "}";
 }
 
+}  // namespace
+
 std::string tensor_table(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors) {
@@ -25,6 +27,8 @@ std::string tensor_table(const ModuleFacts& f) {
   }
   return out;
 }
+
+namespace {
 
 std::string argument(const ModuleFacts& f, int buffer, bool written) {
   const Buffer& b = f.plan.buffers[static_cast<size_t>(buffer)];
@@ -45,20 +49,21 @@ std::string list(const std::vector<int64_t>& x) {
 
 /// Encodes the tensor map `name` for the pointers of this launch.
 std::string encode(const ModuleFacts& f, const TensorMapText& m, const std::string& name) {
+  const std::string type_of_map = std::string(f.device_namespace) + "::TensorMap", map = f.device_namespace == "mo" ? name : "reinterpret_cast<mo::TensorMap&>(" + name + ")";
   const char* type = m.dtype == DType::kF16 ? "FLOAT16" : m.dtype == DType::kBF16 ? "BFLOAT16" : m.dtype == DType::kF32 ? "FLOAT32" : "UINT8";
-  std::string out = "  mo::TensorMap " + name + ";\n  if ((error = encode_map(" + name + ", static_cast<const char*>(" + argument(f, m.buffer, false) + ") + " + std::to_string(m.offset_bytes) +
+  std::string out = "  " + type_of_map + " " + name + ";\n  if ((error = encode_map(" + map + ", static_cast<const char*>(" + argument(f, m.buffer, false) + ") + " + std::to_string(m.offset_bytes) +
                     ", CU_TENSOR_MAP_DATA_TYPE_" + type + ", " + std::to_string(m.dims.size()) + "u, " + list(m.dims) + ", " + list(m.strides) + ", " +
                     list(std::vector<int64_t>(m.box.begin(), m.box.end())) + ", CU_TENSOR_MAP_SWIZZLE_" + (m.swizzle ? std::to_string(m.swizzle) + "B" : "NONE") + ")) != cudaSuccess) return error;\n";
   return out;
 }
 
-bool has_maps(const ModuleFacts& f) {
-  for (const KernelText& k : f.kernels)
-    if (!k.maps.empty()) return true;
-  return false;
+}  // namespace
+
+bool has_maps(const std::vector<KernelText>& kernels) {
+  return std::any_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return !k.maps.empty(); });
 }
 
-std::string launches(const ModuleFacts& f) {
+std::string launches(const ModuleFacts& f, bool has_dependents) {
   std::string out;
   for (size_t n = 0; n < f.kernels.size(); n++) {
     const KernelText& k = f.kernels[n];
@@ -67,7 +72,7 @@ std::string launches(const ModuleFacts& f) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
       out += encode(f, k.maps[i], maps.back());
     }
-    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : any_dependent(f) && !k.dependent ? "start_alone(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
+    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : has_dependents && !k.dependent ? "start_alone(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
            std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
     for (const std::string& m : maps) out += ", " + m;
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
@@ -77,8 +82,8 @@ std::string launches(const ModuleFacts& f) {
 }
 
 /// For kernels that take no part in dependent launches, and the first one of a library where --pdl does not say otherwise: as any launch, behind all that is ahead of them.
-std::string alone_start(const ModuleFacts& f) {
-  if (!any_dependent(f) || std::all_of(f.kernels.begin(), f.kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; })) return "";
+std::string alone_start(const std::vector<KernelText>& kernels) {
+  if (!any_dependent(kernels) || std::all_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; })) return "";
   return R"~(
 template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
   cudaLaunchConfig_t config = {};
@@ -91,14 +96,8 @@ template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), 
 )~";
 }
 
-bool has_cooperative(const ModuleFacts& f) {
-  for (const KernelText& k : f.kernels)
-    if (k.cooperative) return true;
-  return false;
-}
-
-std::string cooperative_start(const ModuleFacts& f) {
-  if (!has_cooperative(f)) return "";
+std::string cooperative_start(const std::vector<KernelText>& kernels) {
+  if (std::none_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.cooperative; })) return "";
   return R"~(
 // Blocks of such a kernel wait for each other: the device must run all of them at once, or refuse the launch (cudaErrorCooperativeLaunchTooLarge).
 template <class... P, class... A> cudaError_t start_cooperative(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
@@ -117,6 +116,8 @@ template <class... P, class... A> cudaError_t start_cooperative(void (*kernel)(P
 )~";
 }
 
+namespace {
+
 /// NAME_workspace_init: slots are empty, all ones, before the first launch.
 std::string workspace_init(const ModuleFacts& f) {
   std::string fills;
@@ -132,9 +133,11 @@ std::string workspace_init(const ModuleFacts& f) {
 // More than 48 KB of dynamic shared memory must be asked for, per kernel and device.
 constexpr int64_t kPlainSharedBytes = 48 * 1024;
 
-std::string attributes(const ModuleFacts& f) {
+}  // namespace
+
+std::string attributes(const std::vector<KernelText>& kernels) {
   std::string out;
-  for (const KernelText& k : f.kernels) {
+  for (const KernelText& k : kernels) {
     if (k.smem_bytes <= kPlainSharedBytes) continue;
     out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name + "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) +
            ")) != cudaSuccess) return error;\n";
@@ -142,11 +145,13 @@ std::string attributes(const ModuleFacts& f) {
   return out.empty() ? "  // no kernel needs more than 48 KB of shared memory\n" : "  cudaError_t error = cudaSuccess;\n" + out;
 }
 
-int64_t max_smem(const ModuleFacts& f) {
+int64_t max_smem(const std::vector<KernelText>& kernels) {
   int64_t most = 0;
-  for (const KernelText& k : f.kernels) most = std::max(most, k.smem_bytes);
+  for (const KernelText& k : kernels) most = std::max(most, k.smem_bytes);
   return most;
 }
+
+namespace {
 
 // Architecture-specific code runs on that compute capability only, other machine code on later minor versions too, and where the library holds PTX on every later device.
 std::string capability_rule(const Target& t) {
@@ -156,11 +161,15 @@ std::string capability_rule(const Target& t) {
   return has_ptx ? "10 * major + minor >= " + std::to_string(t.sm) : "major == " + major + " && minor >= " + minor;
 }
 
+}  // namespace
+
 std::string pointer_list(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + t.c_name;
   return out;
 }
+
+namespace {
 
 // cuTensorMapEncodeTiled comes from the driver that is there: nothing of libcuda is linked. Only pointers change between launches, and encoding is arithmetic on the host.
 // Every launch may begin before what is ahead of it on the stream has finished; the kernels wait by themselves.
@@ -198,7 +207,7 @@ inline cudaError_t encode_map(mo::TensorMap& out, const void* base, CUtensorMapD
 }
 )~";
 
-constexpr const char* kHost = R"~(#ifndef __CUDACC_RTC__
+constexpr const char* kHostTop = R"~(#ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: @NAME@.h says what each function requires ========
 #include <atomic>
 #include <cstddef>
@@ -206,7 +215,7 @@ constexpr const char* kHost = R"~(#ifndef __CUDACC_RTC__
 @INCLUDES@#include <cuda_runtime.h>
 
 extern "C" {
-typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved; } @NAME@_dims;
+typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved;@DIMS_FIELDS@ } @NAME@_dims;
 }
 
 namespace mirage_@NAME@ {
@@ -216,11 +225,7 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = @INPUTS@;
 constexpr int kNumTensors = @TENSORS@;
-constexpr uint64_t kWorkspaceBytes = @WORKSPACE@u;
-constexpr int kMaxSharedBytes = @SMEM@;
-constexpr TensorFacts kTensors[kNumTensors] = {
-@TABLE@};
-
+@FACTS@
 // The parts of dlpack.h (version 0.8) that are read here, with its layout.
 struct DlDevice { int32_t type; int32_t id; };
 struct DlDtype { uint8_t code; uint8_t bits; uint16_t lanes; };
@@ -235,26 +240,26 @@ inline bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_b
 
 inline bool less(uint64_t a, uint64_t b) { return a < b; }   // a function: compilers warn of constants that nothing is less than
 
-inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && dims->reserved == 0) ? kSuccess : kBadDims; }
+@CHECK_DIMS@
 
-inline int check_workspace(const void* workspace, size_t bytes) {
-  if (kWorkspaceBytes == 0) return kSuccess;
+inline int check_workspace(@POINT@const void* workspace, size_t bytes) {
+  if (@BYTES@ == 0) return kSuccess;
   if (workspace == nullptr) return kNullPointer;
   if (misaligned(workspace, 256)) return kMisaligned;
-  return less(bytes, kWorkspaceBytes) ? kWorkspaceTooSmall : kSuccess;
+  return less(bytes, @BYTES@) ? kWorkspaceTooSmall : kSuccess;
 }
 
-inline int check_pointers(const void* const* t, const void* workspace, size_t workspace_bytes) {
+inline int check_pointers(@POINT@const void* const* t, const void* workspace, size_t workspace_bytes) {
   for (int i = 0; i < kNumTensors; i++)
     if (t[i] == nullptr) return kNullPointer;
   for (int i = 0; i < kNumTensors; i++)
     if (misaligned(t[i], 16)) return kMisaligned;
-  if (const int bad = check_workspace(workspace, workspace_bytes)) return bad;
+  if (const int bad = check_workspace(@POINT_ARGUMENT@workspace, workspace_bytes)) return bad;
   for (int i = kNumInputs; i < kNumTensors; i++)
     for (int k = 0; k < i; k++)
-      if (overlap(t[i], kTensors[i].span_bytes, t[k], kTensors[k].span_bytes)) return kAliasing;
-  for (int i = 0; kWorkspaceBytes != 0 && i < kNumTensors; i++)
-    if (overlap(t[i], kTensors[i].span_bytes, workspace, kWorkspaceBytes)) return kAliasing;
+      if (overlap(t[i], @TENSOR_FACTS@[i].span_bytes, t[k], @TENSOR_FACTS@[k].span_bytes)) return kAliasing;
+  for (int i = 0; @BYTES@ != 0 && i < kNumTensors; i++)
+    if (overlap(t[i], @TENSOR_FACTS@[i].span_bytes, workspace, @BYTES@)) return kAliasing;
   return kSuccess;
 }
 
@@ -295,7 +300,9 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
 @PDL@  return cudaLaunchKernelEx(&config, kernel, args...);
 }
 @COOPERATIVE@@ENCODE@
-inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+)~";
+
+constexpr const char* kLaunch = R"~(inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
   if (const int bad = prepare_device()) return bad;
@@ -304,7 +311,9 @@ inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace
   cudaError_t error = cudaSuccess;
 @LAUNCHES@  return error;
 }
+)~";
 
+constexpr const char* kHostTensors = R"~(
 // Dimensions of extent 1 may have any stride; no strides at all means row-major.
 inline int check_dlpack(const DlTensor& x, const TensorFacts& want) {
   if (x.dtype.code != want.dl_code || x.dtype.bits != want.dl_bits || x.dtype.lanes != 1 || x.ndim != want.rank) return kBadTensor;
@@ -318,7 +327,9 @@ inline int check_dlpack(const DlTensor& x, const TensorFacts& want) {
   return kSuccess;
 }
 
-inline int launch_dlpack(const DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+)~";
+
+constexpr const char* kLaunchDlpack = R"~(inline int launch_dlpack(const DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   constexpr int32_t kDlCuda = 2, kDlCudaManaged = 13;
   if (tensors == nullptr) return kNullPointer;
   if (count != kNumTensors) return kBadTensor;
@@ -337,7 +348,9 @@ inline int launch_dlpack(const DlTensor* const* tensors, int count, void* worksp
   }
   return launch(nullptr, t, workspace, workspace_bytes, stream);
 }
+)~";
 
+constexpr const char* kHostStatus = R"~(
 inline const char* status_string(int status) {
   switch (status) {
     case kSuccess: return "success";
@@ -360,7 +373,9 @@ inline const char* status_string(int status) {
 #define MIRAGE_API extern "C" __attribute__((visibility("default")))
 #endif
 
-MIRAGE_API int @NAME@_workspace_size(const @NAME@_dims* dims, size_t* bytes) {
+)~";
+
+constexpr const char* kFunctions = R"~(MIRAGE_API int @NAME@_workspace_size(const @NAME@_dims* dims, size_t* bytes) {
   if (const int bad = mirage_@NAME@::check_dims(dims)) return bad;
   if (bytes == nullptr) return mirage_@NAME@::kNullPointer;
   *bytes = mirage_@NAME@::kWorkspaceBytes;
@@ -378,7 +393,9 @@ MIRAGE_API int @NAME@_supported(int device, const @NAME@_dims* dims) {
   if (const int bad = mirage_@NAME@::check_dims(dims)) return bad;
   return mirage_@NAME@::check_device(device);
 }
+)~";
 
+constexpr const char* kHostEnd = R"~(
 MIRAGE_API int @NAME@_launch_dlpack(const mirage_@NAME@::DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   return mirage_@NAME@::launch_dlpack(tensors, count, workspace, workspace_bytes, stream);
 }
@@ -395,6 +412,15 @@ MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
 #endif  // __CUDACC_RTC__
 )~";
 
+constexpr const char* kFacts = R"~(constexpr uint64_t kWorkspaceBytes = @WORKSPACE@u;
+constexpr int kMaxSharedBytes = @SMEM@;
+constexpr TensorFacts kTensors[kNumTensors] = {
+@TABLE@};
+)~";
+
+constexpr const char* kCheckDims =
+    R"~(inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && dims->reserved == 0) ? kSuccess : kBadDims; })~";
+
 }  // namespace
 
 std::string c_parameters(const ModuleFacts& f) {
@@ -403,12 +429,29 @@ std::string c_parameters(const ModuleFacts& f) {
   return out;
 }
 
+std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kernels, const HostParts& parts) {
+  const bool maps = has_maps(kernels);
+  const std::vector<std::pair<std::string_view, std::string>> keys = {
+      {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())}, {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", parts.facts}, {"CHECK_DIMS", parts.check_dims},
+      {"POINT", parts.is_family ? "const Point& point, " : ""}, {"POINT_ARGUMENT", parts.is_family ? "point, " : ""}, {"BYTES", parts.is_family ? "point.workspace_bytes" : "kWorkspaceBytes"},
+      {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)}, {"TARGET", f.target.name},
+      {"PDL", any_dependent(kernels) ? kDependentLaunch : ""}, {"INCLUDES", maps ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", maps ? kEncodeMap : ""},
+      {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)}};
+  return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) + parts.functions + expand(kHostEnd, keys);
+}
+
 std::string emit_host(const ModuleFacts& f) {
-  return expand(kHost, {{"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
-                        {"COOPERATIVE", cooperative_start(f) + alone_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
-                        {"PDL", any_dependent(f) ? kDependentLaunch : ""},
-                        {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
-                        {"LAUNCHES", launches(f)}, {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
+  const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", f.name}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f.kernels))},
+                                                                      {"TABLE", tensor_table(f)}, {"LAUNCHES", launches(f, any_dependent(f.kernels))}, {"INIT", workspace_init(f)},
+                                                                      {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}};
+  HostParts parts;
+  parts.facts = expand(kFacts, keys);
+  parts.check_dims = expand(kCheckDims, keys);
+  parts.launch = expand(kLaunch, keys);
+  parts.launch_dlpack = kLaunchDlpack;
+  parts.functions = expand(kFunctions, keys);
+  parts.info = emit_info_json(f);
+  return host_text(f, f.kernels, parts);
 }
 
 }  // namespace mirage

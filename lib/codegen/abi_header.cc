@@ -62,7 +62,7 @@ extern "C" {
 
 enum {
   @NAME@_SUCCESS = 0,
-  @NAME@_BAD_DIMS = -1,            /* struct_size or reserved of @NAME@_dims */
+  @NAME@_BAD_DIMS = -1,            /* struct_size or reserved of @NAME@_dims@OR_VALUES@ */
   @NAME@_NULL_POINTER = -2,
   @NAME@_MISALIGNED = -3,          /* 16 bytes for tensors, 256 for the workspace */
   @NAME@_WORKSPACE_TOO_SMALL = -4,
@@ -71,9 +71,7 @@ enum {
   @NAME@_ALIASING = -7
 };
 
-/* This library has no variable axes: pass NULL, or {sizeof(@NAME@_dims), 0}. */
-typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved; } @NAME@_dims;
-
+@DIMS@
 /* DLTensor of dlpack.h (0.8). If dlpack.h was included before this header it is that very type. */
 #ifdef DLPACK_DLPACK_H_
 typedef DLTensor @NAME@_dltensor;
@@ -101,7 +99,7 @@ int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t w
 /* 0 if the library will run on that device, else the status that says why not. */
 int @NAME@_supported(int device, const @NAME@_dims* dims);
 
-/* The same launch for DLPack tensors: inputs, then outputs (@COUNT@); shapes, strides (any for extents of 1), dtypes and devices are checked. */
+/* The same launch for DLPack tensors: inputs, then outputs (@COUNT@); @SHAPES_CHOOSE@shapes, strides (any for extents of 1), dtypes and devices are checked. */
 int @NAME@_launch_dlpack(const @NAME@_dltensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
 const char* @NAME@_status_string(int status); /* static text, also for CUDA errors */
@@ -115,20 +113,92 @@ unsigned @NAME@_abi_version(void);            /* 1 */
 #endif /* @NAME@_MIRAGE_H */
 )~";
 
+constexpr const char* kNoAxes = R"~(/* This library has no variable axes: pass NULL, or {sizeof(@NAME@_dims), 0}. */
+typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved; } @NAME@_dims;
+)~";
+
+constexpr const char* kAxes = R"~(/* What a call is for: {sizeof(@NAME@_dims), 0, @EXAMPLE@}. Served are
+@VALUES@ * every combination of them; other values are @NAME@_BAD_DIMS. */
+typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved;@FIELDS@ } @NAME@_dims;
+)~";
+
+/// Must not end the comment.
+std::string version_text(const ModuleFacts& f) {
+  std::string version;
+  for (char c : f.options.version) version += c == '*' || c == '/' || static_cast<unsigned char>(c) < 0x20 ? '_' : c;
+  return version.empty() ? "" : " " + version;
+}
+
+std::string slot_text(const ModuleFacts& f) {
+  return "launches of this library that do not run at the same time may share it. Blocks meet in slots in it, which\n * " + f.name +
+         "_workspace_init empties and every launch leaves empty: whatever else writes to it between launches makes the next one wrong, or hang.";
+}
+constexpr const char* kNoSlotText = "its contents mean nothing between launches, and it may be shared by launches that do not run at the same time.";
+
+/// "float16[M, 4096], strides [4096, 1] elements".
+std::string family_tensor(const FamilyFacts& f, size_t tensor) {
+  const Type& type = f.hinted().tensors[tensor].info->type;
+  const auto list = [&](bool strides) {
+    std::string out;
+    for (int d = 0; d < type.dims.rank(); d++) {
+      std::vector<int64_t> per_point;
+      for (const ModuleFacts& p : f.points) per_point.push_back((strides ? p.tensors[tensor].info->strides : p.tensors[tensor].info->type.dims)[d]);
+      out += (d ? ", " : "") + axis_text(f, per_point);
+    }
+    return "[" + out + "]";
+  };
+  return std::string(dtype_long_name(type.dtype)) + list(false) + ", strides " + list(true) + " elements";
+}
+
+std::string family_tensor_lines(const FamilyFacts& f) {
+  std::string out;
+  for (size_t i = 0; i < f.hinted().tensors.size(); i++) {
+    const AbiTensor& t = f.hinted().tensors[i];
+    out += " *   " + std::string(t.is_output ? "output " : "input  ") + t.c_name + ": " + family_tensor(f, i);
+    if (t.c_name != t.info->name) out += " (" + t.info->name + " in the spec)";
+    if (t.info->range) out += "; values in the range that the spec promises";
+    out += "\n";
+  }
+  return out;
+}
+
+std::string family_dims(const FamilyFacts& f) {
+  std::string fields, values, example;
+  for (size_t a = 0; a < f.axes.size(); a++) {
+    std::string list;
+    for (int64_t v : f.axes[a].values) list += (list.empty() ? "" : ", ") + std::to_string(v);
+    fields += " int64_t " + f.c_axes[a] + ";";
+    values += " *   " + f.c_axes[a] + ": " + list + (f.c_axes[a] != f.axes[a].name ? " (" + f.axes[a].name + " in the spec)" : "") + "\n";
+    example += (a ? ", " : "") + f.c_axes[a];
+  }
+  return expand(kAxes, {{"NAME", f.hinted().name}, {"EXAMPLE", example}, {"VALUES", values}, {"FIELDS", fields}});
+}
+
 }  // namespace
 
 std::string emit_c_header(const ModuleFacts& f) {
   const std::string bytes = std::to_string(f.plan.workspace_bytes);
   const bool keeps = std::any_of(f.plan.buffers.begin(), f.plan.buffers.end(), [](const Buffer& b) { return b.slots; });
-  const std::string workspace = f.plan.workspace_bytes == 0 ? "none is needed; pass NULL and 0."
-      : bytes + " bytes of device memory aligned to 256 bytes; " +
-            (keeps ? "launches of this library that do not run at the same time may share it. Blocks meet in slots in it, which\n * " + f.name +
-                         "_workspace_init empties and every launch leaves empty: whatever else writes to it between launches makes the next one wrong, or hang."
-                   : "its contents mean nothing between launches, and it may be shared by launches that do not run at the same time.");
-  std::string version;
-  for (char c : f.options.version) version += c == '*' || c == '/' || static_cast<unsigned char>(c) < 0x20 ? '_' : c;   // must not end the comment
-  return expand(kHeader, {{"NAME", f.name}, {"VERSION", version.empty() ? "" : " " + version}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"TENSORS", tensor_lines(f)},
-                          {"PDL", pdl_lines(f)}, {"WORKSPACE_TEXT", workspace}, {"WORKSPACE", bytes}, {"PARAMETERS", c_parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}});
+  const std::string workspace =
+      f.plan.workspace_bytes == 0 ? "none is needed; pass NULL and 0." : bytes + " bytes of device memory aligned to 256 bytes; " + (keeps ? slot_text(f) : kNoSlotText);
+  return expand(kHeader, {{"NAME", f.name}, {"VERSION", version_text(f)}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"TENSORS", tensor_lines(f)}, {"PDL", pdl_lines(f)}, {"WORKSPACE_TEXT", workspace},
+                          {"WORKSPACE", bytes}, {"PARAMETERS", c_parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}, {"DIMS", expand(kNoAxes, {{"NAME", f.name}})}, {"OR_VALUES", ""}, {"SHAPES_CHOOSE", ""}});
+}
+
+std::string emit_c_header(const FamilyFacts& f) {
+  const ModuleFacts& hint = f.hinted();
+  int64_t most = 0;
+  std::string pdl;
+  for (const ModuleFacts& p : f.points) {
+    most = std::max(most, p.plan.workspace_bytes);
+    if (pdl.size() < pdl_lines(p).size()) pdl = pdl_lines(p);   // the point that reads most inputs early asks most
+  }
+  const std::string workspace = most == 0 ? "none is needed; pass NULL and 0."
+      : "device memory aligned to 256 bytes, as much as " + hint.name + "_workspace_size says for the dims; one of the largest size (" + std::to_string(most) + " bytes) serves all of them. "
+            + (f.slot_bytes ? slot_text(hint) : kNoSlotText);
+  return expand(kHeader, {{"NAME", hint.name}, {"VERSION", version_text(hint)}, {"TARGET", hint.target.name}, {"SPEC", hint.spec_id}, {"TENSORS", family_tensor_lines(f)}, {"PDL", pdl}, {"WORKSPACE_TEXT", workspace},
+                          {"WORKSPACE", "at most " + std::to_string(most)}, {"PARAMETERS", c_parameters(hint)}, {"COUNT", std::to_string(hint.num_tensors())}, {"DIMS", family_dims(f)},
+                          {"OR_VALUES", ", or values that are not served"}, {"SHAPES_CHOOSE", "their shapes choose the values; "}});
 }
 
 }  // namespace mirage

@@ -62,7 +62,9 @@ std::vector<Distribution> distributions(const Program& p) {
   return out;
 }
 
-std::string tensor_rows(const ModuleFacts& f) {
+}  // namespace
+
+std::string check_tensor_rows(const ModuleFacts& f) {
   const std::vector<Distribution> draws = distributions(f.program);
   std::string out;
   for (size_t i = 0; i < f.tensors.size(); i++) {
@@ -77,6 +79,8 @@ std::string tensor_rows(const ModuleFacts& f) {
   }
   return out;
 }
+
+namespace {
 
 bool has_16_bit(const Program& p) {
   const auto is_16 = [](const TensorInfo& t) { return is16(t.type.dtype); };
@@ -118,17 +122,20 @@ static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t st
 
 }  // namespace
 
-std::string emit_check(const ModuleFacts& f) {
-  const ReferenceText reference = emit_reference(f.program);
+std::string check_top(const ModuleFacts& f, int num_values) {
   const double rtol = f.program.numerics.rtol.value_or(has_16_bit(f.program) || f.program.numerics.tf32 ? 5e-3 : 1e-5);
   const double atol = f.program.numerics.atol.value_or(-1.0);
+  return expand(kTop, {{"NAME", f.name}, {"SPEC", f.spec_id}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())}, {"VALUES", std::to_string(std::max(1, num_values))},
+                       {"RTOL", number(rtol)}, {"ATOL", number(atol)}});
+}
+
+std::string emit_check(const ModuleFacts& f) {
+  const ReferenceText reference = emit_reference(f.program);
   std::string pointers;
   for (int i = 0; i < f.num_tensors(); i++) pointers += "t[" + std::to_string(i) + "], ";
-  const std::vector<std::pair<std::string_view, std::string>> keys = {
-      {"NAME", f.name}, {"SPEC", f.spec_id}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
-      {"VALUES", std::to_string(std::max(1, reference.num_values))}, {"RTOL", number(rtol)}, {"ATOL", number(atol)}, {"ROWS", tensor_rows(f)}, {"POINTERS", pointers}};
-  return expand(kTop, keys) + check_harness(true) + "\n// ---- the program, one struct per value\n" + reference.definitions + expand(kCalls, keys) + check_harness(false) +
-         "\nstatic void run_reference() {\n  unused(define, release);\n" + reference.run + "}\n";
+  return check_top(f, reference.num_values) + check_harness(HarnessPart::kDevice) + "\n// ---- the program, one struct per value\n" + reference.definitions +
+         expand(kCalls, {{"NAME", f.name}, {"ROWS", check_tensor_rows(f)}, {"POINTERS", pointers}}) + check_harness(HarnessPart::kHost) + check_harness(HarnessPart::kMain) + check_harness(HarnessPart::kRun) +
+         check_harness(HarnessPart::kVerdict) + "\nstatic void run_reference() {\n  unused(define, release);\n" + reference.run + "}\n";
 }
 
 }  // namespace mirage

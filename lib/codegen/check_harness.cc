@@ -361,7 +361,9 @@ static void print_number(const char* key, double x, const char* format) {
   if (std::isfinite(x)) std::printf(format, x);
   else std::printf("null");
 }
+)~";
 
+constexpr const char* kMainPart = R"~(
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     const std::string a = argv[i];
@@ -381,7 +383,9 @@ int main(int argc, char** argv) {
   cudaStream_t stream;
   cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
 
-  Guarded tensors[kNumTensors];
+)~";
+
+constexpr const char* kRunPart = R"~(  Guarded tensors[kNumTensors];
   std::vector<void*> pointers;
   unsigned long long input_hash[kNumTensors] = {};
   for (int i = 0; i < kNumTensors; i++) {
@@ -453,7 +457,9 @@ int main(int argc, char** argv) {
   Times t;
   if (g_options.time) t = measure(pointers, w, workspace_bytes, stream);
 
-  const bool ok = accurate && bits_equal && canaries_ok;
+)~";
+
+constexpr const char* kVerdictPart = R"~(  const bool ok = accurate && bits_equal && canaries_ok;
   if (g_options.json) {
     std::printf("{\"name\": \"%s\", \"ok\": %s", kName, ok ? "true" : "false");
     print_number("rel_err", rel, "%.6g");
@@ -481,6 +487,9 @@ int main(int argc, char** argv) {
 
 }  // namespace
 
-std::string check_harness(bool device) { return device ? kDevicePart : kHostPart; }
+std::string check_harness(HarnessPart part) {
+  static const char* const kParts[] = {kDevicePart, kHostPart, kMainPart, kRunPart, kVerdictPart};
+  return kParts[static_cast<size_t>(part)];
+}
 
 }  // namespace mirage

@@ -28,12 +28,32 @@ struct ModuleFacts {
   std::string name;                   ///< C identifier
   std::string spec_id;                ///< 16 hex digits
   std::vector<AbiTensor> tensors;     ///< inputs, then outputs
+  std::string_view device_namespace = "mo";   ///< of the device library that the kernels are compiled with
   int num_inputs() const { return static_cast<int>(program.inputs.size()); }
   int num_tensors() const { return static_cast<int>(tensors.size()); }
 };
 
 /// Whether some kernel is started while the one ahead of it still runs.
-inline bool any_dependent(const ModuleFacts& f) { return std::any_of(f.kernels.begin(), f.kernels.end(), [](const KernelText& k) { return k.dependent; }); }
+inline bool any_dependent(const std::vector<KernelText>& kernels) { return std::any_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent; }); }
+
+/// A library for several programs, which differ in extents: what each would be alone, and what they have together.
+struct FamilyFacts {
+  const std::vector<FamilyAxis>& axes;
+  std::vector<std::string> c_axes;           ///< fields of NAME_dims
+  std::vector<std::vector<int64_t>> values;  ///< per point, one per axis
+  std::vector<ModuleFacts> points;           ///< with the family's names of kernels and its workspace
+  size_t hint = 0;
+  std::vector<KernelText> kernels;           ///< those of all points, equal ones once; shared memory is the most that a point wants
+  std::vector<bool> ordered;                 ///< per kernel: compiled with MO_ORDERED_LOADS
+  int64_t slot_bytes = 0;                    ///< at the begin of every workspace: slots, which all points use alike
+  const ModuleFacts& hinted() const { return points[hint]; }
+};
+
+/// How an extent or stride of a tensor follows the axes, as text: "M", "8 * M", "1024"; where it is no such product its values, "{8, 16, 24}".
+std::string axis_text(const FamilyFacts&, const std::vector<int64_t>& per_point);
+
+/// The parts of a library that serves one program, from its tensors and plan.
+ModuleFacts module_facts(const Program&, const Plan&, const Target&, const ModuleOptions&, const std::vector<KernelText>& kernels);
 
 /// Everything behind the kernels: all of CudaModule but the emission of kernels. emit_module calls it; tests call it with kernels of their own.
 CudaModule assemble_module(const Program&, const Plan&, const Target&, const ModuleOptions&, std::vector<KernelText> kernels);
@@ -41,13 +61,22 @@ CudaModule assemble_module(const Program&, const Plan&, const Target&, const Mod
 std::string c_parameters(const ModuleFacts&);              ///< abi.cc: the tensors of the C function, "const void* x, void* y, "
 std::string emit_host(const ModuleFacts&);                 ///< abi.cc: launcher and C ABI of NAME.cu
 std::string emit_info_json(const ModuleFacts&);            ///< abi_info.cc: what NAME_info_json returns
+std::string emit_info_json(const FamilyFacts&);
+std::string emit_host(const FamilyFacts&);                 ///< family_host.cc
+std::string emit_c_header(const FamilyFacts&);             ///< abi_header.cc
+std::string emit_check(const FamilyFacts&);                ///< family_check.cc
+std::string emit_python(const FamilyFacts&, const std::string& cu_text);   ///< family_python.cc
 std::string emit_c_header(const ModuleFacts&);             ///< abi_header.cc: NAME.h
 std::string emit_makefile(const ModuleFacts&);             ///< module_build_files.cc
 std::string emit_cmake(const ModuleFacts&);
 std::string emit_pkg_config(const ModuleFacts&);
 std::string emit_version_script(const ModuleFacts&);
 std::string emit_check(const ModuleFacts&);                ///< check.cc: NAME_check.cu
-std::string check_harness(bool device);                    ///< check_harness.cc: its fixed parts: kernels (before the reference), host code (after it)
+/// Its fixed parts in their order: kernels (before the reference), host code (after it), main up to where it has a stream, one run with the comparison, what is printed of it.
+enum class HarnessPart : uint8_t { kDevice, kHost, kMain, kRun, kVerdict };
+std::string check_harness(HarnessPart);                    ///< check_harness.cc
+std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows of its table of tensors
+std::string check_top(const ModuleFacts&, int num_values); ///< check.cc: what stands before the harness
 std::string emit_python(const ModuleFacts&, const std::string& cu_text);   ///< python.cc: NAME.py; the op's name carries a hash of the code
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
@@ -57,6 +86,10 @@ ReferenceText emit_reference(const Program&, int64_t store_limit = int64_t{1} <<
 
 /// `text` with each "@KEY@" replaced; an unknown key is our bug.
 std::string expand(std::string_view text, const std::vector<std::pair<std::string_view, std::string>>& keys);
+
+std::string hex64(uint64_t);                               ///< module_assemble.cc: 16 digits
+std::string header_comment(const ModuleFacts&, const std::string& graphs);   ///< of NAME.cu; graphs: as they are printed
+void check_module(const ModuleFacts&);                     ///< asserts on kernels and buffers
 
 /// The embedded device library by file name (generated by embed.cmake).
 std::vector<std::pair<std::string, std::string>> runtime_files();

@@ -146,6 +146,14 @@ Options read_options(const Json& j) {
 
 }  // namespace
 
+Result<Options> certificate_options(const Json& j, const std::string& file) {
+  try {
+    return read_options(j);
+  } catch (const std::exception& e) {
+    return unreadable(file, e.what());
+  }
+}
+
 Result<CertificateFile> read_certificate(const Source& source) {
   try {
     const auto read = read_json_text(source.text, source.name, DiagCode::kCertificate);
@@ -186,8 +194,15 @@ std::string first_difference(const std::string& recorded, const std::string& fre
   const auto j = read_json_text(recorded, file, DiagCode::kCertificate);
   if (!j) return j.errors().front().text;
   nlohmann::json a = *j, b = own_json(fresh);   // without the order of keys
-  for (nlohmann::json* x : {&a, &b})
-    for (const char* told : {"gates", "built_with"}) x->erase(told);
+  const auto without_told = [](nlohmann::json& x) {
+    for (const char* told : {"gates", "built_with"}) x.erase(told);
+  };
+  for (nlohmann::json* x : {&a, &b}) {
+    without_told(*x);
+    if (x->contains("points") && (*x)["points"].is_array())   // of a family
+      for (nlohmann::json& p : (*x)["points"])
+        if (p.is_object() && p.contains("certificate") && p["certificate"].is_object()) without_told(p["certificate"]);
+  }
   const nlohmann::json patch = nlohmann::json::diff(a, b);
   return patch.empty() ? "" : patch[0].at("path").get<std::string>();
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <vector>
+#include <nlohmann/json_fwd.hpp>
 #include "driver/candidates.h"
 #include "driver/partition.h"
 #include "mirage/driver/compile.h"
@@ -45,6 +46,9 @@ struct CertificateFile {
 };
 /// Errors: kCertificate (not JSON, a missing part, another version, a graph that does not parse).
 Result<CertificateFile> read_certificate(const Source&);
+
+/// Target and options of a certificate's JSON. Errors: kCertificate.
+Result<Options> certificate_options(const nlohmann::ordered_json&, const std::string& file);
 
 /// The first field of a certificate that is another one in `fresh`, which was written anew from the same decision: "/claims/0/evidence/p"; "": none is. Gates and the compiler are not compared.
 std::string first_difference(const std::string& recorded, const std::string& fresh, const std::string& file);

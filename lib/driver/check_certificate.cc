@@ -8,6 +8,7 @@
 #include "driver/build.h"
 #include "driver/certificate_file.h"
 #include "driver/compile_from.h"
+#include "driver/family_files.h"
 #include "driver/toolchain.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
@@ -31,6 +32,25 @@ ModeResult refused(Diagnostics errors) {
     if (d.severity == Severity::kError) r.exit = more_severe(r.exit, exit_code_of(d.code));
   r.diagnostics = std::move(errors);
   return r;
+}
+
+/// What a certificate says of how it was made; of one program or of several.
+struct Claimed {
+  Options options;
+  std::vector<std::string> gates;
+  std::string built_with;
+  std::vector<Source> points;   ///< of several programs: their certificates
+};
+
+Result<Claimed> read_claimed(const Source& certificate) {
+  if (is_family_certificate(certificate)) {
+    auto f = read_family_certificate(certificate);
+    if (!f) return f.errors();
+    return Claimed{f->options, f->gates, f->built_with, f->points};
+  }
+  auto c = read_certificate(certificate);
+  if (!c) return c.errors();
+  return Claimed{c->options, c->gates, c->built_with, {}};
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -59,7 +79,7 @@ std::string module_name(const CompileResult& r) {
 }
 
 /// Binaries beside the certificate: built again by the same compiler, which gives the same bytes.
-void compare_binaries(const fs::path& folder, const std::string& name, const CertificateFile& file, const CompileResult& fresh, const Target& target, Compared& look) {
+void compare_binaries(const fs::path& folder, const std::string& name, const Claimed& file, const CompileResult& fresh, const Target& target, Compared& look) {
   std::vector<std::string> present;
   for (const std::string& f : {"lib" + name + ".so", name + ".cubin", name + ".ptx"})
     if (is_there(folder / f)) present.push_back(f);
@@ -95,7 +115,7 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cer
   }
 }
 
-std::string in_words(const CertificateFile& file, const CompileResult& fresh, const Compared& look, bool repeated) {
+std::string in_words(const Claimed& file, const CompileResult& fresh, const Compared& look, bool repeated) {
   std::string out = fmt::format("the certificate holds: the decision for '{}' was made, verified and emitted again, and everything that is claimed came out\n", fresh.name);
   if (!look.same.empty()) out += fmt::format("the same, byte for byte: {}\n", fmt::join(look.same, ", "));
   else out += "no emitted file lies beside it: the verdict is of the graph, not of a source\n";
@@ -108,14 +128,19 @@ std::string in_words(const CertificateFile& file, const CompileResult& fresh, co
 
 ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options& o) {
   if (specs.size() != 1) return refused({{Severity::kError, DiagCode::kUsage, {"", 0, 0, 1}, fmt::format("--check-certificate needs the certificate's spec as well: give one spec, not {}", specs.size()), {}}});
-  auto file = read_certificate(certificate);
+  const auto file = read_claimed(certificate);
   if (!file) return refused(file.errors());
   Options again = file->options;
   again.jobs = o.jobs;
+  if (!o.bind.empty() || !o.values.empty()) again.bind = o.bind, again.values = o.values;   // of the spec that is given
   again.emit = {"cu", "h", "graph", "dot", "harness", "python", "cmake", "makefile"};
   Trace trace;
   const bool repeat = o.repeat_gates && !file->gates.empty();
-  CompileResult fresh = compile_from(again, specs[0], {&certificate, repeat}, trace, {});
+  Given given;
+  given.repeat_gates = repeat;
+  if (file->points.empty()) given.certificate = &certificate;
+  else given.points = &file->points;
+  CompileResult fresh = compile_from(again, specs[0], given, trace, {});
   if (fresh.exit != ExitCode::kOk) return refused(fresh.diagnostics);
   const auto broken = [&](const std::string& why) { return refused({broken_certificate(certificate.name, why)}); };
   for (const Diagnostic& d : fresh.diagnostics)
@@ -123,7 +148,7 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
   if (const std::string at = first_difference(certificate.text, fresh.certificate, certificate.name); !at.empty())
     return broken(fmt::format("'{}' is not what the decision gives when it is made again", at.substr(0, 200)));
   if (repeat) {
-    const auto now = read_certificate({certificate.name, fresh.certificate});
+    const auto now = read_claimed({certificate.name, fresh.certificate});
     if (!now || now->gates != file->gates) return broken(fmt::format("the gates passed are others than those recorded: {}", now && !now->gates.empty() ? now->gates[0] : "none"));
   }
   Compared look;

@@ -35,6 +35,8 @@ std::string xml(const std::string& s) {
 void collect(const Json& j, std::map<std::string, Json>& out) {
   if (j.contains("specs") && j["specs"].is_array())
     for (const Json& one : j["specs"]) collect(one, out);
+  if (j.contains("points") && j["points"].is_array())   // of a library for several programs: each has a name of its own
+    for (const Json& one : j["points"]) collect(one, out);
   if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object()) out[j["name"].get<std::string>()] = j;
 }
 

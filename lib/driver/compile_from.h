@@ -1,10 +1,13 @@
 // compile() with its decision given: how a certificate is tested. Between driver/modes.cc and driver/compile.cc.
 #pragma once
+#include <vector>
+
 #include "mirage/driver/compile.h"
 
 namespace mirage {
 
 struct Given {
+  const std::vector<Source>* points = nullptr;   ///< the same per combination of values of a spec's var axes, in their order
   const Source* certificate = nullptr;   ///< nullptr: the decision is searched, or recalled from lock or cache
   bool repeat_gates = false;             ///< of a certificate: emitted kernels are run again
 };

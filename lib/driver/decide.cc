@@ -196,7 +196,8 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   d.partition->result = std::move(stitched);
 }
 
-void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole) {
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole,
+                SearchMemory* memory) {
   const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(strategy_of(d.choice->plan.kernels[0]).repeats_rows && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
   if (is_one || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
@@ -212,7 +213,7 @@ void try_pieces(Decision& d, const Folding& folding, const Target& target, const
   Partitioned given_up;
   given_up.refusal = kMemoryEnded;
   given_up.not_done.push_back(std::string("the program was not cut into pieces: ") + kMemoryEnded);
-  d.partition = unless_memory_ends([&] { return partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); }, !whole.stop_reason.starts_with(kInPieces)); }, std::move(given_up));
+  d.partition = unless_memory_ends([&] { return partition_program(program, target, d.plan(straightforward), search, verification_seed(program, o), trace, [&](const std::string& s) { tell(listener.live, s); }, !whole.stop_reason.starts_with(kInPieces), memory); }, std::move(given_up));
   const Partitioned& p = *d.partition;
   not_done.insert(not_done.end(), p.not_done.begin(), p.not_done.end());
   if (!d.choice && whole.stop_reason.starts_with(kInPieces)) d.why += p.refusal.empty() ? fmt::format("; {} distinct pieces around it: {} verified graphs", p.distinct, p.search.verified) : "; " + p.refusal;

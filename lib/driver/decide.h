@@ -61,7 +61,7 @@ inline const std::string kInPieces = "in pieces only: ";
 
 /// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. whole: that search, which has had its seconds of --budget.
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
-                const Listener& listener, const SearchReport& whole);
+                const Listener& listener, const SearchReport& whole, SearchMemory* memory = nullptr);
 
 RunHints run_hints(const Options& o);
 ModuleOptions module_options(const Options& o);

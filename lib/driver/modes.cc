@@ -38,12 +38,20 @@ bool is_json(const std::string& text) {
 
 Diagnostic at_file(DiagCode code, const std::string& file, const std::string& text) { return {Severity::kError, code, {file, 0, 0, 1}, text, {}}; }
 
+/// The spec's one program, with what the options say of its axes.
+Result<Parsed> read_one(const Source& s, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return choice.errors();
+  if (auto one = parse_spec(s, *choice); !one) return one.errors();   // an axis with several values
+  return read_spec(s, *choice);
+}
+
 /// A kernel graph with calls is no spec (read_spec takes primitives), but it can be compared, planned and printed.
-Result<Graph> read_any_graph(const Source& s) {
+Result<Graph> read_any_graph(const Source& s, const Options& o) {
   if (is_json(s.text)) {
-    auto p = parse_spec(s);
-    if (!p) return p.errors();
-    return p->graph;
+    auto read = read_one(s, o);
+    if (!read) return read.errors();
+    return read->program.graph;
   }
   auto g = parse_graph(s.text, s.name);
   if (!g) return g.errors();
@@ -108,24 +116,28 @@ std::string at_reduced_sizes(const Graph& x, const Graph& y, uint64_t seed) {
 
 }  // namespace
 
-std::string program_name(const Source& s) {
-  auto p = parse_spec(s);
-  return p ? p->name : "";
+std::string program_name(const Source& s, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return "";
+  const auto p = read_spec(s, *choice);
+  return p ? p->program.name : "";
 }
 
 std::string spec_operators(bool as_json) { return as_json ? list_ops_json() : list_ops(); }
 std::string spec_schema() { return schema(); }
 
-ModeResult check_spec(const Source& s) {
-  auto parsed = read_spec(s);
-  if (!parsed) return mode_failed(parsed.errors());
+ModeResult check_spec(const Source& s, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return mode_failed(choice.errors());
+  auto family = read_family(s, *choice);
+  if (!family) return mode_failed(family.errors());
   ModeResult r;
-  r.diagnostics = parsed->warnings;
+  r.diagnostics = family->warnings;
   return r;
 }
 
-ModeResult canonicalize_spec(const Source& s) {
-  auto parsed = read_spec(s);
+ModeResult canonicalize_spec(const Source& s, const Options& o) {
+  auto parsed = read_one(s, o);
   if (!parsed) return mode_failed(parsed.errors());
   ModeResult r;
   r.diagnostics = parsed->warnings;
@@ -134,8 +146,34 @@ ModeResult canonicalize_spec(const Source& s) {
   return r;
 }
 
+namespace {
+
+/// Two specs with the same var axes, compared at every combination of their values: the worst verdict. nullopt: they are no such pair.
+std::optional<ModeResult> verify_families(const Source& a, const Source& b, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice || !is_json(a.text) || !is_json(b.text)) return std::nullopt;
+  const auto x = read_family(a, *choice), y = read_family(b, *choice);
+  if (!x || !y || x->axes.empty() || x->points.size() != y->points.size()) return std::nullopt;
+  ModeResult all;
+  for (size_t p = 0; p < x->points.size(); p++) {
+    const std::string at = point_text(x->axes, x->points[p].values);
+    if (at != point_text(y->axes, y->points[p].values)) return std::nullopt;
+    Options bound = o;
+    bound.values.clear();
+    for (size_t i = 0; i < x->axes.size(); i++) bound.bind.push_back(fmt::format("{}={}", x->axes[i].name, x->points[p].values[i]));
+    ModeResult one = verify_two(a, b, bound);
+    all.text += at + ": " + one.text;
+    all.exit = more_severe(all.exit, one.exit);
+    all.diagnostics.insert(all.diagnostics.end(), one.diagnostics.begin(), one.diagnostics.end());
+  }
+  return all;
+}
+
+}  // namespace
+
 ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
-  auto x = read_any_graph(a), y = read_any_graph(b);
+  if (auto all = verify_families(a, b, o)) return *all;
+  auto x = read_any_graph(a, o), y = read_any_graph(b, o);
   Diagnostics errors = x ? Diagnostics{} : x.errors();
   if (!y) errors.insert(errors.end(), y.errors().begin(), y.errors().end());
   if (!errors.empty()) return mode_failed(errors);
@@ -165,6 +203,7 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   }
   auto target = resolve_target(o);
   if (!target) return mode_failed(target.errors());
+  if (auto one = read_one(s, o); !one && is_json(s.text)) return mode_failed(one.errors());
   ModeResult r;
   if (stage == "search" || stage == "verify" || stage == "choose" || stage == "partition") {
     Trace trace({{stage}, false, true, [&](const std::string& text) { r.text += text; }});
@@ -178,12 +217,12 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   }
   // A spec, or a kernel graph from the middle of the pipeline.
   std::optional<Program> program;
-  auto parsed = read_spec(s);
+  auto parsed = read_one(s, o);
   if (parsed) {
     program = parsed->program;
     r.diagnostics = parsed->warnings;
   } else {
-    auto graph = is_json(s.text) ? Result<Graph>(parsed.errors()) : read_any_graph(s);
+    auto graph = is_json(s.text) ? Result<Graph>(parsed.errors()) : read_any_graph(s, o);
     if (!graph) return mode_failed(graph.errors());
     program = program_of(*graph, "graph");
   }

@@ -97,14 +97,16 @@ Evaluated plan_piece(const PiecePrograms& programs, const Piece& piece, const Ta
   return out;
 }
 
-void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, Trace& trace) {
-  const Program program = programs.of(piece, true), planned = programs.of(piece, false);
-  const Witnesses witnesses = make_witnesses(program);
-  out.refusal = witnesses.refusal;
-  if (!out.refusal.empty()) return;
-  std::vector<Candidate> candidates;
+/// Verified structures of a piece, from the memory or by a search. memory: with the round; may be null.
+std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, const Witnesses& witnesses, const Target& target, const SearchOptions& options, uint64_t seed, SearchMemory* memory, int round) {
   Program unshifted = program;   // as compile() does for whole programs
   unshifted.graph = unshift(program.graph);
+  const std::string problem = memory ? SearchMemory::problem_of(program, witnesses, round) : "";
+  if (auto known = memory ? memory->find(problem, program, unshifted) : std::nullopt) {
+    out.search = std::move(known->report);
+    return std::move(known->candidates);
+  }
+  std::vector<Candidate> candidates;
   out.search = enumerate(unshifted, target, options, [&](const Structure& s) {
     if (options.stop && options.stop->load()) return SinkVerdict::kUnknown;
     Examined e = examine_stable(s, program, witnesses, seed);
@@ -112,7 +114,16 @@ void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& pi
     return e.verdict;
   });
   for (Candidate& c : candidates) c.claims.clear();
-  out.candidates = std::move(candidates);
+  if (memory) memory->keep(problem, program, candidates, out.search);
+  return candidates;
+}
+
+void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, Trace& trace, SearchMemory* memory, int round) {
+  const Program program = programs.of(piece, true), planned = programs.of(piece, false);
+  const Witnesses witnesses = make_witnesses(program);
+  out.refusal = witnesses.refusal;
+  if (!out.refusal.empty()) return;
+  out.candidates = piece_candidates(out, program, witnesses, target, options, seed, memory, round);
   choose(out, planned, program, witnesses, target, kQuick, 1, seed, trace);
 }
 
@@ -149,8 +160,9 @@ std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pi
 /// Everything of one program on its way through the states.
 class Partitioner {
  public:
-  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched)
-      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell), is_searched_(is_searched) {}
+  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched,
+              SearchMemory* memory)
+      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell), is_searched_(is_searched), memory_(memory) {}
 
   Partitioned run() {
     if (options_.max_seconds > 0) deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
@@ -212,10 +224,10 @@ class Partitioner {
     most_first(worth);
     worth.resize(std::min(worth.size(), kMaxSearched));
     const int64_t all = options_.max_states;
-    search_forms(worth, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
+    search_forms(worth, 1, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
     // Once more, and longer, those that were cut short. A large piece may gain what its parts do, so for most of them its size counts.
-    search_longer(worth, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
-    search_longer(worth, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
+    search_longer(worth, 2, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
+    search_longer(worth, 3, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
@@ -223,11 +235,11 @@ class Partitioner {
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
     }
   }
-  template <class Gain> void search_longer(std::vector<size_t> forms, size_t most, int64_t states, Gain&& gain) {
+  template <class Gain> void search_longer(std::vector<size_t> forms, int round, size_t most, int64_t states, Gain&& gain) {
     std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
     std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return gain(a) > gain(b); });
     forms.resize(std::min(forms.size(), most));
-    search_forms(forms, states);
+    search_forms(forms, round, states);
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
   void note_refusals() {
@@ -253,16 +265,16 @@ class Partitioner {
   void most_first(std::vector<size_t>& forms) const {
     std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return may_still_gain(a) > may_still_gain(b); });
   }
-  void search_forms(const std::vector<size_t>& forms, int64_t states) {
+  void search_forms(const std::vector<size_t>& forms, int round, int64_t states) {
     std::mutex mutex;
     size_t done = 0;
     parallel_for(options_.threads, static_cast<int64_t>(forms.size()), [&](int64_t i) {
-      if (!is_late() && !is_stopped()) search_form(forms[static_cast<size_t>(i)], states, forms.size());
+      if (!is_late() && !is_stopped()) search_form(forms[static_cast<size_t>(i)], round, states, forms.size());
       std::lock_guard lock(mutex);
       if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, forms.size()));
     });
   }
-  void search_form(size_t f, int64_t states, size_t searched) {
+  void search_form(size_t f, int round, int64_t states, size_t searched) {
     SearchOptions each = options_;
     each.threads = 1;
     each.max_bytes = options_.max_bytes / 16;   // many run at once, and how many must not matter
@@ -270,7 +282,7 @@ class Partitioner {
     if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(searched);
     std::optional<Evaluated> e = unless_memory_ends([&] {
       Evaluated found = plan_only(evaluated_[f]);
-      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_);
+      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_, memory_, round);
       return std::optional(std::move(found));
     }, std::optional<Evaluated>());
     if (e && (!evaluated_[f].structure || e->us <= evaluated_[f].us)) evaluated_[f] = std::move(*e);
@@ -499,6 +511,7 @@ class Partitioner {
   Trace& trace_;
   const std::function<void(const std::string&)>& tell_;
   bool is_searched_;               // the whole was searched before
+  SearchMemory* memory_;
   std::vector<std::vector<int>> classes_;
   Cuts cuts_;
   CutGraph graph_;
@@ -528,8 +541,8 @@ int64_t states_of_whole(const Graph& g, int64_t states) {
 }
 
 Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell,
-                              bool is_searched) {
-  return Partitioner(program, target, straightforward, options, seed, trace, tell, is_searched).run();
+                              bool is_searched, SearchMemory* memory) {
+  return Partitioner(program, target, straightforward, options, seed, trace, tell, is_searched, memory).run();
 }
 
 }  // namespace mirage

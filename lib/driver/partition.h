@@ -9,6 +9,7 @@
 #include "driver/cuts.h"
 #include "driver/folding.h"
 #include "driver/numbers.h"
+#include "driver/search_memory.h"
 #include "mirage/ir/target.h"
 #include "mirage/plan/plan.h"
 #include "mirage/support/trace.h"
@@ -58,8 +59,9 @@ struct Partitioned {
 int64_t states_of_whole(const Graph&, int64_t states);
 
 /// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. is_searched: the whole was searched before, and is no piece. Deterministic for any number of threads unless time or an
-/// interrupt ends it.
-Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell, bool is_searched = true);
+/// interrupt ends it. memory (may be null): what is known there is not searched.
+Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell, bool is_searched = true,
+                              SearchMemory* memory = nullptr);
 
 /// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece; nullopt if numbers do not fit.
 /// origin: per value of the result, the value of `graph` that it is; -1: a structure's own.

@@ -37,7 +37,9 @@ ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, 
     return r;
   };
   if (specs.size() != 1) return failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, "--why-not needs the spec of the graph as well: give one spec", {}}});
-  auto program = parse_spec(specs[0]);
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return failed(choice.errors());
+  auto program = parse_spec(specs[0], *choice);
   if (!program) return failed(program.errors());
   auto g = parse_graph(graph.text, graph.name);
   if (!g) return failed(g.errors());

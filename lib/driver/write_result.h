@@ -1,9 +1,11 @@
 // The last step of compile(): builds the emitted module, and writes it with report, certificate and graph into the output folder.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "driver/build.h"
 #include "driver/decide.h"
 #include "mirage/codegen/module.h"
 #include "mirage/support/file.h"
@@ -21,6 +23,18 @@ struct ResultFacts {
   const Measured& measured;
   const CudaModule& module;
 };
+
+/// What there is to say of one program's result.
+struct Told { std::string report, timed_report, certificate, explanation, graph, plan; };   ///< timed_report: the same with times and measurements
+/// not_done: notes for the user; warnings: of the run; measured: the check program's JSON.
+Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, const std::vector<std::string>& not_done, const Diagnostics& warnings, const Trace& trace, const std::string& measured);
+
+/// For the user: which result an interrupted run has written. files: their number.
+std::string what_was_written(const Decision& d, const Options& o, size_t files, bool has_library);
+
+/// The last step: puts the texts of `r` into the folder, beside what was built there, and commits. Files of others are left alone. interrupted(whether there is a library): what to say if the run was interrupted.
+CompileResult write_files(CompileResult r, const Options& o, const Source& source, const CudaModule& module, const Built& built, OutputFolder& folder, const Listener& listener,
+                          const std::function<std::string(size_t files, bool has_library)>& interrupted);
 
 /// Builds, reports, certifies and writes. r: what is known of the run so far; not_done: notes for the user; folder: none, and nothing is built or written.
 CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener);

@@ -49,6 +49,7 @@ struct Ast {
   std::vector<AstNode> nodes;
   Span nodes_where;                         ///< their key
   Numerics numerics;
+  std::vector<VarAxis> axes;                ///< those with several values
   bool complete = true;                     ///< false: some node could not be read, so a missing name may be its result
 };
 
@@ -62,7 +63,7 @@ bool is_identifier(std::string_view);
 std::string name_of_source(const std::string& source_name);
 
 /// Reads JSON text; nullopt if it is not JSON. Other errors are in the report, and the Ast holds what could be read.
-std::optional<Ast> read_ast(const Source&, Report&);
+std::optional<Ast> read_ast(const Source&, const AxisChoice&, Report&);
 
 /// Names resolved, cycles found, operators built, outputs checked. nullopt if there were errors.
 std::optional<Program> build_program(const Ast&, Report&);

@@ -103,39 +103,6 @@ void JsonReader::read_name(const JsonMember* m, const std::string& default_name)
   if (check_name(m->value.text, m->value.span, "name of a spec")) ast_.name = m->value.text;
 }
 
-void JsonReader::read_axes(const JsonMember* m) {
-  if (!m || !expect(m->value, JsonKind::kObject, "axes")) return;
-  for (const JsonMember& axis : m->value.members) {
-    check_name(axis.key, axis.key_span, "name of an axis");
-    axes_[axis.key] = std::nullopt;
-    if (axis.value.kind == JsonKind::kInt) {   // "M": 16 for short
-      if (axis.value.integer >= 1 && axis.value.integer <= kMaxElements) axes_[axis.key] = axis.value.integer;
-      else report_.error(DiagCode::kBadNumber, axis.value.span, fmt::format("the value of axis '{}' must be between 1 and 2^40", axis.key));
-      continue;
-    }
-    if (!expect(axis.value, JsonKind::kObject, "an axis")) continue;
-    check_keys(axis.value, {"type", "value", "min", "max", "hint", "multiple_of", "description", "parent"}, "an axis");
-    const JsonMember* type = axis.value.find("type");
-    const JsonMember* value = axis.value.find("value");
-    if (type && !expect(type->value, JsonKind::kString, "type")) continue;
-    if (type && type->value.text == "var") {
-      report_.error(DiagCode::kVarAxis, type->value.span, fmt::format("axis '{}' is variable, which is not supported yet", axis.key), {{{}, "give it a constant value: {\"type\": \"const\", \"value\": ...}"}});
-      continue;
-    }
-    if (type && type->value.text != "const") {
-      report_.error(DiagCode::kWrongKind, type->value.span, fmt::format("the type of an axis is \"const\" or \"var\", not \"{}\"", type->value.text.substr(0, 40)));
-      continue;
-    }
-    if (!value) {
-      report_.error(DiagCode::kMissingKey, axis.key_span, fmt::format("axis '{}' has no 'value'", axis.key));
-      continue;
-    }
-    auto n = expect_int(value->value, "the value of an axis");
-    if (n && (*n < 1 || *n > kMaxElements)) report_.error(DiagCode::kBadNumber, value->value.span, fmt::format("the value of axis '{}' must be between 1 and 2^40", axis.key));
-    else if (n) axes_[axis.key] = *n;
-  }
-}
-
 /// FlashInfer-Bench writes conditions between axes as Python text. Those over axes we know are checked; others speak of tensors' contents and are the caller's business.
 void JsonReader::read_constraints(const JsonMember* m) {
   if (!m || m->value.kind == JsonKind::kNull || !expect(m->value, JsonKind::kArray, "constraints")) return;
@@ -383,10 +350,10 @@ void JsonReader::read_nodes(const JsonValue& root) {
   }
 }
 
-std::optional<Ast> read_ast(const Source& source, Report& report) {
+std::optional<Ast> read_ast(const Source& source, const AxisChoice& choice, Report& report) {
   auto tree = read_json(source.text, report);
   if (!tree) return std::nullopt;
-  return JsonReader(report).read(*tree, name_of_source(source.name));
+  return JsonReader(choice, report).read(*tree, name_of_source(source.name));
 }
 
 }  // namespace mirage::spec

@@ -9,14 +9,13 @@ namespace mirage::spec {
 
 class JsonReader {
  public:
-  explicit JsonReader(Report& report) : report_(report) {}
+  JsonReader(const AxisChoice& choice, Report& report) : choice_(choice), report_(report) {}
   Ast read(const JsonValue& root, const std::string& default_name);
 
  private:
   // json_reader.cc: the parts of a spec
   void read_version(const JsonMember*);
   void read_name(const JsonMember*, const std::string& default_name);
-  void read_axes(const JsonMember*);
   void read_constraints(const JsonMember*);
   void read_numerics(const JsonMember*);
   std::vector<AstTensor> read_tensors(const JsonValue& root, const char* key, bool is_input);
@@ -28,6 +27,15 @@ class JsonReader {
   bool check_range_end(double x, Span, DType);
   size_t count_output_names(const JsonValue& nodes) const;
   void read_nodes(const JsonValue& root);
+  // json_axes.cc: axes, and what the command line says of them
+  void read_axes(const JsonMember*);
+  void read_axis(const JsonMember&);
+  std::optional<int64_t> axis_value(const JsonMember& axis, const JsonValue&);
+  void read_var_axis(const JsonMember& axis);
+  std::vector<int64_t> read_axis_values(const JsonMember& axis);
+  bool check_axis_values(const JsonMember& axis, const std::vector<int64_t>& values);
+  void read_hint(const JsonMember& axis, VarAxis& out);
+  void check_choice();
   // json_nodes.cc: nodes and their attributes
   AstNode read_node(const JsonValue&);
   void read_inputs(const JsonValue& node, AstNode&);
@@ -47,6 +55,7 @@ class JsonReader {
   void check_keys(const JsonValue& object, const std::vector<std::string>& known, std::string_view where);
   bool check_name(const std::string&, Span, std::string_view what);
 
+  const AxisChoice& choice_;
   Report& report_;
   Ast ast_;
   Axes axes_;

@@ -132,7 +132,12 @@ Json axis_schema() {
   Json extent{{"type", "integer"}, {"minimum", 1}, {"maximum", spec::kMaxElements}};
   Json any_int{{"type", "integer"}};
   constant["properties"] = {{"type", {{"const", "const"}}}, {"value", extent}, {"description", {{"type", "string"}}}, {"min", any_int}, {"max", any_int}, {"hint", any_int}, {"multiple_of", any_int}, {"parent", {{"type", "string"}}}};
-  return {{"anyOf", {extent, constant}}};
+  Json var = constant;   // its values may come from the command line
+  var["required"] = {"type"};
+  var["properties"].erase("value");
+  var["properties"]["type"] = {{"const", "var"}};
+  var["properties"]["values"] = {{"type", "array"}, {"minItems", 1}, {"maxItems", kMostPoints}, {"uniqueItems", true}, {"items", extent}, {"description", "each is served with a plan of its own"}};
+  return {{"anyOf", {extent, constant, var}}};
 }
 
 std::string default_text(const AttrSpec& a) {

@@ -39,7 +39,15 @@ bool read_value(const std::string& text, const OptionInfo&, std::string& x) {
   x = text;
   return true;
 }
-bool read_value(const std::string&, const OptionInfo&, std::vector<std::string>&) { return false; }   // none changes the result
+bool read_value(const std::string& text, const OptionInfo&, std::vector<std::string>& x) {
+  x.clear();
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    x.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return true;
+}
 
 /// A value as a shell reads it back.
 std::string quoted(const std::string& s) {

@@ -60,6 +60,27 @@ struct CudaModule {
 };
 CudaModule emit_module(const Program&, const Plan&, const Target&, const ModuleOptions&);
 
+/// An axis of NAME_dims.
+struct FamilyAxis {
+  std::string name;                ///< as in the spec
+  std::vector<int64_t> values;
+  int64_t hint = 0;
+  bool is_padded = false;          ///< a tensor may be filled with zeros along it up to the next value: what is cut back is what it would be without (mirage/ir/prefix.h)
+};
+/// The program at one combination of values, and its plan. References outlive emit_family's result.
+struct FamilyMember {
+  std::vector<int64_t> values;     ///< one per axis
+  const Program& program;
+  const Plan& plan;
+};
+/// One library that serves all members: equal kernels are emitted once, NAME_dims chooses.
+struct FamilyModule {
+  CudaModule module;                             ///< its kernels are those of all members
+  std::vector<std::vector<KernelText>> points;   ///< per member its kernels, by the names that they have in the module
+};
+/// members: in the order of `axes`, the first slowest; hint: the member of all hints; spec_id: of the whole family.
+FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint, const std::string& spec_id, const Target&, const ModuleOptions&);
+
 /// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the driver's one source of flags.
 std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&);
 /// The same for <name>_check, from <name>_check.cu, <name>.h and lib<name>.so.

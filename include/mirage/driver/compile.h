@@ -37,6 +37,7 @@ struct CompileResult {
   std::string explanation;                   ///< --explain: the search funnel as a table
   std::map<std::string, std::string> files;  ///< texts by name; what was written if options.output is not empty
   std::string certificate;                   ///< what supports the result, without the hash of a source
+  std::vector<std::string> certificates;     ///< of a library for several programs: each one's
   std::string report;                        ///< report.json as written
   std::string timed_report;                  ///< --report: the same with times and measurements
   std::string interrupted;                   ///< what a run that was interrupted has written; "": it was not

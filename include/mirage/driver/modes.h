@@ -13,8 +13,8 @@ struct ModeResult {
   Diagnostics diagnostics;
 };
 
-ModeResult check_spec(const Source&);                                                             ///< --check
-ModeResult canonicalize_spec(const Source&);                                                      ///< --canonicalize
+ModeResult check_spec(const Source&, const Options& = {});                                                             ///< --check
+ModeResult canonicalize_spec(const Source&, const Options& = {});                                                      ///< --canonicalize
 ModeResult verify_two(const Source& a, const Source& b, const Options&);                          ///< --verify: specs or text graphs of equal input and result types
 ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options&);   ///< --check-certificate: verdict again, from the spec and the graph in the certificate
 ModeResult run_stage(const std::string& stage, const Source&, const Options&, const Listener&);   ///< --run=STAGE
@@ -23,7 +23,7 @@ ModeResult print_targets();                                                     
 std::vector<std::string> target_names();                                                          ///< without "native"
 Result<Source> einsum_source(const std::string& line);                                            ///< --einsum as a spec
 ModeResult explain_error(const std::string& code);                                                ///< --explain-error
-std::string program_name(const Source&);                                                            ///< the name the result will have; "" if the spec is invalid
+std::string program_name(const Source&, const Options& = {});                                     ///< the name the result will have; "" if the spec is invalid
 std::string spec_operators(bool as_json);                                                         ///< --list-ops, --list-ops=json
 std::string spec_schema();                                                                        ///< --print-schema
 
