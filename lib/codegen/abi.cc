@@ -203,6 +203,7 @@ constexpr const char* kHost = R"~(#ifndef __CUDACC_RTC__
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 @INCLUDES@#include <cuda_runtime.h>
 
 extern "C" {
@@ -390,7 +391,7 @@ MIRAGE_API const char* @NAME@_info_json(void) {
 }
 
 MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
-
+@TVM_FFI@
 #undef MIRAGE_API
 #endif  // __CUDACC_RTC__
 )~";
@@ -408,7 +409,7 @@ std::string emit_host(const ModuleFacts& f) {
                         {"COOPERATIVE", cooperative_start(f) + alone_start(f)}, {"INIT", workspace_init(f)}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f))}, {"TABLE", tensor_table(f)}, {"TARGET", f.target.name},
                         {"PDL", any_dependent(f) ? kDependentLaunch : ""},
                         {"INCLUDES", has_maps(f) ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", has_maps(f) ? kEncodeMap : ""}, {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(f)},
-                        {"LAUNCHES", launches(f)}, {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}});
+                        {"LAUNCHES", launches(f)}, {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"INFO", c_literal(emit_info_json(f))}, {"TVM_FFI", emit_tvm_ffi(f)}});
 }
 
 }  // namespace mirage

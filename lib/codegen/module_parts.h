@@ -48,7 +48,8 @@ std::string emit_pkg_config(const ModuleFacts&);
 std::string emit_version_script(const ModuleFacts&);
 std::string emit_check(const ModuleFacts&);                ///< check.cc: NAME_check.cu
 std::string check_harness(bool device);                    ///< check_harness.cc: its fixed parts: kernels (before the reference), host code (after it)
-std::string emit_python(const ModuleFacts&, const std::string& cu_text);   ///< python.cc: NAME.py; the op's name carries a hash of the code
+std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
+std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
 /// A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed where it is read instead of being stored.
