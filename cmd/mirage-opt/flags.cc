@@ -69,7 +69,7 @@ Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& 
       continue;
     }
     if (a.size() < 2 || a[0] != '@') {
-      out.flags.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a);
+      out.flags.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a == "--list-ops=json" ? "--list-ops-json" : a);
       continue;
     }
     if (++out.files > kMostFiles) return {usage(fmt::format("more than {} response files", kMostFiles))};
@@ -121,7 +121,7 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
 /// Two modes that were asked for at once; one would win silently.
 std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
   const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
-                                                           {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
+                                                           {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_ops_json, "--list-ops=json"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
                                                            {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {!o.explain_error.empty(), "--explain-error"}};
   const char* first = nullptr;
   for (const auto& [is_on, flag] : modes) {

@@ -93,7 +93,8 @@ ExitCode usage(const std::string& text) { return show({Diagnostic{Severity::kErr
 
 /// Modes that read no spec; nullopt: none was asked for.
 std::optional<ExitCode> run_plain_mode(const Options& o) {
-  if (o.list_ops) return print_out(spec_operators());
+  if (o.list_ops) return print_out(spec_operators(false));
+  if (o.list_ops_json) return print_out(spec_operators(true));
   if (o.print_schema) return print_out(spec_schema());
   if (o.list_targets) return finish(print_targets(), {});
   if (o.print_config) return print_out(print_config(o));

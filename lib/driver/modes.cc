@@ -113,7 +113,7 @@ std::string program_name(const Source& s) {
   return p ? p->name : "";
 }
 
-std::string spec_operators() { return list_ops(); }
+std::string spec_operators(bool as_json) { return as_json ? list_ops_json() : list_ops(); }
 std::string spec_schema() { return schema(); }
 
 ModeResult check_spec(const Source& s) {

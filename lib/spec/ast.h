@@ -35,8 +35,8 @@ struct AstNode {
   const OpInfo* op = nullptr;               ///< nullptr: unknown operator, already reported
   Span where;                               ///< the operator's name
   std::vector<AstArg> inputs;
-  std::string output;
-  Span output_where;
+  struct Result { std::string name; Span where; };
+  std::vector<Result> outputs;              ///< empty: an error was reported
   std::map<std::string, AttrValue, std::less<>> attrs;
   bool exact = false;                       ///< the result is not kept in 16 bits
   bool ok = true;                           ///< false: an error was reported; results are not built, but names count as defined

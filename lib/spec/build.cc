@@ -93,21 +93,22 @@ class ProgramBuilder {
   }
 
  private:
-  struct Definition { bool is_input; size_t index; Span where; };
+  struct Definition { bool is_input; size_t index, result; Span where; };   // result: of a node
 
-  void define(const std::string& name, bool is_input, size_t index, Span where) {
-    auto [it, fresh] = names_.try_emplace(name, Definition{is_input, index, where});
+  void define(const std::string& name, bool is_input, size_t index, size_t result, Span where) {
+    auto [it, fresh] = names_.try_emplace(name, Definition{is_input, index, result, where});
     if (fresh) return;
     report_.error(DiagCode::kDuplicateName, where, fmt::format("the name '{}' is defined twice", name), {report_.note(it->second.where, "the first is here")});
   }
 
   void declare_names() {
-    for (size_t i = 0; i < ast_.inputs.size(); ++i) define(ast_.inputs[i].name, true, i, ast_.inputs[i].where);
+    for (size_t i = 0; i < ast_.inputs.size(); ++i) define(ast_.inputs[i].name, true, i, 0, ast_.inputs[i].where);
     for (size_t i = 0; i < ast_.nodes.size(); ++i) {
-      if (!ast_.nodes[i].output.empty()) define(ast_.nodes[i].output, false, i, ast_.nodes[i].output_where);
+      const auto& results = ast_.nodes[i].outputs;
+      for (size_t r = 0; r < results.size(); ++r) define(results[r].name, false, i, r, results[r].where);
     }
     for (const auto& [name, d] : names_) all_names_.push_back(name);
-    values_.assign(ast_.nodes.size(), kPending);
+    for (const AstNode& node : ast_.nodes) values_.emplace_back(std::max<size_t>(node.outputs.size(), 1), kPending);
   }
 
   void resolve_inputs() {
@@ -121,10 +122,10 @@ class ProgramBuilder {
         }
         auto it = names_.find(arg.name);
         if (it == names_.end() && !ast_.complete) {
-          values_[i] = kBroken;
+          break_node(i);
         } else if (it == names_.end()) {
           report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)), report_.hint(arg.name, all_names_));
-          values_[i] = kBroken;
+          break_node(i);
         }
         operands_[i].push_back(it == names_.end() ? nullptr : &it->second);
       }
@@ -151,7 +152,7 @@ class ProgramBuilder {
         if (!d || d->is_input || state[d->index] == kDone) continue;
         if (state[d->index] == kOpen) {
           report_cycle(path, d->index);
-          values_[n] = kBroken;
+          break_node(n);
           continue;
         }
         state[d->index] = kOpen;
@@ -172,28 +173,31 @@ class ProgramBuilder {
       }
       const AstNode& user = ast_.nodes[path[i].first];
       const AstNode& used = ast_.nodes[i + 1 < path.size() ? path[i + 1].first : start];
-      notes.push_back(report_.note(user.output_where, fmt::format("'{}' needs '{}'", user.output, used.output)));
+      notes.push_back(report_.note(user.outputs[0].where, fmt::format("'{}' needs '{}'", user.outputs[0].name, used.outputs[0].name)));
     }
-    report_.error(DiagCode::kCycle, ast_.nodes[start].output_where, fmt::format("'{}' depends on itself", ast_.nodes[start].output), std::move(notes));
+    const AstNode::Result& first_name = ast_.nodes[start].outputs[0];
+    report_.error(DiagCode::kCycle, first_name.where, fmt::format("'{}' depends on itself", first_name.name), std::move(notes));
   }
 
+  void break_node(size_t n) { std::fill(values_[n].begin(), values_[n].end(), kBroken); }
+
   ValueId value_of(const Definition& d) const {
-    if (!d.is_input) return values_[d.index];
+    if (!d.is_input) return values_[d.index][d.result];
     return input_ok_[d.index] ? static_cast<ValueId>(d.index) : kBroken;
   }
 
   void build_node(size_t n) {
     const AstNode& node = ast_.nodes[n];
-    if (values_[n] == kBroken || !node.ok) {
-      values_[n] = kBroken;
+    if (values_[n][0] == kBroken || !node.ok) {
+      break_node(n);
       return;
     }
-    NodeContext context{emit_, {}, {}, node.attrs, node.where, static_cast<int>(ast_.inputs.size())};
+    NodeContext context{emit_, {}, {}, node.attrs, node.where, static_cast<int>(ast_.inputs.size()), static_cast<int>(node.outputs.size())};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       context.operand_where.push_back(node.inputs[i].where);
       ValueId v = node.inputs[i].number ? emit_.constant(*node.inputs[i].number) : value_of(*operands_[n][i]);
       if (v < 0) {
-        values_[n] = kBroken;
+        break_node(n);
         return;
       }
       context.operands.push_back(v);
@@ -201,10 +205,11 @@ class ProgramBuilder {
     try {
       storage_.begin(context.operands);
       values_[n] = node.op->build(context);
+      MIRAGE_ASSERT(values_[n].size() == node.outputs.size()) << node.op->name;
       types_[n] = storage_.end(values_[n], operand_types(n), node.op->name == "cast" ? context.attr("dtype")->dtype : DType::kReal, node.exact);
     } catch (BuildError& e) {
       report_.error(e.code, e.where.length ? e.where : node.where, node.op->name + ": " + e.text, std::move(e.notes));
-      values_[n] = kBroken;
+      break_node(n);
     }
   }
 
@@ -227,7 +232,7 @@ class ProgramBuilder {
       if (it == names_.end() && !ast_.complete) continue;
       if (it == names_.end()) {
         std::vector<std::string> candidates;
-        if (!report_.full()) for (const AstNode& node : ast_.nodes) candidates.push_back(node.output);
+        if (!report_.full()) for (const AstNode& node : ast_.nodes) for (const AstNode::Result& r : node.outputs) candidates.push_back(r.name);
         report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), report_.hint(t.name, candidates));
         continue;
       }
@@ -237,15 +242,15 @@ class ProgramBuilder {
       }
       ValueId v = value_of(it->second);
       if (v < 0 || !t.ok) continue;
-      finish_output(t, v, ast_.nodes[it->second.index]);
+      finish_output(t, v, ast_.nodes[it->second.index], it->second.where);
     }
   }
 
-  void finish_output(const AstTensor& t, ValueId v, const AstNode& node) {
+  void finish_output(const AstTensor& t, ValueId v, const AstNode& node, Span computed_where) {
     const Dims d = emit_.dims(v);
     if (t.dims && !(*t.dims == d)) {
       report_.error(DiagCode::kShape, t.shape_where, fmt::format("output '{}' is declared as {}, but {} computes {}", t.name, to_string(*t.dims), node.op->name, to_string(d)),
-                    {report_.note(node.output_where, "it is computed here")});
+                    {report_.note(computed_where, "it is computed here")});
       return;
     }
     if (t.dtype == DType::kBool && !emit_.is_bool(v)) {
@@ -297,7 +302,7 @@ class ProgramBuilder {
   std::vector<std::string> all_names_;
   std::vector<std::vector<const Definition*>> operands_;   // per node; nullptr: a constant or unknown
   std::vector<size_t> order_;
-  std::vector<ValueId> values_;                            // per node
+  std::vector<std::vector<ValueId>> values_;               // per node, per result
   std::vector<bool> input_ok_;
   std::vector<std::pair<ValueId, DType>> roots_;
   std::vector<Dims> output_dims_;

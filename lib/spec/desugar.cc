@@ -48,6 +48,13 @@ int NodeContext::axis(int rank) const {
   return static_cast<int>(a->integer < 0 ? a->integer + rank : a->integer);
 }
 
+void NodeContext::need_rank(int at_least) const {
+  int r = emit.rank(x());
+  if (r < at_least) fail_operand(0, DiagCode::kShape, fmt::format("needs a tensor of rank {} or more, got rank {}", at_least, r));
+}
+
+ValueId NodeContext::reduced(ValueId v, const std::vector<int>& axes) const { return attr("keepdim")->flag ? v : emit.drop(v, axes); }
+
 namespace {
 
 /// A gain, bias or statistic of normalised axes: one extent per axis in `axes`, or a scalar, or a shape of x's rank that broadcasts to x. Returned so that NumPy broadcasting puts it in place.
@@ -93,13 +100,6 @@ ValueId centred(NodeContext& node, ValueId x, const std::vector<int>& axes) {
   return e.map(MapFn::kDiv, {d, e.map(MapFn::kSqrt, {add_eps(node, variance)})});
 }
 
-void need_rank(NodeContext& node, int at_least) {
-  int r = node.emit.rank(node.x());
-  if (r < at_least) node.fail_operand(0, DiagCode::kShape, fmt::format("needs a tensor of rank {} or more, got rank {}", at_least, r));
-}
-
-ValueId finish_reduction(NodeContext& node, ValueId v, const std::vector<int>& axes) { return node.attr("keepdim")->flag ? v : node.emit.drop(v, axes); }
-
 }  // namespace
 
 ValueId build_matmul(NodeContext& node) {
@@ -135,6 +135,25 @@ ValueId build_matmul(NodeContext& node) {
   return extra.empty() ? y : e.drop(y, extra);
 }
 
+ValueId build_linear(NodeContext& node) {
+  node.need_rank(1);
+  Emitter& e = node.emit;
+  ValueId x = node.x(), w = node.operands[1];
+  const Dims d = e.dims(w), xd = e.dims(x);
+  if (d.rank() != 2) node.fail_operand(1, DiagCode::kShape, fmt::format("the weights {} are not of rank 2, (out, in)", to_string(d)));
+  if (d[1] != xd.back()) {
+    const char* hint = d[0] == xd.back() ? "; weights are (out, in): these look like (in, out), which matmul takes" : "; weights are (out, in)";
+    node.fail_operand(1, DiagCode::kShape, fmt::format("the last extents of x {} and of the weights {} differ{}", to_string(xd), to_string(d), hint));
+  }
+  ValueId rows = xd.rank() == 1 ? e.reshape(x, {1, xd[0]}) : x;
+  ValueId y = e.matmul(rows, e.transpose(w, {1, 0}));
+  if (xd.rank() == 1) y = e.drop(y, {0});
+  if (node.operands.size() < 3) return y;
+  const Dims b = e.dims(node.operands[2]);
+  if (b.rank() != 1 || b[0] != d[0]) node.fail_operand(2, DiagCode::kShape, fmt::format("the bias has shape {}, not [{}]", to_string(b), d[0]));
+  return e.map(MapFn::kAdd, {y, node.operands[2]});
+}
+
 ValueId build_pow(NodeContext& node) {
   Emitter& e = node.emit;
   const AttrValue* exponent = node.attr("exponent");
@@ -164,26 +183,26 @@ ValueId build_clamp(NodeContext& node) {
 
 ValueId build_sum(NodeContext& node) {
   auto axes = node.axes(node.emit.rank(node.x()));
-  return finish_reduction(node, node.emit.reduce(ReduceFn::kSum, node.x(), axes), axes);
+  return node.reduced(node.emit.reduce(ReduceFn::kSum, node.x(), axes), axes);
 }
 
 ValueId build_mean(NodeContext& node) {
   auto axes = node.axes(node.emit.rank(node.x()));
-  return finish_reduction(node, node.emit.mean(node.emit.number(node.x()), axes), axes);
+  return node.reduced(node.emit.mean(node.emit.number(node.x()), axes), axes);
 }
 
 ValueId build_max(NodeContext& node) {
   auto axes = node.axes(node.emit.rank(node.x()));
-  return finish_reduction(node, node.emit.reduce(ReduceFn::kMax, node.x(), axes), axes);
+  return node.reduced(node.emit.reduce(ReduceFn::kMax, node.x(), axes), axes);
 }
 
 ValueId build_softmax(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   return node.emit.softmax(node.x(), node.axes(node.emit.rank(node.x())));
 }
 
 ValueId build_rms_norm(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   auto axes = node.axes(e.rank(x));
@@ -192,14 +211,14 @@ ValueId build_rms_norm(NodeContext& node) {
 }
 
 ValueId build_layer_norm(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   ValueId x = node.emit.number(node.x());
   auto axes = node.axes(node.emit.rank(x));
   return gain_and_bias(node, centred(node, x, axes), 1, x, axes);
 }
 
 ValueId build_group_norm(NodeContext& node) {
-  need_rank(node, 2);
+  node.need_rank(2);
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   const Dims d = e.dims(x);
@@ -230,7 +249,7 @@ ValueId build_group_norm(NodeContext& node) {
 }
 
 ValueId build_batch_norm(NodeContext& node) {
-  need_rank(node, 2);
+  node.need_rank(2);
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   ValueId mean = along_axes(node, 1, x, {1}), variance = along_axes(node, 2, x, {1});
@@ -240,7 +259,7 @@ ValueId build_batch_norm(NodeContext& node) {
 }
 
 ValueId build_l2_norm(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   ValueId length = e.map(MapFn::kSqrt, {e.reduce(ReduceFn::kSum, e.map(MapFn::kSquare, {x}), node.axes(e.rank(x)))});
@@ -286,7 +305,7 @@ ValueId build_reshape(NodeContext& node) {
 }
 
 ValueId build_repeat(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   int axis = node.axis(node.emit.rank(node.x()));
   int64_t count = node.attr("count")->integer;
   if (count < 1 || count > kMaxElements / node.emit.dims(node.x()).elements()) node.fail_attr("count", fmt::format("count {} is out of range", count));
@@ -294,7 +313,7 @@ ValueId build_repeat(NodeContext& node) {
 }
 
 ValueId build_concat(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   const Dims& first = node.emit.dims(node.x());
   int axis = node.axis(first.rank());
   for (size_t i = 1; i < node.operands.size(); ++i) {
@@ -307,7 +326,7 @@ ValueId build_concat(NodeContext& node) {
 }
 
 ValueId build_slice(NodeContext& node) {
-  need_rank(node, 1);
+  node.need_rank(1);
   int axis = node.axis(node.emit.rank(node.x()));
   int64_t n = node.emit.dims(node.x())[axis];
   auto place = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };   // as Python does
@@ -320,7 +339,7 @@ ValueId build_slice(NodeContext& node) {
 ValueId build_cast(NodeContext& node) { return node.emit.cast(node.x(), node.attr("dtype")->dtype); }
 
 ValueId build_causal_mask(NodeContext& node) {
-  need_rank(node, 2);
+  node.need_rank(2);
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
   int r = e.rank(x);

@@ -6,6 +6,9 @@ namespace mirage::spec {
 
 template <MapFn fn> ValueId build_map(NodeContext& node) { return node.emit.map(fn, node.operands); }
 
+/// x with `before` and `after` elements of a value around it along a dimension.
+ValueId pad_constant(Emitter&, ValueId x, int dim, int64_t before, int64_t after, double value);
+
 ValueId build_matmul(NodeContext&);
 ValueId build_einsum(NodeContext&);
 ValueId build_pow(NodeContext&);
@@ -29,5 +32,39 @@ ValueId build_cast(NodeContext&);
 ValueId build_causal_mask(NodeContext&);
 ValueId build_iota(NodeContext&);
 ValueId build_extent(NodeContext&);
+
+ValueId build_linear(NodeContext&);
+ValueId build_not_equal(NodeContext&);
+ValueId build_less_equal(NodeContext&);
+ValueId build_greater_equal(NodeContext&);
+ValueId build_and(NodeContext&);
+ValueId build_or(NodeContext&);
+ValueId build_not(NodeContext&);
+ValueId build_reciprocal(NodeContext&);
+ValueId build_leaky_relu(NodeContext&);
+ValueId build_elu(NodeContext&);
+ValueId build_softplus(NodeContext&);
+ValueId build_hardtanh(NodeContext&);
+ValueId build_hardswish(NodeContext&);
+ValueId build_mish(NodeContext&);
+ValueId build_swiglu(NodeContext&);
+ValueId build_geglu(NodeContext&);
+ValueId build_min(NodeContext&);
+ValueId build_var(NodeContext&);
+ValueId build_std(NodeContext&);
+ValueId build_logsumexp(NodeContext&);
+ValueId build_log_softmax(NodeContext&);
+ValueId build_unsqueeze(NodeContext&);
+ValueId build_squeeze(NodeContext&);
+ValueId build_expand(NodeContext&);
+ValueId build_stack(NodeContext&);
+ValueId build_pad(NodeContext&);
+ValueId build_max_pool(NodeContext&);
+ValueId build_avg_pool(NodeContext&);
+ValueId build_conv(NodeContext&);
+ValueId build_cumsum(NodeContext&);
+ValueId build_attention(NodeContext&);
+ValueId build_rope(NodeContext&);
+std::vector<ValueId> build_split(NodeContext&);
 
 }  // namespace mirage::spec

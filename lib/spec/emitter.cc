@@ -88,7 +88,7 @@ ValueId Emitter::add(Op op, std::vector<ValueId> operands) {
 
 ValueId Emitter::input(int param, const Type& type) {
   ValueId v = builder_.add_input(param, type);
-  Facts known{exact_types(type.dtype), {}};
+  Facts known{false, exact_types(type.dtype), {}};
   for (int d = 0; d < type.dims.rank(); ++d) known.extents.push_back(ExtentOf{{param, d}});
   facts_.push_back(std::move(known));
   return v;
@@ -288,8 +288,23 @@ void Emitter::trace_reshape(ValueId x, const Dims& to, Facts& out) const {
   }
 }
 
+bool Emitter::makes_whole(const Op& op, const std::vector<ValueId>& operands) const {
+  const auto all = [&](size_t first) { return std::all_of(operands.begin() + static_cast<std::ptrdiff_t>(first), operands.end(), [&](ValueId v) { return facts(v).whole; }); };
+  if (const auto* c = std::get_if<Const>(&op)) return std::isfinite(c->value) && c->value == std::floor(c->value);
+  if (std::holds_alternative<Iota>(op)) return true;
+  if (const auto* m = std::get_if<Map>(&op)) {
+    switch (m->fn) {
+      case MapFn::kAdd: case MapFn::kSub: case MapFn::kMul: case MapFn::kNeg: case MapFn::kSquare: case MapFn::kAbs: case MapFn::kRelu: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: return all(0);
+      case MapFn::kWhere: return all(1);
+      default: return false;
+    }
+  }
+  return is_view(op) || std::holds_alternative<Repeat>(op) || std::holds_alternative<Concat>(op) ? all(0) : false;
+}
+
 Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& operands, const Dims& result) const {
   Facts out;
+  out.whole = makes_whole(op, operands);
   out.extents.resize(static_cast<size_t>(result.rank()));
   auto take = [&](int to, ValueId v, int from) {
     auto& slot = out.extents[static_cast<size_t>(to)];

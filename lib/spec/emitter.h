@@ -26,6 +26,7 @@ class Emitter {
   int rank(ValueId v) const { return dims(v).rank(); }
   bool is_bool(ValueId v) const { return graph().type(v).dtype == DType::kBool; }
   std::optional<double> constant_of(ValueId v) const;   ///< the value of a literal
+  bool is_whole(ValueId v) const { return facts(v).whole; }   ///< its elements are whole numbers (positions and what is computed of them), never NaN
 
   ValueId input(int param, const Type&);
   ValueId constant(double);
@@ -58,9 +59,11 @@ class Emitter {
  private:
   /// What is known of a value beside its type.
   struct Facts {
+    bool whole = false;                                  ///< every element is a whole number
     uint8_t exact_in = 0;                                ///< bit per DType: every value fits it without rounding
     std::vector<std::optional<ExtentOf>> extents;        ///< per dimension, where its extent comes from
   };
+  bool makes_whole(const Op&, const std::vector<ValueId>& operands) const;
   Facts facts_of(const Op&, const std::vector<ValueId>& operands, const Dims& result) const;
   void trace_reshape(ValueId x, const Dims& to, Facts&) const;
   ValueId strip_reshape(ValueId v, const std::vector<ValueId>& all) const;

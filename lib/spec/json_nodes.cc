@@ -14,16 +14,17 @@ AstNode JsonReader::read_node(const JsonValue& v) {
     return node;
   }
   check_keys(v, {"op", "inputs", "output", "outputs", "attrs", "name", "description", "exact"}, "a node");
-  read_output(v, node);
+  read_outputs(v, node);
   const JsonMember* op = v.find("op");
   if (!op) {
     report_.error(DiagCode::kMissingKey, v.span, "a node needs the key 'op'");
   } else if (expect(op->value, JsonKind::kString, "op")) {
     node.where = op->value.span;
     node.op = find_operator(op->value.text);
-    if (!node.op) report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)), report_.hint(op->value.text, operator_names()));
+    if (!node.op) report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)), meant_operator(op->value.text, report_));
   }
   if (!node.op) node.ok = false;
+  check_output_count(v, node);
   read_inputs(v, node);
   if (const JsonMember* e = v.find("exact"); e && expect(e->value, JsonKind::kBool, "exact")) node.exact = e->value.flag;
   if (node.op) read_attrs(v, node);
@@ -66,35 +67,37 @@ void JsonReader::read_inputs(const JsonValue& v, AstNode& node) {
   node.ok = false;
 }
 
-void JsonReader::read_output(const JsonValue& v, AstNode& node) {
+void JsonReader::read_outputs(const JsonValue& v, AstNode& node) {
   const JsonMember *one = v.find("output"), *many = v.find("outputs");
   if (one && many) report_.error(DiagCode::kArity, many->key_span, "a node has either 'output' or 'outputs'");
-  const JsonValue* name = nullptr;
-  if (one) {
-    name = &one->value;
-  } else if (many) {
-    if (!expect(many->value, JsonKind::kArray, "outputs")) {
-      node.ok = false;
-      return;
-    }
-    if (many->value.items.size() != 1) {
-      report_.error(DiagCode::kArity, many->key_span, fmt::format("the operator has 1 output, not {}", many->value.items.size()));
-      node.ok = false;
-      return;
-    }
-    name = &many->value.items[0];
-  } else {
-    report_.error(DiagCode::kMissingKey, v.span, "a node needs the key 'output'");
-    node.ok = false;
-    return;
+  if (!one && !many) report_.error(DiagCode::kMissingKey, v.span, "a node needs the key 'output'");
+  std::vector<const JsonValue*> names;
+  if (one) names.push_back(&one->value);
+  else if (many && expect(many->value, JsonKind::kArray, "outputs")) for (const JsonValue& name : many->value.items) names.push_back(&name);
+  if (many && names.size() > static_cast<size_t>(kMaxNodes)) {
+    report_.error(DiagCode::kLimit, many->key_span, fmt::format("{} outputs; at most {} are allowed", names.size(), kMaxNodes));
+    names.clear();
   }
-  if (!expect(*name, JsonKind::kString, "output")) {
-    node.ok = false;
-    return;
+  for (const JsonValue* name : names) {
+    if (!expect(*name, JsonKind::kString, "output")) {
+      node.outputs.clear();
+      break;
+    }
+    check_name(name->text, name->span, "name of a value");
+    node.outputs.push_back({name->text, name->span});
   }
-  node.output = name->text;
-  node.output_where = name->span;
-  check_name(node.output, node.output_where, "name of a value");
+  if (node.outputs.empty()) node.ok = false;
+}
+
+/// Most operators have one result.
+void JsonReader::check_output_count(const JsonValue& v, AstNode& node) {
+  const JsonMember* many = v.find("outputs");
+  if (!many || many->value.kind != JsonKind::kArray) return;
+  const size_t n = many->value.items.size();
+  if (n == 0 || (node.op && !node.op->build.many && n > 1)) {
+    report_.error(DiagCode::kArity, many->key_span, n == 0 ? "a node has at least one output" : fmt::format("the operator has 1 output, not {}", n));
+    node.ok = false;
+  }
 }
 
 void JsonReader::read_attrs(const JsonValue& v, AstNode& node) {
@@ -148,7 +151,7 @@ std::optional<AttrValue> JsonReader::read_attr(const AttrSpec& spec, const std::
   };
   switch (spec.kind) {
     case AttrKind::kInt: {
-      auto i = expect_int(v, what);
+      auto i = read_int(v, what);
       if (!i) return std::nullopt;
       out.integer = *i;
       return out;
@@ -174,9 +177,10 @@ std::optional<AttrValue> JsonReader::read_attr(const AttrSpec& spec, const std::
       if (!expect(v, JsonKind::kBool, what)) return std::nullopt;
       out.flag = v.flag;
       return out;
-    case AttrKind::kText: case AttrKind::kGelu:
+    case AttrKind::kText: case AttrKind::kChoice:
       if (!expect(v, JsonKind::kString, what)) return std::nullopt;
-      if (spec.kind == AttrKind::kGelu && v.text != "none" && v.text != "tanh") return wrong("must be \"none\" or \"tanh\"");
+      if (spec.kind == AttrKind::kChoice && std::find(spec.choices.begin(), spec.choices.end(), v.text) == spec.choices.end())
+        return wrong(fmt::format("must be \"{}\"", fmt::join(spec.choices, "\" or \"")));
       out.text = v.text;
       out.plain = v.plain;
       return out;
@@ -193,6 +197,14 @@ std::optional<AttrValue> JsonReader::read_attr(const AttrSpec& spec, const std::
   return std::nullopt;
 }
 
+/// An integer, or an expression of axes such as "K/2". nullopt: an error was reported, or an axis is unknown.
+std::optional<int64_t> JsonReader::read_int(const JsonValue& v, std::string_view what) {
+  if (v.kind != JsonKind::kString) return expect_int(v, what);
+  ShapeResult r = eval_shape_expr(v.text, v.span, v.plain, axes_, report_, false);
+  if (r.ok && !r.value) unknown_axis_ = true;
+  return r.value;
+}
+
 std::optional<AttrValue> JsonReader::read_attr_list(const AttrSpec& spec, const JsonValue& v, AttrValue out) {
   if (spec.kind == AttrKind::kShape) {
     auto d = read_dims(v, fmt::format("attribute '{}'", spec.name), true);
@@ -200,9 +212,16 @@ std::optional<AttrValue> JsonReader::read_attr_list(const AttrSpec& spec, const 
     out.list.assign(d->begin(), d->end());
     return out;
   }
+  if (v.kind != JsonKind::kArray && spec.kind == AttrKind::kInts) {   // one number for all axes
+    auto i = read_int(v, fmt::format("attribute '{}'", spec.name));
+    if (!i) return std::nullopt;
+    out.list = {*i};
+    return out;
+  }
   if (!expect(v, JsonKind::kArray, fmt::format("attribute '{}'", spec.name))) return std::nullopt;
-  if (v.items.size() > static_cast<size_t>(kMaxRank)) {
-    report_.error(DiagCode::kAttribute, v.span, fmt::format("attribute '{}' has {} entries; tensors have at most {} axes", spec.name, v.items.size(), kMaxRank));
+  if (const int most = spec.kind == AttrKind::kInts ? kMaxInts : kMaxRank; v.items.size() > static_cast<size_t>(most)) {
+    const char* why = spec.kind == AttrKind::kInts ? "" : "; tensors have at most 8 axes";
+    report_.error(DiagCode::kAttribute, v.span, fmt::format("attribute '{}' has {} entries, more than {}{}", spec.name, v.items.size(), most, why));
     return std::nullopt;
   }
   if (spec.kind == AttrKind::kAxes && v.items.empty()) {
@@ -210,7 +229,7 @@ std::optional<AttrValue> JsonReader::read_attr_list(const AttrSpec& spec, const 
     return std::nullopt;
   }
   for (const JsonValue& item : v.items) {
-    auto i = expect_int(item, fmt::format("an entry of '{}'", spec.name));
+    auto i = spec.kind == AttrKind::kInts ? read_int(item, fmt::format("an entry of '{}'", spec.name)) : expect_int(item, fmt::format("an entry of '{}'", spec.name));
     if (!i) return std::nullopt;
     out.list.push_back(*i);
     out.list_where.push_back(item.span);

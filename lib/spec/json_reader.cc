@@ -379,7 +379,7 @@ void JsonReader::read_nodes(const JsonValue& root) {
   }
   for (const JsonValue& node : m->value.items) {
     ast_.nodes.push_back(read_node(node));
-    if (ast_.nodes.back().output.empty()) ast_.complete = false;
+    if (ast_.nodes.back().outputs.empty()) ast_.complete = false;
   }
 }
 

@@ -31,7 +31,8 @@ class JsonReader {
   // json_nodes.cc: nodes and their attributes
   AstNode read_node(const JsonValue&);
   void read_inputs(const JsonValue& node, AstNode&);
-  void read_output(const JsonValue& node, AstNode&);
+  void read_outputs(const JsonValue& node, AstNode&);
+  void check_output_count(const JsonValue& node, AstNode&);
   void read_attrs(const JsonValue& node, AstNode&);
   std::optional<AttrValue> read_attr(const AttrSpec&, const std::string& op, const JsonValue&);
   std::optional<AttrValue> read_attr_list(const AttrSpec&, const JsonValue&, AttrValue);
@@ -40,6 +41,7 @@ class JsonReader {
   // helpers
   bool expect(const JsonValue&, JsonKind, std::string_view what);
   std::optional<int64_t> expect_int(const JsonValue&, std::string_view what);
+  std::optional<int64_t> read_int(const JsonValue&, std::string_view what);
   std::optional<double> expect_number(const JsonValue&, std::string_view what);
   std::optional<Dims> read_dims(const JsonValue&, std::string_view what, bool allow_free);
   void check_keys(const JsonValue& object, const std::vector<std::string>& known, std::string_view where);

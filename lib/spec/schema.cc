@@ -13,16 +13,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 using spec::AttrKind;
 using spec::AttrSpec;
+using spec::kMaxInts;
 using spec::OpInfo;
 
 const char* kind_text(AttrKind kind) {
   switch (kind) {
     case AttrKind::kInt: return "integer";
-    case AttrKind::kInts: return "list of integers";
+    case AttrKind::kInts: return "integer or list";
     case AttrKind::kAxes: return "integer or list";
     case AttrKind::kNumber: case AttrKind::kEpsilon: return "number";
     case AttrKind::kBool: return "boolean";
-    case AttrKind::kText: case AttrKind::kGelu: return "string";
+    case AttrKind::kText: case AttrKind::kChoice: return "string";
     case AttrKind::kDType: return "dtype";
     case AttrKind::kShape: return "shape";
     case AttrKind::kExtents: return "list of pairs";
@@ -32,20 +33,21 @@ const char* kind_text(AttrKind kind) {
 
 Json number_schema() { return {{"anyOf", {{{"type", "number"}}, {{"enum", {"-inf", "+inf"}}}}}}; }
 Json shape_schema() { return {{"type", "array"}, {"maxItems", kMaxRank}, {"items", {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}}}}}}}; }
+Json int_schema() { return {{"type", {"integer", "string"}}}; }   // a string: an expression of axes
 Json dtype_schema() { return {{"enum", {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"}}}; }
 Json name_schema() { return {{"type", "string"}, {"pattern", "^[A-Za-z_][A-Za-z0-9_]*$"}, {"maxLength", spec::kMaxNameLength}}; }
 
 Json attr_schema(const AttrSpec& a) {
   Json s;
   switch (a.kind) {
-    case AttrKind::kInt: s["type"] = "integer"; break;
-    case AttrKind::kInts: s = {{"type", "array"}, {"maxItems", kMaxRank}, {"items", {{"type", "integer"}}}}; break;
+    case AttrKind::kInt: s = int_schema(); break;
+    case AttrKind::kInts: s["anyOf"] = {int_schema(), {{"type", "array"}, {"maxItems", kMaxInts}, {"items", int_schema()}}}; break;
     case AttrKind::kAxes: s["anyOf"] = {{{"type", "integer"}}, {{"type", "array"}, {"minItems", 1}, {"maxItems", kMaxRank}, {"items", {{"type", "integer"}}}}}; break;
     case AttrKind::kNumber: s = number_schema(); break;
     case AttrKind::kEpsilon: s = {{"type", "number"}, {"minimum", 0}}; break;
     case AttrKind::kBool: s["type"] = "boolean"; break;
     case AttrKind::kText: s["type"] = "string"; break;
-    case AttrKind::kGelu: s["enum"] = {"none", "tanh"}; break;
+    case AttrKind::kChoice: s["enum"] = a.choices; break;
     case AttrKind::kDType: s = dtype_schema(); break;
     case AttrKind::kShape: s = shape_schema(); break;
     case AttrKind::kExtents: s = {{"type", "array"}, {"items", {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "integer"}}}}}}; break;
@@ -72,6 +74,7 @@ Json op_schema(const OpInfo& op) {
   Json inputs{{"minItems", op.min_inputs}};
   if (op.max_inputs != spec::kAny) inputs["maxItems"] = op.max_inputs;
   Json then{{"properties", {{"inputs", inputs}, {"attrs", needs_attrs ? attrs : Json{{"anyOf", {attrs, {{"type", "null"}}}}}}}}};
+  if (!op.build.many) then["properties"]["outputs"] = {{"maxItems", 1}};
   Json needed = Json::array();
   if (op.min_inputs > 0) needed.push_back("inputs");
   if (needs_attrs) needed.push_back("attrs");
@@ -92,7 +95,7 @@ Json node_schema() {
   node["properties"] = {{"op", {{"enum", names}}},
                         {"inputs", {{"type", "array"}, {"items", {{"anyOf", {{{"type", "string"}}, {{"type", "number"}}}}}}}},
                         {"output", name_schema()},
-                        {"outputs", {{"type", "array"}, {"minItems", 1}, {"maxItems", 1}, {"items", name_schema()}}},
+                        {"outputs", {{"type", "array"}, {"minItems", 1}, {"items", name_schema()}}},
                         {"attrs", {{"type", {"object", "null"}}}},
                         {"name", {{"type", "string"}}},
                         {"exact", {{"type", "boolean"}, {"description", "true: the result is not kept in 16 bits"}}},
@@ -154,14 +157,18 @@ std::string list_ops_json() {
   for (const OpInfo& op : spec::operators()) {
     Json row{{"name", op.name}, {"inputs", op.inputs}, {"min_inputs", op.min_inputs}};
     row["max_inputs"] = op.max_inputs == spec::kAny ? Json() : Json(op.max_inputs);
+    row["outputs"] = op.build.many ? "one or more" : "one";
     row["help"] = op.help;
     row["attributes"] = Json::array();
     for (const AttrSpec& a : op.attrs) {
       Json attr{{"name", a.name}, {"kind", kind_text(a.kind)}, {"required", a.is_required()}};
       if (!a.fallback.empty() && !a.is_required()) attr["default"] = a.fallback == "all" ? Json("all") : own_json(a.fallback);
+      if (!a.choices.empty()) attr["choices"] = a.choices;
       attr["help"] = a.help;
       row["attributes"].push_back(attr);
     }
+    row["other_names"] = Json::array();
+    for (const spec::OtherName& o : spec::other_names()) if (op.name == o.op) row["other_names"].push_back(o.name);
     out.push_back(row);
   }
   return out.dump(2) + "\n";

@@ -74,6 +74,13 @@ class Reader {
       }
       return v;
     }
+    if (take('-')) {   // a place from the end, such as "-K/2"
+      int64_t v = 0;
+      if (++depth_ > 64) fail(at, 1, "too many signs");
+      if (__builtin_sub_overflow(int64_t{0}, factor(), &v)) fail(at, 1, "the shape expression overflows");
+      --depth_;
+      return v;
+    }
     auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
     if (i_ < s_.size() && is_letter(s_[i_])) {
       while (i_ < s_.size() && (is_letter(s_[i_]) || (s_[i_] >= '0' && s_[i_] <= '9'))) ++i_;
@@ -100,12 +107,12 @@ class Reader {
 
 }  // namespace
 
-ShapeResult eval_shape_expr(std::string_view text, Span whole, bool plain, const Axes& axes, Report& report) {
+ShapeResult eval_shape_expr(std::string_view text, Span whole, bool plain, const Axes& axes, Report& report, bool is_extent) {
   try {
     Reader reader(text, axes, !report.full());
     int64_t v = reader.read();
     if (reader.saw_unknown()) return {true, std::nullopt};
-    if (v < 1) throw Failure{DiagCode::kShapeExpression, 0, text.size(), fmt::format("the extent is {}; extents are positive", v), {}};
+    if (v < 1 && is_extent) throw Failure{DiagCode::kShapeExpression, 0, text.size(), fmt::format("the extent is {}; extents are positive", v), {}};
     return {true, v};
   } catch (Failure& f) {
     report.error(f.code, plain ? Span{whole.offset + 1 + f.at, std::max<size_t>(1, f.length)} : whole, f.text, std::move(f.notes));

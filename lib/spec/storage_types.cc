@@ -44,17 +44,18 @@ void StorageTypes::begin(const std::vector<ValueId>& operands) {
   for (ValueId v : operands) operands_.push_back(base(v));
 }
 
-DType StorageTypes::end(ValueId result, std::span<const DType> operand_types, DType cast_to, bool exact) {
+DType StorageTypes::end(std::span<const ValueId> results, std::span<const DType> operand_types, DType cast_to, bool exact) {
   const Graph& g = emit_.graph();
   result_.resize(static_cast<size_t>(g.num_values()), DType::kReal);
   inside_.resize(static_cast<size_t>(g.num_values()));
-  const ValueId made = base(result);
-  const DType type = own_type(g, result, operand_types, cast_to);
+  std::vector<ValueId> made;
+  for (ValueId v : results) made.push_back(base(v));
+  const DType type = own_type(g, results[0], operand_types, cast_to);
   for (ValueId v : emit_.take_touched()) {
     const ValueId b = base(v);
     if (std::find(operands_.begin(), operands_.end(), b) != operands_.end()) continue;   // a view of an operand
     const auto i = static_cast<size_t>(b);
-    if (b != made || exact || !is16(type)) inside_[i] = true;
+    if (std::find(made.begin(), made.end(), b) == made.end() || exact || !is16(type)) inside_[i] = true;
     else result_[i] = type;
   }
   return type;

@@ -14,8 +14,8 @@ class StorageTypes {
 
   /// Before a node is built; its operands' values.
   void begin(const std::vector<ValueId>& operands);
-  /// The node's result. operand_types: as given by the spec and by this call for other nodes; kBool for numbers. cast_to: of a cast, kReal otherwise. Returns the result's type for nodes that read it.
-  DType end(ValueId result, std::span<const DType> operand_types, DType cast_to, bool exact);
+  /// The node's results. operand_types: as given by the spec and by this call for other nodes; kBool for numbers. cast_to: of a cast, kReal otherwise. Returns the result's type for nodes that read it.
+  DType end(std::span<const ValueId> results, std::span<const DType> operand_types, DType cast_to, bool exact);
 
   /// Program::kept for the finished graph, of which value at[v] is the emitter's v (-1: it is not there). outputs: an output that declares another type than its value would be kept in wants it exact.
   std::vector<DType> kept(const Graph& finished, const std::vector<ValueId>& at, const std::vector<std::pair<ValueId, DType>>& outputs) const;

@@ -71,7 +71,7 @@ class TextSpecBuilder {
       at_[node.first_value] = build_op(node.op, operands);
       const auto* m = std::get_if<Map>(&node.op);
       const DType cast_to = !m ? DType::kReal : m->fn == MapFn::kCastF16 ? DType::kF16 : m->fn == MapFn::kCastBF16 ? DType::kBF16 : m->fn == MapFn::kCastF32 ? DType::kF32 : DType::kReal;
-      types_[static_cast<size_t>(node.first_value)] = storage_.end(at_[node.first_value], types, cast_to, !text_.named.count(node.first_value));
+      types_[static_cast<size_t>(node.first_value)] = storage_.end(std::span(&at_[node.first_value], 1), types, cast_to, !text_.named.count(node.first_value));
     } catch (BuildError& e) {
       report_.error(e.code, text_.node_where[static_cast<size_t>(n)], e.text, std::move(e.notes));
     }

@@ -24,7 +24,7 @@ std::vector<std::string> target_names();                                        
 Result<Source> einsum_source(const std::string& line);                                            ///< --einsum as a spec
 ModeResult explain_error(const std::string& code);                                                ///< --explain-error
 std::string program_name(const Source&);                                                            ///< the name the result will have; "" if the spec is invalid
-std::string spec_operators();                                                                     ///< --list-ops
+std::string spec_operators(bool as_json);                                                         ///< --list-ops, --list-ops=json
 std::string spec_schema();                                                                        ///< --print-schema
 
 }  // namespace mirage
