@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch.fx import Node
 
-from .lowering import DTYPES, FLOATS, INTEGERS, Builder, Convert, Dims, Operand, Refused, number
+from .lowering import DTYPES, FLOATS, INTEGERS, LOST, Builder, Convert, Dims, Operand, Refused, number
 
 
 class Row(NamedTuple):
@@ -35,6 +35,8 @@ def convert(b: Builder, node: Node) -> Any:
     """Raises Refused for an operator without a row."""
     target = node.target
     if target is operator.getitem:
+        if node.args[0] not in b.values:
+            raise Refused(LOST)
         parts = b.values[node.args[0]]
         if parts[node.args[1]] is None:
             raise Refused("a result of its operator that is not computed here")
@@ -162,6 +164,21 @@ def _log_base(b: Builder, node: Node, x: Any) -> Operand:
 @row("exp2", how="`exp` of x log 2")
 def _exp2(b: Builder, node: Node, x: Any) -> Operand:
     return b.emit("exp", b.emit("mul", b.tensor(x), math.log(2)))
+
+
+@row("isnan", how="x != x: no real number is NaN")
+def _isnan(b: Builder, node: Node, x: Any) -> Operand:
+    return b.emit("not_equal", b.tensor(x), b.tensor(x))
+
+
+@row("isinf", how="|x| == inf")
+def _isinf(b: Builder, node: Node, x: Any) -> Operand:
+    return b.emit("equal", b.emit("abs", b.tensor(x)), "+inf")
+
+
+@row("xlogy", how="x `log` y, 0 where x is")
+def _xlogy(b: Builder, node: Node, x: Any, y: Any) -> Operand:
+    return b.emit("where", b.emit("equal", b.tensor(x), 0), 0, b.emit("mul", b.operand(x), b.emit("log", b.tensor(y))))
 
 
 @row("tan", how="`sin` / `cos`")

@@ -242,6 +242,17 @@ def _replicate(b: Builder, node: Node, x: Any, pad: Dims) -> Operand:
     return out
 
 
+@row("unfold", how="`stack` of slices")
+def _unfold(b: Builder, node: Node, x: Any, dim: int, size: int, step: int) -> Operand:
+    shape = b.shape(x)
+    axis = axis_of(dim, len(shape))
+    if size > 64:
+        raise Refused("windows of more than 64 elements")
+    count = (shape[axis] - size) // step + 1
+    parts = [b.emit("slice", b.tensor(x), axis=axis, start=i, stop=i + (count - 1) * step + 1, step=step) for i in range(size)]
+    return b.emit("stack", *parts, axis=len(shape))
+
+
 # ---- windows ----
 
 def _per_axis(value: Any, spatial: int, default: Any = None) -> Any:
@@ -417,7 +428,6 @@ _OUT = {
     "writes to places that depend on values": ["scatter", "scatter_add", "scatter_reduce", "masked_scatter", "index_put", "col2im"],
     "complex numbers": ["_fft_c2r", "_fft_r2c"],
     "inverse trigonometric functions": ["acos", "asin", "atan", "atan2"],
-    "NaN and infinity are no real numbers": ["isnan", "isinf"],
     "a gradient": ["_adaptive_avg_pool2d_backward", "avg_pool2d_backward", "convolution_backward", "embedding_dense_backward", "max_pool2d_with_indices_backward", "native_group_norm_backward", "native_layer_norm_backward"],
     "reads from places that depend on values": ["grid_sampler_2d"],
     "sums over bags of indices": ["_embedding_bag"],

@@ -10,13 +10,13 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Graph, Node
 
-from .lowering import Builder, Finding, Refused, Unsupported, convert_node, findings_of, identifier, tensor_entry
+from .lowering import LOST, Builder, Finding, Refused, Unsupported, convert_node, findings_of, identifier, tensor_entry
 
 # Operators that PyTorch would take apart and that a spec has whole.
 _KEPT = ("linear", "matmul", "layer_norm", "rms_norm", "group_norm", "silu", "gelu", "softplus", "mish", "hardswish", "hardsigmoid", "softmax.int", "log_softmax.int", "scaled_dot_product_attention",
          "leaky_relu", "elu", "logsumexp", "std.correction", "tril", "triu", "roll", "floor_divide", "rsub.Scalar", "rsub.Tensor", "avg_pool1d", "max_pool1d", "all.dim", "all", "stack", "masked_fill.Scalar", "baddbmm",
          "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "adaptive_avg_pool1d",
-         "clamp_min", "clamp_max", "exp2")
+         "clamp_min", "clamp_max", "exp2", "xlogy.Tensor", "unfold")
 
 
 class Values(NamedTuple):
@@ -73,7 +73,9 @@ def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mappi
     """The module as an ExportedProgram of core ATen and the operators kept whole."""
     with torch.no_grad():
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
-        return program.run_decompositions(decompositions(program.graph))
+        program = program.run_decompositions(decompositions(program.graph))
+        without_assertions(program.graph_module)
+        return program
 
 
 def export(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, dynamic_shapes: Any = None,
@@ -95,11 +97,11 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
     nodes = {n.name: n for n in program.graph.nodes}
     inputs, sources = _inputs(b, program, nodes, refused)
     for node in program.graph.nodes:
-        if node.op == "call_function" and not _is_assertion(node):
+        if node.op == "call_function":
             try:
                 convert_node(b, node)
             except Refused as error:
-                if str(error) != "an operand that could not be written":
+                if str(error) != LOST:
                     refused.append((node, str(error)))
         elif node.op == "get_attr":
             refused.append((node, "a constant tensor inside the graph"))
@@ -120,13 +122,18 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
         raise Unsupported([Finding("forward", 1, "no result is a computed tensor", "")], name)
     if refused:
         raise Unsupported(findings_of(refused), name)
-    kept = _used(b, inputs, outputs)
+    kept = used_inputs(b, inputs, outputs)
     spec = {"version": "1.0", "name": name, "inputs": {k: v for k, v in inputs.items() if k in kept}, "outputs": outputs, "nodes": b.nodes}
     return Export(spec, [s for s in sources if s.input in kept], results, notes)
 
 
-def _is_assertion(node: Node) -> bool:
-    return "assert" in getattr(node.target, "__name__", "") or "sym_constrain" in getattr(node.target, "__name__", "")
+def without_assertions(graph_module: Any) -> None:
+    """Takes checks of shapes and dtypes out, which are settled here."""
+    for node in reversed(list(graph_module.graph.nodes)):
+        name = getattr(node.target, "__name__", "")
+        if node.op == "call_function" and not node.users and ("assert" in name or "sym_constrain" in name):
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
 
 
 _KINDS = {InputKind.USER_INPUT: "user", InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
@@ -173,13 +180,13 @@ def _output(b: Builder, node: Node, outputs: dict[str, Any], results: list[str],
             value = b.emit("reshape", b.tensor(node), shape=list(val.shape)) if isinstance(value, str) and value not in ("+inf", "-inf") else b.constant(value, list(val.shape))
             if not isinstance(value, str):
                 raise Refused("a result that is a constant")
-        outputs[value] = tensor_entry(val)
+        outputs[value] = tensor_entry(torch.empty(val.shape, dtype=val.dtype, device="meta"))  # row-major, whatever view PyTorch returns
         results.append(value)
     except Refused as error:
         refused.append((node, str(error)))
 
 
-def _used(b: Builder, inputs: dict[str, Any], outputs: dict[str, Any]) -> set[str]:
+def used_inputs(b: Builder, inputs: dict[str, Any], outputs: dict[str, Any]) -> set[str]:
     """Inputs that the outputs depend on; nodes that they do not are dropped."""
     needed = set(outputs)
     for node in reversed(b.nodes):

@@ -1,6 +1,7 @@
 """From an FX graph of ATen operators to a spec. `lower` walks a graph; aten.py has a row per operator."""
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Callable, NamedTuple, Optional, Union
 
@@ -13,8 +14,11 @@ Operand = Union[str, int, float]  # the name of a tensor, or a number
 Dims = list[int]
 
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.bool: "bool", torch.int32: "int32", torch.int64: "int64"}
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+LOST = "an operand that could not be written"  # its own refusal is reported, not this one
 
 
 class Refused(Exception):
@@ -42,7 +46,8 @@ class Unsupported(Exception):
 def source_line(node: Node) -> str:
     """FILE:LINE of the user's code that a node comes from; "" where it is not known."""
     places = re.findall(r'File "([^"]+)", line (\d+)', node.stack_trace or "")
-    return f"{places[-1][0]}:{places[-1][1]}" if places else ""
+    own = [p for p in places if not p[0].startswith(_TORCH)] or places  # a module of PyTorch's stands where the user called it
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 
 def identifier(text: str, taken: Any = ()) -> str:
@@ -125,7 +130,7 @@ class Builder:
         """The operand that an argument stands for."""
         if isinstance(x, Node):
             if x not in self.values:
-                raise Refused("an operand that could not be written")
+                raise Refused(LOST)
             value = self.values[x]
             if isinstance(value, list):
                 raise Refused("several tensors where one is expected")
