@@ -28,11 +28,12 @@ class Values(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's name for it."""
+    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's name for it; `index` a user's place among the tensors given, else -1."""
 
     input: str
     kind: str
     name: str
+    index: int
 
 
 class Export(NamedTuple):
@@ -73,9 +74,20 @@ def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mappi
     """The module as an ExportedProgram of core ATen and the operators kept whole."""
     with torch.no_grad():
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+        _refuse_recurrent(program.graph)
         program = program.run_decompositions(decompositions(program.graph))
         without_assertions(program.graph_module)
         return program
+
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def _refuse_recurrent(graph: Graph) -> None:
+    """A layer that loops over time would be written out step by step. Raises Unsupported."""
+    loops = [n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT]
+    if loops:
+        raise Unsupported(findings_of([(n, "a recurrent layer: a loop over time steps") for n in loops]))
 
 
 def export(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, dynamic_shapes: Any = None,
@@ -144,6 +156,7 @@ def _inputs(b: Builder, program: Any, nodes: dict[str, Node], refused: list[tupl
     inputs: dict[str, Any] = {}
     sources: list[Source] = []
     specs = program.graph_signature.input_specs
+    index = -1
     for want_user in (True, False):
         for spec in specs:
             if (spec.kind == InputKind.USER_INPUT) != want_user or not hasattr(spec.arg, "name"):
@@ -154,12 +167,13 @@ def _inputs(b: Builder, program: Any, nodes: dict[str, Node], refused: list[tupl
                 if isinstance(val, (int, float, bool)):
                     b.values[node] = val
                 continue
+            index += want_user
             try:
                 given = spec.target if spec.target and not want_user else spec.arg.name
                 own = b.new_name(given)
                 inputs[own] = tensor_entry(val)
                 b.values[node] = own
-                sources.append(Source(own, _KINDS.get(spec.kind, "constant"), given))
+                sources.append(Source(own, _KINDS.get(spec.kind, "constant"), given, index if want_user else -1))
             except Refused as error:
                 if node.users:
                     refused.append((node, str(error)))
