@@ -212,6 +212,7 @@ constexpr const char* kHostTop = R"~(#ifndef __CUDACC_RTC__
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 @INCLUDES@#include <cuda_runtime.h>
 
 extern "C" {
@@ -407,7 +408,7 @@ MIRAGE_API const char* @NAME@_info_json(void) {
 }
 
 MIRAGE_API unsigned @NAME@_abi_version(void) { return 1u; }
-
+@TVM_FFI@
 #undef MIRAGE_API
 #endif  // __CUDACC_RTC__
 )~";
@@ -436,7 +437,7 @@ std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kerne
       {"POINT", parts.is_family ? "const Point& point, " : ""}, {"POINT_ARGUMENT", parts.is_family ? "point, " : ""}, {"BYTES", parts.is_family ? "point.workspace_bytes" : "kWorkspaceBytes"},
       {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)}, {"TARGET", f.target.name},
       {"PDL", any_dependent(kernels) ? kDependentLaunch : ""}, {"INCLUDES", maps ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", maps ? kEncodeMap : ""},
-      {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)}};
+      {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)}, {"TVM_FFI", parts.tvm_ffi}};
   return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) + parts.functions + expand(kHostEnd, keys);
 }
 
@@ -451,6 +452,7 @@ std::string emit_host(const ModuleFacts& f) {
   parts.launch_dlpack = kLaunchDlpack;
   parts.functions = expand(kFunctions, keys);
   parts.info = emit_info_json(f);
+  parts.tvm_ffi = emit_tvm_ffi(f);
   return host_text(f, f.kernels, parts);
 }
 

@@ -18,7 +18,7 @@ std::string pointer_list(const ModuleFacts&);
 /// What differs: texts with nothing left to expand.
 struct HostParts {
   bool is_family = false;     ///< checks take the point whose tensors and workspace they look at
-  std::string dims_fields, facts, check_dims, launch, launch_dlpack, functions, info;
+  std::string dims_fields, facts, check_dims, launch, launch_dlpack, functions, info, tvm_ffi;   ///< tvm_ffi: empty where the sizes are not of one program
 };
 /// The host half from the parts and `kernels`, which is all of the library.
 std::string host_text(const ModuleFacts&, const std::vector<KernelText>& kernels, const HostParts&);

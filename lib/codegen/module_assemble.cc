@@ -166,7 +166,7 @@ CudaModule assemble_module(const Program& program, const Plan& plan, const Targe
   const std::string cu = emit_cu(f);
   m.files[f.name + ".h"] = emit_c_header(f);
   m.files[f.name + "_check.cu"] = emit_check(f);
-  m.files[f.name + ".py"] = emit_python(f, cu);
+  m.files[f.name + ".py"] = emit_python(f);
   m.files["Makefile"] = emit_makefile(f);
   m.files["CMakeLists.txt"] = emit_cmake(f);
   m.files[f.name + ".pc"] = emit_pkg_config(f);

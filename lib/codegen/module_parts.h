@@ -77,7 +77,8 @@ enum class HarnessPart : uint8_t { kDevice, kHost, kMain, kRun, kVerdict };
 std::string check_harness(HarnessPart);                    ///< check_harness.cc
 std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows of its table of tensors
 std::string check_top(const ModuleFacts&, int num_values); ///< check.cc: what stands before the harness
-std::string emit_python(const ModuleFacts&, const std::string& cu_text);   ///< python.cc: NAME.py; the op's name carries a hash of the code
+std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
+std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
 /// A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed where it is read instead of being stored.

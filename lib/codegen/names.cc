@@ -20,7 +20,7 @@ constexpr std::string_view kTakenModules[] = {
     "errno", "except", "faulthandler", "fcntl", "filecmp", "fileinput", "filelock", "finally", "fnmatch", "for", "fractions", "from", "fsspec", "ftplib", "functools", "gc",
     "gcc", "gcc_s", "genericpath", "getopt", "getpass", "gettext", "glob", "global", "gomp", "graphlib", "grp", "gzip", "hashlib", "heapq", "hmac", "html", "http", "idlelib",
     "if", "imaplib", "imghdr", "imp", "import", "importlib", "in", "inspect", "io", "ipaddress", "is", "itertools", "jinja2", "json", "keyword", "lambda", "lib2to3",
-    "linecache", "locale", "logging", "lzma", "m", "mailbox", "mailcap", "marshal", "math", "mimetypes", "mirage", "mmap", "modulefinder", "msilib", "msvcrt",
+    "linecache", "locale", "logging", "lzma", "m", "mailbox", "mailcap", "marshal", "math", "mimetypes", "mirage", "mirage_opt", "mmap", "modulefinder", "msilib", "msvcrt",
     "multiprocessing", "nccl", "netrc", "networkx", "nis", "nntplib", "nonlocal", "not", "nsl", "nt", "ntpath", "nturl2path", "numbers", "numpy", "nvJitLink", "nvml", "nvrtc",
     "opcode", "operator", "optparse", "or", "os", "ossaudiodev", "packaging", "pass", "pathlib", "pdb", "pickle", "pickletools", "pip", "pipes", "pkg_resources", "pkgutil",
     "platform", "plistlib", "poplib", "posix", "posixpath", "pprint", "profile", "pstats", "pthread", "pty", "pwd", "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat",
@@ -28,7 +28,7 @@ constexpr std::string_view kTakenModules[] = {
     "setuptools", "shelve", "shlex", "shutil", "signal", "site", "six", "smtpd", "smtplib", "sndhdr", "socket", "socketserver", "spwd", "sqlite3", "sre_compile",
     "sre_constants", "sre_parse", "ssl", "stat", "statistics", "stdc", "string", "stringprep", "struct", "subprocess", "sunau", "sympy", "symtable", "sys", "sysconfig",
     "syslog", "tabnanny", "tarfile", "telnetlib", "tempfile", "termios", "textwrap", "this", "threading", "time", "timeit", "tkinter", "token", "tokenize", "tomllib", "torch",
-    "torch_cpu", "torch_cuda", "torch_python", "trace", "traceback", "tracemalloc", "triton", "try", "tty", "turtle", "turtledemo", "types", "typing", "typing_extensions",
+    "torch_cpu", "torch_cuda", "torch_python", "trace", "traceback", "tracemalloc", "triton", "try", "tty", "turtle", "turtledemo", "tvm_ffi", "types", "typing", "typing_extensions",
     "unicodedata", "unittest", "urllib", "util", "uu", "uuid", "venv", "warnings", "wave", "weakref", "webbrowser", "while", "winreg", "winsound", "with", "wsgiref", "xdrlib",
     "xml", "xmlrpc", "yaml", "yield", "z", "zipapp", "zipfile", "zipimport", "zlib", "zoneinfo"};
 

@@ -55,10 +55,17 @@ TEST_CASE("names that are taken are changed in C and Python, not in messages") {
   const CudaModule m = fixture::assemble(fixture::two_kernels());
   CHECK(has(m.files.at("demo.h"), "int demo_launch(const demo_dims* dims, const void* stream_, const void* w, void* y, void* m, void* workspace, size_t workspace_bytes, cudaStream_t stream);"));
   CHECK(has(m.files.at("demo.h"), "(stream in the spec)"));
-  CHECK(has(m.files.at("demo.py"), "def demo(stream_, w):"));
+  CHECK(has(m.files.at("demo.py"), "def demo(stream_, w, *, out=None):"));
   CHECK(has(m.files.at("demo.py"), "_Tensor(\"stream\", _torch.float16, (4, 6), (8, 1))"));
   CHECK(has(m.files.at("demo.py"), "(Tensor t0, Tensor t1) -> (Tensor, Tensor)"));
+  CHECK(has(m.files.at("demo.py"), "(Tensor t0, Tensor t1, Tensor(a!) o0, Tensor(b!) o1) -> ()"));
+  CHECK(has(m.files.at("demo.py"), "torch.ops.mirage_opt.demo"));   // no hash of the code in it: saved programs outlive kernels
+  CHECK(has(m.files.at("demo.map"), "    __tvm_ffi_demo;\n"));
   CHECK(fixture::assemble(fixture::two_kernels("sm_90a", "torch")).files.count("torch_.py") == 1);
+  CHECK(fixture::assemble(fixture::two_kernels("sm_90a", "mirage_opt")).files.count("mirage_opt_.py") == 1);
+  fixture::Made taken = fixture::two_kernels();
+  taken.program.inputs[1].name = "out";
+  CHECK(has(fixture::assemble(taken).files.at("demo.py"), "def demo(stream_, out, *, out__=None):"));
 }
 
 TEST_CASE("the header states spans, strides and workspace") {

@@ -1,0 +1,262 @@
+"""python -m mirage_opt: export, kernelbench, import, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such program, 4 cannot be said in a spec, 11 files."""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+USAGE, INVALID, UNSUPPORTED, FILES = 2, 3, 4, 11
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mirage_opt", description="PyTorch programs as specs of mirage-opt.")
+    modes = parser.add_subparsers(dest="mode", required=True)
+    p = modes.add_parser("export", help="a module as a spec", description="FILE.py:CLASS; its arguments come from get_init_inputs() and get_inputs() of FILE.py, or from --input.")
+    p.add_argument("source", metavar="FILE.py:CLASS")
+    p.add_argument("-o", "--output", default=".", metavar="DIR")
+    p.add_argument("--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument")
+    p.add_argument("--dtype", help="converts parameters and floating-point arguments: float16, bfloat16, float32")
+    p.add_argument("--train", action="store_true", help="in training mode (batch norms use the batch; dropout is refused)")
+    p.add_argument("--parts", action="store_true", help="write the largest regions that can be said, and a report of the coverage")
+    p = modes.add_parser("kernelbench", help="KernelBench problems as specs, with a table")
+    p.add_argument("folder", metavar="DIR")
+    p.add_argument("--level", default="1,2,3", metavar="LIST")
+    p.add_argument("--problems", metavar="LIST", help="only these numbers")
+    p.add_argument("--precision", metavar="DTYPE", help="float32 (as the problems are), bfloat16 or float16")
+    p.add_argument("-o", "--output", default="kernelbench_specs", metavar="DIR")
+    p.add_argument("--build", action="store_true", help="also run mirage-opt on each: library and ModelNew")
+    p.add_argument("--flag", action="append", default=[], metavar="FLAG", help="passed on to mirage-opt with --build, such as --flag=--states=0")
+    p = modes.add_parser("import", help="FlashInfer-Bench definitions as specs")
+    p.add_argument("folder", metavar="DIR")
+    p.add_argument("-o", "--output", default="specs", metavar="DIR")
+    p.add_argument("--values", action="append", metavar="AXIS=1,8,64", help="extents of a var axis")
+    modes.add_parser("operators", help="the table of ATen operators, as Markdown")
+    return parser
+
+
+def _dtype(name: Optional[str]) -> Any:
+    import torch
+
+    names = {"float16": torch.float16, "f16": torch.float16, "fp16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float32": torch.float32, "f32": torch.float32, "fp32": torch.float32,
+             "int64": torch.int64, "int32": torch.int32, "bool": torch.bool}
+    if name is None:
+        return None
+    if name not in names:
+        raise SystemExit(_usage(f"there is no dtype {name!r}; dtypes: {', '.join(names)}"))
+    return names[name]
+
+
+def _usage(text: str) -> int:
+    say("error: " + text)
+    return USAGE
+
+
+def _given(text: str) -> Any:
+    import torch
+
+    shape, _, dtype = text.partition(":")
+    sizes = [s for s in shape.replace(",", "x").split("x") if s]
+    if not all(s.isdigit() for s in sizes):
+        raise SystemExit(_usage(f"--input takes SHAPE[:DTYPE], such as 16x4096:float16, not {text!r}"))
+    kind = _dtype(dtype or "float32")
+    size = [int(s) for s in sizes]
+    return torch.zeros(size, dtype=kind)
+
+
+def _export(options: argparse.Namespace) -> int:
+    import torch
+
+    from .exporting import export
+    from .kernelbench import load
+    from .lowering import Unsupported
+
+    file, colon, name = options.source.rpartition(":")
+    if not colon:
+        return _usage(f"FILE.py:CLASS is expected, not {options.source!r}")
+    if not Path(file).is_file():
+        say(f"{file}: error: there is no such file")
+        return FILES
+    try:
+        source = load(Path(file))
+    except Exception as error:
+        say(f"{file}: error: it cannot be imported: {type(error).__name__}: {error}")
+        return INVALID
+    kind = getattr(source, name, None)
+    if kind is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, dir(source), 1)
+        say(f"{file}: error: there is no {name} in it" + (f"; did you mean {near[0]}?" if near else ""))
+        return INVALID
+    if not options.input and not hasattr(source, "get_inputs"):
+        return _usage(f"{file} has no get_inputs(): say the arguments of forward with --input SHAPE:DTYPE")
+    try:
+        module = kind(*(source.get_init_inputs() if hasattr(source, "get_init_inputs") else ())) if isinstance(kind, type) else kind
+        args = [_given(i) for i in options.input] if options.input else list(source.get_inputs())
+    except Exception as error:
+        say(f"{file}: error: {name} cannot be made: {type(error).__name__}: {error}")
+        return INVALID
+    module.train(options.train)
+    dtype = _dtype(options.dtype)
+    if dtype is not None:
+        module = module.to(dtype)
+        args = [a.to(dtype) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    try:
+        if options.parts:
+            return _parts(module, args, name, options.output)
+        made = export(module, args, name=name)
+    except Unsupported as error:
+        say(f"{file}: error: {error}\n  note: --parts writes what can be said")
+        return UNSUPPORTED
+    except Exception as error:
+        say(f"{file}: error: torch.export: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+        return INVALID
+    path = Path(options.output) / f"{made.spec['name']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.write(str(path))
+    for note in made.notes:
+        say("note: " + note)
+    say(f"{path}: {len(made.spec['inputs'])} inputs, {len(made.spec['nodes'])} nodes, {len(made.spec['outputs'])} outputs")
+    return _checked(path)
+
+
+def _checked(path: Path) -> int:
+    from . import command
+
+    ran = command.run("--check", str(path), "--quiet")
+    if ran.exit_code:
+        say(ran.err.strip())
+    return ran.exit_code
+
+
+def _parts(module: Any, args: list[Any], name: str, output: str) -> int:
+    from .exporting import capture
+    from .partition import divide
+
+    found = divide(capture(module, args).graph_module, name, 1)
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for region in found.regions:
+        (folder / f"{region.spec['name']}.json").write_text(json.dumps(region.spec, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.coverage.txt").write_text(found.report() + "\n", encoding="utf-8")
+    say(found.report())
+    return 0 if found.regions else UNSUPPORTED
+
+
+def _numbers(text: Optional[str], flag: str) -> list[int]:
+    parts = [p.strip() for p in (text or "").split(",") if p.strip()]
+    if not all(p.isdigit() for p in parts):
+        raise SystemExit(_usage(f"{flag} takes numbers and commas, not {text!r}"))
+    return [int(p) for p in parts]
+
+
+def _kernelbench(options: argparse.Namespace) -> int:
+    from . import command, kernelbench
+
+    levels = _numbers(options.level, "--level")
+    try:
+        wanted = kernelbench.problems(options.folder, levels, _numbers(options.problems, "--problems"))
+    except FileNotFoundError as error:
+        say(f"error: {error}")
+        return FILES
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, counts = [], {level: [0, 0] for level in levels}
+    for problem in wanted:
+        outcome = kernelbench.import_problem(problem, _dtype(options.precision))
+        reason = outcome.reason
+        if outcome.result is not None:
+            path = folder / f"{problem.name}.json"
+            outcome.result.write(str(path))
+            ran = command.run("--check", str(path), "--quiet")
+            reason = ran.err.strip().splitlines()[0] if ran.exit_code else ""
+            if not reason and options.build:
+                ran = command.run(str(path), "-o", str(folder / problem.name), "--quiet", *options.flag)
+                reason = ran.err.strip().splitlines()[0] if ran.exit_code else ""
+                if not reason:
+                    (folder / problem.name / "model_new.py").write_text(kernelbench.model_new(problem, outcome.result, folder / problem.name), encoding="utf-8")
+        counts[problem.level][0] += not reason
+        counts[problem.level][1] += 1
+        rows.append((problem, reason))
+        say(f"{problem.name}: {reason or 'written'}")
+    table = [f"| level | written | of |\n|---|---|---|\n" + "".join(f"| {k} | {a} | {n} |\n" for k, (a, n) in counts.items()), "| problem | file | missing because |\n|---|---|---|"]
+    table += [f"| {p.level}/{p.number} | {p.path.name} | {r.replace('|', '/')} |" for p, r in rows if r]
+    (folder / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
+    print("\n".join(table))
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from . import flashinfer
+    from .lowering import Refused, Unsupported
+
+    try:
+        values = flashinfer.values_of(options.values)
+    except ValueError as error:
+        return _usage(str(error))
+    files = flashinfer.definitions(options.folder)
+    if not files:
+        say(f"error: there is no definition (a JSON file with axes and reference) in {options.folder}")
+        return FILES
+    folder, worst = Path(options.output), 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        try:
+            spec = flashinfer.import_definition(file, values)
+        except (Refused, Unsupported) as error:
+            say(f"{file}: error: {error}")
+            worst = max(worst, UNSUPPORTED)
+            continue
+        except Exception as error:
+            say(f"{file}: error: {type(error).__name__ + ': ' if not isinstance(error, ValueError) else ''}{str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+            worst = max(worst, INVALID)
+            continue
+        path = folder / f"{spec['name']}.json"
+        path.write_text(json.dumps(spec, indent=1) + "\n", encoding="utf-8")
+        say(f"{path}: {len(spec['nodes'])} nodes")
+        worst = max(worst, _checked(path))
+    return worst
+
+
+def operators_table() -> str:
+    from .aten import ROWS
+    from .aten_moves import core_operators
+
+    core = core_operators()
+    said = [n for n in core if n in ROWS and ROWS[n].convert]
+    head = f"{len(said)} of the {len(core)} core ATen operators of this PyTorch can be said in a spec, some in part.\n\n| ATen operator | core | in a spec |\n|---|---|---|"
+    lines = [f"| {n} | {'yes' if n in core else ''} | {ROWS[n].how if ROWS[n].convert else 'refused: ' + ROWS[n].how} |" for n in sorted(set(ROWS) | set(core))]
+    return "\n".join([head, *lines])
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        say("error: PyTorch is needed: pip install torch")
+        return 7
+    from .command import CommandError
+
+    try:
+        if options.mode == "operators":
+            print(operators_table())
+            return 0
+        return {"export": _export, "kernelbench": _kernelbench, "import": _import}[options.mode](options)
+    except CommandError as error:
+        say(f"error: {error}")
+        return 7
+    except OSError as error:
+        say(f"error: {error}")
+        return FILES
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""torch.compile(module, backend="mirage_opt"): regions of products and reductions become mirage-opt libraries, the rest and what is not predicted to gain goes to Inductor.
+
+options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
+"""
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Optional
+
+import torch
+from torch.fx import GraphModule
+
+from . import command
+from .exporting import decompositions, without_assertions
+from .partition import Partition, Region, divide
+
+log = logging.getLogger("mirage_opt")
+_DEFAULTS: dict[str, Any] = {"target": "native", "cache": None, "lock": None, "measure": False, "min_ops": 2, "dryrun": False}
+_warned: set[str] = set()
+last_partition: Optional[Partition] = None  # of the graph compiled last, for tests and notebooks
+
+
+class Built(NamedTuple):
+    function: Callable[..., Any]  # the operator
+    folder: Path
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn("mirage_opt: " + text, stacklevel=3)
+
+
+def checked_options(options: Optional[dict[str, Any]]) -> dict[str, Any]:
+    """With defaults. Raises ValueError for an option that there is not."""
+    given = dict(options or {})
+    for key in given:
+        if key not in _DEFAULTS:
+            import difflib
+
+            near = difflib.get_close_matches(key, _DEFAULTS, 1)
+            raise ValueError(f"backend mirage_opt has no option {key!r}" + (f"; did you mean {near[0]!r}?" if near else "") + f" There are: {', '.join(_DEFAULTS)}")
+    return {**_DEFAULTS, **given}
+
+
+def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict[str, Any]] = None, **rest: Any) -> Callable[..., Any]:
+    """The backend function that torch.compile calls."""
+    from torch._inductor.compile_fx import compile_fx
+
+    chosen = checked_options(options)
+    if chosen["dryrun"]:
+        return _dry_run(gm, inputs, chosen)
+    reason = _cannot(gm, inputs)
+    if reason:
+        _warn_once(reason + "; Inductor compiles the whole module")
+        return compile_fx(gm, list(inputs))
+
+    def inner(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        return compile_fx_inner(_for_inductor(_with_kernels(graph, chosen), example_inputs), example_inputs, **kwargs)
+
+    return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
+
+
+def _cannot(gm: GraphModule, inputs: Sequence[Any]) -> str:
+    """Why no region can be built here; "" where it can."""
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + list(gm.parameters())
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "its kernels have no backward pass, and gradients are asked for (torch.no_grad() or inference_mode() says that they are not)"
+    if not any(x.device.type == "cuda" for x in tensors):
+        return "no tensor is on a CUDA device"
+    nvcc = [shutil.which("nvcc"), *(os.path.join(os.environ.get(v, "/usr/local/cuda"), "bin", "nvcc") for v in ("CUDA_HOME", "CUDA_PATH"))]
+    if not any(p and os.access(p, os.X_OK) for p in nvcc):
+        return "there is no nvcc (PATH, CUDA_HOME, /usr/local/cuda)"
+    try:
+        command.find()
+    except command.CommandError as error:
+        return str(error)
+    return ""
+
+
+def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Callable[..., Any]:
+    from torch._dynamo.backends.common import aot_autograd
+
+    def look(graph: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        global last_partition
+        without_assertions(graph)
+        last_partition = divide(graph, "region", options["min_ops"])
+        print("mirage_opt: " + last_partition.report(), file=sys.stderr)
+        from functorch.compile import make_boxed_func
+
+        return make_boxed_func(graph.forward)
+
+    with torch.no_grad():
+        return aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: graph.forward, decompositions=decompositions(None))(gm, list(inputs))
+
+
+def _with_kernels(graph: GraphModule, options: dict[str, Any]) -> GraphModule:
+    """The graph with a call of a library for each region that one was built for."""
+    global last_partition
+    without_assertions(graph)
+    found = divide(graph, "region", options["min_ops"], "cuda")
+    last_partition = found
+    log.info("%s", found.report())
+    for region in found.regions:
+        built = build(region.spec, options)
+        if built is not None:
+            replace(graph, region, built.function)
+    graph.graph.lint()
+    graph.recompile()
+    return graph
+
+
+def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) -> None:
+    """Puts a call in the place of a region's nodes. Inputs that do not begin at a multiple of 16 bytes are copied."""
+    place = region.nodes[-1]
+    with graph.graph.inserting_after(place):
+        call = graph.graph.call_function(function, ())
+    arguments = []
+    with graph.graph.inserting_before(call):
+        for x in region.inputs:
+            val = x.meta["val"]
+            offset = val.storage_offset() * val.element_size()
+            if not isinstance(offset, int) or offset % 16:
+                copy = graph.graph.call_function(torch.ops.aten.clone.default, (x,))
+                copy.meta["val"] = val.clone()
+                x = copy
+            arguments.append(x)
+    call.args = tuple(arguments)
+    vals = [o.meta["val"] for o in region.outputs]
+    call.meta["val"] = vals[0] if len(vals) == 1 else tuple(vals)
+    results = [call]
+    if len(vals) > 1:
+        import operator
+
+        with graph.graph.inserting_after(call):
+            results = [graph.graph.call_function(operator.getitem, (call, i)) for i in range(len(vals))]
+    inside = set(region.nodes)
+    for old, new in zip(region.outputs, results):
+        new.meta["val"] = old.meta["val"]
+        old.replace_all_uses_with(new, delete_user_cb=lambda user: user not in inside and user is not call)
+    for node in reversed(region.nodes):
+        if not node.users:
+            graph.graph.erase_node(node)
+
+
+def build(spec: dict[str, Any], options: dict[str, Any]) -> Optional[Built]:
+    """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain, or refuses the spec (logged)."""
+    cache = Path(options["cache"] or os.environ.get("MIRAGE_OPT_CACHE") or Path.home() / ".cache" / "mirage_opt")
+    spec = dict(spec)
+    text = json.dumps({k: v for k, v in spec.items() if k != "name"}, sort_keys=True)
+    keys = [text, str(options["target"]), str(options["measure"]), command.run("--version").out]
+    spec["name"] = name = "region_" + hashlib.sha256("\0".join(keys).encode()).hexdigest()[:16]
+    folder = cache / "regions" / name
+    if not (folder / f"lib{name}.so").exists() and not _compile(spec, folder, cache, options):
+        return None
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    if report["result"]["kind"] == "straightforward":
+        log.info("%s: not predicted to gain; left to Inductor", name)
+        return None
+    module = _imported(folder / f"{name}.py", name)
+    return Built(module._op, folder)
+
+
+def _compile(spec: dict[str, Any], folder: Path, cache: Path, options: dict[str, Any]) -> bool:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (spec["name"] + ".json")
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    arguments = [str(path), "-o", str(folder), "--target", str(options["target"]), "--cache", str(cache / "decisions"), "--emit", "cu,h,so,python,report,certificate,makefile", "--quiet"]
+    arguments += ["--lock", str(options["lock"])] if options["lock"] else []
+    arguments += ["--measure"] if options["measure"] else []
+    ran = command.run(*arguments)
+    if ran.exit_code:
+        log.warning("mirage-opt left a region to Inductor (exit %d): %s", ran.exit_code, ran.err.strip())
+    return ran.exit_code == 0
+
+
+def _imported(path: Path, name: str) -> Any:
+    known = sys.modules.get("mirage_opt_regions." + name)
+    if known is not None:
+        return known
+    spec = importlib.util.spec_from_file_location("mirage_opt_regions." + name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules["mirage_opt_regions." + name] = module
+    return module
+
+
+def _for_inductor(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphModule:
+    """What is left, in the operators that Inductor lowers."""
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fake = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    mode = torch._guards.detect_fake_mode(fake) or torch._guards.detect_fake_mode(list(example_inputs))
+    with mode or torch.no_grad(), torch.no_grad():
+        traced = make_fx(graph, decomposition_table=select_decomp_table(), tracing_mode="real")(*fake)
+    return traced

@@ -1,0 +1,213 @@
+"""torch.export to a spec: parameters and buffers become inputs in their stored layout."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Graph, Node
+
+from .lowering import LOST, Builder, Finding, Refused, Unsupported, convert_node, findings_of, identifier, tensor_entry
+
+# Operators that PyTorch would take apart and that a spec has whole.
+_KEPT = ("linear", "matmul", "layer_norm", "rms_norm", "group_norm", "silu", "gelu", "softplus", "mish", "hardswish", "hardsigmoid", "softmax.int", "log_softmax.int", "scaled_dot_product_attention",
+         "leaky_relu", "elu", "logsumexp", "std.correction", "tril", "triu", "roll", "floor_divide", "rsub.Scalar", "rsub.Tensor", "avg_pool1d", "max_pool1d", "all.dim", "all", "stack", "masked_fill.Scalar", "baddbmm",
+         "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "adaptive_avg_pool1d",
+         "clamp_min", "clamp_max", "exp2", "xlogy.Tensor", "unfold")
+
+
+class Values(NamedTuple):
+    """An axis with several extents, for `dynamic_shapes`: one library serves each of them."""
+
+    name: str
+    values: Sequence[int]
+    hint: Optional[int] = None
+
+
+class Source(NamedTuple):
+    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's name for it; `index` a user's place among the tensors given, else -1."""
+
+    input: str
+    kind: str
+    name: str
+    index: int
+
+
+class Export(NamedTuple):
+    """A spec and how the module's tensors map to it. `outputs`: per result of forward, a name of an output of the spec, or an input."""
+
+    spec: dict[str, Any]
+    sources: list[Source]
+    outputs: list[str]
+    notes: list[str]
+
+    def write(self, path: str) -> None:
+        Path(path).write_text(json.dumps(self.spec, indent=1) + "\n", encoding="utf-8")
+
+
+def decompositions(graph: Optional[Graph] = None) -> dict[Any, Any]:
+    """Core ATen's decompositions without those of operators that a spec has. einsum stays whole where a spec can say all of those in the graph."""
+    table = torch.export.default_decompositions()
+    kept = list(_KEPT)
+    if graph is not None and not any(_is_wide_einsum(n) for n in graph.nodes):
+        kept.append("einsum")
+    for name in kept:
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+        if op is not None:
+            table.pop(op, None)
+    return table
+
+
+def _is_wide_einsum(node: Node) -> bool:
+    if node.op != "call_function" or node.target is not torch.ops.aten.einsum.default:
+        return False
+    equation, operands = node.args[0], node.args[1]
+    terms = str(equation).replace(" ", "").split("->")[0].split(",")
+    return "." in str(equation) or len(operands) > 2 or any(len(set(t)) != len(t) for t in terms)  # type: ignore[arg-type]
+
+
+def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, dynamic_shapes: Any = None) -> Any:
+    """The module as an ExportedProgram of core ATen and the operators kept whole."""
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+        _refuse_recurrent(program.graph)
+        program = program.run_decompositions(decompositions(program.graph))
+        without_assertions(program.graph_module)
+        return program
+
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def _refuse_recurrent(graph: Graph) -> None:
+    """A layer that loops over time would be written out step by step. Raises Unsupported."""
+    loops = [n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT]
+    if loops:
+        raise Unsupported(findings_of([(n, "a recurrent layer: a loop over time steps") for n in loops]))
+
+
+def export(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, dynamic_shapes: Any = None,
+           drop_mutations: bool = False) -> Export:
+    """The program of `module` called with `args` as a spec.
+
+    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `drop_mutations`: writes to buffers (the running statistics of a batch
+    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is written.
+    """
+    program = module if hasattr(module, "graph_signature") else capture(module, args, kwargs, dynamic_shapes)
+    name = identifier(name or type(module).__name__)
+    return spec_of(program, name, drop_mutations)
+
+
+def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
+    """The same, of an ExportedProgram that has been decomposed."""
+    b, refused = Builder(), []
+    signature = program.graph_signature
+    nodes = {n.name: n for n in program.graph.nodes}
+    inputs, sources = _inputs(b, program, nodes, refused)
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            try:
+                convert_node(b, node)
+            except Refused as error:
+                if str(error) != LOST:
+                    refused.append((node, str(error)))
+        elif node.op == "get_attr":
+            refused.append((node, "a constant tensor inside the graph"))
+    outputs: dict[str, Any] = {}
+    results: list[str] = []
+    notes: list[str] = []
+    for out in signature.output_specs:
+        kind, out_name = out.kind, getattr(out.arg, "name", None)
+        if kind == OutputKind.USER_OUTPUT and out_name is not None:
+            _output(b, nodes[out_name], outputs, results, refused)
+        elif kind == OutputKind.USER_OUTPUT:
+            notes.append("a result of forward that is a constant is left out")
+        elif drop_mutations:
+            notes.append(f"the new value of {out.target} is not computed")
+        else:
+            refused.append((nodes[out_name], f"the module changes {out.target or 'an argument'} when it runs (drop_mutations leaves that out)"))
+    if not outputs and not refused:
+        raise Unsupported([Finding("forward", 1, "no result is a computed tensor", "")], name)
+    if refused:
+        raise Unsupported(findings_of(refused), name)
+    kept = used_inputs(b, inputs, outputs)
+    spec = {"version": "1.0", "name": name, "inputs": {k: v for k, v in inputs.items() if k in kept}, "outputs": outputs, "nodes": b.nodes}
+    return Export(spec, [s for s in sources if s.input in kept], results, notes)
+
+
+def without_assertions(graph_module: Any) -> None:
+    """Takes checks of shapes and dtypes out, which are settled here."""
+    for node in reversed(list(graph_module.graph.nodes)):
+        name = getattr(node.target, "__name__", "")
+        if node.op == "call_function" and not node.users and ("assert" in name or "sym_constrain" in name):
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+_KINDS = {InputKind.USER_INPUT: "user", InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
+
+
+def _inputs(b: Builder, program: Any, nodes: dict[str, Node], refused: list[tuple[Node, str]]) -> tuple[dict[str, Any], list[Source]]:
+    """Arguments first, then what the module holds."""
+    inputs: dict[str, Any] = {}
+    sources: list[Source] = []
+    specs = program.graph_signature.input_specs
+    index = -1
+    for want_user in (True, False):
+        for spec in specs:
+            if (spec.kind == InputKind.USER_INPUT) != want_user or not hasattr(spec.arg, "name"):
+                continue
+            node = nodes[spec.arg.name]
+            val = node.meta.get("val")
+            if not isinstance(val, torch.Tensor):
+                if isinstance(val, (int, float, bool)):
+                    b.values[node] = val
+                continue
+            index += want_user
+            try:
+                given = spec.target if spec.target and not want_user else spec.arg.name
+                own = b.new_name(given)
+                inputs[own] = tensor_entry(val)
+                b.values[node] = own
+                sources.append(Source(own, _KINDS.get(spec.kind, "constant"), given, index if want_user else -1))
+            except Refused as error:
+                if node.users:
+                    refused.append((node, str(error)))
+    return inputs, sources
+
+
+def _output(b: Builder, node: Node, outputs: dict[str, Any], results: list[str], refused: list[tuple[Node, str]]) -> None:
+    if node not in b.values:
+        return  # what it needs is among the refused already
+    try:
+        value = b.values[node]
+        if value in outputs:
+            results.append(value)
+            return
+        val = node.meta["val"]
+        made = isinstance(value, str) and any(value == n.get("output") or value in n.get("outputs", ()) for n in b.nodes)
+        if not made:
+            value = b.emit("reshape", b.tensor(node), shape=list(val.shape)) if isinstance(value, str) and value not in ("+inf", "-inf") else b.constant(value, list(val.shape))
+            if not isinstance(value, str):
+                raise Refused("a result that is a constant")
+        outputs[value] = tensor_entry(torch.empty(val.shape, dtype=val.dtype, device="meta"))  # row-major, whatever view PyTorch returns
+        results.append(value)
+    except Refused as error:
+        refused.append((node, str(error)))
+
+
+def used_inputs(b: Builder, inputs: dict[str, Any], outputs: dict[str, Any]) -> set[str]:
+    """Inputs that the outputs depend on; nodes that they do not are dropped."""
+    needed = set(outputs)
+    for node in reversed(b.nodes):
+        made = [node["output"]] if "output" in node else node["outputs"]
+        if any(m in needed for m in made):
+            needed.update(i for i in node["inputs"] if isinstance(i, str))
+        else:
+            node["op"] = ""
+    b.nodes = [n for n in b.nodes if n["op"]]
+    return {i for i in inputs if i in needed}

@@ -1,0 +1,121 @@
+"""NAME.py with a library that launches nothing: what it passes on, what it refuses, and what torch.compile and torch.export make of it."""
+import os
+import re
+import unittest
+
+from helpers import Case, compile_spec
+import stub
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def spec(name, rows=4, two=False):
+    out = {"name": name, "inputs": {"x": {"shape": [rows, 8], "dtype": "float16"}, "w": {"shape": [8, 16], "dtype": "float16"}}, "outputs": {"y": {"shape": [rows, 16], "dtype": "float16"}},
+           "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]}
+    if two:
+        out["outputs"]["s"] = {"shape": [rows, 1], "dtype": "float32"}
+        out["nodes"].append({"op": "sum", "inputs": ["x"], "output": "s", "attrs": {"axis": 1, "keepdim": True}})
+    return out
+
+
+@unittest.skipIf(torch is None, "SKIPPED: no PyTorch")
+class NamePy(Case):
+    def load(self, name, workspace=0, folder=None, **kinds):
+        folder = folder or self.folder
+        compile_spec(folder, spec(name, **kinds), "--emit", "python")
+        with open(os.path.join(folder, name + ".py"), encoding="utf-8") as f:
+            spec_id = re.search(r"spec id (\w+)", f.read()).group(1)
+        stub.build(folder, name, 4 if kinds.get("two") else 3, workspace, spec_id)
+        module = stub.import_on_cpu(folder, name)
+        module._library.stub_seen.restype = module._ctypes.c_void_p
+        return module
+
+    def tensors(self, rows=4):
+        return torch.zeros(rows, 8, dtype=torch.float16), torch.zeros(8, 16, dtype=torch.float16)
+
+    def test_passes_pointers_in_order(self):
+        for workspace in (0, 512):
+            m = self.load("passes%d" % workspace, workspace)
+            x, w = self.tensors()
+            y = getattr(m, "passes%d" % workspace)(x, w)
+            self.assertEqual((y.shape, y.dtype), ((4, 16), torch.float16))
+            self.assertEqual([m._library.stub_seen(i) for i in range(3)], [x.data_ptr(), w.data_ptr(), y.data_ptr()])
+            self.assertEqual(m._library.stub_seen(3) is not None, workspace > 0)
+            out = torch.zeros(4, 16, dtype=torch.float16)
+            self.assertIs(getattr(m, "passes%d" % workspace)(x, w, out=out), out)
+            self.assertEqual(m._library.stub_seen(2), out.data_ptr())
+
+    def test_two_outputs(self):
+        m = self.load("pair", two=True)
+        y, s = m.pair(*self.tensors())
+        self.assertEqual((y.shape, s.shape, s.dtype), ((4, 16), (4, 1), torch.float32))
+        out = (torch.empty_like(y), torch.empty_like(s))
+        self.assertIs(m.pair(*self.tensors(), out=out), out)
+        self.assertEqual(m._library.stub_seen(3), out[1].data_ptr())
+
+    def test_refuses(self):
+        m = self.load("refuses")
+        x, w = self.tensors()
+        for wrong, kind, text in (((x.float(), w), TypeError, "x has dtype torch.float32, expected torch.float16"), ((x[:2], w), ValueError, r"x has shape \(2, 8\), expected \(4, 8\)"),
+                                  ((x, w.t().contiguous().t()), ValueError, r"w has strides \(1, 8\), expected \(16, 1\)"),
+                                  ((torch.zeros(40, dtype=torch.float16)[1:33].view(4, 8), w), ValueError, "x does not begin at a multiple of 16 bytes")):
+            m._library.stub_status(-3 if "begin" in text else 0)   # what a library says of such a pointer
+            with self.assertRaisesRegex(kind, text):
+                m._run(*wrong)
+        m._library.stub_status(-7)
+        with self.assertRaisesRegex(RuntimeError, r"launch: a status \(status -7\)"):
+            m.refuses(x, w)
+        m._library.stub_status(0)
+        m._DEVICE_TYPE = "cuda"
+        self.assertIn("x is on cpu, expected a CUDA device", str(m._mismatch(m._INPUTS, (x, w))))
+        m._DEVICE_TYPE = "cpu"
+        with self.assertRaisesRegex(ValueError, "y has shape"):
+            m.refuses(x, w, out=torch.zeros(4, 8, dtype=torch.float16))
+        strange = torch.zeros(4, 16, dtype=torch.float16)[:, :8]
+        self.assertEqual(self.load("one_row", rows=1).one_row(strange[:1], w).shape, (1, 16))   # strides of an extent of 1 mean nothing
+
+    def test_no_gradient(self):
+        m = self.load("no_gradient")
+        x, w = self.tensors()
+        w.requires_grad_()
+        for y in (m.no_gradient(x, w), m._op(x, w)):
+            with self.assertRaisesRegex(RuntimeError, "no_gradient has no backward pass"):
+                y.sum().backward()
+        with torch.no_grad():
+            self.assertFalse(m.no_gradient(x, w).requires_grad)
+
+    def test_names(self):
+        first, second = self.load("same_name"), None
+        folder = os.path.join(self.folder, "second")
+        os.mkdir(folder)
+        second = self.load("same_name", folder=folder, rows=2)
+        self.assertEqual(str(first._op), "mirage_opt.same_name.default")
+        self.assertEqual(str(second._op), "mirage_opt.same_name__2.default")
+        self.assertEqual(first.same_name(*self.tensors()).shape, (4, 16))
+        self.assertEqual(second.same_name(*self.tensors(2)).shape, (2, 16))
+
+    def test_traced(self):
+        m = self.load("traced")
+        x, w = self.tensors()
+
+        class Module(torch.nn.Module):
+            def forward(self, x, w):
+                return m.traced(x * 2, w) + 1
+
+        program = torch.export.export(Module(), (x, w))
+        self.assertIn("torch.ops.mirage_opt.traced.default", str(program.graph_module.code))
+        path = os.path.join(self.folder, "saved.pt2")
+        torch.export.save(program, path)
+        self.assertEqual(torch.export.load(path).module()(x, w).shape, (4, 16))
+        compiled = torch.compile(Module(), backend="aot_eager", fullgraph=True)
+        self.assertEqual(compiled(x, w).shape, (4, 16))
+        with self.assertRaisesRegex(Exception, "x has shape"):
+            torch.export.export(Module(), (torch.zeros(2, 8, dtype=torch.float16), w))
+        torch.library.opcheck(m._op, (x, w), test_utils=("test_schema", "test_faketensor"))
+
+
+if __name__ == "__main__":
+    unittest.main()
