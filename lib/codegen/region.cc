@@ -19,7 +19,8 @@ const char* storage_type(const RegionAccess& a) { return a.tf32 ? "mo::tf32" : m
 
 class RegionEmitter {
  public:
-  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan) : kernel_(kernel), p_(plan), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") {
+  /// first_block: of the launch, where several regions stand beside each other; -1: it is the only one.
+  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan, int64_t first_block = -1) : kernel_(kernel), p_(plan), first_block_(first_block), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") {
     level_vars();
     define_all();
   }
@@ -29,26 +30,49 @@ class RegionEmitter {
     out.name = kernel_.name;
     out.grid = {p_.blocks, 1, 1};
     out.threads = p_.threads;
-    std::string params;
+    std::string params, parts;
+    int per_sm = p_.blocks_per_sm;
+    if (p_.beside.empty()) parts = part(out, params);
+    else {
+      parts = fmt::format("  if (blockIdx.x < {}u) {{\n{}  }}", p_.blocks, RegionEmitter(kernel_, p_, 0).part(out, params));
+      for (const auto& other : p_.beside) {
+        const int64_t first = out.grid[0];
+        out.grid[0] += other->blocks;
+        const std::string body = RegionEmitter(kernel_, *other, first).part(out, params);
+        parts += other == p_.beside.back() ? fmt::format(" else {{\n{}  }}\n", body) : fmt::format(" else if (blockIdx.x < {}u) {{\n{}  }}", out.grid[0], body);
+        per_sm = std::min(per_sm, other->blocks_per_sm);
+      }
+    }
+    out.smem_bytes = p_.smem_bytes;
+    out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, per_sm, kernel_.name, params, parts);
+    return out;
+  }
+
+ private:
+  /// The text of this region's blocks; adds its arguments.
+  std::string part(KernelText& out, std::string& params) {
+    if (first_block_ >= 0) indent_ += 2;
     for (size_t i = 0; i < p_.accesses.size(); i++) {
       const RegionAccess& a = p_.accesses[i];
+      const size_t n = out.args.size();
       out.args.push_back(a.buffer);
       out.written.push_back(a.written);
-      params += fmt::format("{}{}void* __restrict__ a{}", i ? ", " : "", a.written ? "" : "const ", i);
+      params += fmt::format("{}{}void* __restrict__ a{}", n ? ", " : "", a.written ? "" : "const ", n);
       const std::string type = fmt::format("{}{}*", a.written ? "" : "const ", storage_type(a));
-      line("{} __restrict__ p{} = static_cast<{}>(a{});", type, i, type, i);
+      line("{} __restrict__ p{} = static_cast<{}>(a{});", type, i, type, n);
     }
+    if (first_block_ >= 0) line("const {0} block = static_cast<{0}>(blockIdx.x) - {1};", type_, number(first_block_));
     switch (p_.shape) {
       case RegionPlan::Shape::kPointwise: pointwise(); break;
       case RegionPlan::Shape::kRow: row(); break;
       case RegionPlan::Shape::kColumn: column(); break;
     }
-    out.smem_bytes = p_.smem_bytes;
-    out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, p_.blocks_per_sm, kernel_.name, params, text_);
-    return out;
+    return text_;
   }
-
- private:
+  std::string block() const { return first_block_ >= 0 ? "block" : fmt::format("static_cast<{}>(blockIdx.x)", type_); }
+  std::string blocks() const { return first_block_ >= 0 ? number(p_.blocks) : fmt::format("static_cast<{}>(gridDim.x)", type_); }
+  std::string first_row() const { return first_block_ >= 0 ? "Team::first(block)" : fmt::format("Team::first<{}>()", type_); }
+  std::string row_stride() const { return first_block_ >= 0 ? fmt::format("{} * {}", blocks(), number(p_.threads / p_.team)) : fmt::format("Team::stride<{}>()", type_); }
   template <class... A> void line(fmt::format_string<A...> f, A&&... a) { text_ += std::string(static_cast<size_t>(indent_), ' ') + fmt::format(f, std::forward<A>(a)...) + "\n"; }
   void open(const std::string& head) {
     line("{}{{", head.empty() ? "" : head + " ");
@@ -282,7 +306,7 @@ class RegionEmitter {
   void pointwise() {
     ragged_ = p_.lane_extent % p_.width != 0;
     const std::set<int> used = all_used();
-    open(fmt::format("for ({} row = static_cast<{}>(blockIdx.x) * blockDim.x + threadIdx.x; row < {}; row += static_cast<{}>(gridDim.x) * blockDim.x)", type_, type_, number(p_.rows), type_));
+    open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows), blocks()));
     outer_vars(used);
     body(p_.passes[0].body, p_.passes[0].stores, {}, false);
     close();
@@ -420,10 +444,10 @@ class RegionEmitter {
     } else line("using Team = mo::RowTeam<{}>;", p_.team);
     const int64_t teams = shared ? p_.blocks / p_.cluster : p_.blocks * (p_.threads / p_.team);
     if (teams >= p_.rows) {   // a row each, at most
-      open(teams > p_.rows ? fmt::format("if (const {} row = Team::first<{}>(); row < {})", type_, type_, number(p_.rows)) : "");
-      if (teams == p_.rows) line("const {} row = Team::first<{}>();", type_, type_);
+      open(teams > p_.rows ? fmt::format("if (const {} row = {}; row < {})", type_, first_row(), number(p_.rows)) : "");
+      if (teams == p_.rows) line("const {} row = {};", type_, first_row());
       line("(void)row;");
-    } else open(fmt::format("for ({} row = Team::first<{}>(); row < {}; row += Team::stride<{}>())", type_, type_, number(p_.rows), type_));
+    } else open(fmt::format("for ({} row = {}; row < {}; row += {})", type_, first_row(), number(p_.rows), row_stride()));
     outer_vars(row_vars());
     define_bound();
     if (p_.uneven) define_edges();
@@ -458,7 +482,7 @@ class RegionEmitter {
   void column() {
     ragged_ = p_.lane_extent % p_.width != 0;
     line("using Team = mo::ColumnTeam<{}, {}>;", p_.columns, p_.threads);
-    open(fmt::format("for ({} base = static_cast<{}>(blockIdx.x) * {}; base < {}; base += static_cast<{}>(gridDim.x) * {})", type_, type_, number(p_.columns), number(p_.rows), type_, number(p_.columns)));
+    open(fmt::format("for ({} base = {} * {}; base < {}; base += {} * {})", type_, block(), number(p_.columns), number(p_.rows), blocks(), number(p_.columns)));
     line("const bool live = base + Team::column() < {};", number(p_.rows));   // every thread meets the barriers
     line("const {} row = live ? base + Team::column() : 0;", type_);
     line("(void)row;");
@@ -488,6 +512,7 @@ class RegionEmitter {
 
   const KernelPlan& kernel_;
   const RegionPlan& p_;
+  int64_t first_block_;
   const char* type_;
   const char* suffix_;
   std::vector<VarLevel> levels_;

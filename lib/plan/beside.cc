@@ -1,6 +1,7 @@
 // Calls beside each other: linear layers of one input whose widths differ (queries, keys and values of grouped heads) are one stream kernel, whose blocks are those of the first call, then those of the next. What differs from
 // call to call is data (tensor maps, pointers, widths, strides of results), so the kernel's text is that of one of them. Between planning calls one by one and giving them memory (planner_kernels.cc).
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -170,6 +171,74 @@ void Planner::join_calls() {
     if (group.size() > 1 && plan_beside(group, together, cost).empty() && cost.us < apart) continue;
     for (int j : group) leader_[static_cast<size_t>(j)] = -1;
   }
+}
+
+namespace {
+
+constexpr int64_t kThreadsBeside = 1024;   // of a multiprocessor, by all regions of one launch: they run at the same time
+constexpr double kRegionFixedUs = 1.3;     // of a region's time, besides its launch: what it does not take again beside another one
+constexpr double kLeastBesideUs = 0.1;     // that one more region in a launch costs
+
+bool stands_alone(const RegionPlan& p) { return p.cluster == 1 && p.smem_bytes == 0; }
+
+}  // namespace
+
+bool Planner::may_join(const Item& a, const Item& b) const {
+  if (a.call >= 0 || b.call >= 0 || !a.planned || !b.planned) return false;
+  const RegionPlan &x = a.planned->plan, &y = b.planned->plan;
+  return x.threads == y.threads && stands_alone(x) && stands_alone(y);
+}
+
+/// How far from the inputs each step is: steps equally far need nothing of each other, so any of them may be one launch.
+void Planner::join_regions() {
+  if (!is_on(Pass::kBeside, target_)) return;
+  std::vector<int> far(items_.size(), 0);
+  const auto first = [&](int i) { return leader_[static_cast<size_t>(i)] < 0 ? i : leader_[static_cast<size_t>(i)]; };
+  std::map<int, std::vector<int>> regions;   // by distance
+  for (const std::vector<int>& step : order()) {
+    int here = 0;
+    for (int i : step) {
+      const Item& item = items_[static_cast<size_t>(i)];
+      for (ValueId v : item.reads) if (const int p = producer_[static_cast<size_t>(v)]; p >= 0) here = std::max(here, far[static_cast<size_t>(first(p))] + 1);
+      if (item.after >= 0) here = std::max(here, far[static_cast<size_t>(first(item.after))] + 1);
+    }
+    for (int i : step) far[static_cast<size_t>(i)] = here;
+    if (step.size() == 1 && items_[static_cast<size_t>(step[0])].call < 0) regions[here].push_back(step[0]);
+  }
+  const auto in_model = [&](int i, int j) {
+    const auto has = [](const KernelPlan& k, const Item& item) { return !item.planned->nodes.empty() && std::count(k.nodes.begin(), k.nodes.end(), item.planned->nodes[0]) > 0; };
+    return std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) { return has(k, items_[static_cast<size_t>(i)]) && has(k, items_[static_cast<size_t>(j)]); });
+  };
+  for (auto& [distance, list] : regions)
+    for (size_t a = 0; a < list.size(); a++) {
+      if (leader_[static_cast<size_t>(list[a])] >= 0) continue;
+      const RegionPlan& p = items_[static_cast<size_t>(list[a])].planned->plan;
+      int64_t threads = p.blocks * p.threads;
+      for (size_t b = a + 1; b < list.size(); b++) {
+        const int i = list[a], j = list[b];
+        if (leader_[static_cast<size_t>(j)] >= 0 || !may_join(items_[static_cast<size_t>(i)], items_[static_cast<size_t>(j)])) continue;
+        const int64_t more = items_[static_cast<size_t>(j)].planned->plan.blocks * p.threads;
+        if (model_ ? !in_model(i, j) : threads + more > kThreadsBeside * target_.num_sms) continue;
+        leader_[static_cast<size_t>(i)] = leader_[static_cast<size_t>(j)] = i;
+        threads += more;
+      }
+    }
+}
+
+std::shared_ptr<const RegionPlan> Planner::regions_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost) {
+  RegionPlanned& one = *items_[static_cast<size_t>(items[0])].planned;
+  cost = one.cost;
+  k.nodes = one.nodes;
+  RegionPlan out = std::move(one.plan);
+  for (size_t i = 1; i < items.size(); i++) {
+    RegionPlanned& other = *items_[static_cast<size_t>(items[i])].planned;
+    const double less = std::min(cost.us, other.cost.us);
+    cost.us = std::max(cost.us, other.cost.us) + std::max(kLeastBesideUs, less - target_.launch_us - kRegionFixedUs);
+    cost.bytes += other.cost.bytes, cost.flops += other.cost.flops;
+    k.nodes.insert(k.nodes.end(), other.nodes.begin(), other.nodes.end());
+    out.beside.push_back(std::make_shared<const RegionPlan>(std::move(other.plan)));
+  }
+  return std::make_shared<const RegionPlan>(std::move(out));
 }
 
 }  // namespace mirage

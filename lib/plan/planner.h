@@ -108,6 +108,10 @@ class Planner {
 
   /// Calls of one form over the same rows become one kernel where that is faster (beside.cc): leader_.
   void join_calls();
+  /// Regions that need nothing of each other, and are small enough to run at the same time, become one launch (beside.cc): leader_.
+  void join_regions();
+  bool may_join(const Item& a, const Item& b) const;
+  std::shared_ptr<const RegionPlan> regions_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost);
   std::vector<StreamShape> shapes_beside(const std::vector<int>& items) const;
   std::string plan_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost) const;
   /// The model's kernel of exactly these calls; nullptr: it has none.

@@ -149,6 +149,7 @@ Planned Planner::finish() {
   if (is_on(Pass::kPositions, target_)) drop_positions();
   if (is_on(Pass::kRuns, target_)) place_runs();
   join_calls();
+  join_regions();
   const std::vector<std::vector<int>> sequence = order();
   MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
   Plan plan;
@@ -165,10 +166,8 @@ Planned Planner::finish() {
       k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), strategy_of(k).name);
     } else {
       static constexpr const char* kShapes[] = {"map", "row", "column"};
-      cost = item.planned->cost;
-      k.nodes = item.planned->nodes;
       k.name = fmt::format("{}_k{}_{}", prefix, plan.kernels.size(), kShapes[static_cast<size_t>(item.planned->plan.shape)]);
-      k.body = std::make_shared<const RegionPlan>(std::move(item.planned->plan));
+      k.body = regions_beside(step, k, cost);
     }
     k.predicted_us = cost.us;
     k.why = cost.why;

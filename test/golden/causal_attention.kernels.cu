@@ -53,7 +53,7 @@ struct causal_attention_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 64, kStages = 2, kCluster = 4, kRows = 16, kEvenChunks = 0;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 40960, kReceiveAt = 40960, kBarsAt = 50176, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 8;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

@@ -53,7 +53,7 @@ struct causal_attention_2k_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 0;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 32;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

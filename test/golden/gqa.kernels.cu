@@ -43,7 +43,7 @@ struct gqa_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 2, kGroups = 2, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 4, kCluster = 8, kRows = 8, kEvenChunks = 2;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 148480, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 4;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

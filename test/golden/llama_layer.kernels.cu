@@ -19,28 +19,29 @@
 //     %9 = input 9 : f16[4096,14336]
 //     %10 = input 10 : f16[4096,14336]
 //     %11 = input 11 : f16[14336,4096]
-//     %12 = square %0
-//     %13 = reduce.sum 1 %12
-//     %14 = const 4096 extent 0.1
-//     %15 = div %13 %14
-//     %16 = const 1e-05
-//     %17 = add %15 %16
-//     %18 = sqrt %17
-//     %19 = div %0 %18
-//     %20 = mul %19 %1
-//     %21 = cast_f16 %20
-//     %22 = call grid(64,1,1) loop(128) (%21, %2) {
-//       %0 = input 0 grid(-,-,-) loop(1) : f16[1,32]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : f16
+//     %12 = call grid(256,1,1) loop(64) (%0, %1, %2) {
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = reduce.sum 1 %5
+//       %8 = matmul %6 %2
+//       %9 = accum.sum %7
+//       %10 = accum.sum %8
+//       %11 = div %9 %3
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : f16
 //     }
-//     %23 = reshape [1,8,4,128] %22
-//     %24 = transpose (1,0,2,3) %23
-//     %25 = reshape [8,4,128] %24
-//     %26 = transpose (0,2,1) %5
-//     %27 = call grid(8,1,1) loop(64) (%6, %25, %26) {
+//     %13 = reshape [1,8,4,128] %12
+//     %14 = transpose (1,0,2,3) %13
+//     %15 = reshape [8,4,128] %14
+//     %16 = transpose (0,2,1) %5
+//     %17 = call grid(8,1,1) loop(64) (%6, %15, %16) {
 //       %0 = const 0.088388347648318447
 //       %1 = input 1 grid(-,1,0) loop(-) : f16[8,4,128]
 //       %2 = input 2 grid(-,-,0) loop(2) : f16[8,128,64]
@@ -58,26 +59,28 @@
 //       %14 = div %13 %12
 //       output 0 %14 grid(2,1,0) : real
 //     }
-//     %28 = reshape [8,1,4,128] %27
-//     %29 = transpose (1,0,2,3) %28
-//     %30 = reshape [1,4096] %29
-//     %31 = call grid(64,1,1) loop(128) (%30, %7) {
+//     %18 = reshape [8,1,4,128] %17
+//     %19 = transpose (1,0,2,3) %18
+//     %20 = reshape [1,4096] %19
+//     %21 = call grid(64,1,1) loop(128) (%20, %7) {
 //       %0 = input 0 grid(-,-,-) loop(1) : real[1,32]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
 //       output 0 %3 grid(1,-,-) : f16
 //     }
-//     %32 = add %0 %31
-//     %33 = square %32
-//     %34 = reduce.sum 1 %33
-//     %35 = div %34 %14
-//     %36 = add %35 %16
-//     %37 = sqrt %36
-//     %38 = div %32 %37
-//     %39 = mul %38 %8
-//     %40 = cast_f16 %39
-//     %41 = call grid(224,1,1) loop(64) (%40, %9, %10) {
+//     %22 = add %0 %21
+//     %23 = square %22
+//     %24 = reduce.sum 1 %23
+//     %25 = const 4096 extent 0.1
+//     %26 = div %24 %25
+//     %27 = const 1e-05
+//     %28 = add %26 %27
+//     %29 = sqrt %28
+//     %30 = div %22 %29
+//     %31 = mul %30 %8
+//     %32 = cast_f16 %31
+//     %33 = call grid(224,1,1) loop(64) (%32, %9, %10) {
 //       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[64,64]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,64]
@@ -89,7 +92,7 @@
 //       %8 = mul %6 %7
 //       output 0 %8 grid(1,-,-) : f16
 //     }
-//     %42 = call grid(256,1,1) loop(224) (%0, %31, %11, %41) {
+//     %34 = call grid(256,1,1) loop(224) (%0, %21, %11, %33) {
 //       %0 = input 0 grid(1,-,-) loop(-) : f16[1,16]
 //       %1 = input 1 grid(1,-,-) loop(-) : f16[1,16]
 //       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
@@ -100,23 +103,45 @@
 //       %7 = add %4 %6
 //       output 0 %7 grid(1,-,-) : f16
 //     }
-//     %43 = call grid(32,1,1) loop(64) (%21, %3) {
+//     %35 = call grid(64,1,1) loop(64) (%0, %1, %3) {
 //       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = reduce.sum 1 %5
+//       %8 = matmul %6 %2
+//       %9 = accum.sum %7
+//       %10 = accum.sum %8
+//       %11 = div %9 %3
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : f16
 //     }
-//     %44 = call grid(32,1,1) loop(64) (%21, %4) {
+//     %36 = call grid(64,1,1) loop(64) (%0, %1, %4) {
 //       %0 = input 0 grid(-,-,-) loop(1) : f16[1,64]
-//       %1 = input 1 grid(1,-,-) loop(0) : f16[64,32]
-//       %2 = matmul %0 %1
-//       %3 = accum.sum %2
-//       output 0 %3 grid(1,-,-) : real
+//       %1 = input 1 grid(-,-,-) loop(0) : f16[64]
+//       %2 = input 2 grid(1,-,-) loop(0) : f16[64,16]
+//       %3 = const 4096 extent 0.1
+//       %4 = const 1e-05
+//       %5 = square %0
+//       %6 = mul %0 %1
+//       %7 = reduce.sum 1 %5
+//       %8 = matmul %6 %2
+//       %9 = accum.sum %7
+//       %10 = accum.sum %8
+//       %11 = div %9 %3
+//       %12 = add %4 %11
+//       %13 = sqrt %12
+//       %14 = div %10 %13
+//       output 0 %14 grid(1,-,-) : f16
 //     }
-//     output 0 %42 : f16
-//     output 1 %43 : f16
-//     output 2 %44 : f16
+//     output 0 %34 : f16
+//     output 1 %35 : f16
+//     output 2 %36 : f16
 //   }
 
 // ======== device library ========
@@ -127,89 +152,22 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer {
 
-__global__ void __launch_bounds__(256, 1) llama_layer_k0_row(const void* __restrict__ a0, const void* __restrict__ a1, void* __restrict__ a2) {
+// bound by device memory: 50.4 MB, 96 blocks of 128 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 1) llama_layer_k0_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const __grid_constant__ mo::TensorMap map0_2, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1, void* __restrict__ out0_2) {
   mo::release_next();
-  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
-  const mo::f16* __restrict__ p1 = static_cast<const mo::f16*>(a1);
-  mo::f16* __restrict__ p2 = static_cast<mo::f16*>(a2);
-  using Team = mo::RowTeam<256>;
-  {
-    const mo::index32 row = Team::first<mo::index32>();
-    (void)row;
-    mo::ElementVector<8, mo::f16> q0[2];
-    mo::ElementVector<8, mo::f16> q1[2];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 256;
-      (void)u;
-      const mo::index32 i0 = u;
-      mo::hold_once(q0[k], p0 + (i0 * 8u));
-      mo::hold_once(q1[k], p1 + (i0 * 8u));
-    }
-    mo::real h0[2][8];
-    mo::real h1[2][8];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 256;
-      (void)u;
-      mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-    }
-    mo::real r2[8];
-    mo::clear<mo::Sum>(r2);
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 256;
-      (void)u;
-      const mo::real (&x0)[8] = h0[k];
-      #pragma unroll
-      for (mo::index32 i1 = 0; i1 < 8; i1++) {
-        const mo::real v0 = x0[i1];
-        const mo::real v1 = mo::mul(v0, v0);
-        r2[i1] = mo::Sum::combine(r2[i1], v1);
-      }
-    }
-    const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 256;
-      (void)u;
-      const mo::index32 i0 = u;
-      const mo::real (&x3)[8] = h0[k];
-      const mo::real (&x10)[8] = h1[k];
-      mo::real y0[8];
-      #pragma unroll
-      for (mo::index32 i1 = 0; i1 < 8; i1++) {
-        const mo::real v3 = x3[i1];
-        const mo::real v4 = mo::constant(4096.0f);
-        const mo::real v5 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v6 = mo::constant(9.99999975e-06f);
-        const mo::real v7 = mo::add(v5, v6);
-        const mo::real v8 = mo::sqrt(v7);
-        const mo::real v9 = mo::mul(v3, mo::rsqrt(v7));
-        const mo::real v10 = x10[i1];
-        const mo::real v11 = mo::mul(v9, v10);
-        const mo::real v12 = mo::round_to<mo::f16>(v11);
-        y0[i1] = v12;
-      }
-      mo::store_vector(p2 + (i0 * 8u), y0);
-    }
-  }
-}
-
-// bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  constexpr int kM = 1, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 32, kRounds = 8;
+  const int part = block_id() >= 80 ? 2 : block_id() >= 64 ? 1 : 0, first = part == 2 ? 80 : part == 1 ? 64 : 0, kN = part == 2 ? 1024 : part == 1 ? 1024 : 4096;   // calls beside each other: which one this block is of
+  const TensorMap& map0 = part == 2 ? map0_2 : part == 1 ? map0_1 : map0_0;
+  void* const out0 = part == 2 ? (f16*)out0_2 + 0 : part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
+  constexpr int kM = 1, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 131072, kBarriers = 131200;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
     mbarrier_publish();
   }
   warp_barrier();
@@ -222,26 +180,49 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  await_previous();   // weights are under way; everything else may come from the kernel ahead
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
   Vector<f16, 8> x0[kUnits], next0[kUnits];
+  Vector<f16, 8> x1[kUnits], next1[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
     for (int u = 0; u < kUnits; u++) {
       const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
       next0[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
+      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
     }
   };
   fetch_small(chunk_of(0));
-  #pragma unroll 4
+  for (int s = 0; s < kStages; s++) fetch(s);
+  warp_barrier();
+  StreamSum<kRows> sum0;
+  sum0.clear();
+  float statistic0[kRows];
+  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
+  LineScale<kRows> lines0;
+  lines0.start();
+  #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
+    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
+    Small<f16> scaled0[kUnits][kRows];
+    {
+      Pack<8> value[kUnits][kRows];
+      float most[kRows];
+      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
+      }
+      if (lines0.outgrown(most)) {
+        float change[kRows];
+        lines0.follow(most, change);
+        scale_rows(sum0, change);
+      }
+      #pragma unroll
+      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
+    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
@@ -249,44 +230,49 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u]));
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
+  float back0[kRows];
+  lines0.inverse(back0);
+  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2048);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
+  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
+  for (int r = 0; r < kRows; r++) {
+    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
+    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
+    if (lane % 4 == 0) *to = x;
   }
-  mbarrier_wait_cluster(met, 0);
+  barrier();
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const Pack<2> c3 = {{v3.v[0], v3.v[2]}};
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(c3));
+    const Pack<4> v10 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    const Pack<2> c10 = {{v10.v[0], v10.v[2]}};
+    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
+    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
+    const auto v11 = mo::mul(s9.v[0], mo::constant(0.000244140625f));
+    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
+    const auto v13 = mo::sqrt(v12);
+    const auto v14 = mo::mul(c10, mo::rsqrt(v12));
+    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v14));
   }
 }
 
 // attention bound by device memory: 16.8 MB, 0.07 Gflop, 64 blocks of 128 threads, cluster 8, 1 wave(s)
-struct llama_layer_k2_attend_parts {
+struct llama_layer_k1_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 4, kKeys = 4096, kFeatures = 128, kColumns = 128, kLiveColumns = 128, kFeatureSteps = 8, kUsedColumns = 128, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 8, kRows = 1, kEvenChunks = 2;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 139392, kRecordBytes = 520, kRecordPitch = 528;
-  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = false, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = true, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = false, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
@@ -353,13 +339,14 @@ struct llama_layer_k2_attend_parts {
   static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {
   }
 };
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) llama_layer_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) llama_layer_k1_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* out0) {
+  mo::release_next();
   extern __shared__ __align__(1024) unsigned char attend_smem[];
-  mo::attend<llama_layer_k2_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
+  mo::attend<llama_layer_k1_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
 
 // bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k3_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) {
   mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
@@ -384,6 +371,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
+  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   Vector<f32, 8> x0[kUnits], next0[kUnits];
   const auto fetch_small = [&](int chunk) {
     #pragma unroll
@@ -393,7 +382,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     }
   };
   fetch_small(chunk_of(0));
-  for (int s = 0; s < kStages; s++) fetch(s);
+  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
@@ -462,7 +451,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-__global__ void __launch_bounds__(256, 1) llama_layer_k4_row(const void* a0, const void* a1, const void* a2, void* a3) {
+__global__ void __launch_bounds__(256, 1) llama_layer_k3_row(const void* a0, const void* a1, const void* a2, void* a3) {
   mo::await_previous();
   const mo::f16* p0 = static_cast<const mo::f16*>(a0);
   const mo::f16* p1 = static_cast<const mo::f16*>(a1);
@@ -544,7 +533,7 @@ __global__ void __launch_bounds__(256, 1) llama_layer_k4_row(const void* a0, con
 }
 
 // bound by device memory: 234.9 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __launch_bounds__(128, 2) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
+__global__ void __launch_bounds__(128, 2) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
   mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 2, kChunks = 64, kRounds = 16;
@@ -641,8 +630,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k5_stream(const __grid_con
 }
 
 // bound by device memory: 117.5 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in3, void* out0) {
-  mo::release_next();
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in3, void* out0) {
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 1, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -728,91 +716,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
-// bound by device memory: 16.8 MB, 64 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k7_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* in0, void* out0_0, void* out0_1) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  const int part = block_id() >= 32 ? 1 : 0, first = part == 1 ? 16 : 0, kN = part == 1 ? 1024 : 1024;   // calls beside each other: which one this block is of
-  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
-  void* const out0 = part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
-  constexpr int kM = 1, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133120;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  for (int s = 0; s < kStages; s++) fetch(s);
-  await_previous();   // weights are under way; everything else may come from the kernel ahead
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  Vector<f16, 8> x0[kUnits], next0[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next0[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  #pragma unroll 4
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u]));
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2048);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v3 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const Pack<2> c3 = {{v3.v[0], v3.v[2]}};
-    store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(c3));
-  }
-}
-
 }  // namespace mirage_llama_layer
 #pragma nv_diag_default 177
 
@@ -837,7 +740,7 @@ enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
-constexpr uint64_t kWorkspaceBytes = 53248u;
+constexpr uint64_t kWorkspaceBytes = 45056u;
 constexpr int kMaxSharedBytes = 139472;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {1, 4096}, {4096, 1}},   // x: f16[1,4096]
@@ -906,12 +809,11 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 139472)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k3_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131272)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k1_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 139472)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -984,34 +886,32 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   char* const w = static_cast<char*>(workspace);
   (void)w;
   cudaError_t error = cudaSuccess;
-  if ((error = start_alone(llama_layer_k0_row, dim3(1u, 1u, 1u), 256u, 0u, stream, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map0_0;
+  if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_2;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_k0_stream, dim3(96u, 1u, 1u), 128u, 131272u, stream, map0_0, map0_1, map0_2, t[0], t[1], static_cast<void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
-  if ((error = encode_map(map1_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k1_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map1_0, static_cast<const void*>(w + 0), static_cast<void*>(w + 8192))) != cudaSuccess) return error;
+  if ((error = encode_map(map1_0, static_cast<const char*>(static_cast<const void*>(w + 0)) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4, 8}, {256, 1024}, {64, 16, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map1_1;
+  if ((error = encode_map(map1_1, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map1_2;
+  if ((error = encode_map(map1_2, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k1_attend, dim3(64u, 1u, 1u), 128u, 139472u, stream, map1_0, map1_1, map1_2, static_cast<void*>(w + 8192))) != cudaSuccess) return error;
   mo::TensorMap map2_0;
-  if ((error = encode_map(map2_0, static_cast<const char*>(static_cast<const void*>(w + 8192)) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 4, 8}, {256, 1024}, {64, 16, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map2_1;
-  if ((error = encode_map(map2_1, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map2_2;
-  if ((error = encode_map(map2_2, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_k2_attend, dim3(64u, 1u, 1u), 128u, 139472u, stream, map2_0, map2_1, map2_2, static_cast<void*>(w + 16384))) != cudaSuccess) return error;
-  mo::TensorMap map3_0;
-  if ((error = encode_map(map3_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_k3_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map3_0, static_cast<const void*>(w + 16384), static_cast<void*>(w + 8192))) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k4_row, dim3(1u, 1u, 1u), 256u, 0u, stream, t[0], static_cast<const void*>(w + 8192), t[8], static_cast<void*>(w + 16384))) != cudaSuccess) return error;
+  if ((error = encode_map(map2_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k2_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map2_0, static_cast<const void*>(w + 8192), static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k3_row, dim3(1u, 1u, 1u), 256u, 0u, stream, t[0], static_cast<const void*>(w + 0), t[8], static_cast<void*>(w + 8192))) != cudaSuccess) return error;
+  mo::TensorMap map4_0;
+  if ((error = encode_map(map4_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map4_1;
+  if ((error = encode_map(map4_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_k4_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map4_0, map4_1, static_cast<const void*>(w + 8192), static_cast<void*>(w + 16384))) != cudaSuccess) return error;
   mo::TensorMap map5_0;
-  if ((error = encode_map(map5_0, static_cast<const char*>(t[9]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map5_1;
-  if ((error = encode_map(map5_1, static_cast<const char*>(t[10]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {14336, 4096}, {28672}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_k5_stream, dim3(224u, 1u, 1u), 128u, 65608u, stream, map5_0, map5_1, static_cast<const void*>(w + 16384), static_cast<void*>(w + 24576))) != cudaSuccess) return error;
-  mo::TensorMap map6_0;
-  if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, t[0], static_cast<const void*>(w + 8192), static_cast<const void*>(w + 24576), const_cast<void*>(t[12]))) != cudaSuccess) return error;
-  mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map7_1;
-  if ((error = encode_map(map7_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k7_stream, dim3(64u, 1u, 1u), 128u, 133192u, stream, map7_0, map7_1, static_cast<const void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
+  if ((error = encode_map(map5_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k5_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map5_0, t[0], static_cast<const void*>(w + 0), static_cast<const void*>(w + 16384), const_cast<void*>(t[12]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1097,7 +997,7 @@ MIRAGE_API int llama_layer_launch_dlpack(const mirage_llama_layer::DlTensor* con
 MIRAGE_API const char* llama_layer_status_string(int status) { return mirage_llama_layer::status_string(status); }
 
 MIRAGE_API const char* llama_layer_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"51016978b2996b38\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":53248,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_row\",\"grid\":[1,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k2_attend\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":139472},{\"name\":\"llama_layer_k3_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k4_row\",\"grid\":[1,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_k5_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k7_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"51016978b2996b38\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":45056,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_stream\",\"grid\":[96,1,1],\"threads\":128,\"smem_bytes\":131272},{\"name\":\"llama_layer_k1_attend\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":139472},{\"name\":\"llama_layer_k2_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k3_row\",\"grid\":[1,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_k4_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k5_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned llama_layer_abi_version(void) { return 1u; }

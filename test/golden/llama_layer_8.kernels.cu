@@ -27,11 +27,11 @@
 //       %4 = const 1e-05
 //       %5 = square %0
 //       %6 = mul %0 %1
-//       %7 = div %5 %3
+//       %7 = reduce.sum 1 %5
 //       %8 = matmul %6 %2
-//       %9 = reduce.sum 1 %7
+//       %9 = accum.sum %7
 //       %10 = accum.sum %8
-//       %11 = accum.sum %9
+//       %11 = div %9 %3
 //       %12 = add %4 %11
 //       %13 = sqrt %12
 //       %14 = div %10 %13
@@ -153,20 +153,23 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
-// bound by device memory: 33.7 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
+// bound by device memory: 50.5 MB, 96 blocks of 128 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const __grid_constant__ mo::TensorMap map0_2, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1, void* __restrict__ out0_2) {
   mo::release_next();
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  constexpr int kM = 8, kN = 4096, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
+  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 32, kRounds = 8;
+  const int part = block_id() >= 80 ? 2 : block_id() >= 64 ? 1 : 0, first = part == 2 ? 80 : part == 1 ? 64 : 0, kN = part == 2 ? 1024 : part == 1 ? 1024 : 4096;   // calls beside each other: which one this block is of
+  const TensorMap& map0 = part == 2 ? map0_2 : part == 1 ? map0_1 : map0_0;
+  void* const out0 = part == 2 ? (f16*)out0_2 + 0 : part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
+  const int64_t rows15 = part == 2 ? 1024 : part == 1 ? 1024 : 4096;
+  constexpr int kM = 8, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 131072, kBarriers = 131200;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
+  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
   const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
   if (lane == 0) {
     for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
     mbarrier_publish();
   }
   warp_barrier();
@@ -192,14 +195,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   fetch_small(chunk_of(0));
   for (int s = 0; s < kStages; s++) fetch(s);
   warp_barrier();
-  cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
   float statistic0[kRows];
   for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
   LineScale<kRows> lines0;
   lines0.start();
-  #pragma unroll 4
+  #pragma unroll 2
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
@@ -212,7 +214,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       for (int r = 0; r < kRows; r++) most[r] = 0.0f;
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); const auto v7 = mo::mul(v5, mo::constant(0.000244140625f)); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v7)); }
+        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
         for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
       }
       if (lines0.outgrown(most)) {
@@ -244,38 +246,30 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
   float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  cluster_wait();   // the other blocks run, and their barriers are set up
   for (int r = 0; r < kRows; r++) {
     const float x = lanes_reduce<Sum, 4>(statistic0[r]);
     float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
+    if (lane % 4 == 0) *to = x;
   }
   barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2304);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
   #pragma unroll
   for (int t = 0; t < kTail; t++) {
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s11.v[e] = Sum::combine(s11.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), s11);
+    const Pack<4> v10 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
+    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
+    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
+    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
+    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
     const auto v13 = mo::sqrt(v12);
     const auto v14_0 = along_rows(v13);
     const auto v14_1 = along_rows(v12);
     const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v14);
+    store_item((f16*)out0 + 0 + m * int64_t(rows15) + c, rows15, 1, kM - m, kN - c, v14);
   }
 }
 
 __global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* a0, void* a1) {
+  mo::release_next();
   mo::await_previous();
   const mo::f16* p0 = static_cast<const mo::f16*>(a0);
   mo::f16* p1 = static_cast<mo::f16*>(a1);
@@ -304,7 +298,7 @@ struct llama_layer_8_k2_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 8, kRows = 4, kEvenChunks = 4;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 32768, kValueBytes = 32768, kRingAt = 16384, kKnownAt = 147456, kReceiveAt = 147456, kBarsAt = 156160, kRecordBytes = 264, kRecordPitch = 272;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = true, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
@@ -372,15 +366,17 @@ struct llama_layer_8_k2_attend_parts {
     if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 4096 + int64_t(query) * 128 + int64_t(column) * 1]) = x;
   }
 };
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(160, 1) llama_layer_8_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) {
+__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(160, 1) llama_layer_8_k2_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* out0) {
+  mo::release_next();
   extern __shared__ __align__(1024) unsigned char attend_smem[];
   mo::attend<llama_layer_8_k2_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
 
-__global__ void __launch_bounds__(64, 1) llama_layer_8_k3_map(const void* __restrict__ a0, void* __restrict__ a1) {
+__global__ void __launch_bounds__(64, 1) llama_layer_8_k3_map(const void* a0, void* a1) {
   mo::release_next();
-  const mo::f16* __restrict__ p0 = static_cast<const mo::f16*>(a0);
-  mo::f16* __restrict__ p1 = static_cast<mo::f16*>(a1);
+  mo::await_previous();
+  const mo::f16* p0 = static_cast<const mo::f16*>(a0);
+  mo::f16* p1 = static_cast<mo::f16*>(a1);
   for (mo::index32 row = static_cast<mo::index32>(blockIdx.x) * blockDim.x + threadIdx.x; row < 16384u; row += static_cast<mo::index32>(gridDim.x) * blockDim.x) {
     const mo::index32 i0 = row / 2048u;
     const mo::index32 i1 = row % 2048u;
@@ -626,7 +622,6 @@ __global__ void __launch_bounds__(64, 2) llama_layer_8_k5_stream(const __grid_co
 
 // bound by device memory: 117.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
-  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 112, kRounds = 14;
   constexpr int kM = 8, kN = 4096, kDepth = 14336, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
@@ -706,133 +701,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     const Pack<4> v4 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
     const auto v5 = mo::add(e0[t], v4);
     store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v5);
-  }
-}
-
-// bound by device memory: 16.9 MB, 64 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k7_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const void* in0, const void* in1, void* out0_0, void* out0_1) {
-  using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 128, kCluster = 2, kWorkers = 8, kSteps = 1, kChunks = 32, kRounds = 4;
-  const int part = block_id() >= 32 ? 1 : 0, first = part == 1 ? 16 : 0, kN = part == 1 ? 1024 : 1024;   // calls beside each other: which one this block is of
-  const TensorMap& map0 = part == 1 ? map0_1 : map0_0;
-  void* const out0 = part == 1 ? (f16*)out0_1 + 0 : (f16*)out0_0 + 0;
-  constexpr int kM = 8, kDepth = 4096, kRows = 1, kUnits = 4, kItems = 128, kShare = 64, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 16384, kRing = 32768, kReceived = 131072, kStatistics = 133120, kBarriers = 133376;
-  extern __shared__ __align__(1024) unsigned char stream_smem[];
-  unsigned char* const smem = stream_smem;
-  const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = (block_id() / kCluster - first) * 64, worker = rank * kWarps + warp;
-  const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;
-  if (lane == 0) {
-    for (int s = 0; s < kStages; s++) mbarrier_init(ready + 8 * s, 1);
-    if (warp == 0) mbarrier_init(met, 1);
-    mbarrier_publish();
-  }
-  warp_barrier();
-  const uint64_t policy = evict_first_policy();
-  const auto chunk_of = [&](int round) { return round * kWorkers + worker; };
-  const auto fetch = [&](int step) {   // one step of this warp's ring
-    const int chunk = chunk_of(step / kSteps), place = step % kStages;
-    if (lane != 0 || chunk >= kChunks) return;
-    const uint32_t to = ring + place * kStage, bar = ready + 8 * place;
-    mbarrier_expect(bar, 16384);
-    copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
-  };
-  fetch(0);   // the rest behind the rows, which would wait for it in device memory
-  await_previous();   // weights are under way; everything else may come from the kernel ahead
-  Vector<f16, 8> x0[kUnits][kRows], next0[kUnits][kRows];
-  Vector<f16, 8> x1[kUnits], next1[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      for (int r = 0; r < kRows; r++) next0[u][r] = load_eight((const f16*)in0 + 0 + (r * 8 + row) * int64_t(4096) + k, r * 8 + row < kM && k < kDepth);
-      next1[u] = load_eight((const f16*)in1 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  for (int s = 1; s < kStages; s++) fetch(s);
-  warp_barrier();
-  cluster_arrive_relaxed();
-  StreamSum<kRows> sum0;
-  sum0.clear();
-  float statistic0[kRows];
-  for (int r = 0; r < kRows; r++) statistic0[r] = Sum::identity();
-  LineScale<kRows> lines0;
-  lines0.start();
-  #pragma unroll 4
-  for (int round = 0; round < kRounds; round++) {
-    const int chunk = chunk_of(round);
-    for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) x0[u][r] = next0[u][r];
-    for (int u = 0; u < kUnits; u++) x1[u] = next1[u];
-    if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    Small<f16> scaled0[kUnits][kRows];
-    {
-      Pack<8> value[kUnits][kRows];
-      float most[kRows];
-      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v5 = mo::mul(v0, v0); statistic0[r] = Sum::combine(statistic0[r], reduce_pack<Sum>(v5)); }
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u][r]); const auto v1 = to_pack(x1[u]); const auto v6 = mo::mul(v0, v1); value[u][r] = v6; most[r] = Max::combine(most[r], largest(value[u][r])); }
-      }
-      if (lines0.outgrown(most)) {
-        float change[kRows];
-        lines0.follow(most, change);
-        scale_rows(sum0, change);
-      }
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
-    }
-    {
-      const int step = round * kSteps + 0, place = step % kStages;
-      mbarrier_wait(ready + 8 * place, step / kStages & 1);
-      const StreamTile<f16, 64, kChunk, false> w0{smem + warp * kRing + place * kStage + 0};
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
-        sum0.add(w0, u, small0);
-      }
-      warp_barrier();
-      fetch(step + kStages);
-    }
-  }
-  float back0[kRows];
-  lines0.inverse(back0);
-  scale_rows(sum0, back0);
-  StreamSum<kRows>& total0 = sum0;
-  Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
-  put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
-  float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]
-  cluster_wait();   // the other blocks run, and their barriers are set up
-  for (int r = 0; r < kRows; r++) {
-    const float x = lanes_reduce<Sum, 4>(statistic0[r]);
-    float* const to = statistics + ((0 * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;
-    for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));
-  }
-  barrier();
-  if (thread_id() == 0) mbarrier_expect(met, 2304);
-  const uint32_t received = shared_address(smem) + kReceived;   // [sum][from][share]
-  for (int i = thread_id(); i < 1 * kItems; i += kThreads) {
-    const int sum = i / kItems, item = i % kItems, owner = item / kShare;
-    const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);
-    store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));
-  }
-  mbarrier_wait_cluster(met, 0);
-  #pragma unroll
-  for (int t = 0; t < kTail; t++) {
-    const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
-    if (share >= kShare) break;
-    const Pack<4> v10 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    Pack<2> s9 = {{Sum::identity(), Sum::identity()}};
-    for (int i = 0; i < kCluster * kWarps; i++) for (int e = 0; e < 2; e++) s9.v[e] = Sum::combine(s9.v[e], statistics[(0 * kCluster * kWarps + i) * (8 * kRows) + m + e]);
-    const auto v11 = mo::mul(s9, mo::constant(0.000244140625f));
-    const auto v12 = mo::add(mo::constant(9.99999975e-06f), v11);
-    const auto v13 = mo::sqrt(v12);
-    const auto v14_0 = along_rows(v13);
-    const auto v14_1 = along_rows(v12);
-    const auto v14 = mo::mul(v10, mo::rsqrt(v14_1));
-    store_item((f16*)out0 + 0 + m * int64_t(1024) + c, 1024, 1, kM - m, kN - c, v14);
   }
 }
 
@@ -929,12 +797,11 @@ inline int check_device(int device) {
 
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131272)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k2_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 156272)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65640)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k6_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_8_k7_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133448)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -1009,7 +876,11 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[2]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_8_k0_stream, dim3(128u, 1u, 1u), 128u, 133448u, stream, map0_0, t[0], t[1], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  mo::TensorMap map0_1;
+  if ((error = encode_map(map0_1, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  mo::TensorMap map0_2;
+  if ((error = encode_map(map0_2, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
+  if ((error = start_alone(llama_layer_8_k0_stream, dim3(96u, 1u, 1u), 128u, 131272u, stream, map0_0, map0_1, map0_2, t[0], t[1], static_cast<void*>(w + 0), const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k1_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 65536))) != cudaSuccess) return error;
   mo::TensorMap map2_0;
   if ((error = encode_map(map2_0, static_cast<const char*>(static_cast<const void*>(w + 65536)) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3u, {128, 32, 8}, {256, 8192}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
@@ -1017,8 +888,8 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   if ((error = encode_map(map2_1, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map2_2;
   if ((error = encode_map(map2_2, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_8_k2_attend, dim3(64u, 1u, 1u), 160u, 156272u, stream, map2_0, map2_1, map2_2, static_cast<void*>(w + 0))) != cudaSuccess) return error;
-  if ((error = start_alone(llama_layer_8_k3_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 65536))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k2_attend, dim3(64u, 1u, 1u), 160u, 156272u, stream, map2_0, map2_1, map2_2, static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_8_k3_map, dim3(256u, 1u, 1u), 64u, 0u, stream, static_cast<const void*>(w + 0), static_cast<void*>(w + 65536))) != cudaSuccess) return error;
   mo::TensorMap map4_0;
   if ((error = encode_map(map4_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k4_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map4_0, t[0], static_cast<const void*>(w + 65536), static_cast<void*>(w + 0))) != cudaSuccess) return error;
@@ -1030,11 +901,6 @@ inline int launch(const llama_layer_8_dims* dims, const void* const* t, void* wo
   mo::TensorMap map6_0;
   if ((error = encode_map(map6_0, static_cast<const char*>(t[11]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 14336}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_8_k6_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map6_0, static_cast<const void*>(w + 0), static_cast<const void*>(w + 65536), const_cast<void*>(t[12]))) != cudaSuccess) return error;
-  mo::TensorMap map7_0;
-  if ((error = encode_map(map7_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  mo::TensorMap map7_1;
-  if ((error = encode_map(map7_1, static_cast<const char*>(t[4]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_8_k7_stream, dim3(64u, 1u, 1u), 128u, 133448u, stream, map7_0, map7_1, t[0], t[1], const_cast<void*>(t[13]), const_cast<void*>(t[14]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -1120,7 +986,7 @@ MIRAGE_API int llama_layer_8_launch_dlpack(const mirage_llama_layer_8::DlTensor*
 MIRAGE_API const char* llama_layer_8_status_string(int status) { return mirage_llama_layer_8::status_string(status); }
 
 MIRAGE_API const char* llama_layer_8_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"92724139a313a2cf\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":294912,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133448},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_attend\",\"grid\":[64,1,1],\"threads\":160,\"smem_bytes\":156272},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65640},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k7_stream\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":133448}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer_8\",\"program\":\"llama_layer_8\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"92724139a313a2cf\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":294912,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[8,4096],\"strides\":[4096,1],\"span_bytes\":65536},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[8,1024],\"strides\":[1024,1],\"span_bytes\":16384}],\"kernels\":[{\"name\":\"llama_layer_8_k0_stream\",\"grid\":[96,1,1],\"threads\":128,\"smem_bytes\":131272},{\"name\":\"llama_layer_8_k1_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k2_attend\",\"grid\":[64,1,1],\"threads\":160,\"smem_bytes\":156272},{\"name\":\"llama_layer_8_k3_map\",\"grid\":[256,1,1],\"threads\":64,\"smem_bytes\":0},{\"name\":\"llama_layer_8_k4_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_8_k5_stream\",\"grid\":[224,1,1],\"threads\":64,\"smem_bytes\":65640},{\"name\":\"llama_layer_8_k6_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned llama_layer_8_abi_version(void) { return 1u; }

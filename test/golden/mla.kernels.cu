@@ -46,7 +46,7 @@ struct mla_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 16, kGroupThreads = 256, kChunk = 64, kStages = 1, kCluster = 8, kRows = 0, kEvenChunks = 1;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 73728, kValueBytes = 65536, kRingAt = 18432, kKnownAt = 0, kReceiveAt = 113088, kBarsAt = 130496, kRecordBytes = 0, kRecordPitch = 0;
-  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 8, kTiles = 1;
   static constexpr int kBoxes = 9, kValueBoxes = 0, kValueBox = 0, kScoresAt = 92160, kWeightsAt = 110592, kStatisticsAt = 112896, kReceivedAt = 113088;
   static constexpr bool kRefills = false;

@@ -43,7 +43,7 @@ struct mqa_b8_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 64, kGroupThreads = 128, kChunk = 64, kStages = 8, kCluster = 1, kRows = 64, kEvenChunks = 16;
   static constexpr int kHelpers = 0, kProducers = 2, kKeyKnown = 0, kValueKnown = 0, kGrow = 112, kShrink = 24;
   static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 139264, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 16;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

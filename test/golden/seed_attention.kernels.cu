@@ -46,7 +46,7 @@ struct seed_attention_k0_attend_parts {
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 2, kRows = 1, kEvenChunks = 8;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
   static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 135712, kRecordBytes = 264, kRecordPitch = 272;
-  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

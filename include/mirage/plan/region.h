@@ -2,6 +2,7 @@
 // Made by plan/region.cc from a group of graph nodes, printed as CUDA by codegen/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,7 @@ struct RegionPlan {
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices
   int num_values = 0;
+  std::vector<std::shared_ptr<const RegionPlan>> beside = {};   ///< regions whose blocks stand behind this one's in the same launch: as many threads each, no cluster, nothing in dynamic shared memory (plan/beside.cc)
 };
 
 /// The loads that a held row keeps: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.

@@ -100,7 +100,8 @@ template <class R, int N> MO_FN real fold(const real (&x)[N]) {
 /// TEAM consecutive threads (a power of two; over 32: the whole block) work on one row.
 template <int TEAM> struct RowTeam {
   static MO_FN int lane() { return thread_id() % TEAM; }
-  template <class I> static MO_FN I first() { return static_cast<I>(blockIdx.x) * (blockDim.x / TEAM) + thread_id() / TEAM; }
+  template <class I> static MO_FN I first(I block) { return block * (blockDim.x / TEAM) + thread_id() / TEAM; }   // block: among those of its region
+  template <class I> static MO_FN I first() { return first(static_cast<I>(blockIdx.x)); }
   template <class I> static MO_FN I stride() { return static_cast<I>(gridDim.x) * (blockDim.x / TEAM); }
   /// Every thread of the team has the result. All threads of the team must call it. SLOT: 0 and 1 in turn, so that a fast thread does not write where a slow one still reads.
   template <class R, int SLOT> static MO_FN real reduce(real x) {
