@@ -31,7 +31,7 @@ Emitter emitter_of(const KernelPlan& k) {
 
 }  // namespace
 
-/// Attention kernels take no part: their blocks fill the device for most of its time, and blocks of the next kernel that already sit there cost more than a launch does (chains of mha: 11.9 us per call, 7.8 without; gqa 6.05, 5.85).
+/// With --pdl attention kernels take no part: their blocks fill the device for most of its time, and blocks of the next kernel that already sit there cost more than a launch does (chains of mha: 11.9 us per call, 7.8 without; gqa 6.05, 5.85).
 bool takes_part(const KernelPlan& k) { return !is<AttendPlan>(k); }
 
 /// Pointers that may be read early by nobody: what is const and __restrict__ the compiler takes for constant over the whole kernel, and moves its loads in front of the wait.
