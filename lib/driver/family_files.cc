@@ -35,7 +35,11 @@ Json dims_json(const FamilyResult& f, const std::vector<int64_t>& values) {
 
 Json axes_json(const FamilyResult& f) {
   Json out = Json::array();
-  for (size_t a = 0; a < f.axes.size(); a++) out.push_back({{"name", f.axes[a].name}, {"values", f.axes[a].values}, {"hint", f.axes[a].hint}, {"is_padded", static_cast<bool>(f.is_padded[a])}});
+  for (size_t a = 0; a < f.axes.size(); a++)
+    out.push_back({{"name", f.axes[a].name},
+                   {"values", f.axes[a].values},
+                   {"hint", f.axes[a].hint},
+                   {"is_padded", static_cast<bool>(f.is_padded[a])}});
   return out;
 }
 
@@ -59,10 +63,12 @@ double family_rounded(double x) { return std::round(x * 1000) / 1000; }
 
 /// "7 values of M by 5 kernels: M = 1: 1 kernel, 9.10 us; ...".
 std::string why_text(const FamilyResult& f, size_t kernels) {
-  std::string out = fmt::format("{} {} by {} distinct kernels:", f.points.size(), f.axes.size() == 1 ? "values of " + f.axes[0].name : "combinations of values", kernels);
+  std::string out = fmt::format("{} {} by {} distinct kernels:", f.points.size(),
+                                f.axes.size() == 1 ? "values of " + f.axes[0].name : "combinations of values", kernels);
   for (const ResultOfPoint& p : f.points) {
     const Plan& plan = p.decision.plan(p.straightforward);
-    out += fmt::format("{} {}: {} kernel{}, {:.2f} us", &p == &f.points.front() ? "" : ";", point_text(f.axes, p.values), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us);
+    out += fmt::format("{} {}: {} kernel{}, {:.2f} us", &p == &f.points.front() ? "" : ";", point_text(f.axes, p.values),
+                       plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us);
   }
   return out;
 }
@@ -82,7 +88,8 @@ struct ToldFamily {
 
 class Tells {
  public:
-  Tells(const FamilyResult& f, const Options& o, const FamilyModule& module, const std::string& id, const Built& built) : f_(f), o_(o), module_(module), id_(id), built_(built) {}
+  Tells(const FamilyResult& f, const Options& o, const FamilyModule& module, const std::string& id, const Built& built)
+      : f_(f), o_(o), module_(module), id_(id), built_(built) {}
 
   ToldFamily run(const Diagnostics& warnings, Trace& trace) {
     Json reports = Json::array(), timed = Json::array(), certificates = Json::array();
@@ -114,7 +121,8 @@ class Tells {
   }
 
  private:
-  /// A point's report under a name of its own, so that a baseline is compared point by point; its kernels have the names that they have in the library.
+  /// A point's report under a name of its own, so that a baseline is compared point by point; its kernels have the names that they have in
+  /// the library.
   Json named(const std::string& text, const ResultOfPoint& p) const {
     Json j = own_json(text);
     j["name"] = label(p);
@@ -128,7 +136,8 @@ class Tells {
     Built out;
     const Plan& plan = f_.points[p].decision.plan(f_.points[p].straightforward);
     for (size_t k = 0; k < plan.kernels.size(); k++)
-      if (const auto at = built_.facts.find(module_.points[p][k].name); at != built_.facts.end()) out.facts[plan.kernels[k].name] = at->second;
+      if (const auto at = built_.facts.find(module_.points[p][k].name); at != built_.facts.end())
+        out.facts[plan.kernels[k].name] = at->second;
     return out;
   }
   std::string label(const ResultOfPoint& p) const {
@@ -141,15 +150,28 @@ class Tells {
     const ResultOfPoint& hint = f_.points[f_.hint];
     int64_t workspace = 0;
     for (const ResultOfPoint& p : f_.points) workspace = std::max(workspace, p.decision.plan(p.straightforward).workspace_bytes);
-    Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", hint.folding.whole.name}, {"spec_id", id_}, {"target", f_.target.name},
-                {"machine", f_.target.machine}, {"options", result_options_line(o_)}, {"exit_code", 0}, {"axes", axes_json(f_)}};
-    out["result"] = {{"kind", "family"}, {"why", why_text(f_, module_.module.kernels.size())}, {"predicted_us", family_rounded(hint.decision.plan(hint.straightforward).predicted_us)},
-                     {"straightforward_us", family_rounded(hint.straightforward.predicted_us)}, {"distinct_kernels", module_.module.kernels.size()}, {"workspace_bytes", workspace}};
+    Json out = {{"schema_version", kReportVersion},
+                {"tool", "mirage-opt"},
+                {"version", MIRAGE_VERSION},
+                {"name", hint.folding.whole.name},
+                {"spec_id", id_},
+                {"target", f_.target.name},
+                {"machine", f_.target.machine},
+                {"options", result_options_line(o_)},
+                {"exit_code", 0},
+                {"axes", axes_json(f_)}};
+    out["result"] = {{"kind", "family"},
+                     {"why", why_text(f_, module_.module.kernels.size())},
+                     {"predicted_us", family_rounded(hint.decision.plan(hint.straightforward).predicted_us)},
+                     {"straightforward_us", family_rounded(hint.straightforward.predicted_us)},
+                     {"distinct_kernels", module_.module.kernels.size()},
+                     {"workspace_bytes", workspace}};
     out["search"] = {{"searches", f_.counts.searched}, {"carried_over", f_.counts.shared}};
     out["points"] = std::move(points);
     out["not_done"] = out_.not_done;
     Json list = Json::array();
-    for (const Diagnostic& d : warnings) list.push_back({{"code", code_name(d.code)}, {"line", d.where.line}, {"column", d.where.col}, {"text", d.text}});
+    for (const Diagnostic& d : warnings)
+      list.push_back({{"code", code_name(d.code)}, {"line", d.where.line}, {"column", d.where.col}, {"text", d.text}});
     out["warnings"] = list;
     return out;
   }
@@ -169,8 +191,15 @@ class Tells {
     Json options = Json::object();
     for (const auto& [field, value] : result_options(o_))
       if (field != "target") options[field] = value;
-    const Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", f_.points[f_.hint].folding.whole.name}, {"target", o_.target}, {"options", options},
-                      {"kind", "family"}, {"axes", axes_json(f_)}, {"points", std::move(points)}};
+    const Json out = {{"schema_version", kCertificateVersion},
+                      {"tool", "mirage-opt"},
+                      {"version", MIRAGE_VERSION},
+                      {"name", f_.points[f_.hint].folding.whole.name},
+                      {"target", o_.target},
+                      {"options", options},
+                      {"kind", "family"},
+                      {"axes", axes_json(f_)},
+                      {"points", std::move(points)}};
     return out.dump(1) + "\n";
   }
 
@@ -187,7 +216,8 @@ class Tells {
 
 /// Which result an interrupted run has written.
 std::string family_was_written(const Options& o, size_t files, bool has_library) {
-  return fmt::format("interrupted: {} has the best kernels that there were by then for each value ({} files), {}", o.output, files, has_library ? "and the library, which was built already" : "without a library, which was not built yet");
+  return fmt::format("interrupted: {} has the best kernels that there were by then for each value ({} files), {}", o.output, files,
+                     has_library ? "and the library, which was built already" : "without a library, which was not built yet");
 }
 
 }  // namespace
@@ -198,7 +228,8 @@ std::string point_label(const std::vector<VarAxis>& axes, const std::vector<int6
   return out;
 }
 
-CompileResult write_family(CompileResult r, const Options& o, const Source& source, const FamilyResult& family, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
+CompileResult write_family(CompileResult r, const Options& o, const Source& source, const FamilyResult& family,
+                           std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
   const std::string id = family_id(family);
   const FamilyModule module = trace.stage("emit", [&] { return module_of(family, id, o); });
   const std::string& name = module.module.name;
@@ -207,23 +238,28 @@ CompileResult write_family(CompileResult r, const Options& o, const Source& sour
   trace.product("emit", name + ".cu", [&] { return module.module.files.at(name + ".cu"); });
   const std::set<Emit> wanted = wanted_outputs(o);
   Built built;
-  if (folder) built = trace.stage("build", [&] { return build_outputs(module.module, family.target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
+  if (folder)
+    built = trace.stage(
+        "build", [&] { return build_outputs(module.module, family.target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
   ToldFamily told = Tells(family, o, module, id, built).run(r.diagnostics, trace);
   r.files = select_texts(module.module.files, name, wanted);
   if (wanted.contains(Emit::kGraph)) r.files[name + ".graph"] = told.graphs;
   if (wanted.contains(Emit::kDot)) r.files[name + ".dot"] = "// generated by mirage-opt\n" + told.dots;
   if (wanted.contains(Emit::kReport)) r.files["report.json"] = told.report;
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = told.html;
-  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = built.compiler.empty() ? told.certificate : with_compiler(told.certificate, built.compiler);
+  if (wanted.contains(Emit::kCertificate))
+    r.files["certificate.json"] = built.compiler.empty() ? told.certificate : with_compiler(told.certificate, built.compiler);
   for (Told& t : told.points) r.certificates.push_back(std::move(t.certificate));
   r.report = std::move(told.report);
   r.timed_report = std::move(told.timed_report);
   r.certificate = std::move(told.certificate);
   r.explanation = std::move(told.explanation);
   r.notes.insert(r.notes.end(), told.not_done.begin(), told.not_done.end());
-  r.summary = fmt::format("{}: {} ({} searches, {} carried over)", name, why_text(family, module.module.kernels.size()), family.counts.searched, family.counts.shared);
+  r.summary = fmt::format("{}: {} ({} searches, {} carried over)", name, why_text(family, module.module.kernels.size()),
+                          family.counts.searched, family.counts.shared);
   if (!folder) return r;
-  return write_files(std::move(r), o, source, module.module, built, *folder, listener, [&](size_t files, bool has_library) { return family_was_written(o, files, has_library); });
+  return write_files(std::move(r), o, source, module.module, built, *folder, listener,
+                     [&](size_t files, bool has_library) { return family_was_written(o, files, has_library); });
 }
 
 CompileResult write_best_family(const Options& o, const Source& source, const FamilyResult& family, const Listener& listener) {
@@ -246,7 +282,8 @@ Result<FamilyCertificate> read_family_certificate(const Source& source) {
   if (!j) return j.errors();
   try {
     FamilyCertificate out;
-    if ((*j).at("schema_version") != kCertificateVersion) return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
+    if ((*j).at("schema_version") != kCertificateVersion)
+      return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
     const Result<Options> options = certificate_options(*j, source.name);
     if (!options) return options.errors();
     out.options = *options;
@@ -262,7 +299,8 @@ Result<FamilyCertificate> read_family_certificate(const Source& source) {
       if (!one) return one.errors();
       out.gates.insert(out.gates.end(), one->gates.begin(), one->gates.end());
     }
-    if (out.points.empty() || out.points.size() > kMostPoints) return broken_certificate(source.name, "the certificate has no points, or too many");
+    if (out.points.empty() || out.points.size() > kMostPoints)
+      return broken_certificate(source.name, "the certificate has no points, or too many");
     if (j->contains("built_with")) out.built_with = j->at("built_with").get<std::string>();
     return out;
   } catch (const std::exception& e) {
