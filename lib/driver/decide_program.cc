@@ -248,7 +248,7 @@ class Decides {
   }
 
   Diagnostics decide_what_wins() {
-    const bool is_carried = !recalled_ && run_.memory && run_.memory->shared() > shared_before_;
+    const bool is_carried = !recalled_ && run_.memory && run_.memory->shared() > 0;
     if (is_carried && !d_.decision.choice && !d_.decision.stitched() &&
         !is_interrupted(listener_)) {  // what was found at other extents does not pay here: a search of its own
       d_.not_done.push_back("nothing that was found for other values pays for these: they were searched for themselves");
@@ -316,7 +316,6 @@ class Decides {
   const BetterSink& better_;
   std::unique_ptr<Decided> made_ = std::make_unique<Decided>();
   Decided& d_ = *made_;
-  const int64_t shared_before_ = run_.memory ? run_.memory->shared() : 0;
   std::optional<Recalled> recalled_;
   std::optional<Checkpoint> checkpoint_;
   std::map<std::string, GateResult> gated_;

@@ -21,7 +21,7 @@ struct DecideRun {
   const Target& target;
   const std::string& source;           ///< for places in diagnostics
   const Given& given;
-  SearchMemory* memory = nullptr;      ///< nullptr: every search is made
+  SearchMemory* memory = nullptr;      ///< the program's own view of it; nullptr: every search is made
 };
 
 /// What there is before a search.

@@ -156,7 +156,8 @@ class FamilyCompiler {
     gates.gate = run_.gates.gate;
     Given given = run_.given;
     if (given.points) given.certificate = &(*given.points)[p];
-    const DecideRun run{o, gates, run_.target, run_.source, given, &memory_};
+    SearchMemory own(&memory_);
+    const DecideRun run{o, gates, run_.target, run_.source, given, &own};
     Listener listener;
     listener.interrupted = listener_.interrupted;
     listener.print = listener_.print;

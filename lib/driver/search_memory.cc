@@ -39,6 +39,12 @@ std::string SearchMemory::problem_of(const Program& program, const Witnesses& w,
 }
 
 std::optional<SearchMemory::Found> SearchMemory::find(const std::string& problem, const Program& program, const Program& unshifted) {
+  if (parent_) {
+    auto known = parent_->find(problem, program, unshifted);
+    std::lock_guard lock(mutex_);
+    if (known) shared_++;
+    return known;
+  }
   std::optional<Found> out;
   {
     std::lock_guard lock(mutex_);
@@ -69,12 +75,14 @@ void SearchMemory::keep(const std::string& problem, const Program& program, cons
                         const SearchReport& report) {
   static const char* const kCutShort[] = {"time", "memory", "interrupted"};
   if (std::any_of(std::begin(kCutShort), std::end(kCutShort), [&](const char* s) { return report.stop_reason == s; })) return;
+  if (parent_) parent_->keep(problem, program, candidates, report);
   std::lock_guard lock(mutex_);
   searched_++;
-  if (!closed_) fresh_[problem].push_back({extents_of_inputs(program), {candidates, report}});
+  if (!closed_ && !parent_) fresh_[problem].push_back({extents_of_inputs(program), {candidates, report}});
 }
 
 void SearchMemory::count_search() {
+  if (parent_) parent_->count_search();
   std::lock_guard lock(mutex_);
   searched_++;
 }

@@ -16,6 +16,9 @@ namespace mirage {
 /// pieces of one. Calls may come from any thread.
 class SearchMemory {
  public:
+  /// parent: what knows and keeps; this one counts, for a program that is worked on beside others.
+  explicit SearchMemory(SearchMemory* parent = nullptr) : parent_(parent) {}
+
   struct Found { std::vector<Candidate> candidates; SearchReport report; };
 
   /// What a search depends on besides the program's own extents. `round`: pieces are searched with more states in a second one.
@@ -38,6 +41,7 @@ class SearchMemory {
 
  private:
   struct Entry { std::vector<int64_t> extents; Found found; };
+  SearchMemory* const parent_;
   std::mutex mutex_;
   std::map<std::string, std::vector<Entry>> known_, fresh_;
   bool closed_ = false;
