@@ -9,8 +9,7 @@ namespace mirage {
 namespace {
 
 constexpr const char* kFamilyPoints = R"~(constexpr int kMaxSharedBytes = @SMEM@;
-constexpr uint64_t kSlotBytes = @SLOTS@u;   // at the begin of every workspace: slots, which all points use alike
-
+@SLOTS@
 // One combination of values of the axes (@AXES@): its tensors, its workspace, and what starts its kernels.
 struct Point {
   int64_t values[@COUNT@];
@@ -140,10 +139,14 @@ std::string emit_host(const FamilyFacts& f) {
     same += (a ? " && " : "") + ("p.values[" + std::to_string(a) + "] == dims->" + f.c_axes[a]);
     fields += " int64_t " + f.c_axes[a] + ";";
   }
+  std::string slots;   // nothing where no kernel has any: compilers warn of constants that nobody reads
+  if (f.slot_bytes)
+    slots = "constexpr uint64_t kSlotBytes = " + std::to_string(f.slot_bytes) +
+            "u;   // at the begin of every workspace: slots, which all points use alike\n";
   const std::vector<std::pair<std::string_view, std::string>> keys = {
       {"NAME", hint.name},
       {"SMEM", std::to_string(max_smem(f.kernels))},
-      {"SLOTS", std::to_string(f.slot_bytes)},
+      {"SLOTS", slots},
       {"AXES", joined(f.c_axes, ", ")},
       {"COUNT", std::to_string(f.axes.size())},
       {"DECLARATIONS", declarations},
