@@ -10,9 +10,9 @@ using namespace mirage;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool is_in(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-size_t count(const std::string& text, const std::string& part) {
+size_t times_in(const std::string& text, const std::string& part) {
   size_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) n++;
   return n;
@@ -51,7 +51,7 @@ TEST_CASE("equal kernels of several sizes are emitted once") {
         return t;
       };
       CHECK(anonymous(text, own.name) == anonymous(named, f.points[i][k].name));
-      CHECK(contains(cu, named));
+      CHECK(is_in(cu, named));
       CHECK(f.points[i][k].grid == own.grid);
       distinct.insert(anonymous(text, own.name));
       all++;
@@ -59,18 +59,18 @@ TEST_CASE("equal kernels of several sizes are emitted once") {
   }
   CHECK(f.module.kernels.size() == distinct.size());
   CHECK(distinct.size() < all);   // the softmax of w is one kernel
-  CHECK(count(cu, "__global__ void") == distinct.size());
-  CHECK(count(cu, "inline int enqueue_") == 2 * values.size());   // declared and defined
+  CHECK(times_in(cu, "__global__ void") == distinct.size());
+  CHECK(times_in(cu, "inline int enqueue_") == 2 * values.size());   // declared and defined
   const std::string& h = f.module.files.at("two.h");
-  CHECK(contains(h, "typedef struct two_dims { uint32_t struct_size; uint32_t reserved; int64_t M; } two_dims;"));
-  CHECK(contains(h, "M: 64, 512, 4096"));
-  CHECK(contains(h, "input  x: float16[M, 256], strides [256, 1] elements"));
-  CHECK(contains(f.module.files.at("two.py"), "_Axis(\"M\", (64, 512, 4096), True)"));
-  CHECK(count(f.module.files.at("two_check.cu"), "namespace point_") == 12);   // definitions and runs, begin and end
+  CHECK(is_in(h, "typedef struct two_dims { uint32_t struct_size; uint32_t reserved; int64_t M; } two_dims;"));
+  CHECK(is_in(h, "M: 64, 512, 4096"));
+  CHECK(is_in(h, "input  x: float16[M, 256], strides [256, 1] elements"));
+  CHECK(is_in(f.module.files.at("two.py"), "_Axis(\"M\", (64, 512, 4096), True)"));
+  CHECK(times_in(f.module.files.at("two_check.cu"), "namespace point_") == 12);   // definitions and runs, begin and end
   // Names of axes that the ABI has taken.
   const FamilyModule odd = emit_family({{"reserved", values, 512, false}}, members, 1, "0123456789abcdef", target, {"", "0.0-test"});
-  CHECK(contains(odd.module.files.at("two.h"), "uint32_t reserved; int64_t reserved_; }"));
-  CHECK(contains(odd.module.files.at("two.cu"), "p.values[0] == dims->reserved_"));
+  CHECK(is_in(odd.module.files.at("two.h"), "uint32_t reserved; int64_t reserved_; }"));
+  CHECK(is_in(odd.module.files.at("two.cu"), "p.values[0] == dims->reserved_"));
 }
 
 TEST_CASE("slots lie at the begin of every workspace") {
@@ -85,10 +85,10 @@ TEST_CASE("slots lie at the begin of every workspace") {
   b.plan.workspace_bytes = 1024;
   const std::vector<FamilyMember> members = {{{1}, a.program, a.plan}, {{2}, b.program, b.plan}};
   const std::string cu = emit_family({{"M", {1, 2}, 1, false}}, members, 0, "0123456789abcdef", a.target, {"", "0.0-test"}).module.files.at("demo.cu");
-  CHECK(contains(cu, "constexpr uint64_t kSlotBytes = 512u;"));
-  CHECK(contains(cu, "  {{1}, 1024u, &enqueue_0,"));   // nothing of its own stands where the other's slots are
-  CHECK(contains(cu, "  {{2}, 1536u, &enqueue_1,"));
-  CHECK(contains(cu, "cudaMemsetAsync(workspace, 0xff, kSlotBytes, stream)"));
+  CHECK(is_in(cu, "constexpr uint64_t kSlotBytes = 512u;"));
+  CHECK(is_in(cu, "  {{1}, 1024u, &enqueue_0,"));   // nothing of its own stands where the other's slots are
+  CHECK(is_in(cu, "  {{2}, 1536u, &enqueue_1,"));
+  CHECK(is_in(cu, "cudaMemsetAsync(workspace, 0xff, kSlotBytes, stream)"));
 }
 
 TEST_CASE("extents as text in terms of the axes") {
