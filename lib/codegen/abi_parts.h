@@ -8,7 +8,9 @@ namespace mirage {
 
 std::string tensor_table(const ModuleFacts&);                               ///< a row of TensorFacts per tensor
 bool has_maps(const std::vector<KernelText>&);
-std::string launches(const ModuleFacts&, bool has_dependents);              ///< starts the plan's kernels, one after another; has_dependents: start() lets kernels begin early
+std::string launches(
+    const ModuleFacts&,
+    bool has_dependents);  ///< starts the plan's kernels, one after another; has_dependents: start() lets kernels begin early
 std::string alone_start(const std::vector<KernelText>&);
 std::string cooperative_start(const std::vector<KernelText>&);
 std::string attributes(const std::vector<KernelText>&);

@@ -1,4 +1,5 @@
-// NAME_check.cu of a library that serves several programs: the check of one program (check.cc), run for each point, each with its own table of tensors and its own reference.
+// NAME_check.cu of a library that serves several programs: the check of one program (check.cc), run for each point, each with its own table
+// of tensors and its own reference.
 #include <algorithm>
 
 #include "codegen/module_parts.h"
@@ -64,7 +65,8 @@ std::string emit_check(const FamilyFacts& f) {
     const ReferenceText reference = emit_reference(f.points[p].program);
     values = std::max(values, reference.num_values);
     definitions += "namespace " + point_name(p) + " {\n" + reference.definitions + "}  // namespace " + point_name(p) + "\n";
-    runs += "namespace " + point_name(p) + " {\nstatic void run() {\n  unused(define, release);\n" + reference.run + "}\n}  // namespace " + point_name(p) + "\n";
+    runs += "namespace " + point_name(p) + " {\nstatic void run() {\n  unused(define, release);\n" + reference.run + "}\n}  // namespace " +
+            point_name(p) + "\n";
     cases += "    case " + std::to_string(p) + ": return " + point_name(p) + "::run();\n";
     rows += "  {\n" + check_tensor_rows(f.points[p]) + "  },\n";
     std::string numbers, label = hint.name;
@@ -77,15 +79,22 @@ std::string emit_check(const FamilyFacts& f) {
   }
   for (int i = 0; i < hint.num_tensors(); i++) pointers += "t[" + std::to_string(i) + "], ";
   for (const std::string& axis : f.c_axes)
-    spoiled += "    dims = kPoints[0];\n    dims." + axis + " = value;\n    if (" + hint.name + "_workspace_size(&dims, &bytes) != " + hint.name + "_BAD_DIMS) fail(\"a value that is not served is not refused: " + axis + "\");\n";
+    spoiled += "    dims = kPoints[0];\n    dims." + axis + " = value;\n    if (" + hint.name +
+               "_workspace_size(&dims, &bytes) != " + hint.name + "_BAD_DIMS) fail(\"a value that is not served is not refused: " + axis +
+               "\");\n";
   std::string top = check_top(hint, values);
   const std::string fixed_name = "static const char* const kName";
   top.replace(top.find(fixed_name), fixed_name.size(), "static const char* kName");
-  const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", hint.name}, {"ROWS", rows}, {"DIMS", dims}, {"LABELS", labels}, {"POINTS", std::to_string(f.points.size())}, {"POINTERS", pointers}, {"SPOILED", spoiled}};
-  return top + check_harness(HarnessPart::kDevice) + "\n// ---- the program at each point, one struct per value\n" + definitions + expand(kFamilyCalls, keys) + check_harness(HarnessPart::kHost) + expand(kEachPoint, keys) +
-         "static int check_point(cudaStream_t stream);\n" + check_harness(HarnessPart::kMain) + kPointsLoop + check_harness(HarnessPart::kRun) +
-         "  for (Guarded& g : tensors) cuda(cudaFree(g.base), \"memory for tensors\");\n  cuda(cudaFree(workspace.base), \"workspace\");\n\n" + check_harness(HarnessPart::kVerdict) + "\n" + runs +
-         "static void run_reference() {\n  switch (g_point) {\n" + cases + "  }\n}\n";
+  const std::vector<std::pair<std::string_view, std::string>> keys = {
+      {"NAME", hint.name},    {"ROWS", rows},      {"DIMS", dims}, {"LABELS", labels}, {"POINTS", std::to_string(f.points.size())},
+      {"POINTERS", pointers}, {"SPOILED", spoiled}};
+  return top + check_harness(HarnessPart::kDevice) + "\n// ---- the program at each point, one struct per value\n" + definitions +
+         expand(kFamilyCalls, keys) + check_harness(HarnessPart::kHost) + expand(kEachPoint, keys) +
+         "static int check_point(cudaStream_t stream);\n" + check_harness(HarnessPart::kMain) + kPointsLoop +
+         check_harness(HarnessPart::kRun) +
+         "  for (Guarded& g : tensors) cuda(cudaFree(g.base), \"memory for tensors\");\n  cuda(cudaFree(workspace.base), "
+         "\"workspace\");\n\n" +
+         check_harness(HarnessPart::kVerdict) + "\n" + runs + "static void run_reference() {\n  switch (g_point) {\n" + cases + "  }\n}\n";
 }
 
 }  // namespace mirage

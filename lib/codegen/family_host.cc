@@ -1,5 +1,5 @@
-// The host half of a library that serves several programs (a family): a table of points, each with its tensors, its workspace and the function that starts its kernels; NAME_dims chooses one. What it has in common with
-// the host half of one program stands in abi.cc.
+// The host half of a library that serves several programs (a family): a table of points, each with its tensors, its workspace and the
+// function that starts its kernels; NAME_dims chooses one. What it has in common with the host half of one program stands in abi.cc.
 #include <algorithm>
 
 #include "codegen/abi_parts.h"
@@ -9,8 +9,7 @@ namespace mirage {
 namespace {
 
 constexpr const char* kFamilyPoints = R"~(constexpr int kMaxSharedBytes = @SMEM@;
-constexpr uint64_t kSlotBytes = @SLOTS@u;   // at the begin of every workspace: slots, which all points use alike
-
+@SLOTS@
 // One combination of values of the axes (@AXES@): its tensors, its workspace, and what starts its kernels.
 struct Point {
   int64_t values[@COUNT@];
@@ -91,7 +90,8 @@ MIRAGE_API int @NAME@_supported(int device, const @NAME@_dims* dims) {
 }
 )~";
 
-// Without dims: slots lie at the begin of every workspace, whatever it is used for next. A workspace of no bytes is one of points that need none.
+// Without dims: slots lie at the begin of every workspace, whatever it is used for next. A workspace of no bytes is one of points that need
+// none.
 constexpr const char* kInitSlots = R"~(// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.
 MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   using namespace mirage_@NAME@;
@@ -129,16 +129,32 @@ std::string emit_host(const FamilyFacts& f) {
   std::string declarations, points, enqueues, same, fields;
   for (size_t p = 0; p < f.points.size(); p++) {
     declarations += "inline int " + enqueue_name(p) + "(const void* const* t, char* w, cudaStream_t stream);\n";
-    points += "  {" + values_list(f.values[p]) + ", " + std::to_string(f.points[p].plan.workspace_bytes) + "u, &" + enqueue_name(p) + ", {\n" + tensor_table(f.points[p]) + "  }},\n";
-    enqueues += "inline int " + enqueue_name(p) + "(const void* const* t, char* w, cudaStream_t stream) {\n  (void)t, (void)w;\n  cudaError_t error = cudaSuccess;\n" + launches(f.points[p], has_dependents) + "  return error;\n}\n\n";
+    points += "  {" + values_list(f.values[p]) + ", " + std::to_string(f.points[p].plan.workspace_bytes) + "u, &" + enqueue_name(p) +
+              ", {\n" + tensor_table(f.points[p]) + "  }},\n";
+    enqueues += "inline int " + enqueue_name(p) +
+                "(const void* const* t, char* w, cudaStream_t stream) {\n  (void)t, (void)w;\n  cudaError_t error = cudaSuccess;\n" +
+                launches(f.points[p], has_dependents) + "  return error;\n}\n\n";
   }
   for (size_t a = 0; a < f.c_axes.size(); a++) {
     same += (a ? " && " : "") + ("p.values[" + std::to_string(a) + "] == dims->" + f.c_axes[a]);
     fields += " int64_t " + f.c_axes[a] + ";";
   }
+  std::string slots;   // nothing where no kernel has any: compilers warn of constants that nobody reads
+  if (f.slot_bytes)
+    slots = "constexpr uint64_t kSlotBytes = " + std::to_string(f.slot_bytes) +
+            "u;   // at the begin of every workspace: slots, which all points use alike\n";
   const std::vector<std::pair<std::string_view, std::string>> keys = {
-      {"NAME", hint.name}, {"SMEM", std::to_string(max_smem(f.kernels))}, {"SLOTS", std::to_string(f.slot_bytes)}, {"AXES", joined(f.c_axes, ", ")}, {"COUNT", std::to_string(f.axes.size())},
-      {"DECLARATIONS", declarations}, {"POINTS", points}, {"SAME", same}, {"ENQUEUES", enqueues}, {"PARAMETERS", c_parameters(hint)}, {"POINTERS", pointer_list(hint)},
+      {"NAME", hint.name},
+      {"SMEM", std::to_string(max_smem(f.kernels))},
+      {"SLOTS", slots},
+      {"AXES", joined(f.c_axes, ", ")},
+      {"COUNT", std::to_string(f.axes.size())},
+      {"DECLARATIONS", declarations},
+      {"POINTS", points},
+      {"SAME", same},
+      {"ENQUEUES", enqueues},
+      {"PARAMETERS", c_parameters(hint)},
+      {"POINTERS", pointer_list(hint)},
       {"INIT", expand(f.slot_bytes ? kInitSlots : kInitNothing, {{"NAME", hint.name}})}};
   HostParts parts;
   parts.is_family = true;

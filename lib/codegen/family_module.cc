@@ -1,4 +1,5 @@
-// emit_family: several programs' plans as one library. Kernels whose text is equal but for their name are emitted once; workspaces are laid out so that one serves all points.
+// emit_family: several programs' plans as one library. Kernels whose text is equal but for their name are emitted once; workspaces are laid
+// out so that one serves all points.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -77,7 +78,8 @@ int64_t slot_bytes(const Plan& p) {
   return bytes;
 }
 
-/// The plan with its slots at the begin of the workspace, where all points have theirs, and all else behind them: a point may find the workspace as another one left it.
+/// The plan with its slots at the begin of the workspace, where all points have theirs, and all else behind them: a point may find the
+/// workspace as another one left it.
 Plan with_slots_first(Plan p, int64_t all_slots) {
   if (all_slots == 0 || p.workspace_bytes == 0) return p;
   int64_t next = 0;
@@ -105,10 +107,12 @@ std::string kernels_text(const FamilyFacts& f, bool ordered) {
   for (size_t k = 0; k < f.kernels.size(); k++)
     if (f.ordered[k] == ordered) out += f.kernels[k].source + (f.kernels[k].source.ends_with('\n') ? "\n" : "\n\n");
   if (out.empty()) return "";
-  return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.hinted().name + " {\n\n" + out + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
+  return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.hinted().name + " {\n\n" +
+         out + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
 }
 
-/// Where some points have kernels that begin early and others have not, the device library comes twice: only kernels beside such ones read in order (MO_ORDERED_LOADS), so that each is compiled as it would be alone.
+/// Where some points have kernels that begin early and others have not, the device library comes twice: only kernels beside such ones read
+/// in order (MO_ORDERED_LOADS), so that each is compiled as it would be alone.
 std::string emit_family_cu(const FamilyFacts& f) {
   const std::string plain = kernels_text(f, false), ordered = kernels_text(f, true), host = emit_host(f);
   const std::string device = "\n// ======== device library ========\n", kernels = "\n// ======== kernels ========\n";
@@ -118,7 +122,10 @@ std::string emit_family_cu(const FamilyFacts& f) {
     return out + device + (plain.empty() ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(all) + kernels + all;
   }
   out += device + runtime_text_for(plain + host) + kernels + plain;
-  out += "// ======== kernels that begin early, and those beside them: with a device library whose loads keep their order ========\n#define MO_ORDERED_LOADS\n#undef MO_LDG\n#define mo mo_ordered\n" + runtime_text_for(ordered) + kernels + ordered;
+  out +=
+      "// ======== kernels that begin early, and those beside them: with a device library whose loads keep their order ========\n#define "
+      "MO_ORDERED_LOADS\n#undef MO_LDG\n#define mo mo_ordered\n" +
+      runtime_text_for(ordered) + kernels + ordered;
   return out + "#undef mo\n" + host;
 }
 
@@ -153,7 +160,8 @@ std::string axis_text(const FamilyFacts& f, const std::vector<int64_t>& per_poin
   return out + "}";
 }
 
-FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint, const std::string& spec_id, const Target& target, const ModuleOptions& options) {
+FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint,
+                         const std::string& spec_id, const Target& target, const ModuleOptions& options) {
   MIRAGE_ASSERT(!axes.empty() && hint < members.size()) << "a family has axes and points";
   FamilyModule out;
   Kernels kernels(mangle_module_name(members[0].program.name));
@@ -169,8 +177,16 @@ FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<
     out.points.push_back(std::move(own));
     plans.push_back(with_slots_first(m.plan, slots));
   }
-  FamilyFacts f{axes, field_names(axes, mangle_module_name(members[0].program.name)), {}, {}, hint, std::move(kernels.all), std::move(kernels.ordered), slots};
-  const bool is_mixed = std::count(f.ordered.begin(), f.ordered.end(), true) != 0 && std::count(f.ordered.begin(), f.ordered.end(), false) != 0;
+  FamilyFacts f{axes,
+                field_names(axes, mangle_module_name(members[0].program.name)),
+                {},
+                {},
+                hint,
+                std::move(kernels.all),
+                std::move(kernels.ordered),
+                slots};
+  const bool is_mixed =
+      std::count(f.ordered.begin(), f.ordered.end(), true) != 0 && std::count(f.ordered.begin(), f.ordered.end(), false) != 0;
   for (size_t p = 0; p < members.size(); p++) {
     f.values.push_back(members[p].values);
     f.points.push_back(module_facts(members[p].program, plans[p], target, options, out.points[p]));

@@ -50,7 +50,8 @@ namespace {
 constexpr int64_t kCandidateNodes = 8000;   // of all candidates of a search together: each takes as long to verify as it has nodes
 
 /// Searches, and verifies every candidate as it comes; or has what is known (memory, which may be null).
-Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, SearchMemory* memory, Trace& trace, const Listener& listener) {
+Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, SearchMemory* memory,
+                        Trace& trace, const Listener& listener) {
   Found f;
   f.witnesses = make_witnesses(program);
   if (o.states == 0 || !f.witnesses.refusal.empty()) {
@@ -58,7 +59,7 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     f.report.stop_reason = o.states == 0 ? "not searched: --states 0" : kInPieces + f.witnesses.refusal;
     return f;
   }
-  Program unshifted = program;   // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
+  Program unshifted = program;  // the search's algebra has no use for maxima that cancel; what it finds is compared with the program itself
   unshifted.graph = unshift(program.graph);
   const std::string problem = memory ? SearchMemory::problem_of(program, f.witnesses, 0) : "";
   if (auto known = memory ? memory->find(problem, program, unshifted) : std::nullopt) {
@@ -73,15 +74,22 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
     if (is_interrupted(listener)) return SinkVerdict::kUnknown;
     Examined given_up;
     given_up.reason = kMemoryEnded;
-    Examined e = trace.stage("verify", [&] { return unless_memory_ends([&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); }, std::move(given_up)); });
+    Examined e = trace.stage("verify", [&] {
+      return unless_memory_ends([&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); },
+                                std::move(given_up));
+    });
     trace.count(Stat::kCandidates);
-    trace.count(e.verdict == SinkVerdict::kVerified ? Stat::kVerified : e.verdict == SinkVerdict::kRejected ? Stat::kRejected : Stat::kUnknown);
+    trace.count(e.verdict == SinkVerdict::kVerified   ? Stat::kVerified
+                : e.verdict == SinkVerdict::kRejected ? Stat::kRejected
+                                                      : Stat::kUnknown);
     if (e.numeric) trace.count(Stat::kNumericDropped);
     if (e.verdict == SinkVerdict::kVerified) {
-      trace.product("verify", fmt::format("{}.graph", s.rank), [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
+      trace.product("verify", fmt::format("{}.graph", s.rank),
+                    [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
       e.candidate.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       f.candidates.push_back(std::move(e.candidate));
-      tell(listener.live, fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.front().structure.kernels));
+      tell(listener.live,
+           fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.front().structure.kernels));
     } else if (f.dropped.size() < 8) {
       f.dropped.push_back(fmt::format("structure {}: {}", s.rank, e.reason));
     }
@@ -101,7 +109,9 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   ended.stop_reason = "memory";
   f.report = unless_memory_ends([&] { return enumerate(unshifted, target, options, sink); }, std::move(ended));
   if (memory) memory->keep(problem, program, f.candidates, f.report);
-  if (z3.counts) f.judge = fmt::format("--prune=z3: {} questions: {} proved, {} refuted, {} without an answer and kept", z3.counts->asked, z3.counts->proved, z3.counts->refuted, z3.counts->open);
+  if (z3.counts)
+    f.judge = fmt::format("--prune=z3: {} questions: {} proved, {} refuted, {} without an answer and kept", z3.counts->asked,
+                          z3.counts->proved, z3.counts->refuted, z3.counts->open);
   return f;
 }
 
@@ -112,17 +122,25 @@ void count_search(const SearchReport& r, Trace& trace, const Listener& listener)
   trace.count(Stat::kClosed, closed);
   trace.count(Stat::kSearchBytes, r.peak_bytes);
   tell(listener.progress, fmt::format("search: {} states{}, {} closed, {} candidates: {} verified, {} rejected, {} unknown ({})", r.states,
-                                      r.seconds > 0.01 ? fmt::format(" ({:.0f}/s)", static_cast<double>(r.states) / r.seconds) : "", closed, r.candidates, r.verified, r.rejected, r.unknown, r.stop_reason));
+                                      r.seconds > 0.01 ? fmt::format(" ({:.0f}/s)", static_cast<double>(r.states) / r.seconds) : "", closed,
+                                      r.candidates, r.verified, r.rejected, r.unknown, r.stop_reason));
 }
 
 Diagnostic not_decided(const Program& program, const Options& o) {
   std::vector<std::string> where;
   if (!o.lock.empty()) where.push_back("the lock " + o.lock);
   if (!o.cache.empty() && !o.no_cache) where.push_back("the cache " + o.cache);
-  Diagnostic d{Severity::kError, DiagCode::kNotDecided, {}, fmt::format("--frozen: '{}' is not decided by {}", program.name, where.empty() ? "anything: give --lock or --cache" : fmt::format("{}", fmt::join(where, " or "))), {}};
+  Diagnostic d{Severity::kError,
+               DiagCode::kNotDecided,
+               {},
+               fmt::format("--frozen: '{}' is not decided by {}", program.name,
+                           where.empty() ? "anything: give --lock or --cache" : fmt::format("{}", fmt::join(where, " or "))),
+               {}};
   const std::string own = result_options_line(o);
   for (const std::string& other : options_in_lock(program, o))
-    d.notes.push_back({{}, fmt::format("the lock has '{}' with {}, this run is with {}", program.name, other.empty() ? "no options" : other, own.empty() ? "none" : own)});
+    d.notes.push_back({{},
+                       fmt::format("the lock has '{}' with {}, this run is with {}", program.name, other.empty() ? "no options" : other,
+                                   own.empty() ? "none" : own)});
   return d;
 }
 
@@ -160,9 +178,13 @@ class Decides {
 
  private:
   const Program& whole() const { return d_.folding.whole; }
-  const Program& program() const { return d_.folding.program; }   // dimensions that go together are one: what is searched, planned and emulated
+  const Program& program() const {
+    return d_.folding.program;
+  }  // dimensions that go together are one: what is searched, planned and emulated
   const Plan& straightforward() const { return *d_.straightforward.plan; }
-  GateResult gate(const Plan& plan, Decision& d) { return run_gate(program(), run_hints(o_).any() ? with_hints(plan, run_hints(o_)) : plan, target_, run_.gates, d, d_.not_done, gated_); }
+  GateResult gate(const Plan& plan, Decision& d) {
+    return run_gate(program(), run_hints(o_).any() ? with_hints(plan, run_hints(o_)) : plan, target_, run_.gates, d, d_.not_done, gated_);
+  }
   PlanGate gate() {
     return [this](const Plan& plan, Decision& d) { return gate(plan, d); };
   }
@@ -170,7 +192,8 @@ class Decides {
 
   void show_program() {
     trace_.count(Stat::kSpecNodes, whole().graph.num_nodes());
-    trace_.product("parse", whole().name + ".graph", [&] { return print(whole().graph, whole().name); }, [&] { return check_laws(whole().graph); });
+    trace_.product(
+        "parse", whole().name + ".graph", [&] { return print(whole().graph, whole().name); }, [&] { return check_laws(whole().graph); });
   }
 
   void plan_straightforward() {
@@ -185,8 +208,10 @@ class Decides {
   Diagnostics recall_or_search() {
     d_.key = decision_key(program(), o_, MIRAGE_VERSION);
     const Given& given = run_.given;
-    Result<std::optional<Recalled>> recalled =
-        trace_.stage("verify", [&] { return given.certificate ? decided_before(decide_again(*given.certificate, d_.folding, target_, o_)) : recall(d_.folding, target_, o_, d_.key, d_.not_done); });
+    Result<std::optional<Recalled>> recalled = trace_.stage("verify", [&] {
+      return given.certificate ? decided_before(decide_again(*given.certificate, d_.folding, target_, o_))
+                               : recall(d_.folding, target_, o_, d_.key, d_.not_done);
+    });
     if (!recalled) return recalled.errors();
     recalled_ = std::move(*recalled);
     d_.was_recalled = recalled_.has_value();
@@ -201,22 +226,33 @@ class Decides {
   }
 
   void search(SearchMemory* memory) {
-    d_.found = recalled_ ? found_before(*recalled_, program()) : trace_.stage("search", [&] { return search_and_verify(program(), target_, o_, checkpoint(), memory, trace_, listener_); });
+    d_.found = recalled_ ? found_before(*recalled_, program()) : trace_.stage("search", [&] {
+      return search_and_verify(program(), target_, o_, checkpoint(), memory, trace_, listener_);
+    });
     count_search(d_.found.report, trace_, listener_);
     if (!d_.found.judge.empty()) d_.not_done.push_back(d_.found.judge);
     trace_.product("search", program().name + ".txt", [&] { return explain_search(d_.found.report); });
-    d_.choices = recalled_ ? std::move(recalled_->choices)
-                           : trace_.stage("choose", [&] { return unless_memory_ends([&] { return choose_numbers(d_.found.candidates, program(), target_, {}, num_threads(o_.jobs), trace_); }, Choices{}); });
-    d_.decision = trace_.stage("verify", [&] { return decide(d_.choices, d_.found, d_.folding, straightforward(), gate(), o_, d_.not_done); });
+    d_.choices = recalled_ ? std::move(recalled_->choices) : trace_.stage("choose", [&] {
+      return unless_memory_ends([&] { return choose_numbers(d_.found.candidates, program(), target_, {}, num_threads(o_.jobs), trace_); },
+                                Choices{});
+    });
+    d_.decision =
+        trace_.stage("verify", [&] { return decide(d_.choices, d_.found, d_.folding, straightforward(), gate(), o_, d_.not_done); });
     if (d_.decision.choice) best_is(d_.decision);
     if (recalled_ && recalled_->stitched) use_pieces(d_.decision, std::move(*recalled_->stitched), straightforward(), gate(), d_.not_done);
-    else if (!recalled_) trace_.stage("partition", [&] { try_pieces(d_.decision, d_.folding, target_, straightforward(), gate(), o_, checkpoint(), d_.not_done, trace_, listener_, d_.found.report, memory); });
+    else if (!recalled_)
+      trace_.stage("partition", [&] {
+        try_pieces(d_.decision, d_.folding, target_, straightforward(), gate(), o_, checkpoint(), d_.not_done, trace_, listener_,
+                   d_.found.report, memory);
+      });
   }
 
   Diagnostics decide_what_wins() {
-    const bool is_carried = !recalled_ && run_.memory && run_.memory->shared() > shared_before_;
-    if (is_carried && !d_.decision.choice && !d_.decision.stitched() && !is_interrupted(listener_)) {   // what was found at other extents does not pay here: a search of its own
+    const bool is_carried = !recalled_ && run_.memory && run_.memory->shared() > 0;
+    if (is_carried && !d_.decision.choice && !d_.decision.stitched() &&
+        !is_interrupted(listener_)) {  // what was found at other extents does not pay here: a search of its own
       d_.not_done.push_back("nothing that was found for other values pays for these: they were searched for themselves");
+      run_.memory->count_search();
       search(nullptr);
     }
     if (checkpoint_)
@@ -237,12 +273,22 @@ class Decides {
     if (!run_.given.certificate) d_.measured = measure(decision, d_.choices, straightforward(), whole(), target_, o_, trace_, listener_);
     decide_by_measurement(decision, d_.measured, d_.choices, d_.found, d_.folding, gate(), o_, d_.not_done);
     best_is(decision);
-    if (run_.gates.gate == "emulate" && decision.gated != GateResult::Kind::kPassed)   // asked for by name: what nobody emulated is no result
-      return {{Severity::kError, DiagCode::kGateNotRun, {}, fmt::format("--gate emulate: the kernels were {}", decision.gates.empty() ? "not emulated" : decision.gates.front()), {}}};
+    if (run_.gates.gate == "emulate" &&
+        decision.gated != GateResult::Kind::kPassed)  // asked for by name: what nobody emulated is no result
+      return {{Severity::kError,
+               DiagCode::kGateNotRun,
+               {},
+               fmt::format("--gate emulate: the kernels were {}", decision.gates.empty() ? "not emulated" : decision.gates.front()),
+               {}}};
     if (run_hints(o_).any()) decision.tuned = with_hints(decision.plan(straightforward()), run_hints(o_));
     if ((decision.choice || decision.stitched()) && decision.support.kind != Verdict::Kind::kEqual)
-      d_.warnings.push_back({Severity::kWarning, DiagCode::kNotSettled, {run_.source, 0, 0, 1}, "the result is equal to the program at reduced sizes only: " + decision.support.reason, {}});
-    d_.is_whole = !recalled_ && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" && !(decision.partition && decision.partition->search.stop_reason == "time");
+      d_.warnings.push_back({Severity::kWarning,
+                             DiagCode::kNotSettled,
+                             {run_.source, 0, 0, 1},
+                             "the result is equal to the program at reduced sizes only: " + decision.support.reason,
+                             {}});
+    d_.is_whole = !recalled_ && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
+                  !(decision.partition && decision.partition->search.stop_reason == "time");
     return {};
   }
 
@@ -255,7 +301,9 @@ class Decides {
     trace_.product("choose", name + ".graph", [&] { return print(graph, name); }, [&] { return check_laws(graph); });
     show_passes(program(), graph, plan, target_, verification_seed(program(), o_), trace_);
     trace_.product("plan", name + ".txt", [&] { return print(plan); });
-    tell(listener_.progress, fmt::format("plan: {} plans of {} verified graphs; {} kernel{}, {:.2f} us predicted", trace_.counted(Stat::kPlans), d_.found.candidates.size(), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us));
+    tell(listener_.progress,
+         fmt::format("plan: {} plans of {} verified graphs; {} kernel{}, {:.2f} us predicted", trace_.counted(Stat::kPlans),
+                     d_.found.candidates.size(), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us));
   }
 
   Checkpoint* checkpoint() { return checkpoint_ ? &*checkpoint_ : nullptr; }
@@ -268,7 +316,6 @@ class Decides {
   const BetterSink& better_;
   std::unique_ptr<Decided> made_ = std::make_unique<Decided>();
   Decided& d_ = *made_;
-  const int64_t shared_before_ = run_.memory ? run_.memory->shared() : 0;
   std::optional<Recalled> recalled_;
   std::optional<Checkpoint> checkpoint_;
   std::map<std::string, GateResult> gated_;
@@ -283,7 +330,8 @@ Found interrupted_search() {
   return none;
 }
 
-Result<std::unique_ptr<Decided>> decide_program(const Program& program, const DecideRun& run, Trace& trace, const Listener& listener, const BetterSink& better) {
+Result<std::unique_ptr<Decided>> decide_program(const Program& program, const DecideRun& run, Trace& trace, const Listener& listener,
+                                                const BetterSink& better) {
   return Decides(run, trace, listener, better).run(program);
 }
 

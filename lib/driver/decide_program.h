@@ -1,5 +1,5 @@
-// The decision for one program: searched, or recalled from lock, cache or a certificate, or carried over from a program that differs in extents only; verified, planned, gated, measured. What compile() does for each
-// combination of values of a spec's axes.
+// The decision for one program: searched, or recalled from lock, cache or a certificate, or carried over from a program that differs in
+// extents only; verified, planned, gated, measured. What compile() does for each combination of values of a spec's axes.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,7 +21,7 @@ struct DecideRun {
   const Target& target;
   const std::string& source;           ///< for places in diagnostics
   const Given& given;
-  SearchMemory* memory = nullptr;      ///< nullptr: every search is made
+  SearchMemory* memory = nullptr;      ///< the program's own view of it; nullptr: every search is made
 };
 
 /// What there is before a search.
@@ -49,7 +49,9 @@ struct Decided {
   const Plan& plan() const { return decision.plan(*straightforward.plan); }
 };
 
-/// `better` (may be empty) is called with what is best so far. Errors: of lock, cache, certificate and checkpoint, kNotDecided, kEmulation, kGateNotRun.
-Result<std::unique_ptr<Decided>> decide_program(const Program& program, const DecideRun& run, Trace& trace, const Listener& listener, const BetterSink& better);
+/// `better` (may be empty) is called with what is best so far. Errors: of lock, cache, certificate and checkpoint, kNotDecided, kEmulation,
+/// kGateNotRun.
+Result<std::unique_ptr<Decided>> decide_program(const Program& program, const DecideRun& run, Trace& trace, const Listener& listener,
+                                                const BetterSink& better);
 
 }  // namespace mirage

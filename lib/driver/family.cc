@@ -1,4 +1,5 @@
-// compile_family(): every point is decided as one program is (decide_program.cc), the hints' first; then one module, one report and one certificate with a part per point. See the header.
+// compile_family(): every point is decided as one program is (decide_program.cc), the hints' first; then one module, one report and one
+// certificate with a part per point. See the header.
 #include "driver/family.h"
 
 #include <algorithm>
@@ -46,8 +47,16 @@ std::unique_ptr<Decided> not_reached(const Program& program, const Target& targe
 
 class FamilyCompiler {
  public:
-  FamilyCompiler(const Family& family, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener)
-      : family_(family), run_(run), source_(source), folder_(folder), trace_(trace), listener_(listener), decided_(family.points.size()), reached_(family.points.size()) {}
+  FamilyCompiler(const Family& family, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder, Trace& trace,
+                 const Listener& listener)
+      : family_(family),
+        run_(run),
+        source_(source),
+        folder_(folder),
+        trace_(trace),
+        listener_(listener),
+        decided_(family.points.size()),
+        reached_(family.points.size()) {}
 
   CompileResult compile(CompileResult result) {
     if (run_.options.alternatives > 0) return failed({one_value("--alternatives")}, std::move(result));
@@ -63,10 +72,13 @@ class FamilyCompiler {
     std::vector<ResultOfPoint> points;
     for (size_t p = 0; p < decided_.size(); p++) {
       const Decided& d = *decided_[p];
-      points.push_back({family_.points[p].values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, d.not_done});
+      points.push_back(
+          {family_.points[p].values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, d.not_done});
     }
     const FamilyCounts counts{memory_.searched(), memory_.shared()};
-    CompileResult written = write_family(std::move(result), run_.options, source_, {family_.axes, is_padded(), points, family_.hint, run_.target, counts}, folder_, trace_, listener_);
+    CompileResult written =
+        write_family(std::move(result), run_.options, source_, {family_.axes, is_padded(), points, family_.hint, run_.target, counts},
+                     folder_, trace_, listener_);
     for (size_t p = 0; p < decided_.size(); p++)
       if (decided_[p]->is_whole)
         for (const Diagnostic& e : keep(decided_[p]->folding.program, options_of_point(p), decided_[p]->key, written.certificates[p])) {
@@ -79,7 +91,11 @@ class FamilyCompiler {
  private:
   Diagnostic one_value(const char* flag) const {
     const VarAxis& axis = family_.axes.front();
-    return {Severity::kError, DiagCode::kAxisValues, axis.where, fmt::format("{} works with one value of axis '{}', which has {}", flag, axis.name, axis.values.size()), {{{}, fmt::format("choose it: --bind {}={}", axis.name, axis.hint)}}};
+    return {Severity::kError,
+            DiagCode::kAxisValues,
+            axis.where,
+            fmt::format("{} works with one value of axis '{}', which has {}", flag, axis.name, axis.values.size()),
+            {{{}, fmt::format("choose it: --bind {}={}", axis.name, axis.hint)}}};
   }
 
   /// Of the program at the point: its decision is that of a spec whose axes are constants, so that lock and cache are shared with it.
@@ -90,7 +106,8 @@ class FamilyCompiler {
     return o;
   }
 
-  /// The hints first, which fills the memory; then the first point of each other kind that has several, one after another, since what it finds is for the rest; then all others, at once.
+  /// The hints first, which fills the memory; then the first point of each other kind that has several, one after another, since what it
+  /// finds is for the rest; then all others, at once.
   Diagnostics decide_all() {
     std::vector<size_t> leaders = {family_.hint}, others;
     std::map<std::string, std::vector<size_t>> kinds;
@@ -115,7 +132,8 @@ class FamilyCompiler {
         parallel_for(num_threads(run_.options.jobs), static_cast<int64_t>(others.size()), [&](int64_t i) {
           Trace own;
           decide(others[static_cast<size_t>(i)], own, false);
-          for (size_t s = 0; s < static_cast<size_t>(Stat::kNumStats); s++) trace_.count(static_cast<Stat>(s), own.counted(static_cast<Stat>(s)));
+          for (size_t s = 0; s < static_cast<size_t>(Stat::kNumStats); s++)
+            trace_.count(static_cast<Stat>(s), own.counted(static_cast<Stat>(s)));
         });
       });
     }
@@ -138,13 +156,16 @@ class FamilyCompiler {
     gates.gate = run_.gates.gate;
     Given given = run_.given;
     if (given.points) given.certificate = &(*given.points)[p];
-    const DecideRun run{o, gates, run_.target, run_.source, given, &memory_};
+    SearchMemory own(&memory_);
+    const DecideRun run{o, gates, run_.target, run_.source, given, &own};
     Listener listener;
     listener.interrupted = listener_.interrupted;
     listener.print = listener_.print;
     if (listener_.progress) listener.progress = [this, at](const std::string& s) { listener_.progress(at + ": " + s); };
     if (tells && listener_.live) listener.live = [this, at](const std::string& s) { listener_.live(at + ": " + s); };
-    const BetterSink better = [this, p](const Decided& d, const Found& found, const Choices& choices, const Decision& decision) { best_is(p, {&d, &found, &choices, std::make_shared<const Decision>(decision)}); };
+    const BetterSink better = [this, p](const Decided& d, const Found& found, const Choices& choices, const Decision& decision) {
+      best_is(p, {&d, &found, &choices, std::make_shared<const Decision>(decision)});
+    };
     auto decided = decide_program(family_.points[p].program, run, trace, listener, better);
     if (decided) {
       decided_[p] = std::move(*decided);
@@ -166,26 +187,32 @@ class FamilyCompiler {
       for (size_t i = 0; i < all.size(); i++) {
         const std::vector<int64_t>& values = family_.points[i].values;
         if (const Reached& r = all[i]; r.decided) {
-          points.push_back({values, r.decided->folding, *r.found, *r.choices, *r.decision, *r.decided->straightforward.plan, no_measure_, {}});
+          points.push_back(
+              {values, r.decided->folding, *r.found, *r.choices, *r.decision, *r.decided->straightforward.plan, no_measure_, {}});
           continue;
         }
         made.push_back(not_reached(family_.points[i].program, run_.target));
         const Decided& d = *made.back();
         points.push_back({values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, no_measure_, {}});
       }
-      return write_best_family(run_.options, source_, {family_.axes, std::vector<bool>(family_.axes.size()), points, family_.hint, run_.target, {}}, l);
+      return write_best_family(run_.options, source_,
+                               {family_.axes, std::vector<bool>(family_.axes.size()), points, family_.hint, run_.target, {}}, l);
     });
   }
 
   void self_test() {
     for (size_t p = 0; p < decided_.size(); p++) {
       const Decided& d = *decided_[p];
-      const SelfTest t = trace_.stage("self-test", [&] { return run_self_test(d.folding.program, d.plan(), run_.target, find_host_compiler(), 48, verification_seed(d.folding.program, run_.options)); });
+      const SelfTest t = trace_.stage("self-test", [&] {
+        return run_self_test(d.folding.program, d.plan(), run_.target, find_host_compiler(), 48,
+                             verification_seed(d.folding.program, run_.options));
+      });
       tell(listener_.print, point_text(family_.axes, family_.points[p].values) + ":\n" + to_string(t));
     }
   }
 
-  /// Per axis whether results may be padded along it: seen at its two largest values, or where it has one of them only, at the extent below. The others at their hints.
+  /// Per axis whether results may be padded along it: seen at its two largest values, or where it has one of them only, at the extent
+  /// below. The others at their hints.
   std::vector<bool> is_padded() const {
     std::vector<bool> out;
     for (size_t a = 0; a < family_.axes.size(); a++) {
@@ -220,7 +247,8 @@ class FamilyCompiler {
 
 }  // namespace
 
-CompileResult compile_family(const Family& family, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder, CompileResult result, Trace& trace, const Listener& listener) {
+CompileResult compile_family(const Family& family, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder,
+                             CompileResult result, Trace& trace, const Listener& listener) {
   return FamilyCompiler(family, run, source, folder, trace, listener).compile(std::move(result));
 }
 

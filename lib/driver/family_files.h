@@ -34,7 +34,8 @@ struct FamilyResult {
 };
 
 /// Builds, reports, certifies and writes. CompileResult::certificates has the points'.
-CompileResult write_family(CompileResult r, const Options& o, const Source& source, const FamilyResult& family, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener);
+CompileResult write_family(CompileResult r, const Options& o, const Source& source, const FamilyResult& family,
+                           std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener);
 /// The same into a staging folder of its own; for a run that must end now.
 CompileResult write_best_family(const Options& o, const Source& source, const FamilyResult& family, const Listener& listener);
 

@@ -16,7 +16,8 @@ int64_t ahead_of(const Dims& dims, int d) {
 
 class Walk {
  public:
-  Walk(const Graph& few, int64_t few_steps, const Graph& many, int64_t many_steps) : few_(few), many_(many), few_steps_(few_steps), many_steps_(many_steps) {}
+  Walk(const Graph& few, int64_t few_steps, const Graph& many, int64_t many_steps)
+      : few_(few), many_(many), few_steps_(few_steps), many_steps_(many_steps) {}
 
   bool holds() {
     if (few_.num_nodes() != many_.num_nodes() || few_.num_values() != many_.num_values() || few_steps_ >= many_steps_) return false;
@@ -55,7 +56,9 @@ class Walk {
   }
 
   /// An operand's dimension is the result's, counted from the last.
-  bool is_aligned(ValueId operand, ValueId result, int found) const { return along(operand) < 0 || many_.dims(operand).rank() - along(operand) == many_.dims(result).rank() - found; }
+  bool is_aligned(ValueId operand, ValueId result, int found) const {
+    return along(operand) < 0 || many_.dims(operand).rank() - along(operand) == many_.dims(result).rank() - found;
+  }
   bool all_aligned(const Node& n, int found) const {
     return std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return is_aligned(v, n.first_value, found); });
   }
@@ -71,24 +74,33 @@ class Walk {
   bool rule(const Map& a, const Map& b, const Node& n, int found) const { return a == b && all_aligned(n, found); }
   bool rule(const MatMul& a, const MatMul& b, const Node& n, int found) const {
     const int rank = many_.dims(n.first_value).rank();
-    const bool sums = along(n.operands[0]) == many_.dims(n.operands[0]).rank() - 1 || along(n.operands[1]) == many_.dims(n.operands[1]).rank() - 2;
+    const bool sums =
+        along(n.operands[0]) == many_.dims(n.operands[0]).rank() - 1 || along(n.operands[1]) == many_.dims(n.operands[1]).rank() - 2;
     const bool same_rank = many_.dims(n.operands[0]).rank() == rank && many_.dims(n.operands[1]).rank() == rank;
     return a == b && !sums && same_rank && all_aligned(n, found);
   }
-  bool rule(const Reduce& a, const Reduce& b, const Node& n, int found) const { return a == b && (found < 0 || (along(n.operands[0]) == found && b.dim != found)); }
-  bool rule(const Repeat& a, const Repeat& b, const Node& n, int found) const {   // copies of what does not follow the axis: element i is one of them, however many there are
+  bool rule(const Reduce& a, const Reduce& b, const Node& n, int found) const {
+    return a == b && (found < 0 || (along(n.operands[0]) == found && b.dim != found));
+  }
+  bool rule(const Repeat& a, const Repeat& b, const Node& n,
+            int found) const {  // copies of what does not follow the axis: element i is one of them, however many there are
     if (along(n.operands[0]) < 0) return a.dim == b.dim && (found == -1 ? a.count == b.count : found == b.dim);
     return a == b && along(n.operands[0]) == found && b.dim != found;
   }
-  bool rule(const Reshape&, const Reshape&, const Node& n, int found) const {   // row-major: a prefix stays one where as much stands ahead of it
+  bool rule(const Reshape&, const Reshape&, const Node& n,
+            int found) const {  // row-major: a prefix stays one where as much stands ahead of it
     const ValueId from = n.operands[0];
     return found < 0 || (along(from) >= 0 && ahead_of(many_.dims(from), along(from)) == ahead_of(many_.dims(n.first_value), found));
   }
-  bool rule(const Transpose& a, const Transpose& b, const Node& n, int found) const { return a == b && (found < 0 || b.perm[static_cast<size_t>(found)] == along(n.operands[0])); }
+  bool rule(const Transpose& a, const Transpose& b, const Node& n, int found) const {
+    return a == b && (found < 0 || b.perm[static_cast<size_t>(found)] == along(n.operands[0]));
+  }
   bool rule(const Concat& a, const Concat& b, const Node& n, int found) const {
     return a == b && b.dim != found && std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return along(v) == found; });
   }
-  bool rule(const Slice& a, const Slice& b, const Node& n, int found) const { return a == b && b.dim != found && along(n.operands[0]) == found; }
+  bool rule(const Slice& a, const Slice& b, const Node& n, int found) const {
+    return a == b && b.dim != found && along(n.operands[0]) == found;
+  }
   template <class Other> bool rule(const Other&, const Other&, const Node&, int) const { return false; }
 
   const Graph &few_, &many_;
@@ -98,6 +110,8 @@ class Walk {
 
 }  // namespace
 
-bool keeps_prefix(const Graph& few, int64_t few_steps, const Graph& many, int64_t many_steps) { return Walk(few, few_steps, many, many_steps).holds(); }
+bool keeps_prefix(const Graph& few, int64_t few_steps, const Graph& many, int64_t many_steps) {
+  return Walk(few, few_steps, many, many_steps).holds();
+}
 
 }  // namespace mirage

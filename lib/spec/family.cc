@@ -27,7 +27,10 @@ size_t count_points(const std::vector<VarAxis>& axes) {
 Diagnostic too_many(const std::vector<VarAxis>& axes) {
   std::string product;
   for (const VarAxis& a : axes) product += (product.empty() ? "" : " x ") + std::to_string(a.values.size());
-  return {Severity::kError, DiagCode::kLimit, axes.back().where, fmt::format("the axes have {} combinations of values; one library serves at most {}", product, kMostPoints),
+  return {Severity::kError,
+          DiagCode::kLimit,
+          axes.back().where,
+          fmt::format("the axes have {} combinations of values; one library serves at most {}", product, kMostPoints),
           {{{}, "leave values out, make an axis constant with --bind, or make several libraries"}}};
 }
 
@@ -40,7 +43,11 @@ std::optional<Diagnostic> hidden_axis(const Family& f) {
       key[a] = 0;
       for (const TensorInfo& t : p.program.inputs) key.insert(key.end(), t.type.dims.begin(), t.type.dims.end());
       if (!seen.insert(key).second)
-        return Diagnostic{Severity::kError, DiagCode::kVarAxis, f.axes[a].where, fmt::format("the shape of no input depends on axis '{}'", f.axes[a].name), {{{}, fmt::format("use it in a shape, or make it a constant: --bind {}={}", f.axes[a].name, f.axes[a].hint)}}};
+        return Diagnostic{Severity::kError,
+                          DiagCode::kVarAxis,
+                          f.axes[a].where,
+                          fmt::format("the shape of no input depends on axis '{}'", f.axes[a].name),
+                          {{{}, fmt::format("use it in a shape, or make it a constant: --bind {}={}", f.axes[a].name, f.axes[a].hint)}}};
     }
   }
   return std::nullopt;

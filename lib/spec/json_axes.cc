@@ -27,7 +27,9 @@ std::vector<int64_t> suggested_values(int64_t low, int64_t high, int64_t step) {
 /// How the axis is written with values.
 std::vector<Note> values_note(const std::string& axis, const std::vector<int64_t>& v) {
   return {{{}, fmt::format("list its values: {{\"type\": \"var\", \"values\": {}, \"hint\": {}}}", list_text(v), v[v.size() / 2])},
-          {{}, fmt::format("or on the command line: --values {0}={1}, or --bind {0}={2} for one constant", axis, fmt::join(v, ","), v[v.size() / 2])}};
+          {{},
+           fmt::format("or on the command line: --values {0}={1}, or --bind {0}={2} for one constant", axis, fmt::join(v, ","),
+                       v[v.size() / 2])}};
 }
 
 int64_t integer_of(const JsonValue& axis, const char* key, int64_t fallback) {
@@ -63,11 +65,13 @@ void JsonReader::read_axis(const JsonMember& axis) {
     if (type && !expect(type->value, JsonKind::kString, "type")) return;
     if (type && type->value.text == "var") return read_var_axis(axis);
     if (type && type->value.text != "const") {
-      report_.error(DiagCode::kWrongKind, type->value.span, fmt::format("the type of an axis is \"const\" or \"var\", not \"{}\"", type->value.text.substr(0, 40)));
+      report_.error(DiagCode::kWrongKind, type->value.span,
+                    fmt::format("the type of an axis is \"const\" or \"var\", not \"{}\"", type->value.text.substr(0, 40)));
       return;
     }
     if (const JsonMember* values = axis.value.find("values")) {
-      report_.error(DiagCode::kUnknownKey, values->key_span, fmt::format("axis '{}' is a constant: only an axis of \"type\": \"var\" has 'values'", axis.key));
+      report_.error(DiagCode::kUnknownKey, values->key_span,
+                    fmt::format("axis '{}' is a constant: only an axis of \"type\": \"var\" has 'values'", axis.key));
       return;
     }
     if (!axis.value.find("value")) {
@@ -77,13 +81,15 @@ void JsonReader::read_axis(const JsonMember& axis) {
   }
   extent = axis_value(axis, is_short ? axis.value : axis.value.find("value")->value);
   if (choice_.values.count(axis.key))
-    report_.error(DiagCode::kUsage, axis.key_span, fmt::format("--values: axis '{}' is a constant", axis.key), {{{}, fmt::format("write {{\"type\": \"var\"}} in the spec, or --bind {}=N for another constant", axis.key)}});
+    report_.error(DiagCode::kUsage, axis.key_span, fmt::format("--values: axis '{}' is a constant", axis.key),
+                  {{{}, fmt::format("write {{\"type\": \"var\"}} in the spec, or --bind {}=N for another constant", axis.key)}});
   if (const auto bound = choice_.bind.find(axis.key); bound != choice_.bind.end()) extent = bound->second;
 }
 
 void JsonReader::read_var_axis(const JsonMember& axis) {
   if (const JsonMember* value = axis.value.find("value")) {
-    report_.error(DiagCode::kUnknownKey, value->key_span, fmt::format("axis '{}' is variable and has no 'value': it has 'values', a list", axis.key));
+    report_.error(DiagCode::kUnknownKey, value->key_span,
+                  fmt::format("axis '{}' is variable and has no 'value': it has 'values', a list", axis.key));
     return;
   }
   const auto given = choice_.values.find(axis.key);
@@ -97,9 +103,11 @@ void JsonReader::read_var_axis(const JsonMember& axis) {
     if (axis.value.find("values")) return;   // its errors were reported
     const bool ranged = axis.value.find("min") || axis.value.find("max");
     const int64_t low = integer_of(axis.value, "min", 1), high = integer_of(axis.value, "max", std::max<int64_t>(64, low));
-    report_.error(DiagCode::kVarAxis, axis.value.find("type")->value.span,
-                  ranged ? fmt::format("axis '{}' is variable with a range: every value of a range in one library is not supported yet", axis.key) : fmt::format("axis '{}' is variable, and nothing says which values it takes", axis.key),
-                  values_note(axis.key, suggested_values(low, high, integer_of(axis.value, "multiple_of", 1))));
+    report_.error(
+        DiagCode::kVarAxis, axis.value.find("type")->value.span,
+        ranged ? fmt::format("axis '{}' is variable with a range: every value of a range in one library is not supported yet", axis.key)
+               : fmt::format("axis '{}' is variable, and nothing says which values it takes", axis.key),
+        values_note(axis.key, suggested_values(low, high, integer_of(axis.value, "multiple_of", 1))));
     return;
   }
   read_hint(axis, out);
@@ -115,8 +123,12 @@ std::vector<int64_t> JsonReader::read_axis_values(const JsonMember& axis) {
   bool ok = true;
   for (const JsonValue& v : m->value.items) {
     const auto n = axis_value(axis, v);
-    if (n && std::find(out.begin(), out.end(), *n) != out.end()) report_.error(DiagCode::kBadNumber, v.span, fmt::format("axis '{}' has the value {} twice", axis.key, *n));
-    else if (n && out.size() == kMostPoints) report_.error(DiagCode::kLimit, v.span, fmt::format("axis '{}' has {} values; one library serves at most {} combinations", axis.key, m->value.items.size(), kMostPoints));
+    if (n && std::find(out.begin(), out.end(), *n) != out.end())
+      report_.error(DiagCode::kBadNumber, v.span, fmt::format("axis '{}' has the value {} twice", axis.key, *n));
+    else if (n && out.size() == kMostPoints)
+      report_.error(
+          DiagCode::kLimit, v.span,
+          fmt::format("axis '{}' has {} values; one library serves at most {} combinations", axis.key, m->value.items.size(), kMostPoints));
     else if (n) {
       out.push_back(*n);
       continue;
@@ -124,7 +136,8 @@ std::vector<int64_t> JsonReader::read_axis_values(const JsonMember& axis) {
     ok = false;
     if (n && out.size() == kMostPoints) break;
   }
-  if (m->value.items.empty()) report_.error(DiagCode::kMissingKey, m->key_span, fmt::format("axis '{}' needs at least one value", axis.key));
+  if (m->value.items.empty())
+    report_.error(DiagCode::kMissingKey, m->key_span, fmt::format("axis '{}' needs at least one value", axis.key));
   if (!ok) return {};
   std::sort(out.begin(), out.end());
   return out;
@@ -132,10 +145,15 @@ std::vector<int64_t> JsonReader::read_axis_values(const JsonMember& axis) {
 
 /// A range beside the values holds for them, and for those of the command line, too.
 bool JsonReader::check_axis_values(const JsonMember& axis, const std::vector<int64_t>& values) {
-  const int64_t low = integer_of(axis.value, "min", 1), high = integer_of(axis.value, "max", kMaxElements), step = std::max<int64_t>(1, integer_of(axis.value, "multiple_of", 1));
+  const int64_t low = integer_of(axis.value, "min", 1), high = integer_of(axis.value, "max", kMaxElements),
+                step = std::max<int64_t>(1, integer_of(axis.value, "multiple_of", 1));
   for (int64_t v : values) {
     if (v >= low && v <= high && v % step == 0) continue;
-    report_.error(DiagCode::kBadNumber, axis.key_span, fmt::format("axis '{}' cannot be {}: {}", axis.key, v, v < low ? fmt::format("its min is {}", low) : v > high ? fmt::format("its max is {}", high) : fmt::format("it is a multiple of {}", step)));
+    report_.error(DiagCode::kBadNumber, axis.key_span,
+                  fmt::format("axis '{}' cannot be {}: {}", axis.key, v,
+                              v < low    ? fmt::format("its min is {}", low)
+                              : v > high ? fmt::format("its max is {}", high)
+                                         : fmt::format("it is a multiple of {}", step)));
     return false;
   }
   return true;
@@ -149,7 +167,9 @@ void JsonReader::read_hint(const JsonMember& axis, VarAxis& out) {
   if (!n) return;
   const bool is_one = std::find(out.values.begin(), out.values.end(), *n) != out.values.end();
   if (is_one) out.hint = *n;
-  else if (!choice_.values.count(axis.key)) report_.error(DiagCode::kBadNumber, hint->value.span, fmt::format("the hint of axis '{}' is {}, which is none of its values {}", axis.key, *n, list_text(out.values)));
+  else if (!choice_.values.count(axis.key))
+    report_.error(DiagCode::kBadNumber, hint->value.span,
+                  fmt::format("the hint of axis '{}' is {}, which is none of its values {}", axis.key, *n, list_text(out.values)));
 }
 
 /// Names of --bind and --values that no axis has.
@@ -157,7 +177,11 @@ void JsonReader::check_choice() {
   std::vector<std::string> known;
   for (const auto& [name, extent] : axes_) known.push_back(name);
   const auto check = [&](const char* flag, const std::string& name) {
-    if (axes_.find(name) == axes_.end()) report_.error(DiagCode::kUsage, {}, fmt::format("{}: the spec has no axis '{}'{}", flag, name.substr(0, kMaxNameLength), known.empty() ? "" : fmt::format("; it has {}", fmt::join(known, ", "))), report_.hint(name, known));
+    if (axes_.find(name) == axes_.end())
+      report_.error(DiagCode::kUsage, {},
+                    fmt::format("{}: the spec has no axis '{}'{}", flag, name.substr(0, kMaxNameLength),
+                                known.empty() ? "" : fmt::format("; it has {}", fmt::join(known, ", "))),
+                    report_.hint(name, known));
   };
   for (const auto& [name, value] : choice_.bind) check("--bind", name);
   for (const auto& [name, values] : choice_.values) check("--values", name);
@@ -183,18 +207,23 @@ Result<AxisChoice> read_axis_choice(const std::vector<std::string>& bind, const 
   for (const std::string& word : bind) {
     const size_t equals = word.find('=');
     const auto n = equals == std::string::npos ? std::nullopt : extent_of(std::string_view(word).substr(equals + 1));
-    if (!n || equals == 0) return axis_usage(fmt::format("--bind: '{}' is no axis with a value such as M=16 (between 1 and 2^40)", word.substr(0, 200)));
-    if (!out.bind.emplace(word.substr(0, equals), *n).second) return axis_usage(fmt::format("--bind: axis '{}' is given twice", word.substr(0, equals)));
+    if (!n || equals == 0)
+      return axis_usage(fmt::format("--bind: '{}' is no axis with a value such as M=16 (between 1 and 2^40)", word.substr(0, 200)));
+    if (!out.bind.emplace(word.substr(0, equals), *n).second)
+      return axis_usage(fmt::format("--bind: axis '{}' is given twice", word.substr(0, equals)));
   }
   std::string axis;
   for (const std::string& word : values) {
     const size_t equals = word.find('=');
     if (equals != std::string::npos) {
       axis = word.substr(0, equals);
-      if (!axis.empty() && !out.values.emplace(axis, std::vector<int64_t>{}).second) return axis_usage(fmt::format("--values: axis '{}' is given twice", axis));
+      if (!axis.empty() && !out.values.emplace(axis, std::vector<int64_t>{}).second)
+        return axis_usage(fmt::format("--values: axis '{}' is given twice", axis));
     }
     const auto n = extent_of(std::string_view(word).substr(equals == std::string::npos ? 0 : equals + 1));
-    if (axis.empty() || !n) return axis_usage(fmt::format("--values: '{}' is no list of values of an axis such as M=1,8,64 (each between 1 and 2^40)", word.substr(0, 200)));
+    if (axis.empty() || !n)
+      return axis_usage(
+          fmt::format("--values: '{}' is no list of values of an axis such as M=1,8,64 (each between 1 and 2^40)", word.substr(0, 200)));
     std::vector<int64_t>& list = out.values[axis];
     if (std::find(list.begin(), list.end(), *n) != list.end()) return axis_usage(fmt::format("--values: axis '{}' has {} twice", axis, *n));
     list.push_back(*n);

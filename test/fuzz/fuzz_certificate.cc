@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "driver/certificate_file.h"
+#include "driver/family_files.h"
 #include "fuzz/fuzzed.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/assert.h"
@@ -21,6 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   const ModeResult whole = check_certificate(Source{(folder / "certificate.json").string(), source.text}, {test::fuzzed_spec()}, Options{});
   MIRAGE_ASSERT(whole.exit == ExitCode::kOk || !whole.diagnostics.empty()) << "refused without a word";
+  if (auto family = read_family_certificate(source); !family.ok()) MIRAGE_ASSERT(!family.errors().empty()) << "refused without a word";
   auto c = read_certificate(source);
   if (!c.ok()) {
     MIRAGE_ASSERT(!c.errors().empty()) << "refused without a word";
