@@ -49,6 +49,10 @@ std::string emit_version_script(const ModuleFacts&);
 std::string emit_check(const ModuleFacts&);                ///< check.cc: NAME_check.cu
 std::string check_harness(bool device);                    ///< check_harness.cc: its fixed parts: kernels (before the reference), host code (after it)
 std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
+std::string emit_solution(const ModuleFacts&, const std::string& cu);      ///< exchange.cc: FlashInfer-Bench
+std::string emit_hub_build(const ModuleFacts&);            ///< build.toml of Hugging Face's kernel-builder
+std::string emit_hub_package(const ModuleFacts&);          ///< the Python package that it installs
+std::string emit_kernelbench(const ModuleFacts&, const std::string& cu, const std::string& py);
 std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.

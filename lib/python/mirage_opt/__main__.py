@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -245,6 +248,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 7
     from .command import CommandError
 
+    if not os.environ.get("TORCH_LOGS"):
+        logging.getLogger("torch").setLevel(logging.CRITICAL)  # its errors are told here, in a line
+        warnings.simplefilter("ignore")
     try:
         if options.mode == "operators":
             print(operators_table())

@@ -23,7 +23,7 @@ TEST_CASE("a module has all its files, and the same ones each time") {
     CHECK_FALSE(has(text, "/tmp/"));
     CHECK_FALSE(has(text, MIRAGE_SOURCE_DIR));
   }
-  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py", "demo_check.cu"});
+  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "build.toml", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py", "demo.solution.json", "demo_check.cu", "demo_kernelbench.py", "tvm-ffi-ext/demo/__init__.py"});
   CHECK(m.files == fixture::assemble(fixture::two_kernels()).files);
   CHECK(m.kernels.size() == 2);
 }
