@@ -1,4 +1,5 @@
 """What a call of NAME.py costs on the host, in processor time, with a library that launches nothing. Usage: python host_cost.py NAME.py"""
+
 import os
 import re
 import sys
@@ -38,7 +39,10 @@ def main():
             inputs = [torch.zeros(t.shape, dtype=t.dtype) for t in m._INPUTS]
             outputs = [torch.zeros(t.shape, dtype=t.dtype) for t in m._OUTPUTS]
             out, call, a = outputs[0] if len(outputs) == 1 else tuple(outputs), getattr(m, name), torch.zeros(4)
-            print("workspace %d: call %.2f us, with out= %.2f us, torch.add %.2f us" % (workspace, cost(lambda: call(*inputs)), cost(lambda: call(*inputs, out=out)), cost(lambda: torch.add(a, a))))
+            print(
+                "workspace %d: call %.2f us, with out= %.2f us, torch.add %.2f us"
+                % (workspace, cost(lambda: call(*inputs)), cost(lambda: call(*inputs, out=out)), cost(lambda: torch.add(a, a)))
+            )
 
 
 if __name__ == "__main__":

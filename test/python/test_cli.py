@@ -1,4 +1,5 @@
 """python -m mirage_opt: what it writes, and what each mistake is answered with."""
+
 import contextlib
 import io
 import json
@@ -72,9 +73,14 @@ def get_init_inputs():
     return [16]
 """
 
-DEFINITION = {"name": "gemm_n16_k8", "op_type": "gemm", "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 16}, "K": {"type": "const", "value": 8}},
-              "inputs": {"A": {"shape": ["M", "K"], "dtype": "float16"}, "B": {"shape": ["N", "K"], "dtype": "float16"}}, "outputs": {"C": {"shape": ["M", "N"], "dtype": "float16"}},
-              "reference": "import torch\n\ndef run(A, B):\n    return torch.relu(torch.matmul(A, B.T)).reshape(-1, 2).sum(1).reshape(A.shape[0], 8).repeat(1, 2)"}
+DEFINITION = {
+    "name": "gemm_n16_k8",
+    "op_type": "gemm",
+    "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 16}, "K": {"type": "const", "value": 8}},
+    "inputs": {"A": {"shape": ["M", "K"], "dtype": "float16"}, "B": {"shape": ["N", "K"], "dtype": "float16"}},
+    "outputs": {"C": {"shape": ["M", "N"], "dtype": "float16"}},
+    "reference": "import torch\n\ndef run(A, B):\n    return torch.relu(torch.matmul(A, B.T)).reshape(-1, 2).sum(1).reshape(A.shape[0], 8).repeat(1, 2)",
+}
 
 
 @unittest.skipIf(torch is None, "SKIPPED: no PyTorch")
@@ -110,12 +116,24 @@ class CommandLine(Case):
         broken = self.write("broken.py", "import no_such_module")
         plain = self.write("plain.py", MODEL.split("def get_inputs")[0])
         for arguments, exit_code, text in (
-                (("export", model), 2, "FILE.py:CLASS is expected"), (("export", "no.py:A"), 11, "there is no such file"), (("export", broken + ":A"), 3, "cannot be imported: ModuleNotFoundError"),
-                (("export", model + ":Blok"), 3, "did you mean Block?"), (("export", model + ":Broken"), 3, "cannot be made: ValueError: no such size"), (("export", plain + ":Block"), 2, "say the arguments of forward with --input"),
-                (("export", model + ":Block", "--input", "4xa"), 2, "--input takes SHAPE[:DTYPE]"), (("export", model + ":Block", "--input", "4x8:float17"), 2, "there is no dtype 'float17'"),
-                (("export", model + ":Block", "--input", "4x9"), 3, "torch.export"), (("export", model + ":Sorted"), 4, "aten::sort x2: sorting (first at %s:15)" % model), (("export", model + ":Depends"), 3, "torch.export"),
-                (("export", model + ":Counts"), 4, "the module changes calls when it runs"), (("kernelbench", self.folder), 11, "there is no"), (("kernelbench", self.folder, "--level", "one"), 2, "--level takes numbers"),
-                (("import", self.folder), 11, "there is no definition"), (("import", self.folder, "--values", "M"), 2, "--values takes AXIS=1,8,64"), (("imports",), 2, "invalid choice")):
+            (("export", model), 2, "FILE.py:CLASS is expected"),
+            (("export", "no.py:A"), 11, "there is no such file"),
+            (("export", broken + ":A"), 3, "cannot be imported: ModuleNotFoundError"),
+            (("export", model + ":Blok"), 3, "did you mean Block?"),
+            (("export", model + ":Broken"), 3, "cannot be made: ValueError: no such size"),
+            (("export", plain + ":Block"), 2, "say the arguments of forward with --input"),
+            (("export", model + ":Block", "--input", "4xa"), 2, "--input takes SHAPE[:DTYPE]"),
+            (("export", model + ":Block", "--input", "4x8:float17"), 2, "there is no dtype 'float17'"),
+            (("export", model + ":Block", "--input", "4x9"), 3, "torch.export"),
+            (("export", model + ":Sorted"), 4, "aten::sort x2: sorting (first at %s:15)" % model),
+            (("export", model + ":Depends"), 3, "torch.export"),
+            (("export", model + ":Counts"), 4, "the module changes calls when it runs"),
+            (("kernelbench", self.folder), 11, "there is no"),
+            (("kernelbench", self.folder, "--level", "one"), 2, "--level takes numbers"),
+            (("import", self.folder), 11, "there is no definition"),
+            (("import", self.folder, "--values", "M"), 2, "--values takes AXIS=1,8,64"),
+            (("imports",), 2, "invalid choice"),
+        ):
             with self.subTest(arguments):
                 code, said = self.run_cli(*arguments, *(("-o", out) if len(arguments) > 1 else ()))
                 self.assertEqual(code, exit_code, said)
@@ -152,7 +170,10 @@ class CommandLine(Case):
 
     def test_axes_by_sizes(self):
         points = family.points_of({"M": [1, 2, 8], "K": [4, 6]})
-        specs = [{"version": "1.0", "name": "f", "inputs": {"x": {"shape": [p["M"], p["K"], 3 * p["M"] * p["K"], p["K"] // 2, 5 - p["M"], 7]}}} for p in points]
+        specs = [
+            {"version": "1.0", "name": "f", "inputs": {"x": {"shape": [p["M"], p["K"], 3 * p["M"] * p["K"], p["K"] // 2, 5 - p["M"], 7]}}}
+            for p in points
+        ]
         made = family.unify(points, specs, {"M": 2})
         self.assertEqual(made["inputs"]["x"]["shape"], ["M", "K", "3*M*K", "K/2", "5-M", 7])
         self.assertEqual(made["axes"]["M"], {"type": "var", "values": [1, 2, 8], "hint": 2})

@@ -1,4 +1,5 @@
 """torch.export to a spec: parameters and buffers become inputs in their stored layout."""
+
 from __future__ import annotations
 
 import json
@@ -13,10 +14,53 @@ from torch.fx import Graph, Node
 from .lowering import LOST, Builder, Finding, Refused, Unsupported, convert_node, findings_of, identifier, tensor_entry
 
 # Operators that PyTorch would take apart and that a spec has whole.
-_KEPT = ("linear", "matmul", "layer_norm", "rms_norm", "group_norm", "silu", "gelu", "softplus", "mish", "hardswish", "hardsigmoid", "softmax.int", "log_softmax.int", "scaled_dot_product_attention",
-         "leaky_relu", "elu", "logsumexp", "std.correction", "tril", "triu", "roll", "floor_divide", "rsub.Scalar", "rsub.Tensor", "avg_pool1d", "max_pool1d", "all.dim", "all", "stack", "masked_fill.Scalar", "baddbmm",
-         "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "adaptive_avg_pool1d",
-         "clamp_min", "clamp_max", "exp2", "xlogy.Tensor", "unfold")
+_KEPT = (
+    "linear",
+    "matmul",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "silu",
+    "gelu",
+    "softplus",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "softmax.int",
+    "log_softmax.int",
+    "scaled_dot_product_attention",
+    "leaky_relu",
+    "elu",
+    "logsumexp",
+    "std.correction",
+    "tril",
+    "triu",
+    "roll",
+    "floor_divide",
+    "rsub.Scalar",
+    "rsub.Tensor",
+    "avg_pool1d",
+    "max_pool1d",
+    "all.dim",
+    "all",
+    "stack",
+    "masked_fill.Scalar",
+    "baddbmm",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "upsample_nearest2d.vec",
+    "upsample_bilinear2d.vec",
+    "adaptive_avg_pool1d",
+    "clamp_min",
+    "clamp_max",
+    "exp2",
+    "xlogy.Tensor",
+    "unfold",
+)
 
 
 class Values(NamedTuple):
@@ -28,7 +72,9 @@ class Values(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's name for it; `index` a user's place among the tensors given, else -1."""
+    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's
+    name for it; `index` a user's place among the tensors given, else -1.
+    """
 
     input: str
     kind: str
@@ -49,7 +95,9 @@ class Export(NamedTuple):
 
 
 def decompositions(graph: Optional[Graph] = None) -> dict[Any, Any]:
-    """Core ATen's decompositions without those of operators that a spec has. einsum stays whole where a spec can say all of those in the graph."""
+    """Core ATen's decompositions without those of operators that a spec has. einsum stays whole where a spec can say all of those in the
+    graph.
+    """
     table = torch.export.default_decompositions()
     kept = list(_KEPT)
     if graph is not None and not any(_is_wide_einsum(n) for n in graph.nodes):
@@ -85,17 +133,28 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 def _refuse_recurrent(graph: Graph) -> None:
     """A layer that loops over time would be written out step by step. Raises Unsupported."""
-    loops = [n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT]
+    loops = [
+        n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT
+    ]
     if loops:
         raise Unsupported(findings_of([(n, "a recurrent layer: a loop over time steps") for n in loops]))
 
 
-def export(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, dynamic_shapes: Any = None,
-           drop_mutations: bool = False) -> Export:
+def export(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Optional[Mapping[str, Any]] = None,
+    *,
+    name: Optional[str] = None,
+    dynamic_shapes: Any = None,
+    drop_mutations: bool = False,
+) -> Export:
     """The program of `module` called with `args` as a spec.
 
-    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `drop_mutations`: writes to buffers (the running statistics of a batch
-    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is written.
+    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `drop_mutations`:
+    writes to buffers (the running statistics of a batch
+    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
+    written.
     """
     program = module if hasattr(module, "graph_signature") else capture(module, args, kwargs, dynamic_shapes)
     name = identifier(name or type(module).__name__)
@@ -129,7 +188,9 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
         elif drop_mutations:
             notes.append(f"the new value of {out.target} is not computed")
         else:
-            refused.append((nodes[out_name], f"the module changes {out.target or 'an argument'} when it runs (drop_mutations leaves that out)"))
+            refused.append(
+                (nodes[out_name], f"the module changes {out.target or 'an argument'} when it runs (drop_mutations leaves that out)")
+            )
     if not outputs and not refused:
         raise Unsupported([Finding("forward", 1, "no result is a computed tensor", "")], name)
     if refused:
@@ -191,7 +252,11 @@ def _output(b: Builder, node: Node, outputs: dict[str, Any], results: list[str],
         val = node.meta["val"]
         made = isinstance(value, str) and any(value == n.get("output") or value in n.get("outputs", ()) for n in b.nodes)
         if not made:
-            value = b.emit("reshape", b.tensor(node), shape=list(val.shape)) if isinstance(value, str) and value not in ("+inf", "-inf") else b.constant(value, list(val.shape))
+            value = (
+                b.emit("reshape", b.tensor(node), shape=list(val.shape))
+                if isinstance(value, str) and value not in ("+inf", "-inf")
+                else b.constant(value, list(val.shape))
+            )
             if not isinstance(value, str):
                 raise Refused("a result that is a constant")
         outputs[value] = tensor_entry(torch.empty(val.shape, dtype=val.dtype, device="meta"))  # row-major, whatever view PyTorch returns
