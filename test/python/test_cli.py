@@ -15,7 +15,7 @@ except ImportError:
 
 if torch is not None:
     from mirage_opt import __main__ as cli
-    from mirage_opt import family, flashinfer
+    from mirage_opt import family, flashinfer, kernelbench
     from mirage_opt.lowering import Refused
 
 MODEL = """
@@ -157,6 +157,27 @@ class CommandLine(Case):
         self.assertIn("| 1 | 1 | 3 |", said)
         self.assertIn("| 1/2 | 2_Sort.py | aten::sort x1: sorting", said)
         self.assertIn("| 1/3 | 3_Wrong.py | torch.export: AttributeError", said)
+
+    def test_model_new(self):
+        """A ModelNew with the problem's parameters; Python in the place of the library."""
+        path = self.write("level1/1_Linear.py", PROBLEM % "(self.gemm(x).relu(), x)")
+        outcome = kernelbench.import_problem(kernelbench.problems(self.folder, [1])[0])
+        self.assertEqual(outcome.reason, "")
+        self.assertEqual([s.index for s in outcome.result.sources], [0, -1, -1])
+        self.write(
+            "lib/level1_1.py",
+            "import torch\ndef level1_1(x, w, b):\n    return torch.nn.functional.linear(x, w, b).relu(), x + 0\n",
+        )
+        text = kernelbench.model_new(outcome.problem, outcome.result, kernelbench.Path(self.folder) / "lib")
+        scope = {}
+        exec(compile(text, path, "exec"), scope)
+        torch.manual_seed(3)
+        old = scope["Model"](16)
+        torch.manual_seed(3)
+        new = scope["ModelNew"](16)
+        x = torch.rand(4, 8)
+        for a, b in zip(old(x), new(x)):
+            self.assertTrue(torch.equal(a, b))
 
     def test_definition(self):
         path = self.write("gemm.json", DEFINITION)

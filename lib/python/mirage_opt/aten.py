@@ -588,15 +588,3 @@ def _attention(
         causal=True if is_causal else None,
         scale=None if scale is None else number(scale),
     )
-
-
-@row("_cdist_forward", how="sqrt of sums of squares of differences (p = 2), sums (1), largest (inf)")
-def _cdist(b: Builder, node: Node, x: Any, y: Any, p: float, mode: Any = None) -> Operand:
-    d = b.emit("abs", b.emit("sub", b.emit("unsqueeze", b.tensor(x), axis=-2), b.emit("unsqueeze", b.tensor(y), axis=-3)))
-    if p == 2:
-        return b.emit("sqrt", b.emit("sum", b.emit("square", d), axis=-1))
-    if p == 1:
-        return b.emit("sum", d, axis=-1)
-    if p == math.inf:
-        return b.emit("max", d, axis=-1)
-    raise Refused("a distance of this p")

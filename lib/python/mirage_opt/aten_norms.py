@@ -1,4 +1,4 @@
-"""Rows of the ATen table that normalise."""
+"""Rows of the ATen table that normalise, and distances."""
 
 from __future__ import annotations
 
@@ -112,3 +112,15 @@ def _batch_norm_train(b: Builder, node: Node, x: Any, gain: Any, bias: Any, *res
             new = new if new is not None else b.emit("mul", var, count / max(1, count - 1))
             results[place] = b.emit("add", b.emit("mul", b.tensor(old), 1 - momentum), b.emit("mul", new, momentum))
     return results
+
+
+@row("_cdist_forward", how="sqrt of sums of squares of differences (p = 2), sums (1), largest (inf)")
+def _cdist(b: Builder, node: Node, x: Any, y: Any, p: float, mode: Any = None) -> Operand:
+    d = b.emit("abs", b.emit("sub", b.emit("unsqueeze", b.tensor(x), axis=-2), b.emit("unsqueeze", b.tensor(y), axis=-3)))
+    if p == 2:
+        return b.emit("sqrt", b.emit("sum", b.emit("square", d), axis=-1))
+    if p == 1:
+        return b.emit("sum", d, axis=-1)
+    if p == math.inf:
+        return b.emit("max", d, axis=-1)
+    raise Refused("a distance of this p")

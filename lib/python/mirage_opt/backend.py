@@ -1,8 +1,8 @@
 """torch.compile(module, backend="mirage_opt"): regions of products and reductions become mirage-opt libraries, the rest and what is not
 predicted to gain goes to Inductor.
 
-options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (operators of a
-region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
+options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (the
+least number of operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
 """
 
 from __future__ import annotations

@@ -68,6 +68,20 @@ TEST_CASE("names that are taken are changed in C and Python, not in messages") {
   CHECK(has(fixture::assemble(taken).files.at("demo.py"), "def demo(stream_, out, *, out__=None):"));
 }
 
+TEST_CASE("forms that others exchange kernels in carry NAME.cu as it is") {
+  const CudaModule m = fixture::assemble(fixture::two_kernels());
+  const std::string solution = m.files.at("demo.solution.json"), bench = m.files.at("demo_kernelbench.py");
+  CHECK(has(solution, "\"entry_point\": \"demo.cu::demo\""));
+  CHECK(has(solution, "\"content\": " + json_string(m.files.at("demo.cu"))));
+  CHECK(has(solution, "TVM_FFI_CUDA_ARCH_LIST=9.0a"));
+  CHECK(has(bench, "_CUDA = " + json_string(m.files.at("demo.cu")) + "\n"));
+  CHECK(has(bench, "_PYTHON = " + json_string(m.files.at("demo.py")) + "\n"));
+  CHECK(has(bench, "class ModelNew(torch.nn.Module):"));
+  CHECK(has(m.files.at("build.toml"), "cuda-capabilities = [\"9.0a\"]"));
+  CHECK(has(fixture::assemble(fixture::two_kernels("sm_100a")).files.at("build.toml"), "cuda-capabilities = [\"10.0a\"]"));
+  CHECK(has(m.files.at("tvm-ffi-ext/demo/__init__.py"), "demo = ops.demo\n"));
+}
+
 TEST_CASE("the header states spans, strides and workspace") {
   const std::string h = fixture::assemble(fixture::two_kernels()).files.at("demo.h");
   CHECK(has(h, "input  stream_: float16[4,6], strides [8,1] elements, 60 bytes"));   // 3 rows of 8 and one of 6
