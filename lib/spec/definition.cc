@@ -11,9 +11,16 @@
 namespace mirage::spec {
 namespace {
 
-/// A statement without spaces and comment; "" for what computes nothing: checks of sizes and their names.
+/// A statement without spaces and comment, "return:..." for a return; "" for what computes nothing: checks of sizes and their names.
 std::string statement(std::string_view line) {
+  constexpr std::string_view kReturn = "return ";
   std::string out;
+  const size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+  line.remove_prefix(first);
+  if (line.starts_with(kReturn)) {
+    out = "return:";
+    line.remove_prefix(kReturn.size());
+  }
   for (char c : line.substr(0, line.find('#')))
     if (!std::isspace(static_cast<unsigned char>(c))) out += c;
   if (out.starts_with("assert") || out.ends_with(".shape")) return "";
@@ -90,10 +97,10 @@ Kind kind_of(const Reference& r) {
   std::vector<std::string> body;
   for (const std::string& line : r.body) body.push_back(renamed(line, by));
   const auto norm = [&](const char* first, const char* gain) {
-    return std::vector<std::string>{first, "inv_rms=torch.rsqrt(x.pow(2).mean(dim=-1,keepdim=True)+EPS)", std::string("y=(x*inv_rms)*") + gain + ".to(torch.float32)", "returny.to($0.dtype)"};
+    return std::vector<std::string>{first, "inv_rms=torch.rsqrt(x.pow(2).mean(dim=-1,keepdim=True)+EPS)", std::string("y=(x*inv_rms)*") + gain + ".to(torch.float32)", "return:y.to($0.dtype)"};
   };
   const size_t inputs = r.parameters.size();
-  if (inputs == 2 && is_one_of(body, {{"C=torch.matmul($0,$1.T)", "returnC"}, {"returntorch.matmul($0,$1.T)"}, {"C=$0@$1.T", "returnC"}, {"return$0@$1.T"}})) return Kind::kGemm;
+  if (inputs == 2 && is_one_of(body, {{"C=torch.matmul($0,$1.T)", "return:C"}, {"return:torch.matmul($0,$1.T)"}, {"C=$0@$1.T", "return:C"}, {"return:$0@$1.T"}})) return Kind::kGemm;
   if (inputs == 2 && r.eps && body == norm("x=$0.to(torch.float32)", "$1")) return Kind::kRmsNorm;
   if (inputs == 3 && r.eps && body == norm("x=$0.to(torch.float32)+$1.to(torch.float32)", "$2")) return Kind::kFusedAddRmsNorm;
   return Kind::kNone;
@@ -142,6 +149,10 @@ std::vector<AstNode> nodes_of_reference(const Ast& ast, std::string_view referen
   eps.where = where;
   eps.number = *r->eps;
   norm.attrs.emplace("eps", std::move(eps));
+  AttrValue axis;
+  axis.where = where;
+  axis.list = {-1};
+  norm.attrs.emplace("axis", std::move(axis));
   out.push_back(std::move(norm));
   return out;
 }

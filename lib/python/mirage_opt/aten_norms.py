@@ -1,4 +1,4 @@
-"""Rows of the ATen table that normalise, and distances."""
+"""Rows of the ATen table that normalise, distances, and the forms that attention takes per device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .aten import aten_name, row
-from .lowering import Builder, Dims, Operand, Refused
+from .lowering import Builder, Dims, Operand, Refused, number
 
 # ---- norms ----
 
@@ -124,3 +124,59 @@ def _cdist(b: Builder, node: Node, x: Any, y: Any, p: float, mode: Any = None) -
     if p == math.inf:
         return b.emit("max", d, axis=-1)
     raise Refused("a distance of this p")
+
+
+def _sdpa(b: Builder, q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, scale: Any) -> list[Optional[Operand]]:
+    if dropout:
+        raise Refused("dropout: random numbers")
+    out = b.emit(
+        "attention",
+        b.tensor(q),
+        b.tensor(k),
+        b.tensor(v),
+        None if mask is None else b.tensor(mask),
+        causal=True if causal else None,
+        scale=None if scale is None else number(scale),
+    )
+    return [out] + [None] * 8  # the rest serves a backward pass
+
+
+_DEVICE_FORM = "`attention`; what serves a backward pass is not computed"
+
+
+@row("_scaled_dot_product_flash_attention", how=_DEVICE_FORM)
+def _flash(
+    b: Builder, node: Node, q: Any, k: Any, v: Any, dropout: float = 0.0, causal: bool = False, debug: bool = False, scale: Any = None
+) -> Any:
+    return _sdpa(b, q, k, v, None, dropout, causal, scale)
+
+
+@row("_scaled_dot_product_flash_attention_for_cpu", how=_DEVICE_FORM)
+def _flash_cpu(
+    b: Builder, node: Node, q: Any, k: Any, v: Any, dropout: float = 0.0, causal: bool = False, attn_mask: Any = None, scale: Any = None
+) -> Any:
+    return _sdpa(b, q, k, v, attn_mask, dropout, causal, scale)
+
+
+@row("_scaled_dot_product_efficient_attention", how=_DEVICE_FORM)
+def _efficient(
+    b: Builder, node: Node, q: Any, k: Any, v: Any, bias: Any, log_sums: bool, dropout: float = 0.0, causal: bool = False, scale: Any = None
+) -> Any:
+    return _sdpa(b, q, k, v, bias, dropout, causal, scale)
+
+
+@row("_scaled_dot_product_cudnn_attention", how=_DEVICE_FORM)
+def _cudnn(
+    b: Builder,
+    node: Node,
+    q: Any,
+    k: Any,
+    v: Any,
+    bias: Any,
+    log_sums: bool,
+    dropout: float = 0.0,
+    causal: bool = False,
+    debug: bool = False,
+    scale: Any = None,
+) -> Any:
+    return _sdpa(b, q, k, v, bias, dropout, causal, scale)

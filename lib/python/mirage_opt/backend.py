@@ -28,6 +28,7 @@ from .partition import Partition, Region, divide
 
 log = logging.getLogger("mirage_opt")
 _DEFAULTS: dict[str, Any] = {"target": "native", "cache": None, "lock": None, "measure": False, "min_ops": 2, "dryrun": False}
+_DEVICE = "cuda"  # where regions run
 _warned: set[str] = set()
 last_partition: Optional[Partition] = None  # of the graph compiled last, for tests and notebooks
 
@@ -118,7 +119,7 @@ def _with_kernels(graph: GraphModule, options: dict[str, Any]) -> GraphModule:
     """The graph with a call of a library for each region that one was built for."""
     global last_partition
     without_assertions(graph)
-    found = divide(graph, "region", options["min_ops"], "cuda")
+    found = divide(graph, "region", options["min_ops"], _DEVICE)
     last_partition = found
     log.info("%s", found.report())
     for region in found.regions:

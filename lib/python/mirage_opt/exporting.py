@@ -201,11 +201,12 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
 
 
 def without_assertions(graph_module: Any) -> None:
-    """Takes checks of shapes and dtypes out, which are settled here."""
+    """Takes checks of shapes and dtypes out, which are settled here, and what nobody reads."""
     for node in reversed(list(graph_module.graph.nodes)):
         name = getattr(node.target, "__name__", "")
         if node.op == "call_function" and not node.users and ("assert" in name or "sym_constrain" in name):
             graph_module.graph.erase_node(node)
+    graph_module.graph.eliminate_dead_code()  # results of an operator that nobody reads have choices of their own in a traced graph
     graph_module.recompile()
 
 

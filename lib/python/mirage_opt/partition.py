@@ -23,6 +23,10 @@ HEAVY = {
     "einsum",
     "convolution",
     "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
     "sum",
     "mean",
     "amax",
@@ -114,7 +118,9 @@ class _Support(OperatorSupportBase):
 def _check_dtypes(node: Node) -> None:
     for x in [node, *node.all_input_nodes]:
         vals = x.meta.get("val")
-        for val in vals if isinstance(vals, (list, tuple)) else [vals]:
+        if isinstance(vals, (list, tuple)):  # of several results those that somebody reads
+            vals = [vals[user.args[1]] for user in x.users if "getitem" in getattr(user.target, "__name__", "")]
+        for val in vals if isinstance(vals, list) else [vals]:
             if isinstance(val, torch.Tensor) and val.dtype not in DTYPES:
                 raise Refused(f"dtype {str(val.dtype)[6:]}")
 

@@ -1,5 +1,6 @@
 // Module assembly from a hand-made plan: which files there are, what stands in them, and that nothing but the inputs decides about their bytes. test/cuda compiles the same module.
 #include <catch2/catch.hpp>
+#include "codegen/names.h"
 #include "unit/codegen/module_fixture.h"
 
 using namespace mirage;
