@@ -14,6 +14,7 @@ except ImportError:
     torch = None
 
 if torch is not None:
+    import mirage_opt
     from mirage_opt import __main__ as cli
     from mirage_opt import family, flashinfer, kernelbench
     from mirage_opt.lowering import Refused
@@ -188,6 +189,15 @@ class CommandLine(Case):
         self.assertEqual(spec["axes"], {"M": {"type": "var", "values": [1, 3, 8]}})
         self.assertEqual(spec["outputs"], {"C": {"shape": ["M", 16], "dtype": "float16"}})
         self.assertIn(["8*M", 2], [n["attrs"]["shape"] for n in spec["nodes"] if n["op"] == "reshape"])
+
+    def test_dynamic_shapes(self):
+        module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16))
+        shapes = {"input": {0: mirage_opt.Values("M", [1, 4], hint=4)}}
+        made = mirage_opt.export(module, (torch.zeros(2, 8),), dynamic_shapes=shapes, name="f")
+        self.assertEqual(made.spec["axes"], {"M": {"type": "var", "values": [1, 4], "hint": 4}})
+        self.assertEqual([t["shape"] for t in made.spec["outputs"].values()], [["M", 16]])
+        with self.assertRaisesRegex(ValueError, "forward has no argument 'x'; it has input"):
+            mirage_opt.export(module, (torch.zeros(2, 8),), dynamic_shapes={"x": {0: mirage_opt.Values("M", [1])}})
 
     def test_axes_by_sizes(self):
         points = family.points_of({"M": [1, 2, 8], "K": [4, 6]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -151,14 +152,57 @@ def export(
 ) -> Export:
     """The program of `module` called with `args` as a spec.
 
-    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `drop_mutations`:
+    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `dynamic_shapes`:
+    {argument: {dimension: Values("M", [1, 8, 64])}} for axes with several values. `drop_mutations`:
     writes to buffers (the running statistics of a batch
     norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
     written.
     """
+    families = _axes_of(module, dynamic_shapes) if dynamic_shapes is not None else []
+    if families:
+        return _export_family(module, list(args), kwargs, families, identifier(name or type(module).__name__), drop_mutations)
     program = module if hasattr(module, "graph_signature") else capture(module, args, kwargs, dynamic_shapes)
     name = identifier(name or type(module).__name__)
     return spec_of(program, name, drop_mutations)
+
+
+_Axis = tuple[int, int, Values]  # the argument, its dimension, the axis
+
+
+def _axes_of(module: torch.nn.Module, shapes: Any) -> list[_Axis]:
+    """The Values in `dynamic_shapes`: {argument: {dimension: Values}}, or a list of the inner dictionaries. Raises ValueError for a name
+    that is no argument.
+    """
+    if isinstance(shapes, Mapping):
+        names = list(inspect.signature(module.forward).parameters)
+        unknown = [k for k in shapes if k not in names]
+        if unknown:
+            raise ValueError(f"dynamic_shapes: forward has no argument {unknown[0]!r}; it has {', '.join(names)}")
+        entries = [(names.index(k), v) for k, v in shapes.items()]
+    else:
+        entries = list(enumerate(shapes))
+    found = [(i, d, v) for i, dims in entries for d, v in (dims.items() if isinstance(dims, Mapping) else enumerate(dims or ()))]
+    return [(i, d, v) for i, d, v in found if isinstance(v, Values)]
+
+
+def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool) -> Export:
+    """The module at each combination of the axes' values, as one spec."""
+    from .family import points_of, unify
+
+    values = {v.name: list(v.values) for _, _, v in axes}
+    points, made = points_of(values), []
+    for point in points:
+        sized = list(args)
+        for i, d, v in axes:
+            shape = list(sized[i].shape)
+            shape[d] = point[v.name]
+            sized[i] = torch.zeros(shape, dtype=sized[i].dtype)
+        made.append(spec_of(capture(module, sized, kwargs), name, drop_mutations))
+    try:
+        spec = unify(points, [m.spec for m in made], {v.name: v.hint for _, _, v in axes if v.hint is not None})
+    except Refused as error:
+        raise Unsupported([Finding("forward", len(points), str(error), "")], name) from error
+    return made[0]._replace(spec=spec)
 
 
 def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
