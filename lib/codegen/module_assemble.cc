@@ -167,6 +167,10 @@ CudaModule assemble_module(const Program& program, const Plan& plan, const Targe
   m.files[f.name + ".h"] = emit_c_header(f);
   m.files[f.name + "_check.cu"] = emit_check(f);
   m.files[f.name + ".py"] = emit_python(f);
+  m.files[f.name + ".solution.json"] = emit_solution(f, cu);
+  m.files["build.toml"] = emit_hub_build(f);
+  m.files["tvm-ffi-ext/" + f.name + "/__init__.py"] = emit_hub_package(f);
+  m.files[f.name + "_kernelbench.py"] = emit_kernelbench(f, cu, m.files.at(f.name + ".py"));
   m.files["Makefile"] = emit_makefile(f);
   m.files["CMakeLists.txt"] = emit_cmake(f);
   m.files[f.name + ".pc"] = emit_pkg_config(f);

@@ -78,6 +78,10 @@ std::string check_harness(HarnessPart);                    ///< check_harness.cc
 std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows of its table of tensors
 std::string check_top(const ModuleFacts&, int num_values); ///< check.cc: what stands before the harness
 std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
+std::string emit_solution(const ModuleFacts&, const std::string& cu);      ///< exchange.cc: FlashInfer-Bench
+std::string emit_hub_build(const ModuleFacts&);            ///< build.toml of Hugging Face's kernel-builder
+std::string emit_hub_package(const ModuleFacts&);          ///< the Python package that it installs
+std::string emit_kernelbench(const ModuleFacts&, const std::string& cu, const std::string& py);
 std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.

@@ -9,7 +9,7 @@
 namespace mirage {
 
 const std::vector<std::string>& emitted_kinds() {
-  static const std::vector<std::string> names = {"cu", "h", "so", "ptx", "cubin", "graph", "dot", "report", "html", "certificate", "harness", "python", "cmake", "makefile"};
+  static const std::vector<std::string> names = {"cu", "h", "so", "ptx", "cubin", "graph", "dot", "report", "html", "certificate", "harness", "python", "cmake", "makefile", "solution", "hub", "kernelbench"};
   return names;
 }
 
@@ -29,7 +29,7 @@ std::set<Emit> wanted_outputs(const Options& o) {
   std::set<Emit> out;
   for (size_t i = 0; i < emitted_kinds().size(); i++) {
     const Emit e = static_cast<Emit>(i);
-    const bool by_default = e != Emit::kPtx && e != Emit::kCubin;
+    const bool by_default = e != Emit::kPtx && e != Emit::kCubin && e < Emit::kSolution;
     if (o.emit.empty() ? by_default : is_explicit(o, e)) out.insert(e);
   }
   return out;
@@ -40,12 +40,16 @@ bool is_explicit(const Options& o, Emit e) { return std::find(o.emit.begin(), o.
 std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name, const std::set<Emit>& wanted) {
   const bool has_build_file = wanted.contains(Emit::kMakefile) || wanted.contains(Emit::kCmake);
   const std::map<std::string, bool> is_wanted = {
-      {name + ".cu", wanted.contains(Emit::kCu) || has_build_file},
+      {name + ".cu", wanted.contains(Emit::kCu) || has_build_file || wanted.contains(Emit::kHub)},
       {name + ".h", wanted.contains(Emit::kH) || wanted.contains(Emit::kHarness)},
       {name + ".map", has_build_file},
       {name + ".pc", has_build_file},
       {name + "_check.cu", wanted.contains(Emit::kHarness)},
       {name + ".py", wanted.contains(Emit::kPython)},
+      {name + ".solution.json", wanted.contains(Emit::kSolution)},
+      {"build.toml", wanted.contains(Emit::kHub)},
+      {"tvm-ffi-ext/" + name + "/__init__.py", wanted.contains(Emit::kHub)},
+      {name + "_kernelbench.py", wanted.contains(Emit::kKernelBench)},
       {"Makefile", wanted.contains(Emit::kMakefile)},
       {"CMakeLists.txt", wanted.contains(Emit::kCmake)},
   };

@@ -8,9 +8,9 @@
 
 namespace mirage {
 
-enum class Emit : uint8_t { kCu, kH, kSo, kPtx, kCubin, kGraph, kDot, kReport, kHtml, kCertificate, kHarness, kPython, kCmake, kMakefile };
+enum class Emit : uint8_t { kCu, kH, kSo, kPtx, kCubin, kGraph, kDot, kReport, kHtml, kCertificate, kHarness, kPython, kCmake, kMakefile, kSolution, kHub, kKernelBench };
 
-/// The kinds asked for; without --emit all but ptx and cubin.
+/// The kinds asked for; without --emit all but ptx, cubin, and the forms that others exchange kernels in.
 std::set<Emit> wanted_outputs(const Options&);
 /// Whether the user named the kind himself: then a missing tool is an error, else a note.
 bool is_explicit(const Options&, Emit);

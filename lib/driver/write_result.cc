@@ -25,7 +25,7 @@ bool is_foreign(const OutputFolder& folder, const std::string& file, const std::
 
 /// Files without the program's name in theirs are often somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
 bool is_shared_name(const std::string& file) {
-  static const std::set<std::string> shared = {"Makefile", "CMakeLists.txt", "certificate.json", "report.json", "report.html"};   // a program may be called Make, or report
+  static const std::set<std::string> shared = {"Makefile", "CMakeLists.txt", "certificate.json", "report.json", "report.html", "build.toml"};   // a program may be called Make, or report
   return shared.contains(file);
 }
 
@@ -37,6 +37,7 @@ void remove_stale(OutputFolder& folder, const std::string& name, const std::stri
   const auto old = read_file(source);
   if (!old || *old == cu) return;
   for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map", name + ".pc", name + "_check.cu", name + ".graph", name + ".dot",
+                                  name + ".solution.json", name + "_kernelbench.py", std::string("build.toml"), "tvm-ffi-ext/" + name + "/__init__.py",
                                   std::string("certificate.json"), std::string("report.json"), std::string("report.html")}) {
     if (!is_foreign(folder, file, name)) folder.remove_on_commit(file);
     else if (!is_shared_name(file)) notes.push_back(fmt::format("{} in {} is not of this result, and stays: mirage-opt did not make it", file, folder.path()));

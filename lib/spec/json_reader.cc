@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include "mirage/ir/reserved_names.h"
+#include "spec/definition.h"
 
 namespace mirage::spec {
 
@@ -332,7 +333,13 @@ void JsonReader::read_nodes(const JsonValue& root) {
   const JsonMember* m = root.find("nodes");
   if (!m) {
     std::vector<Note> notes;
-    if (root.find("reference")) notes.push_back({{}, "'reference' is Python and is not read; write the program as nodes"});
+    const JsonMember* reference = root.find("reference");
+    if (reference && reference->value.kind == JsonKind::kString) {
+      ast_.nodes = nodes_of_reference(ast_, reference->value.text, reference->value.span);
+      ast_.nodes_where = reference->key_span;
+      if (!ast_.nodes.empty()) return;
+    }
+    if (reference) notes.push_back({{}, "of a 'reference' in Python only the published gemm, rmsnorm and fused_add_rmsnorm are read; `python -m mirage_opt import FILE` writes any that PyTorch can export as nodes"});
     report_.error(DiagCode::kMissingKey, root.span, "a spec needs the key 'nodes'", std::move(notes));
   }
   ast_.complete = m && expect(m->value, JsonKind::kArray, "nodes");

@@ -180,7 +180,9 @@ Diagnostics OutputFolder::lock() {
 }
 
 Diagnostics OutputFolder::write(const std::string& name, const std::string& bytes) {
-  MIRAGE_ASSERT(name.find('/') == std::string::npos) << name;
+  MIRAGE_ASSERT(!name.starts_with('/') && name.find("..") == std::string::npos) << name;
+  std::error_code made;   // a folder that cannot be made is told of by the write
+  if (name.find('/') != std::string::npos) fs::create_directories((fs::path(staging_) / name).parent_path(), made);
   std::string why = write_whole((fs::path(staging_) / name).string(), bytes, O_TRUNC, 0666);
   if (!why.empty()) return {failure(DiagCode::kFileUnwritable, (fs::path(path_) / name).string(), "cannot write the file", why)};
   files_[name] = true;
@@ -205,6 +207,8 @@ Diagnostics OutputFolder::commit(const std::string& last) {
   if (auto at = files_.find(last); at != files_.end() && at->second) names.push_back(last);
   for (const std::string& name : names) {
     const std::string to = (fs::path(path_) / name).string();
+    std::error_code made;
+    if (name.find('/') != std::string::npos) fs::create_directories(fs::path(to).parent_path(), made);
     if (::rename((fs::path(staging_) / name).string().c_str(), to.c_str()) != 0) return {failure(DiagCode::kFileUnwritable, to, "cannot write the file", std::strerror(errno))};
   }
   files_.clear();

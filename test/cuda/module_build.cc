@@ -110,6 +110,7 @@ TEST_CASE("the check compiles with warnings as errors, the header as C99, the Py
   CHECK(run(argv, folder).empty());
   std::ofstream(folder / "use.c") << "#include \"demo.h\"\n#include \"demo.h\"\nint main(void) { demo_dims d = {sizeof(demo_dims), 0}; return demo_supported(0, &d) == demo_SUCCESS; }\n";
   std::ofstream(folder / "use_cuda.c") << "#include <cuda_runtime_api.h>\n#include \"demo.h\"\nint f(cudaStream_t s) { return demo_workspace_init(NULL, 0, s); }\n";
+  run({"python3", "-c", "compile(open('demo_kernelbench.py').read(), 'demo_kernelbench.py', 'exec'); import json; json.load(open('demo.solution.json'))"}, folder);
   for (const char* standard : {"-std=c99", "-std=c11"}) run({"gcc", standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "use.c"}, folder);
   run({"gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-isystem", tools().include_dir, "use_cuda.c"}, folder);
   run({"g++", "-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", "c++", "-fsyntax-only", "use.c"}, folder);

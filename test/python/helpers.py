@@ -1,4 +1,5 @@
 """What the tests of this folder share. MIRAGE_OPT: the command under test."""
+
 import json
 import os
 import subprocess

@@ -1,4 +1,5 @@
 """Small blocks of the kinds that models are made of, as their users write them."""
+
 import math
 
 import torch
@@ -27,8 +28,17 @@ class Decoder(nn.Module):
     def __init__(self, d=32, heads=4, kv=2, ff=48, softcap=0.0, qk_norm=False, act=F.silu):
         super().__init__()
         self.heads, self.kv, self.dim, self.softcap, self.act = heads, kv, d // heads, softcap, act
-        self.q, self.k, self.v = nn.Linear(d, d, bias=False), nn.Linear(d, kv * self.dim, bias=False), nn.Linear(d, kv * self.dim, bias=False)
-        self.o, self.gate, self.up, self.down = nn.Linear(d, d, bias=False), nn.Linear(d, ff, bias=False), nn.Linear(d, ff, bias=False), nn.Linear(ff, d, bias=False)
+        self.q, self.k, self.v = (
+            nn.Linear(d, d, bias=False),
+            nn.Linear(d, kv * self.dim, bias=False),
+            nn.Linear(d, kv * self.dim, bias=False),
+        )
+        self.o, self.gate, self.up, self.down = (
+            nn.Linear(d, d, bias=False),
+            nn.Linear(d, ff, bias=False),
+            nn.Linear(d, ff, bias=False),
+            nn.Linear(ff, d, bias=False),
+        )
         self.n1, self.n2 = RMSNorm(d), RMSNorm(d)
         self.qn, self.kn = (RMSNorm(self.dim), RMSNorm(self.dim)) if qk_norm else (nn.Identity(), nn.Identity())
 
@@ -45,7 +55,9 @@ class Decoder(nn.Module):
             mask = torch.ones(t, t, dtype=torch.bool, device=x.device).tril()
             a = s.masked_fill(~mask, float("-inf")).softmax(-1) @ v
         else:
-            k, v = (z[:, :, None].expand(b, self.kv, self.heads // self.kv, t, self.dim).reshape(b, self.heads, t, self.dim) for z in (k, v))
+            k, v = (
+                z[:, :, None].expand(b, self.kv, self.heads // self.kv, t, self.dim).reshape(b, self.heads, t, self.dim) for z in (k, v)
+            )
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(a.transpose(1, 2).reshape(b, t, d))
         h = self.n2(x)
@@ -56,7 +68,11 @@ class DiT(nn.Module):
     def __init__(self, d=32):
         super().__init__()
         self.mod, self.norm = nn.Linear(d, 6 * d), nn.LayerNorm(d, elementwise_affine=False)
-        self.qkv, self.proj, self.mlp = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Sequential(nn.Linear(d, 64), nn.GELU("tanh"), nn.Linear(64, d))
+        self.qkv, self.proj, self.mlp = (
+            nn.Linear(d, 3 * d),
+            nn.Linear(d, d),
+            nn.Sequential(nn.Linear(d, 64), nn.GELU("tanh"), nn.Linear(64, d)),
+        )
 
     def forward(self, x, c):
         s1, g1, a1, s2, g2, a2 = self.mod(F.silu(c)).chunk(6, dim=1)
@@ -135,16 +151,51 @@ def modules():
     image, tokens, rope = r(2, 8, 8, 8), r(2, 6, 16), (r(2, 5, 32), r(1, 1, 5, 8), r(1, 1, 5, 8))
     table = {
         "mlp": (nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (r(4, 16),)),
-        "llama": (Decoder(), rope), "qwen3": (Decoder(qk_norm=True), rope), "gemma2": (Decoder(softcap=5.0, act=lambda x: F.gelu(x, approximate="tanh")), rope),
-        "gpt2": (nn.TransformerDecoderLayer(16, 2, 32, batch_first=True, norm_first=True), (tokens, r(2, 3, 16))), "bert": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu"), (tokens,)),
-        "vit_patches": (nn.Sequential(conv(8, 16, 4, 4), nn.Flatten(2), nn.LayerNorm(4)), (image,)), "dit": (DiT(), (r(2, 5, 32), r(2, 32))),
-        "resnet": (Residual(nn.Sequential(conv(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8))), (image,)),
-        "convnext": (nn.Sequential(conv(8, 8, 7, padding=3, groups=8), nn.GroupNorm(1, 8), conv(8, 16, 1), nn.GELU(), conv(16, 8, 1)), (image,)),
-        "mobilenet": (Residual(nn.Sequential(conv(8, 16, 1), nn.BatchNorm2d(16), nn.ReLU6(), conv(16, 16, 3, 1, 1, groups=16), nn.Hardswish(), conv(16, 8, 1)), nn.Identity()), (image,)),
-        "squeeze": (Squeeze(), (image,)), "head": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10), nn.LogSoftmax(1)), (image,)),
-        "unet": (nn.Sequential(conv(8, 8, 3, padding=1), nn.SiLU(), nn.MaxPool2d(2), nn.Upsample(scale_factor=2, mode="nearest"), nn.ConvTranspose2d(8, 4, 2, 2)), (image,)),
-        "router": (Router(), (r(4, 16),)), "relative": (Relative(), (tokens,)), "lora": (LoRA(), (r(4, 16),)),
-        "lstm": (Cell(nn.LSTMCell), (r(3, 12), r(3, 16), r(3, 16))), "gru": (Cell(nn.GRUCell), (r(3, 12), r(3, 16), r(3, 16))),
+        "llama": (Decoder(), rope),
+        "qwen3": (Decoder(qk_norm=True), rope),
+        "gemma2": (Decoder(softcap=5.0, act=lambda x: F.gelu(x, approximate="tanh")), rope),
+        "gpt2": (nn.TransformerDecoderLayer(16, 2, 32, batch_first=True, norm_first=True), (tokens, r(2, 3, 16))),
+        "bert": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu"), (tokens,)),
+        "vit_patches": (nn.Sequential(conv(8, 16, 4, 4), nn.Flatten(2), nn.LayerNorm(4)), (image,)),
+        "dit": (DiT(), (r(2, 5, 32), r(2, 32))),
+        "resnet": (
+            Residual(
+                nn.Sequential(
+                    conv(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
+                )
+            ),
+            (image,),
+        ),
+        "convnext": (
+            nn.Sequential(conv(8, 8, 7, padding=3, groups=8), nn.GroupNorm(1, 8), conv(8, 16, 1), nn.GELU(), conv(16, 8, 1)),
+            (image,),
+        ),
+        "mobilenet": (
+            Residual(
+                nn.Sequential(
+                    conv(8, 16, 1), nn.BatchNorm2d(16), nn.ReLU6(), conv(16, 16, 3, 1, 1, groups=16), nn.Hardswish(), conv(16, 8, 1)
+                ),
+                nn.Identity(),
+            ),
+            (image,),
+        ),
+        "squeeze": (Squeeze(), (image,)),
+        "head": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10), nn.LogSoftmax(1)), (image,)),
+        "unet": (
+            nn.Sequential(
+                conv(8, 8, 3, padding=1),
+                nn.SiLU(),
+                nn.MaxPool2d(2),
+                nn.Upsample(scale_factor=2, mode="nearest"),
+                nn.ConvTranspose2d(8, 4, 2, 2),
+            ),
+            (image,),
+        ),
+        "router": (Router(), (r(4, 16),)),
+        "relative": (Relative(), (tokens,)),
+        "lora": (LoRA(), (r(4, 16),)),
+        "lstm": (Cell(nn.LSTMCell), (r(3, 12), r(3, 16), r(3, 16))),
+        "gru": (Cell(nn.GRUCell), (r(3, 12), r(3, 16), r(3, 16))),
         "bilinear": (nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.LayerNorm(16), nn.Softmax(1)), (r(4, 16),)),
         "words": (nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 8), nn.Softplus()), (torch.tensor([[1, 4, 10], [0, 2, 2]]),)),
     }

@@ -1,4 +1,7 @@
-"""Evaluates what `mirage-opt --canonicalize` prints, in float64: its primitives only, so that what an operator means is decided by mirage-opt, not here."""
+"""Evaluates what `mirage-opt --canonicalize` prints, in float64: its primitives only, so that what an operator means is decided by
+mirage-opt, not here.
+"""
+
 import json
 import math
 
@@ -36,13 +39,32 @@ def _cast(x, t):
 
 _F = torch.nn.functional
 _PRIMITIVES = {
-    "add": lambda t, x, y: x + y, "sub": lambda t, x, y: x - y, "mul": lambda t, x, y: x * y, "div": lambda t, x, y: x / y, "pow": lambda t, x, y=None: torch.pow(x, t["exponent"] if y is None else y),
-    "neg": lambda t, x: -x, "square": lambda t, x: x * x, "relu": lambda t, x: x.relu(), "gelu": lambda t, x: _F.gelu(x, approximate=t.get("approximate", "none")), "silu": lambda t, x: _F.silu(x),
-    "maximum": lambda t, x, y: torch.maximum(x, y), "minimum": lambda t, x, y: torch.minimum(x, y), "clamp": lambda t, x, y=None, z=None: torch.clamp(x, t.get("min", y), t.get("max", z)),
-    "equal": lambda t, x, y: x == y, "less": lambda t, x, y: x < y, "greater": lambda t, x, y: x > y, "where": lambda t, c, x, y: torch.where(c, x, y),
-    "sum": lambda t, x: x.sum(t["axis"], keepdim=t.get("keepdim", False)), "max": lambda t, x: x.amax(t["axis"], keepdim=t.get("keepdim", False)), "matmul": lambda t, x, y: _matmul(x, y, t),
-    "transpose": lambda t, x: x.permute(t["perm"]), "reshape": lambda t, x: x.reshape(t["shape"]), "repeat": lambda t, x: torch.cat([x] * t["count"], t["axis"]), "concat": lambda t, *x: torch.cat(x, t["axis"]),
-    "slice": lambda t, x: _slice(x, t), "cast": lambda t, x: _cast(x, t),
+    "add": lambda t, x, y: x + y,
+    "sub": lambda t, x, y: x - y,
+    "mul": lambda t, x, y: x * y,
+    "div": lambda t, x, y: x / y,
+    "pow": lambda t, x, y=None: torch.pow(x, t["exponent"] if y is None else y),
+    "neg": lambda t, x: -x,
+    "square": lambda t, x: x * x,
+    "relu": lambda t, x: x.relu(),
+    "gelu": lambda t, x: _F.gelu(x, approximate=t.get("approximate", "none")),
+    "silu": lambda t, x: _F.silu(x),
+    "maximum": lambda t, x, y: torch.maximum(x, y),
+    "minimum": lambda t, x, y: torch.minimum(x, y),
+    "clamp": lambda t, x, y=None, z=None: torch.clamp(x, t.get("min", y), t.get("max", z)),
+    "equal": lambda t, x, y: x == y,
+    "less": lambda t, x, y: x < y,
+    "greater": lambda t, x, y: x > y,
+    "where": lambda t, c, x, y: torch.where(c, x, y),
+    "sum": lambda t, x: x.sum(t["axis"], keepdim=t.get("keepdim", False)),
+    "max": lambda t, x: x.amax(t["axis"], keepdim=t.get("keepdim", False)),
+    "matmul": lambda t, x, y: _matmul(x, y, t),
+    "transpose": lambda t, x: x.permute(t["perm"]),
+    "reshape": lambda t, x: x.reshape(t["shape"]),
+    "repeat": lambda t, x: torch.cat([x] * t["count"], t["axis"]),
+    "concat": lambda t, *x: torch.cat(x, t["axis"]),
+    "slice": lambda t, x: _slice(x, t),
+    "cast": lambda t, x: _cast(x, t),
 }
 
 
@@ -68,7 +90,9 @@ def evaluate(spec, inputs):
             if op not in _BOOLS:
                 operands = [_wide(v) for v in operands]
             if op == "where":
-                operands[1:] = [v if v.dtype == torch.bool and all(o.dtype == torch.bool for o in operands[1:]) else v.double() for v in operands[1:]]
+                operands[1:] = [
+                    v if v.dtype == torch.bool and all(o.dtype == torch.bool for o in operands[1:]) else v.double() for v in operands[1:]
+                ]
             out = _PRIMITIVES[op](t, *operands) if op in _PRIMITIVES else getattr(torch, op)(*operands)
         for name in n.get("outputs") or [n["output"]]:
             values[name] = out

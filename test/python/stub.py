@@ -1,4 +1,7 @@
-"""A library with a result's C ABI that launches nothing, so that NAME.py can be tried where there is no GPU: its CUDA calls are answered by the CPU."""
+"""A library with a result's C ABI that launches nothing, so that NAME.py can be tried where there is no GPU: its CUDA calls are answered
+by the CPU.
+"""
+
 import importlib.util
 import os
 import subprocess
@@ -28,7 +31,9 @@ void stub_status(int s) { next_status = s; }
 
 def build(folder, name, tensors, workspace, spec_id):
     """Writes lib<name>.so beside <name>.py; raises subprocess.CalledProcessError where there is no C compiler."""
-    source = _SOURCE.replace("PARAMETERS", "".join(", void* t%d" % i for i in range(tensors))).replace("ARGUMENTS", "".join("t%d, " % i for i in range(tensors)))
+    source = _SOURCE.replace("PARAMETERS", "".join(", void* t%d" % i for i in range(tensors))).replace(
+        "ARGUMENTS", "".join("t%d, " % i for i in range(tensors))
+    )
     source = source.replace("NAME", name).replace("WORKSPACE", str(workspace)).replace("SPEC", spec_id)
     path = os.path.join(folder, name + "_stub.c")
     with open(path, "w", encoding="utf-8") as f:
@@ -40,8 +45,14 @@ def import_on_cpu(folder, name):
     """NAME.py with device 0 of the type "cuda" standing for the CPU. What it does per call is otherwise what it does on a GPU."""
     with open(os.path.join(folder, name + ".py"), encoding="utf-8") as f:
         text = f.read()
-    changes = (('_DEVICE_TYPE = "cuda"', '_DEVICE_TYPE = "cpu"'), (".get_device()", ".get_device().__add__(1)"), ("_torch.cuda.current_device()", "0"), ("_torch.device(_DEVICE_TYPE, index)", '_torch.device("cpu")'),
-                     ("_raw_stream = ", "_raw_stream = (lambda index: 0) or "), ("_is_capturing = ", "_is_capturing = (lambda: False) or "))
+    changes = (
+        ('_DEVICE_TYPE = "cuda"', '_DEVICE_TYPE = "cpu"'),
+        (".get_device()", ".get_device().__add__(1)"),
+        ("_torch.cuda.current_device()", "0"),
+        ("_torch.device(_DEVICE_TYPE, index)", '_torch.device("cpu")'),
+        ("_raw_stream = ", "_raw_stream = (lambda index: 0) or "),
+        ("_is_capturing = ", "_is_capturing = (lambda: False) or "),
+    )
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)

@@ -1,4 +1,5 @@
 """NAME.py with a library that launches nothing: what it passes on, what it refuses, and what torch.compile and torch.export make of it."""
+
 import os
 import re
 import unittest
@@ -13,8 +14,12 @@ except ImportError:
 
 
 def spec(name, rows=4, two=False):
-    out = {"name": name, "inputs": {"x": {"shape": [rows, 8], "dtype": "float16"}, "w": {"shape": [8, 16], "dtype": "float16"}}, "outputs": {"y": {"shape": [rows, 16], "dtype": "float16"}},
-           "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]}
+    out = {
+        "name": name,
+        "inputs": {"x": {"shape": [rows, 8], "dtype": "float16"}, "w": {"shape": [8, 16], "dtype": "float16"}},
+        "outputs": {"y": {"shape": [rows, 16], "dtype": "float16"}},
+        "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}],
+    }
     if two:
         out["outputs"]["s"] = {"shape": [rows, 1], "dtype": "float32"}
         out["nodes"].append({"op": "sum", "inputs": ["x"], "output": "s", "attrs": {"axis": 1, "keepdim": True}})
@@ -59,10 +64,13 @@ class NamePy(Case):
     def test_refuses(self):
         m = self.load("refuses")
         x, w = self.tensors()
-        for wrong, kind, text in (((x.float(), w), TypeError, "x has dtype torch.float32, expected torch.float16"), ((x[:2], w), ValueError, r"x has shape \(2, 8\), expected \(4, 8\)"),
-                                  ((x, w.t().contiguous().t()), ValueError, r"w has strides \(1, 8\), expected \(16, 1\)"),
-                                  ((torch.zeros(40, dtype=torch.float16)[1:33].view(4, 8), w), ValueError, "x does not begin at a multiple of 16 bytes")):
-            m._library.stub_status(-3 if "begin" in text else 0)   # what a library says of such a pointer
+        for wrong, kind, text in (
+            ((x.float(), w), TypeError, "x has dtype torch.float32, expected torch.float16"),
+            ((x[:2], w), ValueError, r"x has shape \(2, 8\), expected \(4, 8\)"),
+            ((x, w.t().contiguous().t()), ValueError, r"w has strides \(1, 8\), expected \(16, 1\)"),
+            ((torch.zeros(40, dtype=torch.float16)[1:33].view(4, 8), w), ValueError, "x does not begin at a multiple of 16 bytes"),
+        ):
+            m._library.stub_status(-3 if "begin" in text else 0)  # what a library says of such a pointer
             with self.assertRaisesRegex(kind, text):
                 m._run(*wrong)
         m._library.stub_status(-7)
@@ -75,7 +83,7 @@ class NamePy(Case):
         with self.assertRaisesRegex(ValueError, "y has shape"):
             m.refuses(x, w, out=torch.zeros(4, 8, dtype=torch.float16))
         strange = torch.zeros(4, 16, dtype=torch.float16)[:, :8]
-        self.assertEqual(self.load("one_row", rows=1).one_row(strange[:1], w).shape, (1, 16))   # strides of an extent of 1 mean nothing
+        self.assertEqual(self.load("one_row", rows=1).one_row(strange[:1], w).shape, (1, 16))  # strides of an extent of 1 mean nothing
 
     def test_no_gradient(self):
         m = self.load("no_gradient")

@@ -1,4 +1,7 @@
-"""The torch.compile backend as far as it goes without a GPU: which regions it finds in 20 modules, and that a module computes the same with a region's spec in each one's place."""
+"""The torch.compile backend as far as it goes without a GPU: which regions it finds in 20 modules, and that a module computes the same
+with a region's spec in each one's place.
+"""
+
 import contextlib
 import io
 import json
@@ -26,6 +29,7 @@ LEFT = {"router": {"aten::topk", "aten::sum", "aten::mul"}, "words": {"aten::emb
 
 def as_function(region):
     """What a library of the region computes."""
+
     def call(*tensors):
         given = dict(zip(region.spec["inputs"], tensors))
         for (name, want), x in zip(region.spec["inputs"].items(), tensors):
@@ -33,6 +37,7 @@ def as_function(region):
             assert "strides" not in want or all(n == 1 or s == w for n, s, w in zip(x.shape, x.stride(), want["strides"])), name
         out = [v.to(o.meta["val"].dtype) for v, o in zip(evaluate(region.spec, given), region.outputs)]
         return out[0] if len(out) == 1 else tuple(out)
+
     return call
 
 
@@ -50,13 +55,17 @@ class PartitionOfModules(Case):
                 found = partition.divide(graph, name)
                 self.assertGreater(len(found.regions), 0, found.report())
                 left = {f.operator for f in found.left}
-                self.assertLessEqual({x for x in left if "no operator" not in str(found.left)}, LEFT.get(name, set()) | {"aten::embedding"}, found.report())
+                self.assertLessEqual(
+                    {x for x in left if "no operator" not in str(found.left)}, LEFT.get(name, set()) | {"aten::embedding"}, found.report()
+                )
                 for region in found.regions:
                     backend.replace(graph, region, as_function(region))
                 graph.graph.lint()
                 graph.recompile()
                 got = program.module()(*args)
-                self.assertTrue(torch.allclose(got, want, rtol=1e-3, atol=1e-4), "%s: %g\n%s" % (name, (got - want).abs().max(), found.report()))
+                self.assertTrue(
+                    torch.allclose(got, want, rtol=1e-3, atol=1e-4), "%s: %g\n%s" % (name, (got - want).abs().max(), found.report())
+                )
 
     def test_dry_run(self):
         module, args = modules()["router"]

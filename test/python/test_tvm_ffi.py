@@ -1,4 +1,7 @@
-"""A library with __tvm_ffi_NAME: it loads alone, and apache-tvm-ffi, where it is there, finds the function and gets Python's exceptions. Launches need a GPU (test/gpu)."""
+"""A library with __tvm_ffi_NAME: it loads alone, and apache-tvm-ffi, where it is there, finds the function and gets Python's exceptions.
+Launches need a GPU (test/gpu).
+"""
+
 import ctypes
 import os
 import shutil
@@ -14,8 +17,12 @@ try:
 except ImportError:
     tvm_ffi = None
 
-SPEC = {"name": "ffi_demo", "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}}, "outputs": {"y": {"shape": [4, 1], "dtype": "float32"}},
-        "nodes": [{"op": "sum", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "keepdim": True}}]}
+SPEC = {
+    "name": "ffi_demo",
+    "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}},
+    "outputs": {"y": {"shape": [4, 1], "dtype": "float32"}},
+    "nodes": [{"op": "sum", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "keepdim": True}}],
+}
 
 CALLS = """
 import ctypes, sys, numpy, tvm_ffi
@@ -40,9 +47,20 @@ class TvmFfi(Case):
         if tvm_ffi is None:
             self.skipTest("SKIPPED: no apache-tvm-ffi")
         for order in ("loaded before", "loaded by it"):
-            said = subprocess.run([sys.executable, "-c", CALLS, path, order], capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
-            self.assertEqual(said, ["TypeError ffi_demo: takes 2 tensors: x, y", "TypeError ffi_demo: y is not a tensor, expected f32[4,1]", "TypeError ffi_demo: x has another dtype, expected f32[4,8]",
-                                    "ValueError ffi_demo: y has another shape, expected f32[4,1]", "ValueError ffi_demo: x has other strides than expected of f32[4,8]", "ValueError ffi_demo: x is not on a CUDA device"])
+            said = subprocess.run(
+                [sys.executable, "-c", CALLS, path, order], capture_output=True, text=True, timeout=120, check=True
+            ).stdout.splitlines()
+            self.assertEqual(
+                said,
+                [
+                    "TypeError ffi_demo: takes 2 tensors: x, y",
+                    "TypeError ffi_demo: y is not a tensor, expected f32[4,1]",
+                    "TypeError ffi_demo: x has another dtype, expected f32[4,8]",
+                    "ValueError ffi_demo: y has another shape, expected f32[4,1]",
+                    "ValueError ffi_demo: x has other strides than expected of f32[4,8]",
+                    "ValueError ffi_demo: x is not on a CUDA device",
+                ],
+            )
 
 
 if __name__ == "__main__":

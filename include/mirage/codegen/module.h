@@ -52,7 +52,8 @@ struct ModuleOptions {
   std::string version;             ///< tool version
 };
 
-/// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile, CMakeLists.txt, NAME.pc, NAME.map (version script).
+/// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile, CMakeLists.txt, NAME.pc, NAME.map (version script),
+/// NAME.solution.json, build.toml with tvm-ffi-ext/NAME/__init__.py, NAME_kernelbench.py.
 struct CudaModule {
   std::string name;                                ///< C identifier derived from the program's name
   std::map<std::string, std::string> files;

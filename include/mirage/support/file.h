@@ -26,7 +26,7 @@ class OutputFolder {
 
   const std::string& path() const { return path_; }
   const std::string& staging() const { return staging_; }          ///< tools may write here; what keep() names goes along on commit
-  Diagnostics write(const std::string& name, const std::string& bytes);   ///< errors: kFileUnwritable (disk full, no permission)
+  Diagnostics write(const std::string& name, const std::string& bytes);   ///< name: may lie in a folder of its own; errors: kFileUnwritable (disk full, no permission)
   void keep(const std::string& name) { files_[name] = true; }      ///< a file that a tool wrote into staging()
   void remove_on_commit(const std::string& name) { files_.try_emplace(name, false); }   ///< an own file of an earlier run that no longer fits
   /// Names of what commit() puts in place.

@@ -1,7 +1,10 @@
-"""From PyTorch programs to mirage-opt kernels and back. `export` writes specs; torch.compile(backend="mirage_opt") uses them; `python -m mirage_opt --help` lists the importers.
+"""From PyTorch programs to mirage-opt kernels and back. `export` writes specs; torch.compile(backend="mirage_opt") uses them; `python -m
+mirage_opt --help` lists the importers.
 
-The package drives the command mirage-opt: MIRAGE_OPT in the environment, else the one in PATH. Nothing here imports PyTorch before it is needed.
+The package drives the command mirage-opt: MIRAGE_OPT in the environment, else the one in PATH. Nothing here imports PyTorch before it is
+needed.
 """
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,9 +1,15 @@
-"""python -m mirage_opt: export, kernelbench, import, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such program, 4 cannot be said in a spec, 11 files."""
+"""python -m mirage_opt: export, kernelbench, import, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
+program, 4 cannot be said in a spec, 11 files.
+"""
+
 from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -18,10 +24,16 @@ def say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mirage_opt", description="PyTorch programs as specs of mirage-opt.")
     modes = parser.add_subparsers(dest="mode", required=True)
-    p = modes.add_parser("export", help="a module as a spec", description="FILE.py:CLASS; its arguments come from get_init_inputs() and get_inputs() of FILE.py, or from --input.")
+    p = modes.add_parser(
+        "export",
+        help="a module as a spec",
+        description="FILE.py:CLASS; its arguments come from get_init_inputs() and get_inputs() of FILE.py, or from --input.",
+    )
     p.add_argument("source", metavar="FILE.py:CLASS")
     p.add_argument("-o", "--output", default=".", metavar="DIR")
-    p.add_argument("--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument")
+    p.add_argument(
+        "--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument"
+    )
     p.add_argument("--dtype", help="converts parameters and floating-point arguments: float16, bfloat16, float32")
     p.add_argument("--train", action="store_true", help="in training mode (batch norms use the batch; dropout is refused)")
     p.add_argument("--parts", action="store_true", help="write the largest regions that can be said, and a report of the coverage")
@@ -32,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--precision", metavar="DTYPE", help="float32 (as the problems are), bfloat16 or float16")
     p.add_argument("-o", "--output", default="kernelbench_specs", metavar="DIR")
     p.add_argument("--build", action="store_true", help="also run mirage-opt on each: library and ModelNew")
-    p.add_argument("--flag", action="append", default=[], metavar="FLAG", help="passed on to mirage-opt with --build, such as --flag=--states=0")
+    p.add_argument(
+        "--flag", action="append", default=[], metavar="FLAG", help="passed on to mirage-opt with --build, such as --flag=--states=0"
+    )
     p = modes.add_parser("import", help="FlashInfer-Bench definitions as specs")
     p.add_argument("folder", metavar="DIR")
     p.add_argument("-o", "--output", default="specs", metavar="DIR")
@@ -44,8 +58,19 @@ def _parser() -> argparse.ArgumentParser:
 def _dtype(name: Optional[str]) -> Any:
     import torch
 
-    names = {"float16": torch.float16, "f16": torch.float16, "fp16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float32": torch.float32, "f32": torch.float32, "fp32": torch.float32,
-             "int64": torch.int64, "int32": torch.int32, "bool": torch.bool}
+    names = {
+        "float16": torch.float16,
+        "f16": torch.float16,
+        "fp16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        "bf16": torch.bfloat16,
+        "float32": torch.float32,
+        "f32": torch.float32,
+        "fp32": torch.float32,
+        "int64": torch.int64,
+        "int32": torch.int32,
+        "bool": torch.bool,
+    }
     if name is None:
         return None
     if name not in names:
@@ -136,6 +161,12 @@ def _checked(path: Path) -> int:
     return ran.exit_code
 
 
+def _first_line(error: Exception) -> str:
+    """What an exception says; its kind in front where it is not one of ours."""
+    text = str(error).strip().splitlines()
+    return ("" if isinstance(error, ValueError) else type(error).__name__ + ": ") + (text[0] if text else "")
+
+
 def _parts(module: Any, args: list[Any], name: str, output: str) -> int:
     from .exporting import capture
     from .partition import divide
@@ -181,12 +212,17 @@ def _kernelbench(options: argparse.Namespace) -> int:
                 ran = command.run(str(path), "-o", str(folder / problem.name), "--quiet", *options.flag)
                 reason = ran.err.strip().splitlines()[0] if ran.exit_code else ""
                 if not reason:
-                    (folder / problem.name / "model_new.py").write_text(kernelbench.model_new(problem, outcome.result, folder / problem.name), encoding="utf-8")
+                    (folder / problem.name / "model_new.py").write_text(
+                        kernelbench.model_new(problem, outcome.result, folder / problem.name), encoding="utf-8"
+                    )
         counts[problem.level][0] += not reason
         counts[problem.level][1] += 1
         rows.append((problem, reason))
         say(f"{problem.name}: {reason or 'written'}")
-    table = [f"| level | written | of |\n|---|---|---|\n" + "".join(f"| {k} | {a} | {n} |\n" for k, (a, n) in counts.items()), "| problem | file | missing because |\n|---|---|---|"]
+    table = [
+        "| level | written | of |\n|---|---|---|\n" + "".join(f"| {k} | {a} | {n} |\n" for k, (a, n) in counts.items()),
+        "| problem | file | missing because |\n|---|---|---|",
+    ]
     table += [f"| {p.level}/{p.number} | {p.path.name} | {r.replace('|', '/')} |" for p, r in rows if r]
     (folder / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
     print("\n".join(table))
@@ -215,7 +251,7 @@ def _import(options: argparse.Namespace) -> int:
             worst = max(worst, UNSUPPORTED)
             continue
         except Exception as error:
-            say(f"{file}: error: {type(error).__name__ + ': ' if not isinstance(error, ValueError) else ''}{str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+            say(f"{file}: error: {_first_line(error)}")
             worst = max(worst, INVALID)
             continue
         path = folder / f"{spec['name']}.json"
@@ -226,13 +262,18 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def operators_table() -> str:
+    from . import aten_norms  # noqa: F401  (fills the table)
     from .aten import ROWS
     from .aten_moves import core_operators
 
     core = core_operators()
     said = [n for n in core if n in ROWS and ROWS[n].convert]
-    head = f"{len(said)} of the {len(core)} core ATen operators of this PyTorch can be said in a spec, some in part.\n\n| ATen operator | core | in a spec |\n|---|---|---|"
-    lines = [f"| {n} | {'yes' if n in core else ''} | {ROWS[n].how if ROWS[n].convert else 'refused: ' + ROWS[n].how} |" for n in sorted(set(ROWS) | set(core))]
+    head = f"{len(said)} of the {len(core)} core ATen operators of this PyTorch can be said in a spec, some in part.\n\n"
+    head += "| ATen operator | core | in a spec |\n|---|---|---|"
+    lines = [
+        f"| {n} | {'yes' if n in core else ''} | {ROWS[n].how if ROWS[n].convert else 'refused: ' + ROWS[n].how} |"
+        for n in sorted(set(ROWS) | set(core))
+    ]
     return "\n".join([head, *lines])
 
 
@@ -245,6 +286,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 7
     from .command import CommandError
 
+    if not os.environ.get("TORCH_LOGS"):
+        logging.getLogger("torch").setLevel(logging.CRITICAL)  # its errors are told here, in a line
+        warnings.simplefilter("ignore")
     try:
         if options.mode == "operators":
             print(operators_table())

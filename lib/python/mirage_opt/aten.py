@@ -1,7 +1,9 @@
 """One row per ATen operator: how it is said in a spec. The table of docs/aten.md is written from it (python -m mirage_opt operators).
 
-A row's function takes the builder, the FX node and the node's arguments; it returns an operand, or a list of operands for an operator with several results. It raises Refused with the reason.
+A row's function takes the builder, the FX node and the node's arguments; it returns an operand, or a list of operands for an operator
+with several results. It raises Refused with the reason.
 """
+
 from __future__ import annotations
 
 import math
@@ -61,7 +63,32 @@ def axis_of(axis: int, rank: int) -> int:
 
 # ---- elementwise ----
 
-for _name in ("abs", "exp", "log", "sqrt", "rsqrt", "neg", "sigmoid", "silu", "relu", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal", "square", "mish", "hardswish"):
+for _name in (
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "neg",
+    "sigmoid",
+    "silu",
+    "relu",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "log1p",
+    "expm1",
+    "reciprocal",
+    "square",
+    "mish",
+    "hardswish",
+):
+
     def _unary(b: Builder, node: Node, x: Any, op: str = _name, **rest: Any) -> Operand:
         if rest.get("decimals"):
             raise Refused("round to decimal places")
@@ -106,7 +133,18 @@ def _rsub(b: Builder, node: Node, x: Any, y: Any, alpha: Any = 1) -> Operand:
     return b.emit("sub", b.operand(y), _scaled(b, x, alpha))
 
 
-for _name, _op in (("mul", "mul"), ("maximum", "maximum"), ("minimum", "minimum"), ("eq", "equal"), ("lt", "less"), ("gt", "greater"), ("ne", "not_equal"), ("le", "less_equal"), ("ge", "greater_equal")):
+for _name, _op in (
+    ("mul", "mul"),
+    ("maximum", "maximum"),
+    ("minimum", "minimum"),
+    ("eq", "equal"),
+    ("lt", "less"),
+    ("gt", "greater"),
+    ("ne", "not_equal"),
+    ("le", "less_equal"),
+    ("ge", "greater_equal"),
+):
+
     def _pair(b: Builder, node: Node, x: Any, y: Any, op: str = _op) -> Operand:
         if op == "mul" and b.dtype(x) == torch.bool and b.dtype(y) == torch.bool:
             return b.emit("and", b.operand(x), b.operand(y))
@@ -286,6 +324,7 @@ def _masked_fill(b: Builder, node: Node, x: Any, mask: Any, value: Any) -> Opera
 
 
 for _name, _op in (("and", "and"), ("or", "or"), ("xor", "not_equal")):
+
     def _logical(b: Builder, node: Node, x: Any, y: Any, op: str = _op) -> Operand:
         bitwise = aten_name(node.target).startswith("bitwise")
         kinds = [b.dtype(a) for a in (x, y)]
@@ -330,8 +369,24 @@ def _cast(b: Builder, x: Operand, before: Any, after: Any) -> Operand:
 
 # ---- constants ----
 
-@row("full", "full_like", "scalar_tensor", "fill", "empty", "empty_strided", "zeros", "ones", "zeros_like", "ones_like", "new_zeros", "new_ones", "new_full", "empty_like",
-     how="a constant; memory that is not set counts as 0")
+
+@row(
+    "full",
+    "full_like",
+    "scalar_tensor",
+    "fill",
+    "empty",
+    "empty_strided",
+    "zeros",
+    "ones",
+    "zeros_like",
+    "ones_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "empty_like",
+    how="a constant; memory that is not set counts as 0",
+)
 def _full(b: Builder, node: Node, *args: Any, **kwargs: Any) -> Operand:
     name = aten_name(node.target)
     if name == "scalar_tensor":
@@ -354,8 +409,11 @@ def _arange(b: Builder, node: Node, *args: Any, **kwargs: Any) -> Operand:
 
 # ---- reductions ----
 
+
 def _axes(axes: Any) -> Any:
-    return None if axes is None or (isinstance(axes, (list, tuple)) and not axes) else list(axes) if isinstance(axes, (list, tuple)) else axes
+    return (
+        None if axes is None or (isinstance(axes, (list, tuple)) and not axes) else list(axes) if isinstance(axes, (list, tuple)) else axes
+    )
 
 
 def _as_number(b: Builder, x: Any) -> Operand:
@@ -363,6 +421,7 @@ def _as_number(b: Builder, x: Any) -> Operand:
 
 
 for _name, _op in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min")):
+
     def _reduce(b: Builder, node: Node, x: Any, dim: Any = None, keepdim: bool = False, op: str = _op, **rest: Any) -> Operand:
         if not b.shape(x):
             return b.emit("add", _as_number(b, x), 0)
@@ -452,6 +511,7 @@ def _log_softmax(b: Builder, node: Node, x: Any, dim: int, *rest: Any, **kwargs:
 
 # ---- products ----
 
+
 @row("mm", "bmm", "matmul", how="`matmul`")
 def _matmul(b: Builder, node: Node, x: Any, y: Any) -> Operand:
     return b.emit("matmul", b.tensor(x), b.tensor(y))
@@ -480,7 +540,19 @@ def _einsum(b: Builder, node: Node, equation: str, tensors: Any, **rest: Any) ->
 
 
 @row("convolution", how="`conv`")
-def _convolution(b: Builder, node: Node, x: Any, w: Any, bias: Any, stride: Dims, padding: Dims, dilation: Dims, transposed: bool, output_padding: Dims, groups: int) -> Operand:
+def _convolution(
+    b: Builder,
+    node: Node,
+    x: Any,
+    w: Any,
+    bias: Any,
+    stride: Dims,
+    padding: Dims,
+    dilation: Dims,
+    transposed: bool,
+    output_padding: Dims,
+    groups: int,
+) -> Operand:
     attrs: dict[str, Any] = {"stride": list(stride), "padding": list(padding), "dilation": list(dilation), "groups": groups}
     spatial = len(b.shape(w)) - 2
     if len(b.shape(x)) != spatial + 2:
@@ -492,103 +564,27 @@ def _convolution(b: Builder, node: Node, x: Any, w: Any, bias: Any, stride: Dims
 
 
 @row("scaled_dot_product_attention", how="`attention`")
-def _attention(b: Builder, node: Node, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Operand:
+def _attention(
+    b: Builder,
+    node: Node,
+    q: Any,
+    k: Any,
+    v: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Operand:
     if dropout_p:
         raise Refused("dropout: random numbers")
     mask = None if attn_mask is None else b.tensor(attn_mask)
-    return b.emit("attention", b.tensor(q), b.tensor(k), b.tensor(v), mask, causal=True if is_causal else None, scale=None if scale is None else number(scale))
-
-
-@row("_cdist_forward", how="sqrt of sums of squares of differences (p = 2), sums (1), largest (inf)")
-def _cdist(b: Builder, node: Node, x: Any, y: Any, p: float, mode: Any = None) -> Operand:
-    d = b.emit("abs", b.emit("sub", b.emit("unsqueeze", b.tensor(x), axis=-2), b.emit("unsqueeze", b.tensor(y), axis=-3)))
-    if p == 2:
-        return b.emit("sqrt", b.emit("sum", b.emit("square", d), axis=-1))
-    if p == 1:
-        return b.emit("sum", d, axis=-1)
-    if p == math.inf:
-        return b.emit("max", d, axis=-1)
-    raise Refused("a distance of this p")
-
-
-# ---- norms ----
-
-@row("layer_norm", how="`layer_norm` over the last axes")
-def _layer_norm(b: Builder, node: Node, x: Any, shape: Dims, gain: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any) -> Operand:
-    axes = list(range(-len(shape), 0))
-    value = b.emit("layer_norm", b.tensor(x), *([b.tensor(gain)] if gain is not None else []), *([b.tensor(bias)] if gain is not None and bias is not None else []), axis=axes, eps=eps)
-    return b.emit("add", value, b.tensor(bias)) if gain is None and bias is not None else value
-
-
-@row("native_layer_norm", how="`layer_norm`; mean and rstd by `mean`, `var`")
-def _native_layer_norm(b: Builder, node: Node, x: Any, shape: Dims, gain: Any, bias: Any, eps: float) -> Any:
-    return [_layer_norm(b, node, x, shape, gain, bias, eps), *_statistics(b, node, x, list(range(-len(shape), 0)), eps)]
-
-
-def _statistics(b: Builder, node: Node, x: Any, axes: Dims, eps: float) -> list[Optional[Operand]]:
-    """Mean and 1 / sqrt(var + eps), where somebody uses them."""
-    used = {user.args[1] for user in node.users if user.target is operator.getitem}
-    mean = b.emit("mean", b.tensor(x), axis=axes, keepdim=True) if 1 in used else None
-    rstd = b.emit("rsqrt", b.emit("add", b.emit("var", b.tensor(x), axis=axes, keepdim=True, correction=0), eps)) if 2 in used else None
-    return [mean, rstd]
-
-
-@row("rms_norm", "_fused_rms_norm", how="`rms_norm` over the last axes")
-def _rms_norm(b: Builder, node: Node, x: Any, shape: Dims, gain: Any = None, eps: Optional[float] = None) -> Any:
-    if eps is None:
-        eps = torch.finfo(b.dtype(x)).eps
-    out = b.emit("rms_norm", b.tensor(x), None if gain is None else b.tensor(gain), axis=list(range(-len(shape), 0)), eps=eps)
-    if aten_name(node.target) == "rms_norm":
-        return out
-    used = any(user.args[1] == 1 for user in node.users)
-    axes = list(range(-len(shape), 0))
-    return [out, b.emit("rsqrt", b.emit("add", b.emit("mean", b.emit("square", b.tensor(x)), axis=axes, keepdim=True), eps)) if used else None]
-
-
-@row("group_norm", how="`group_norm`")
-def _group_norm(b: Builder, node: Node, x: Any, groups: int, gain: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any) -> Operand:
-    if gain is None and bias is not None:
-        raise Refused("a group norm with a bias only")
-    return b.emit("group_norm", b.tensor(x), *[b.tensor(t) for t in (gain, bias) if t is not None], groups=groups, eps=eps)
-
-
-@row("native_group_norm", how="`group_norm`; its mean and rstd are not computed")
-def _native_group_norm(b: Builder, node: Node, x: Any, gain: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
-    return [_group_norm(b, node, x, groups, gain, bias, eps), None, None]
-
-
-def _per_channel(b: Builder, value: Operand, rank: int) -> Operand:
-    return b.emit("reshape", value, shape=[-1] + [1] * (rank - 2)) if rank > 2 else value
-
-
-@row("_native_batch_norm_legit_no_training", how="`batch_norm`")
-def _batch_norm_eval(b: Builder, node: Node, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Any:
-    if gain is None and bias is not None:
-        raise Refused("a batch norm with a bias only")
-    return [b.emit("batch_norm", b.tensor(x), b.tensor(mean), b.tensor(var), *[b.tensor(t) for t in (gain, bias) if t is not None], eps=eps), None, None]
-
-
-@row("_native_batch_norm_legit", "_native_batch_norm_legit_functional", how="of training: `mean` and `var` of the batch, `batch_norm`; running statistics where they are used")
-def _batch_norm_train(b: Builder, node: Node, x: Any, gain: Any, bias: Any, *rest: Any) -> Any:
-    if isinstance(rest[0], Node) or rest[0] is None:
-        running_mean, running_var, training, momentum, eps = rest
-    else:
-        running_mean = running_var = None
-        training, momentum, eps = rest
-    if not training:
-        return _batch_norm_eval(b, node, x, gain, bias, running_mean, running_var, momentum, eps) + [None, None]
-    shape = b.shape(x)
-    axes = [i for i in range(len(shape)) if i != 1]
-    mean = b.emit("mean", b.tensor(x), axis=axes)
-    var = b.emit("var", b.tensor(x), axis=axes, correction=0)
-    if gain is None and bias is not None:
-        raise Refused("a batch norm with a bias only")
-    out = b.emit("batch_norm", b.tensor(x), mean, var, *[b.tensor(t) for t in (gain, bias) if t is not None], eps=eps)
-    used = {user.args[1] for user in node.users if user.target is operator.getitem}
-    results: list[Optional[Operand]] = [out, mean if 1 in used else None, None, None, None]
-    count = math.prod(shape) // shape[1]
-    for place, old, new in ((3, running_mean, mean), (4, running_var, None)):
-        if place in used and old is not None:
-            new = new if new is not None else b.emit("mul", var, count / max(1, count - 1))
-            results[place] = b.emit("add", b.emit("mul", b.tensor(old), 1 - momentum), b.emit("mul", new, momentum))
-    return results
+    return b.emit(
+        "attention",
+        b.tensor(q),
+        b.tensor(k),
+        b.tensor(v),
+        mask,
+        causal=True if is_causal else None,
+        scale=None if scale is None else number(scale),
+    )

@@ -1,4 +1,5 @@
 """Rows of the ATen table that move, window or index data, and the operators that are refused, with the reason."""
+
 from __future__ import annotations
 
 import math
@@ -139,7 +140,7 @@ def _slice_scatter(b: Builder, node: Node, x: Any, source: Any, dim: int = 0, st
 def _select_scatter(b: Builder, node: Node, x: Any, source: Any, dim: int, index: int) -> Operand:
     shape = b.shape(x)
     axis, index = axis_of(dim, len(shape)), axis_of(index, shape[dim])
-    return _put(b, x, _reshape(b, b.tensor(source), shape[:axis] + [1] + shape[axis + 1:]), axis, index, index + 1)
+    return _put(b, x, _reshape(b, b.tensor(source), shape[:axis] + [1] + shape[axis + 1 :]), axis, index, index + 1)
 
 
 def _put(b: Builder, x: Any, middle: Operand, axis: int, start: int, end: int) -> Operand:
@@ -166,7 +167,12 @@ def _roll(b: Builder, node: Node, x: Any, shifts: Any, dims: Any = ()) -> Operan
         extent = shape[dim]
         at = (extent - shift) % extent
         if at:
-            out = b.emit("concat", _cut(b, out, axis_of(dim, len(shape)), at, extent, extent), _cut(b, out, axis_of(dim, len(shape)), 0, at, extent), axis=dim)
+            out = b.emit(
+                "concat",
+                _cut(b, out, axis_of(dim, len(shape)), at, extent, extent),
+                _cut(b, out, axis_of(dim, len(shape)), 0, at, extent),
+                axis=dim,
+            )
     return out
 
 
@@ -255,6 +261,7 @@ def _unfold(b: Builder, node: Node, x: Any, dim: int, size: int, step: int) -> O
 
 # ---- windows ----
 
+
 def _per_axis(value: Any, spatial: int, default: Any = None) -> Any:
     value = list(value) if isinstance(value, (list, tuple)) else value
     if value is None or value == []:
@@ -266,20 +273,48 @@ def _batched(b: Builder, node: Node, x: Any, spatial: int, pool: Any) -> Operand
     shape = b.shape(x)
     if len(shape) == spatial + 2:
         return pool(b.tensor(x))
-    return _reshape(b, pool(_reshape(b, b.tensor(x), [1] + shape)), static_shape(node.meta["val"][0] if isinstance(node.meta["val"], (list, tuple)) else node.meta["val"]))
+    return _reshape(
+        b,
+        pool(_reshape(b, b.tensor(x), [1] + shape)),
+        static_shape(node.meta["val"][0] if isinstance(node.meta["val"], (list, tuple)) else node.meta["val"]),
+    )
 
 
-@row("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", how="`max_pool`; the indices are not computed")
-def _max_pool(b: Builder, node: Node, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
+@row(
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    how="`max_pool`; the indices are not computed",
+)
+def _max_pool(
+    b: Builder, node: Node, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
     name = aten_name(node.target)
     spatial = int(name[8])
-    attrs = {"kernel": _per_axis(kernel, spatial), "stride": _per_axis(stride, spatial), "padding": _per_axis(padding, spatial), "dilation": _per_axis(dilation, spatial)}
+    attrs = {
+        "kernel": _per_axis(kernel, spatial),
+        "stride": _per_axis(stride, spatial),
+        "padding": _per_axis(padding, spatial),
+        "dilation": _per_axis(dilation, spatial),
+    }
     out = _batched(b, node, x, spatial, lambda v: b.emit("max_pool", v, ceil_mode=ceil_mode or None, **attrs))
     return [out, None] if name.endswith("indices") else out
 
 
 @row("avg_pool1d", "avg_pool2d", "avg_pool3d", how="`avg_pool`")
-def _avg_pool(b: Builder, node: Node, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None) -> Operand:
+def _avg_pool(
+    b: Builder,
+    node: Node,
+    x: Any,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Operand:
     spatial = int(aten_name(node.target)[8])
     attrs = {"kernel": _per_axis(kernel, spatial), "stride": _per_axis(stride, spatial), "padding": _per_axis(padding, spatial)}
     if divisor_override is not None:
@@ -288,10 +323,19 @@ def _avg_pool(b: Builder, node: Node, x: Any, kernel: Any, stride: Any = None, p
         count = math.prod(attrs["kernel"])
         out = _batched(b, node, x, spatial, lambda v: b.emit("avg_pool", v, count_include_pad=True, **attrs))
         return b.emit("mul", out, count / divisor_override)
-    return _batched(b, node, x, spatial, lambda v: b.emit("avg_pool", v, ceil_mode=ceil_mode or None, count_include_pad=count_include_pad, **attrs))
+    return _batched(
+        b, node, x, spatial, lambda v: b.emit("avg_pool", v, ceil_mode=ceil_mode or None, count_include_pad=count_include_pad, **attrs)
+    )
 
 
-@row("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", how="`mean` of equal windows, else a product with each window's weights")
+@row(
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    how="`mean` of equal windows, else a product with each window's weights",
+)
 def _adaptive(b: Builder, node: Node, x: Any, size: Any) -> Operand:
     shape, after = b.shape(x), b.shape(node)
     out, rank = b.tensor(x), len(shape)
@@ -300,11 +344,11 @@ def _adaptive(b: Builder, node: Node, x: Any, size: Any) -> Operand:
         if n == m:
             continue
         if n % m == 0:
-            split = shape[:axis] + [m, n // m] + shape[axis + 1:]
+            split = shape[:axis] + [m, n // m] + shape[axis + 1 :]
             out = b.emit("mean", _reshape(b, out, split), axis=axis + 1)
         else:
             out = _resample(b, out, rank, axis, _window_weights(b, n, m))
-        shape = shape[:axis] + [m] + shape[axis + 1:]
+        shape = shape[:axis] + [m] + shape[axis + 1 :]
     return out
 
 
@@ -334,9 +378,9 @@ def _nearest(b: Builder, node: Node, x: Any, *rest: Any) -> Operand:
         if m % n:
             raise Refused("a factor that is no whole number")
         if m != n:
-            before = shape[:axis] + [n, 1] + shape[axis + 1:]
-            out = b.emit("expand", _reshape(b, out, before), shape=before[:axis + 1] + [m // n] + before[axis + 2:])
-            shape = shape[:axis] + [m] + shape[axis + 1:]
+            before = shape[:axis] + [n, 1] + shape[axis + 1 :]
+            out = b.emit("expand", _reshape(b, out, before), shape=before[: axis + 1] + [m // n] + before[axis + 2 :])
+            shape = shape[:axis] + [m] + shape[axis + 1 :]
             out = _reshape(b, out, shape)
     return out
 
@@ -361,6 +405,7 @@ def _linear_resize(b: Builder, node: Node, x: Any, size: Any, align_corners: boo
 
 
 # ---- indices ----
+
 
 def _index_tensor(b: Builder, index: Any, extent: int) -> Operand:
     """Negative places count from the end."""
@@ -410,6 +455,7 @@ def _gather(b: Builder, node: Node, x: Any, dim: int, index: Any, *rest: Any, **
 
 # ---- out, with the reason ----
 
+
 @row("dropout", "native_dropout", how="of inference: nothing; of training: random numbers, refused")
 def _dropout(b: Builder, node: Node, x: Any, p: float, train: Optional[bool]) -> Any:
     if train and p != 0:
@@ -428,7 +474,15 @@ _OUT = {
     "writes to places that depend on values": ["scatter", "scatter_add", "scatter_reduce", "masked_scatter", "index_put", "col2im"],
     "complex numbers": ["_fft_c2r", "_fft_r2c"],
     "inverse trigonometric functions": ["acos", "asin", "atan", "atan2"],
-    "a gradient": ["_adaptive_avg_pool2d_backward", "avg_pool2d_backward", "convolution_backward", "embedding_dense_backward", "max_pool2d_with_indices_backward", "native_group_norm_backward", "native_layer_norm_backward"],
+    "a gradient": [
+        "_adaptive_avg_pool2d_backward",
+        "avg_pool2d_backward",
+        "convolution_backward",
+        "embedding_dense_backward",
+        "max_pool2d_with_indices_backward",
+        "native_group_norm_backward",
+        "native_layer_norm_backward",
+    ],
     "reads from places that depend on values": ["grid_sampler_2d"],
     "sums over bags of indices": ["_embedding_bag"],
     "distances of all pairs of rows": ["_pdist_forward"],

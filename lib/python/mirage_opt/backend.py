@@ -1,7 +1,10 @@
-"""torch.compile(module, backend="mirage_opt"): regions of products and reductions become mirage-opt libraries, the rest and what is not predicted to gain goes to Inductor.
+"""torch.compile(module, backend="mirage_opt"): regions of products and reductions become mirage-opt libraries, the rest and what is not
+predicted to gain goes to Inductor.
 
-options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
+options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (the
+least number of operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -25,6 +28,7 @@ from .partition import Partition, Region, divide
 
 log = logging.getLogger("mirage_opt")
 _DEFAULTS: dict[str, Any] = {"target": "native", "cache": None, "lock": None, "measure": False, "min_ops": 2, "dryrun": False}
+_DEVICE = "cuda"  # where regions run
 _warned: set[str] = set()
 last_partition: Optional[Partition] = None  # of the graph compiled last, for tests and notebooks
 
@@ -48,7 +52,11 @@ def checked_options(options: Optional[dict[str, Any]]) -> dict[str, Any]:
             import difflib
 
             near = difflib.get_close_matches(key, _DEFAULTS, 1)
-            raise ValueError(f"backend mirage_opt has no option {key!r}" + (f"; did you mean {near[0]!r}?" if near else "") + f" There are: {', '.join(_DEFAULTS)}")
+            raise ValueError(
+                f"backend mirage_opt has no option {key!r}"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+                + f" There are: {', '.join(_DEFAULTS)}"
+            )
     return {**_DEFAULTS, **given}
 
 
@@ -102,14 +110,16 @@ def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any]) ->
         return make_boxed_func(graph.forward)
 
     with torch.no_grad():
-        return aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: graph.forward, decompositions=decompositions(None))(gm, list(inputs))
+        return aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: graph.forward, decompositions=decompositions(None))(
+            gm, list(inputs)
+        )
 
 
 def _with_kernels(graph: GraphModule, options: dict[str, Any]) -> GraphModule:
     """The graph with a call of a library for each region that one was built for."""
     global last_partition
     without_assertions(graph)
-    found = divide(graph, "region", options["min_ops"], "cuda")
+    found = divide(graph, "region", options["min_ops"], _DEVICE)
     last_partition = found
     log.info("%s", found.report())
     for region in found.regions:
@@ -155,7 +165,9 @@ def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) ->
 
 
 def build(spec: dict[str, Any], options: dict[str, Any]) -> Optional[Built]:
-    """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain, or refuses the spec (logged)."""
+    """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain, or refuses the spec
+    (logged).
+    """
     cache = Path(options["cache"] or os.environ.get("MIRAGE_OPT_CACHE") or Path.home() / ".cache" / "mirage_opt")
     spec = dict(spec)
     text = json.dumps({k: v for k, v in spec.items() if k != "name"}, sort_keys=True)
@@ -176,7 +188,18 @@ def _compile(spec: dict[str, Any], folder: Path, cache: Path, options: dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (spec["name"] + ".json")
     path.write_text(json.dumps(spec), encoding="utf-8")
-    arguments = [str(path), "-o", str(folder), "--target", str(options["target"]), "--cache", str(cache / "decisions"), "--emit", "cu,h,so,python,report,certificate,makefile", "--quiet"]
+    arguments = [
+        str(path),
+        "-o",
+        str(folder),
+        "--target",
+        str(options["target"]),
+        "--cache",
+        str(cache / "decisions"),
+        "--emit",
+        "cu,h,so,python,report,certificate,makefile",
+        "--quiet",
+    ]
     arguments += ["--lock", str(options["lock"])] if options["lock"] else []
     arguments += ["--measure"] if options["measure"] else []
     ran = command.run(*arguments)

@@ -1,4 +1,5 @@
 """The command mirage-opt: where it is, what it knows, how it is run."""
+
 from __future__ import annotations
 
 import functools
@@ -36,7 +37,9 @@ def find() -> str:
 
 
 def run(*arguments: str, text: str | None = None, timeout: float | None = None) -> Ran:
-    """Runs mirage-opt, `text` on its standard input. Raises CommandError where it cannot be started or takes longer than `timeout` seconds."""
+    """Runs mirage-opt, `text` on its standard input. Raises CommandError where it cannot be started or takes longer than `timeout`
+    seconds.
+    """
     try:
         done = subprocess.run([find(), *arguments], input=text, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:

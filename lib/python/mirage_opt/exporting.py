@@ -1,6 +1,8 @@
 """torch.export to a spec: parameters and buffers become inputs in their stored layout."""
+
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +15,53 @@ from torch.fx import Graph, Node
 from .lowering import LOST, Builder, Finding, Refused, Unsupported, convert_node, findings_of, identifier, tensor_entry
 
 # Operators that PyTorch would take apart and that a spec has whole.
-_KEPT = ("linear", "matmul", "layer_norm", "rms_norm", "group_norm", "silu", "gelu", "softplus", "mish", "hardswish", "hardsigmoid", "softmax.int", "log_softmax.int", "scaled_dot_product_attention",
-         "leaky_relu", "elu", "logsumexp", "std.correction", "tril", "triu", "roll", "floor_divide", "rsub.Scalar", "rsub.Tensor", "avg_pool1d", "max_pool1d", "all.dim", "all", "stack", "masked_fill.Scalar", "baddbmm",
-         "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "adaptive_avg_pool1d",
-         "clamp_min", "clamp_max", "exp2", "xlogy.Tensor", "unfold")
+_KEPT = (
+    "linear",
+    "matmul",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "silu",
+    "gelu",
+    "softplus",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "softmax.int",
+    "log_softmax.int",
+    "scaled_dot_product_attention",
+    "leaky_relu",
+    "elu",
+    "logsumexp",
+    "std.correction",
+    "tril",
+    "triu",
+    "roll",
+    "floor_divide",
+    "rsub.Scalar",
+    "rsub.Tensor",
+    "avg_pool1d",
+    "max_pool1d",
+    "all.dim",
+    "all",
+    "stack",
+    "masked_fill.Scalar",
+    "baddbmm",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "upsample_nearest2d.vec",
+    "upsample_bilinear2d.vec",
+    "adaptive_avg_pool1d",
+    "clamp_min",
+    "clamp_max",
+    "exp2",
+    "xlogy.Tensor",
+    "unfold",
+)
 
 
 class Values(NamedTuple):
@@ -28,7 +73,9 @@ class Values(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's name for it; `index` a user's place among the tensors given, else -1."""
+    """Where an input of the spec comes from: `kind` is "user", "parameter", "buffer" or "constant"; `name` the argument's or the module's
+    name for it; `index` a user's place among the tensors given, else -1.
+    """
 
     input: str
     kind: str
@@ -49,7 +96,9 @@ class Export(NamedTuple):
 
 
 def decompositions(graph: Optional[Graph] = None) -> dict[Any, Any]:
-    """Core ATen's decompositions without those of operators that a spec has. einsum stays whole where a spec can say all of those in the graph."""
+    """Core ATen's decompositions without those of operators that a spec has. einsum stays whole where a spec can say all of those in the
+    graph.
+    """
     table = torch.export.default_decompositions()
     kept = list(_KEPT)
     if graph is not None and not any(_is_wide_einsum(n) for n in graph.nodes):
@@ -85,21 +134,75 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 def _refuse_recurrent(graph: Graph) -> None:
     """A layer that loops over time would be written out step by step. Raises Unsupported."""
-    loops = [n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT]
+    loops = [
+        n for n in graph.nodes if n.op == "call_function" and str(getattr(n.target, "overloadpacket", "")).split(".")[-1] in _RECURRENT
+    ]
     if loops:
         raise Unsupported(findings_of([(n, "a recurrent layer: a loop over time steps") for n in loops]))
 
 
-def export(module: torch.nn.Module, args: Sequence[Any], kwargs: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, dynamic_shapes: Any = None,
-           drop_mutations: bool = False) -> Export:
+def export(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Optional[Mapping[str, Any]] = None,
+    *,
+    name: Optional[str] = None,
+    dynamic_shapes: Any = None,
+    drop_mutations: bool = False,
+) -> Export:
     """The program of `module` called with `args` as a spec.
 
-    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `drop_mutations`: writes to buffers (the running statistics of a batch
-    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is written.
+    Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `dynamic_shapes`:
+    {argument: {dimension: Values("M", [1, 8, 64])}} for axes with several values. `drop_mutations`:
+    writes to buffers (the running statistics of a batch
+    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
+    written.
     """
+    families = _axes_of(module, dynamic_shapes) if dynamic_shapes is not None else []
+    if families:
+        return _export_family(module, list(args), kwargs, families, identifier(name or type(module).__name__), drop_mutations)
     program = module if hasattr(module, "graph_signature") else capture(module, args, kwargs, dynamic_shapes)
     name = identifier(name or type(module).__name__)
     return spec_of(program, name, drop_mutations)
+
+
+_Axis = tuple[int, int, Values]  # the argument, its dimension, the axis
+
+
+def _axes_of(module: torch.nn.Module, shapes: Any) -> list[_Axis]:
+    """The Values in `dynamic_shapes`: {argument: {dimension: Values}}, or a list of the inner dictionaries. Raises ValueError for a name
+    that is no argument.
+    """
+    if isinstance(shapes, Mapping):
+        names = list(inspect.signature(module.forward).parameters)
+        unknown = [k for k in shapes if k not in names]
+        if unknown:
+            raise ValueError(f"dynamic_shapes: forward has no argument {unknown[0]!r}; it has {', '.join(names)}")
+        entries = [(names.index(k), v) for k, v in shapes.items()]
+    else:
+        entries = list(enumerate(shapes))
+    found = [(i, d, v) for i, dims in entries for d, v in (dims.items() if isinstance(dims, Mapping) else enumerate(dims or ()))]
+    return [(i, d, v) for i, d, v in found if isinstance(v, Values)]
+
+
+def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool) -> Export:
+    """The module at each combination of the axes' values, as one spec."""
+    from .family import points_of, unify
+
+    values = {v.name: list(v.values) for _, _, v in axes}
+    points, made = points_of(values), []
+    for point in points:
+        sized = list(args)
+        for i, d, v in axes:
+            shape = list(sized[i].shape)
+            shape[d] = point[v.name]
+            sized[i] = torch.zeros(shape, dtype=sized[i].dtype)
+        made.append(spec_of(capture(module, sized, kwargs), name, drop_mutations))
+    try:
+        spec = unify(points, [m.spec for m in made], {v.name: v.hint for _, _, v in axes if v.hint is not None})
+    except Refused as error:
+        raise Unsupported([Finding("forward", len(points), str(error), "")], name) from error
+    return made[0]._replace(spec=spec)
 
 
 def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
@@ -129,7 +232,9 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
         elif drop_mutations:
             notes.append(f"the new value of {out.target} is not computed")
         else:
-            refused.append((nodes[out_name], f"the module changes {out.target or 'an argument'} when it runs (drop_mutations leaves that out)"))
+            refused.append(
+                (nodes[out_name], f"the module changes {out.target or 'an argument'} when it runs (drop_mutations leaves that out)")
+            )
     if not outputs and not refused:
         raise Unsupported([Finding("forward", 1, "no result is a computed tensor", "")], name)
     if refused:
@@ -140,11 +245,12 @@ def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
 
 
 def without_assertions(graph_module: Any) -> None:
-    """Takes checks of shapes and dtypes out, which are settled here."""
+    """Takes checks of shapes and dtypes out, which are settled here, and what nobody reads."""
     for node in reversed(list(graph_module.graph.nodes)):
         name = getattr(node.target, "__name__", "")
         if node.op == "call_function" and not node.users and ("assert" in name or "sym_constrain" in name):
             graph_module.graph.erase_node(node)
+    graph_module.graph.eliminate_dead_code()  # results of an operator that nobody reads have choices of their own in a traced graph
     graph_module.recompile()
 
 
@@ -191,7 +297,11 @@ def _output(b: Builder, node: Node, outputs: dict[str, Any], results: list[str],
         val = node.meta["val"]
         made = isinstance(value, str) and any(value == n.get("output") or value in n.get("outputs", ()) for n in b.nodes)
         if not made:
-            value = b.emit("reshape", b.tensor(node), shape=list(val.shape)) if isinstance(value, str) and value not in ("+inf", "-inf") else b.constant(value, list(val.shape))
+            value = (
+                b.emit("reshape", b.tensor(node), shape=list(val.shape))
+                if isinstance(value, str) and value not in ("+inf", "-inf")
+                else b.constant(value, list(val.shape))
+            )
             if not isinstance(value, str):
                 raise Refused("a result that is a constant")
         outputs[value] = tensor_entry(torch.empty(val.shape, dtype=val.dtype, device="meta"))  # row-major, whatever view PyTorch returns

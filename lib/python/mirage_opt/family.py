@@ -1,4 +1,7 @@
-"""One spec from the specs of a program at several sizes: numbers that differ become expressions of the axes, checked at every one of the sizes."""
+"""One spec from the specs of a program at several sizes: numbers that differ become expressions of the axes, checked at every one of the
+sizes.
+"""
+
 from __future__ import annotations
 
 import itertools
@@ -27,7 +30,12 @@ def unify(points: Sequence[Point], specs: Sequence[dict[str, Any]], hints: Mappi
         axes[name] = {"type": "var", "values": values}
         if name in hints:
             axes[name]["hint"] = hints[name]
-    return {"version": body["version"], "name": body["name"], "axes": axes, **{k: v for k, v in body.items() if k not in ("version", "name")}}
+    return {
+        "version": body["version"],
+        "name": body["name"],
+        "axes": axes,
+        **{k: v for k, v in body.items() if k not in ("version", "name")},
+    }
 
 
 def _join(points: Sequence[Point], values: list[Any], where: str) -> Any:

@@ -1,4 +1,5 @@
 """FlashInfer-Bench definitions as specs: their `reference` is exported. `python -m mirage_opt import DIR -o specs/`."""
+
 from __future__ import annotations
 
 import json
@@ -12,7 +13,14 @@ from .exporting import Export, export
 from .family import points_of, unify
 from .lowering import Refused, identifier
 
-_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "bool": torch.bool, "int32": torch.int32, "int64": torch.int64}
+_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "bool": torch.bool,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
 
 
 class _Reference(torch.nn.Module):
@@ -40,7 +48,9 @@ def definitions(folder: str) -> list[Path]:
 
 
 def import_definition(path: Path, values: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """The spec of a definition. `values`: extents of its var axes. Raises Refused, Unsupported, or ValueError for a var axis without values."""
+    """The spec of a definition. `values`: extents of its var axes. Raises Refused, Unsupported, or ValueError for a var axis without
+    values.
+    """
     data = json.loads(path.read_text(encoding="utf-8"))
     constant = {k: a["value"] for k, a in data["axes"].items() if a["type"] == "const"}
     var = {k: list(a.get("values") or values.get(k) or []) for k, a in data["axes"].items() if a["type"] == "var"}
@@ -104,7 +114,14 @@ def _renamed(made: Export, inputs: list[str], outputs: list[str]) -> dict[str, A
     spec["inputs"] = {k: by_name[k] for k in inputs if k in by_name}
     results = {name_of(k): v for k, v in spec["outputs"].items()}
     spec["outputs"] = {k: results[k] for k in outputs}
-    spec["nodes"] = [{**n, "inputs": [name_of(i) for i in n["inputs"]], **({"output": name_of(n["output"])} if "output" in n else {"outputs": [name_of(o) for o in n["outputs"]]})} for n in spec["nodes"]]
+    spec["nodes"] = [
+        {
+            **n,
+            "inputs": [name_of(i) for i in n["inputs"]],
+            **({"output": name_of(n["output"])} if "output" in n else {"outputs": [name_of(o) for o in n["outputs"]]}),
+        }
+        for n in spec["nodes"]
+    ]
     return spec
 
 

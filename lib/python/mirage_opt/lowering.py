@@ -1,4 +1,5 @@
 """From an FX graph of ATen operators to a spec. `lower` walks a graph; aten.py has a row per operator."""
+
 from __future__ import annotations
 
 import os
@@ -13,7 +14,14 @@ from . import command
 Operand = Union[str, int, float]  # the name of a tensor, or a number
 Dims = list[int]
 
-DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.bool: "bool", torch.int32: "int32", torch.int64: "int64"}
+DTYPES = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.bool: "bool",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -154,7 +162,9 @@ class Builder:
         if not shape:
             return value
         zero = self.emit("mul", self.emit("iota", axis=0, shape=shape), 0)
-        return self.emit("add", zero, value) if value not in ("+inf", "-inf") else self.emit("where", self.emit("equal", zero, 0), value, zero)
+        return (
+            self.emit("add", zero, value) if value not in ("+inf", "-inf") else self.emit("where", self.emit("equal", zero, 0), value, zero)
+        )
 
     @staticmethod
     def value(x: Any) -> Any:
@@ -178,7 +188,7 @@ Convert = Callable[..., Any]  # (builder, node, *args, **kwargs) -> operand, or 
 
 def convert_node(b: Builder, node: Node) -> None:
     """Writes one call into the builder, or raises Refused and leaves the builder as it was."""
-    from . import aten, aten_moves  # noqa: F401  (both fill the table)
+    from . import aten, aten_moves, aten_norms  # noqa: F401  (all fill the table)
 
     before, names = len(b.nodes), set(b.names)
     try:
@@ -201,7 +211,9 @@ def convert_node(b: Builder, node: Node) -> None:
 
 
 def tensor_entry(val: Any) -> dict[str, Any]:
-    """Shape, dtype and, where they are not row-major, strides of an input or output of a spec. Raises Refused for what a spec cannot have."""
+    """Shape, dtype and, where they are not row-major, strides of an input or output of a spec. Raises Refused for what a spec cannot
+    have.
+    """
     if val.dtype not in DTYPES:
         raise Refused(f"dtype {str(val.dtype)[6:]} of an input or output")
     shape = static_shape(val)

@@ -1,4 +1,5 @@
 """Which parts of an FX graph of ATen operators become kernels: the largest convertible regions that hold a product or a reduction."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
@@ -12,9 +13,51 @@ from .aten import ROWS, aten_name
 from .lowering import DTYPES, LOST, Builder, Finding, Refused, convert_node, findings_of, identifier, tensor_entry
 
 # What makes a region worth a kernel of its own: the rest of a program is pointwise work that any compiler fuses.
-HEAVY = {"mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "einsum", "convolution", "scaled_dot_product_attention", "sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "argmax", "argmin",
-         "logsumexp", "cumsum", "_softmax", "softmax", "_log_softmax", "log_softmax", "layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm", "group_norm", "native_group_norm",
-         "_native_batch_norm_legit", "any", "all", "avg_pool2d", "max_pool2d_with_indices", "_adaptive_avg_pool2d"}
+HEAVY = {
+    "mm",
+    "bmm",
+    "matmul",
+    "addmm",
+    "baddbmm",
+    "linear",
+    "einsum",
+    "convolution",
+    "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "prod",
+    "var",
+    "std",
+    "var_mean",
+    "argmax",
+    "argmin",
+    "logsumexp",
+    "cumsum",
+    "_softmax",
+    "softmax",
+    "_log_softmax",
+    "log_softmax",
+    "layer_norm",
+    "native_layer_norm",
+    "rms_norm",
+    "_fused_rms_norm",
+    "group_norm",
+    "native_group_norm",
+    "_native_batch_norm_legit",
+    "any",
+    "all",
+    "avg_pool2d",
+    "max_pool2d_with_indices",
+    "_adaptive_avg_pool2d",
+}
 
 
 class Region(NamedTuple):
@@ -29,7 +72,7 @@ class Region(NamedTuple):
 class Partition(NamedTuple):
     regions: list[Region]
     left: list[Finding]  # what no region holds, by operator and reason
-    total: int           # operators of the graph
+    total: int  # operators of the graph
 
     @property
     def covered(self) -> int:
@@ -75,7 +118,9 @@ class _Support(OperatorSupportBase):
 def _check_dtypes(node: Node) -> None:
     for x in [node, *node.all_input_nodes]:
         vals = x.meta.get("val")
-        for val in vals if isinstance(vals, (list, tuple)) else [vals]:
+        if isinstance(vals, (list, tuple)):  # of several results those that somebody reads
+            vals = [vals[user.args[1]] for user in x.users if "getitem" in getattr(user.target, "__name__", "")]
+        for val in vals if isinstance(vals, list) else [vals]:
             if isinstance(val, torch.Tensor) and val.dtype not in DTYPES:
                 raise Refused(f"dtype {str(val.dtype)[6:]}")
 
@@ -101,7 +146,10 @@ def divide(gm: GraphModule, name: str = "region", min_ops: int = 2, device: Opti
         nodes = _trimmed(nodes)
         real = [n for n in nodes if _is_operator(n)]
         if not is_heavy(real) or len(real) < min_ops:
-            refused.extend((n, "a region without a product or reduction" if not is_heavy(real) else f"a region of fewer than {min_ops} operators") for n in real)
+            refused.extend(
+                (n, "a region without a product or reduction" if not is_heavy(real) else f"a region of fewer than {min_ops} operators")
+                for n in real
+            )
             continue
         try:
             regions.append(region_of(nodes, f"{name}_{len(regions)}"))
@@ -121,7 +169,9 @@ def _tensors(node: Node) -> list[torch.Tensor]:
 
 
 def _trimmed(nodes: list[Node]) -> list[Node]:
-    """Without nodes whose results are several tensors that leave the region: an operator and the choice among its results belong together."""
+    """Without nodes whose results are several tensors that leave the region: an operator and the choice among its results belong
+    together.
+    """
     inside = set(nodes)
     changed = True
     while changed:

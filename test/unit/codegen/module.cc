@@ -1,5 +1,6 @@
 // Module assembly from a hand-made plan: which files there are, what stands in them, and that nothing but the inputs decides about their bytes. test/cuda compiles the same module.
 #include <catch2/catch.hpp>
+#include "codegen/names.h"
 #include "unit/codegen/module_fixture.h"
 
 using namespace mirage;
@@ -23,7 +24,7 @@ TEST_CASE("a module has all its files, and the same ones each time") {
     CHECK_FALSE(has(text, "/tmp/"));
     CHECK_FALSE(has(text, MIRAGE_SOURCE_DIR));
   }
-  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py", "demo_check.cu"});
+  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "build.toml", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py", "demo.solution.json", "demo_check.cu", "demo_kernelbench.py", "tvm-ffi-ext/demo/__init__.py"});
   CHECK(m.files == fixture::assemble(fixture::two_kernels()).files);
   CHECK(m.kernels.size() == 2);
 }
@@ -66,6 +67,20 @@ TEST_CASE("names that are taken are changed in C and Python, not in messages") {
   fixture::Made taken = fixture::two_kernels();
   taken.program.inputs[1].name = "out";
   CHECK(has(fixture::assemble(taken).files.at("demo.py"), "def demo(stream_, out, *, out__=None):"));
+}
+
+TEST_CASE("forms that others exchange kernels in carry NAME.cu as it is") {
+  const CudaModule m = fixture::assemble(fixture::two_kernels());
+  const std::string solution = m.files.at("demo.solution.json"), bench = m.files.at("demo_kernelbench.py");
+  CHECK(has(solution, "\"entry_point\": \"demo.cu::demo\""));
+  CHECK(has(solution, "\"content\": " + json_string(m.files.at("demo.cu"))));
+  CHECK(has(solution, "TVM_FFI_CUDA_ARCH_LIST=9.0a"));
+  CHECK(has(bench, "_CUDA = " + json_string(m.files.at("demo.cu")) + "\n"));
+  CHECK(has(bench, "_PYTHON = " + json_string(m.files.at("demo.py")) + "\n"));
+  CHECK(has(bench, "class ModelNew(torch.nn.Module):"));
+  CHECK(has(m.files.at("build.toml"), "cuda-capabilities = [\"9.0a\"]"));
+  CHECK(has(fixture::assemble(fixture::two_kernels("sm_100a")).files.at("build.toml"), "cuda-capabilities = [\"10.0a\"]"));
+  CHECK(has(m.files.at("tvm-ffi-ext/demo/__init__.py"), "demo = ops.demo\n"));
 }
 
 TEST_CASE("the header states spans, strides and workspace") {
