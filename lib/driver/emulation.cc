@@ -49,6 +49,12 @@ double draw(const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1)
   return round_to(t.range ? x : (mode == EmulationMode::kLarge ? x * 4 : x) * scale, t.type.dtype);
 }
 
+/// An element of input i. What lies rounded to TF32 (the workspace of a plan that a part was taken out of) is, and bfloat16 has no more digits.
+double draw(const EmulationCase& c, size_t i, const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1) {
+  const double x = draw(t, mode, rng, scale);
+  return c.plan.buffers[i].tf32 ? round_to(x, DType::kBF16) : x;
+}
+
 std::string on_path(const std::string& program) {
   if (program.find('/') != std::string::npos) return access(program.c_str(), X_OK) == 0 ? program : "";
   const char* path = std::getenv("PATH");
@@ -126,7 +132,7 @@ std::vector<Tensor<double>> float_inputs(const EmulationCase& c, EmulationMode m
     std::vector<Tensor<double>> out;
     for (size_t i = 0; i < p.inputs.size(); i++) {
       out.emplace_back(p.inputs[i].type.dims, 0.0);
-      for (size_t e = 0; e < out.back().data.size(); e++) out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(p.inputs[i], m, rng, scales[i]);
+      for (size_t e = 0; e < out.back().data.size(); e++) out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(c, i, p.inputs[i], m, rng, scales[i]);
     }
     return out;
   };
@@ -160,10 +166,10 @@ std::optional<std::vector<Tensor<double>>> inputs_within_float(const EmulationCa
   if (largest_value(c.program.graph, inputs) <= kLargestFloat) return std::nullopt;
   for (double share = 0.5; share >= kLeastShare; share /= 2) {
     std::vector<Tensor<double>> out;
-    for (const TensorInfo& t : c.program.inputs) {
-      const TensorInfo smaller = narrowed(t, share);
-      out.emplace_back(t.type.dims, 0.0);
-      for (double& x : out.back().data) x = draw(smaller, EmulationMode::kFloat, rng);
+    for (size_t i = 0; i < c.program.inputs.size(); i++) {
+      const TensorInfo smaller = narrowed(c.program.inputs[i], share);
+      out.emplace_back(smaller.type.dims, 0.0);
+      for (double& x : out.back().data) x = draw(c, i, smaller, EmulationMode::kFloat, rng);
     }
     if (largest_value(c.program.graph, out) <= kLargestFloat) return out;
   }
@@ -184,7 +190,7 @@ std::optional<std::vector<Tensor<double>>> inputs_within_range(const EmulationCa
     for (size_t i = 0; i < c.program.inputs.size(); i++) {
       const TensorInfo t = share < 1 ? narrowed(c.program.inputs[i], share) : c.program.inputs[i];
       out.emplace_back(t.type.dims, 0.0);
-      for (double& x : out.back().data) x = draw(t, EmulationMode::kFloat, rng, share < 1 ? 1 : scales[i]);
+      for (double& x : out.back().data) x = draw(c, i, t, EmulationMode::kFloat, rng, share < 1 ? 1 : scales[i]);
     }
     if (share == 1 && scales == ones) continue;
     const int64_t n = beyond_range(c.program, out);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <utility>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 
 #include "driver/emulation.h"
 #include "driver/emulation_library.h"
+#include "driver/plan_parts.h"
 #include "driver/reduce.h"
 
 namespace mirage {
@@ -19,6 +22,7 @@ namespace mirage {
 namespace {
 
 namespace fs = std::filesystem;
+using Kind = GateResult::Kind;
 
 constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
@@ -47,14 +51,13 @@ EmulationCase case_of(const Program& program, const Plan& plan, const Target& ta
   return make_emulation_case(program, plan, kernels, prefix);
 }
 
-/// Every case in every mode. `loaded`: false if the library cannot be used. What cannot run has no verdict.
-GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& library, const std::string& at, uint64_t seed, bool& loaded) {
-  using Kind = GateResult::Kind;
+/// Every case in every mode, with so many seeds in the field over all of them. `loaded`: false if the library cannot be used. What cannot run has no verdict.
+GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& library, const std::string& at, uint64_t seed, size_t seeds, bool& loaded) {
   EmulateOptions options;
   options.seconds = kMaxSeconds;
   std::string how = "field and floats";
   int64_t left_out = 0;
-  const size_t each = kSeeds / cases.size();
+  const size_t each = std::max<size_t>(1, seeds / cases.size());
   for (size_t i = 0; i < cases.size(); i++) {
     const EmulationCase& c = cases[i];
     bool carried = true, judged = false;
@@ -111,42 +114,155 @@ std::string gate_key(const Program& program, const Plan& plan, const Target& tar
   return out;
 }
 
-GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
-  if (compiler.empty()) return {GateResult::Kind::kNotRun, "not emulated: there is no C++ compiler on this machine (CXX, g++, clang++)"};
-  const std::string folder = emulation_cache();
-  if (folder.empty()) return {GateResult::Kind::kNotRun, "not emulated: no folder for compiled emulations can be written"};
+namespace {
+
+constexpr size_t kPartSeeds = 2;            ///< of one part
+constexpr size_t kWholeKernels = 16;         ///< of a plan that is emulated as a whole, if it can be
+constexpr size_t kCasesTogether = 12;        ///< of parts: in one library
+struct Emulator { const Target& target; const std::string& compiler; const std::string& folder; uint64_t seed; };
+
+/// Builds the library of some cases and has them run by `run(library path, loaded)`; once more where it was there and cannot be loaded.
+template <class F> GateResult with_library(const std::vector<const EmulationCase*>& cases, const Emulator& e, F&& run) {
+  ProcessLimits limits;
+  limits.timeout_s = 120;
+  for (bool is_second : {false, true}) {
+    const EmulationLibrary library = build_emulation(cases, e.compiler, e.folder, limits);
+    if (!library.error.empty()) return {Kind::kNotRun, "not emulated: " + library.error};
+    bool loaded = true;
+    GateResult result = run(library.path, loaded);
+    if (loaded || !library.was_there || is_second) return result;
+    std::error_code error;
+    fs::remove(library.path, error);   // made for another libc, perhaps
+  }
+  return {};
+}
+
+/// The plan as a whole at reduced shapes.
+GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& e) {
   std::vector<EmulationCase> cases;
   std::string refusal, at;
   for (bool tails : {false, true}) {
-    const Reduced r = reduce_plan(program, plan, target, tails);
+    const Reduced r = reduce_plan(program, plan, e.target, tails);
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
     if (const std::string why = too_large(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
     if (!cases.empty() && shapes(*r.program) == shapes(cases.back().program)) continue;
-    cases.push_back(case_of(*r.program, *r.plan, target, fmt::format("r{}_", cases.size())));
+    cases.push_back(case_of(*r.program, *r.plan, e.target, fmt::format("r{}_", cases.size())));
     at += (at.empty() ? "" : " and ") + shapes(*r.program);
   }
   if (cases.empty()) {
     double work = 0;
     for (const KernelPlan& k : plan.kernels) work += k.flops + static_cast<double>(k.bytes);
-    if (work > kSmallWork || !too_large(program, plan).empty()) return {GateResult::Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
-    cases.push_back(case_of(program, plan, target, "r0_"));
+    if (work > kSmallWork || !too_large(program, plan).empty()) return {Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
+    cases.push_back(case_of(program, plan, e.target, "r0_"));
     at = shapes(program);
   }
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
+  return with_library(all, e, [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, loaded); });
+}
+
+/// A part at its reduced shapes.
+struct PartCases { std::string name; std::vector<EmulationCase> cases; };
+
+/// Reduced shapes of one part, in `cases`; or why it has none.
+std::string reduce_part(const PartReducer& reducer, const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts, const Emulator& e, size_t number, PartCases& out) {
+  out.name = texts[part.kernels[0]].name;
+  if (!part.refusal.empty()) return part.refusal;
+  std::string refusal;
+  for (Tails tails : {Tails::kOwn, Tails::kRagged}) {
+    std::optional<Plan> own;
+    Reduced r = reducer.reduce(part, tails, own);
+    for (size_t k = 0; r.plan && k < part.kernels.size(); k++)   // what is started early is text of its own
+      if (own->kernels.size() == part.kernels.size()) own->kernels[k].early = r.plan->kernels[k].early = plan.kernels[part.kernels[k]].early;
+    if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
+    if (const std::string why = part_differs(plan, part, texts, *own, e.target); !why.empty()) return why;
+    if (const std::string why = too_large(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
+    if (!out.cases.empty() && shapes(*r.program) == shapes(out.cases.back().program)) continue;
+    out.cases.push_back(case_of(*r.program, *r.plan, e.target, fmt::format("p{}_{}_", number, out.cases.size())));
+  }
+  return out.cases.empty() ? refusal : "";
+}
+
+/// Part i, or where it is nothing by itself (it moves what its neighbour reads in runs), with the ones around it: `cases`, or why not.
+std::string reduce_some(const PartReducer& reducer, const Program& program, const Plan& plan, const std::vector<PlanPart>& parts, size_t i, const std::vector<KernelText>& texts, const Emulator& e, size_t number, PartCases& out) {
+  const std::string why = reduce_part(reducer, plan, parts[i], texts, e, number, out);
+  if (why.empty()) return why;
+  for (const auto& [before, behind] : {std::pair<size_t, size_t>{1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}}) {
+    if (before > i || i + behind >= parts.size()) continue;
+    std::vector<size_t> kernels;
+    for (size_t p = i - before; p <= i + behind; p++) kernels.insert(kernels.end(), parts[p].kernels.begin(), parts[p].kernels.end());
+    PartCases joined;
+    if (!reduce_part(reducer, plan, part_of(program, plan, texts, std::move(kernels)), texts, e, number, joined).empty()) continue;
+    joined.name = out.name + " with its neighbours";
+    out = std::move(joined);
+    return "";
+  }
+  return why;
+}
+
+/// Runs parts whose cases share a library.
+GateResult run_parts(const std::vector<PartCases>& parts, const Emulator& e, int64_t& in_floats) {
+  std::vector<const EmulationCase*> all;
+  for (const PartCases& p : parts) for (const EmulationCase& c : p.cases) all.push_back(&c);
+  return with_library(all, e, [&](const std::string& library, bool& loaded) {
+    in_floats = 0;
+    for (const PartCases& p : parts) {
+      GateResult r = run_all(p.cases, library, "", e.seed, kPartSeeds, loaded);
+      if (r.kind != Kind::kPassed) { r.text = p.name + " alone: " + r.text; return r; }
+      in_floats += r.text.find("in field") == std::string::npos;
+    }
+    return GateResult{Kind::kPassed, ""};
+  });
+}
+
+/// Kernel by kernel, equal ones once; that each reads what the ones ahead of it stored is seen from the plan.
+GateResult gate_parts(const Program& program, const Plan& plan, const Emulator& e) {
+  std::vector<KernelText> texts;
+  for (const KernelPlan& k : plan.kernels) texts.push_back(emit_kernel(k, plan, e.target));
+  if (const std::string why = misplaced(plan, texts); !why.empty()) return {Kind::kFailed, why};
+  const PartReducer reducer(program, plan, e.target);
+  if (!reducer.refusal().empty()) return {Kind::kNotRun, "not emulated: no reduced shape (" + reducer.refusal() + ")"};
+  std::set<std::string> known;
+  std::vector<PartCases> together;
+  size_t cases = 0;
+  int64_t in_floats = 0;
+  const auto run = [&] {
+    int64_t some = 0;
+    GateResult r = together.empty() ? GateResult{Kind::kPassed, ""} : run_parts(together, e, some);
+    in_floats += some;
+    together.clear();
+    cases = 0;
+    return r;
+  };
+  const std::vector<PlanPart> parts = parts_of(program, plan, texts);
+  for (size_t i = 0; i < parts.size(); i++) {
+    const PlanPart& part = parts[i];
+    if (part.refusal.empty() && !known.insert(part_key(program, plan, part, texts)).second) continue;
+    PartCases p;
+    if (const std::string why = reduce_some(reducer, program, plan, parts, i, texts, e, known.size(), p); !why.empty()) return {Kind::kNotRun, fmt::format("not emulated: {} alone: {}", p.name, why)};
+    cases += p.cases.size();
+    together.push_back(std::move(p));
+    if (cases < kCasesTogether) continue;
+    if (GateResult r = run(); r.kind != Kind::kPassed) return r;
+  }
+  if (GateResult r = run(); r.kind != Kind::kPassed) return r;
+  return {Kind::kPassed, fmt::format("emulated one by one, each at reduced shapes of its own: {} distinct of {}, {} in field and floats, {} in floats and small integers", known.size(), texts.size(), static_cast<int64_t>(known.size()) - in_floats, in_floats)};
+}
+
+}  // namespace
+
+GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
+  if (compiler.empty()) return {Kind::kNotRun, "not emulated: there is no C++ compiler on this machine (CXX, g++, clang++)"};
+  const std::string folder = emulation_cache();
+  if (folder.empty()) return {Kind::kNotRun, "not emulated: no folder for compiled emulations can be written"};
   prune_libraries(folder);
-  ProcessLimits limits;
-  limits.timeout_s = 120;
-  std::error_code error;
-  EmulationLibrary library = build_emulation(all, compiler, folder, limits);
-  if (!library.error.empty()) return {GateResult::Kind::kNotRun, "not emulated: " + library.error};
-  bool loaded = true;
-  GateResult result = run_all(cases, library.path, at, seed, loaded);
-  if (loaded || !library.was_there) return result;
-  fs::remove(library.path, error);   // it cannot be loaded (made for another libc, perhaps): made anew, once
-  library = build_emulation(all, compiler, folder, limits);
-  if (!library.error.empty()) return {GateResult::Kind::kNotRun, "not emulated: " + library.error};
-  return run_all(cases, library.path, at, seed, loaded);
+  const Emulator e{target, compiler, folder, seed};
+  const bool is_long = plan.kernels.size() > kWholeKernels;
+  GateResult first = is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e);
+  if (first.kind != Kind::kNotRun) return first;
+  GateResult second = is_long ? gate_whole(program, plan, e) : gate_parts(program, plan, e);
+  if (second.kind == Kind::kNotRun) first.text += "; " + second.text.substr(second.text.find(": ") + 2);
+  return second.kind == Kind::kNotRun ? first : second;
 }
 
 }  // namespace mirage

@@ -2,14 +2,20 @@
 #include "driver/reduce.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "driver/candidates.h"
+#include "mirage/ir/eval.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/search/extents.h"
+#include "mirage/support/hash.h"
 
 namespace mirage {
 
@@ -120,8 +126,20 @@ Dims reduced_strides(const Dims& dims, const Dims& strides, const Dims& reduced)
   return out;
 }
 
+}  // namespace
+
+namespace reducing {
 /// Calls of a plan in node order, with the tiles that they were made with and their kernels (null: none of their own).
 struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; std::vector<int> places; };   ///< places: among the calls of the kernel
+
+/// Everything about the full plan that reduced shapes are made from.
+struct Full { const Program& program; const Plan& plan; const Target& target; DimClasses classes; Witness witness; std::vector<Type> params; Worlds worlds; std::vector<CallNumbers> split; Calls calls; };
+}  // namespace reducing
+
+namespace {
+
+using reducing::Calls, reducing::Full;
+
 Calls calls_of(const Plan& full) {
   Calls out;
   for (NodeId n = 0; n < full.graph.num_nodes(); n++) {
@@ -159,7 +177,8 @@ search::Alike split_together(const Graph& g) {
 }
 
 /// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
-std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift) {
+/// counts: whether a kernel is to have what it wants; null: all are.
+std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift, const std::function<bool(const KernelPlan&)>& counts = nullptr) {
   std::vector<Wish> wishes(static_cast<size_t>(classes.count));
   std::map<int64_t, int> named;   // by witness extent
   for (ValueId v = 0; v < program.graph.num_values(); v++)
@@ -172,12 +191,13 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
         named.emplace(witness.dims(v)[d], c);
       }
   for (const KernelPlan& k : plan.kernels)
-    if (const Tiling own = strategy_of(k).use(k, thrift); own.row_team > 0)
+    if (const Tiling own = strategy_of(k).use(k, thrift); own.row_team > 0 && (!counts || counts(k)))
       for (Wish& w : wishes) {
         if (w.extent == own.row) w.row = std::max(w.row, own.row_team);   // every thread of the row has work, some of them twice
         else if (w.extent == own.rows) w.is_outer = true;                 // of so long rows, few
       }
   for (size_t i = 0; i < split.size(); i++) {
+    if (counts && !(calls.kernels[i] && counts(*calls.kernels[i]))) continue;
     const Tiling own = calls.kernels[i] ? strategy_of(*calls.kernels[i]).use(*calls.kernels[i], thrift) : Tiling{};
     for (size_t a = 0; a < 3; a++)
       if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
@@ -217,9 +237,6 @@ Program reduced_program(const Program& program, Graph reference, const std::vect
 
 namespace {
 
-/// Everything about the full plan that reduced shapes are made from.
-struct Full { const Program& program; const Plan& plan; const Target& target; DimClasses classes; Witness witness; std::vector<Type> params; Worlds worlds; std::vector<CallNumbers> split; Calls calls; };
-
 Reduced reduce_with(const Full& full, Tails tails, int thrift) {
   Reduced out;
   const Program& program = full.program;
@@ -252,15 +269,26 @@ double work_of(const KernelPlan& k) { return k.flops * strategy_of(k).use(k, 0).
 
 }  // namespace
 
-Reduced reduce_plan(const Program& program, const Plan& plan, const Target& target, Tails tails) {
+namespace {
+
+/// What reduced shapes are made from; `refusal`: there are none.
+Full full_of(const Program& program, const Plan& plan, const Target& target, std::string& refusal) {
   const search::Alike alike = split_together(plan.graph);
   Full full{program, plan, target, search::dim_classes(program.graph, 0, search::Tied::kPinned, alike), make_witness(program, 0, 0, search::Tied::kPinned, alike), param_types(program), {}, {}, calls_of(plan)};
-  Reduced out;
-  for (const std::string& refusal : {full.classes.refusal, full.witness.refusal})
-    if (!refusal.empty()) { out.refusal = refusal; return out; }
+  for (const std::string& r : {full.classes.refusal, full.witness.refusal})
+    if (!r.empty()) { refusal = r; return full; }
   full.worlds.all = {{full.params, program.graph}, {full.witness.params, full.witness.graph}};
   full.split = split_extents({plan.graph, 0, 0, true, std::make_shared<const Worlds>(full.worlds)}, full.witness.params);
-  if (full.split.size() != full.calls.numbers.size()) { out.refusal = "the plan's calls do not follow a change of extents"; return out; }
+  if (full.split.size() != full.calls.numbers.size()) refusal = "the plan's calls do not follow a change of extents";
+  return full;
+}
+
+}  // namespace
+
+Reduced reduce_plan(const Program& program, const Plan& plan, const Target& target, Tails tails) {
+  Reduced out;
+  const Full full = full_of(program, plan, target, out.refusal);
+  if (!out.refusal.empty()) return out;
   for (int thrift = 0; thrift < 3; thrift++) {
     Reduced r = reduce_with(full, tails, thrift);
     if (thrift > 0 && (!r.plan || !r.differs.empty())) break;   // too few pieces for its numbers
@@ -268,6 +296,126 @@ Reduced reduce_plan(const Program& program, const Plan& plan, const Target& targ
     double work = 0;
     if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += work_of(k);
     if (!out.plan || work < kMuchWork) break;
+  }
+  return out;
+}
+
+struct PartReducer::Impl {
+  Impl(const Program& program, const Plan& plan, const Target& target) : full(full_of(program, plan, target, refusal)) {
+    if (!refusal.empty()) return;
+    witness = instantiate({plan.graph, 0, 0, true, std::make_shared<const Worlds>(full.worlds)}, full.witness.params, std::vector<CallNumbers>(full.calls.numbers.size()));
+    if (witness) find_ranges();
+  }
+
+  /// Intermediates come in between the least and the largest that they are at a small size, so that roots and logarithms have what they would have.
+  void find_ranges() {
+    constexpr int64_t kMostElements = 4'000'000;
+    int64_t elements = 0;
+    for (ValueId v = 0; v < witness->num_values(); v++) elements += witness->dims(v).elements();
+    if (elements > kMostElements) return;
+    Builder b(Level::kKernel);
+    std::vector<ValueId> stored;
+    for (NodeId n = 0; n < witness->num_nodes(); n++) {
+      const Node& node = witness->node(n);
+      if (const auto* in = witness->form<Input>(n)) b.add_input(in->param, witness->type(node.first_value));
+      else if (!witness->form<Output>(n)) b.add(node.op, node.operands);
+    }
+    for (ValueId v = 0; v < witness->num_values(); v++)
+      if (full.plan.views[static_cast<size_t>(v)].buffer >= 0 && !witness->def_form<Input>(v)) b.add_output(static_cast<int>(stored.size()), v, DType::kReal), stored.push_back(v);
+    Rng rng(17);
+    std::vector<Tensor<double>> inputs;
+    for (size_t i = 0; i < full.program.inputs.size(); i++) {
+      const TensorInfo& t = full.program.inputs[i];
+      const auto [low, high] = t.type.dtype == DType::kBool ? std::pair{0.0, 1.0} : t.range.value_or(std::pair{-2.0, 2.0});
+      inputs.emplace_back(full.witness.params[i].dims, 0.0);
+      for (double& x : inputs.back().data) x = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : low + (high - low) * rng.uniform();
+    }
+    DoubleAlgebra a;
+    const auto values = evaluate(remove_dead(b.graph()), std::span<const Tensor<double>>(inputs), a);
+    for (size_t i = 0; i < stored.size(); i++) {
+      double low = std::numeric_limits<double>::infinity(), high = -low;
+      for (double x : values[i].data)
+        if (std::isfinite(x)) low = std::min(low, x), high = std::max(high, x);
+      ranges[stored[i]] = {std::clamp(low, -2.0, 1.0), std::clamp(high, -1.0, 2.0)};
+    }
+  }
+
+  /// Which classes the part's values have; all, where that is not known.
+  std::vector<bool> classes_in(const PlanPart& part) const {
+    std::vector<bool> out(static_cast<size_t>(full.classes.count), !witness);
+    std::set<int64_t> extents;
+    const auto add = [&](ValueId v) { for (int d = 0; witness && d < witness->dims(v).rank(); d++) extents.insert(witness->dims(v)[d]); };
+    for (ValueId v : part.leaves) add(v);
+    for (NodeId n : part.inside)
+      for (int i = 0; i < full.plan.graph.node(n).num_values; i++) add(full.plan.graph.node(n).first_value + i);
+    for (ValueId v = 0; witness && v < full.witness.graph.num_values(); v++)
+      for (int d = 0; d < full.witness.graph.dims(v).rank(); d++)
+        if (const int c = full.classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && extents.count(full.witness.graph.dims(v)[d])) mark(out, c);
+    return out;
+  }
+  /// A product is as large as its factors make it.
+  void mark(std::vector<bool>& out, int c) const {
+    if (out[static_cast<size_t>(c)]) return;
+    out[static_cast<size_t>(c)] = true;
+    for (int f : full.classes.classes[static_cast<size_t>(c)].factors) mark(out, f);
+  }
+
+  Reduced reduce(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const;
+
+  std::string refusal;
+  reducing::Full full;
+  std::optional<Graph> witness;                               ///< the plan's graph there
+  std::map<ValueId, std::pair<double, double>> ranges;        ///< of what the plan stores
+};
+
+Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const {
+  Reduced out;
+  const std::set<size_t> mine(part.kernels.begin(), part.kernels.end());
+  const auto counts = [&](const KernelPlan& k) { return mine.count(static_cast<size_t>(&k - full.plan.kernels.data())) > 0; };
+  std::vector<Wish> wishes = wishes_of(full.program, full.plan, full.classes, full.witness.graph, full.calls, full.split, thrift, counts);
+  const std::vector<bool> in = classes_in(part);
+  for (size_t c = 0; c < wishes.size(); c++)
+    if (!in[c]) wishes[c].is_outer = true;   // as few as there can be
+  const std::optional<Graph> reference = search::with_extents(full.program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
+  if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
+  std::vector<Type> types = full.params;
+  for (NodeId n : reference->inputs()) types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
+  auto worlds = std::make_shared<Worlds>(full.worlds);
+  worlds->all.emplace_back(types, *reference);
+  std::vector<CallNumbers> numbers = full.calls.numbers;
+  std::optional<Graph> graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, numbers);
+  for (size_t i = 0; i < numbers.size(); i++)
+    if (!graph && !(full.calls.kernels[i] && counts(*full.calls.kernels[i]))) numbers[i] = {};   // other kernels' tiles do not matter
+  if (!graph) graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, numbers);
+  if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
+  auto [program, model] = part_program(full.program, full.plan, part);
+  for (size_t i = 0; i < part.leaves.size(); i++)
+    if (const auto range = ranges.find(part.leaves[i]); range != ranges.end() && range->second.first < range->second.second) program.inputs[part.first.size() + i].range = range->second;
+  std::vector<Type> leaf_types = param_types(program);
+  for (size_t i = 0; i < part.leaves.size(); i++) leaf_types[part.first.size() + i].dims = graph->dims(part.leaves[i]);
+  Program small = reduced_program(program, part_graph(*graph, full.plan, part), leaf_types);
+  Planned planned = replan_part(program, model, small, small.graph, full.target, own);
+  if (!planned.plan) { out.refusal = planned.reason; return out; }
+  out.program = std::move(small);
+  out.plan = std::move(planned.plan);
+  return out;
+}
+
+PartReducer::PartReducer(const Program& program, const Plan& plan, const Target& target) : impl_(std::make_unique<const Impl>(program, plan, target)) {}
+PartReducer::~PartReducer() = default;
+const std::string& PartReducer::refusal() const { return impl_->refusal; }
+
+Reduced PartReducer::reduce(const PlanPart& part, Tails tails, std::optional<Plan>& own) const {
+  Reduced out;
+  for (int thrift = 0; thrift < 3; thrift++) {
+    std::optional<Plan> its_own;
+    Reduced r = impl_->reduce(part, tails, thrift, its_own);
+    if (thrift > 0 && !r.plan) break;
+    out = std::move(r);
+    own = std::move(its_own);
+    double work = 0;
+    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += work_of(k);
+    if (out.plan && work < kMuchWork) break;
   }
   return out;
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <memory>
+#include "driver/plan_parts.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/program.h"
 #include "mirage/plan/plan.h"
@@ -20,5 +22,20 @@ struct Reduced {
 enum class Tails : uint8_t { kOwn, kRagged, kRaggedEverywhere };
 Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, Tails tails);
 inline Reduced reduce_plan(const Program& program, const Plan& full, const Target& target, bool tails) { return reduce_plan(program, full, target, tails ? Tails::kRagged : Tails::kOwn); }
+
+/// Parts of a plan (driver/plan_parts.h) at reduced shapes, each at one of its own: what no kernel of the part splits or reads is as small as it can be.
+class PartReducer {
+ public:
+  PartReducer(const Program& program, const Plan& plan, const Target& target);
+  ~PartReducer();
+  /// Not empty: no part has a reduced shape (why).
+  const std::string& refusal() const;
+  /// `own`: the part planned alone at its own size (replan_part).
+  Reduced reduce(const PlanPart&, Tails, std::optional<Plan>& own) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
 
 }  // namespace mirage

@@ -26,6 +26,7 @@ void Planner::place_inputs() {
     const TensorInfo& t = program_.outputs[i];
     buffers_.push_back({Buffer::Kind::kOutput, static_cast<int>(i), t.type.dtype, t.type.dims, t.strides, 0});
   }
+  for (size_t b = 0; model_ && b < buffers_.size(); b++) buffers_[b].tf32 = model_->buffers[b].tf32;   // of a part of a plan: what lay in its workspace
   for (NodeId n : g_.inputs()) {
     const int param = g_.form<Input>(n)->param;
     views_[static_cast<size_t>(g_.node(n).first_value)] = {param, 0, program_.inputs[static_cast<size_t>(param)].strides};
@@ -61,7 +62,7 @@ void Planner::place_outputs() {
       if (!step_back(v, strides)) break;
     }
     const DType dtype = buffers_[static_cast<size_t>(buffer)].dtype;
-    const Access access{buffer, 0, g_.dims(v), strides, dtype};
+    const Access access{buffer, 0, g_.dims(v), strides, dtype, buffers_[static_cast<size_t>(buffer)].tf32};
     const bool exact = storage(g_.type(v).dtype) == dtype;
     if (form<Call>(v)) {
       const DType body = g_.type(v).dtype;   // rounding to a narrower type must happen before a wider output stores it

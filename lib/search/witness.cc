@@ -370,11 +370,36 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
   return out;
 }
 
+static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atoms, NodeId* refused);
+
+/// What of a program does not follow when its extents change, though each operator does by itself: the dimensions of the first such node that are not pinned yet; empty: all of it follows. refused: a node was met that pinning does not mend.
+static Pins that_stays_behind(const Graph& g, const DimClasses& classes, bool& refused) {
+  for (int64_t step : {2, 4}) {   // apart, so that what is equal by chance is not
+    std::vector<int64_t> atoms;
+    for (size_t a = 0; a < classes.pinned.size(); a++) atoms.push_back(classes.pinned[a] > 0 ? classes.pinned[a] : 5 + step * static_cast<int64_t>(a));
+    NodeId n = -1;
+    if (instance(g, classes, atoms, &n)) continue;
+    Pins out;
+    std::vector<ValueId> values = g.node(n).operands;
+    values.push_back(g.node(n).first_value);
+    for (ValueId v : values)
+      for (int d = 0; v >= 0 && d < g.dims(v).rank(); d++)
+        if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && !classes.is_pinned(c)) out.push_back({v, d});
+    refused = out.empty();
+    return out;
+  }
+  return {};
+}
+
 DimClasses dim_classes(const Graph& g, int parts, Tied tied, const Alike& alike) {
   for (Pins pins;;) {
     Pins about;
     DimClasses out = classes_with(g, parts, pins, tied == Tied::kPinned, alike, about);
-    if (tied == Tied::kRefused || about.empty()) return out;
+    if (tied == Tied::kRefused) return out;
+    bool refused = false;
+    if (about.empty() && out.refusal.empty()) about = that_stays_behind(g, out, refused);
+    if (refused) out.refusal = "the program does not follow a change of its extents";
+    if (about.empty()) return out;
     pins.insert(pins.end(), about.begin(), about.end());   // of finitely many dimensions: a pinned one is not refused again
   }
 }
@@ -412,6 +437,12 @@ std::optional<std::vector<Run>> reshape_runs(const Dims& from, const Dims& to) {
 }
 
 std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atoms) {
+  NodeId refused = -1;
+  return instance(g, classes, atoms, &refused);
+}
+
+/// with_extents; `refused`: the node that has no instance.
+static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atoms, NodeId* refused) {
   auto dims_of = [&](ValueId v) {
     Dims d;
     for (int c : classes.of[static_cast<size_t>(v)]) d.push_back(c < 0 ? 1 : classes.extent(c, atoms));
@@ -449,7 +480,10 @@ std::optional<Graph> with_extents(const Graph& g, const DimClasses& classes, con
       }
     }
     const auto added = b.try_add(std::move(op), node.operands);
-    if (!added || (*added >= 0 && !(b.graph().dims(*added) == dims_of(node.first_value)))) return std::nullopt;
+    if (!added || (*added >= 0 && !(b.graph().dims(*added) == dims_of(node.first_value)))) {
+      *refused = n;
+      return std::nullopt;
+    }
   }
   return std::move(b).finish();
 }

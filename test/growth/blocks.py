@@ -83,7 +83,7 @@ def run(arguments, spec, folder):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text(spec))
     emit = ["--emit", "cu,h,report,graph"]
-    command = [arguments.binary, "-q", "-j", "1", "--no-cache", "--target", "sm_90a", "--gate", arguments.gate, *emit, "-o", out, "--report", path + ".report", path]
+    command = [arguments.binary, "-q", "-j", "1", "--no-cache", "--target", "sm_90a", "--gate", arguments.gate, *emit, *(["--states", arguments.states] if arguments.states else []), "-o", out, "--report", path + ".report", path]
     errors, began = open(path + ".err", "wb"), time.monotonic()
     process = subprocess.Popen(command, stdout=errors, stderr=errors, preexec_fn=limited(arguments))
     _, status, usage = os.wait4(process.pid, 0)
@@ -169,6 +169,7 @@ def main():
     parser.add_argument("--write", metavar="DIR")
     parser.add_argument("--check-list", action="store_true")
     parser.add_argument("--gate", default="emulate")
+    parser.add_argument("--states", help="what --states of mirage-opt is to be; 0: the straightforward kernels")
     parser.add_argument("--table", metavar="FILE")
     parser.add_argument("--keep", metavar="DIR", help="leave specs, results and reports there")
     parser.add_argument("--cpu", default=300, type=int, help="seconds")
