@@ -73,7 +73,8 @@ void Planner::index_items() {
   readers_.assign(views_.size(), {});
   for (size_t i = 0; i < items_.size(); i++) {
     if (!items_[i].alive) continue;
-    for (ValueId v : items_[i].values) producer_[static_cast<size_t>(v)] = static_cast<int>(i);
+    if (items_[i].split.half != RegionSplit::Half::kFirst)   // which leaves parts of its values to the second half
+      for (ValueId v : items_[i].values) producer_[static_cast<size_t>(v)] = static_cast<int>(i);
     if (items_[i].call >= 0)
       for (int k = 0; k < g_.node(items_[i].call).num_values; k++) producer_[static_cast<size_t>(g_.node(items_[i].call).first_value + k)] = static_cast<int>(i);
     for (ValueId v : items_[i].reads) readers_[static_cast<size_t>(v)].insert(static_cast<int>(i));
