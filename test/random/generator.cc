@@ -47,7 +47,7 @@ std::string RandomSpec::text() const {
 Generator::Generator(uint64_t seed) : rng_(hash_combine(seed, 0x52616e64)) {
   spec_.name = fmt::format("r{}", seed);
   draws_models_ = seed % 4 == 3;
-  next_model_ = seed / 4 * 3;
+  next_model_ = seed / 4;
   dtype_ = pick({"float16", "bfloat16", "float32"});
   const Extents choices = {16, 32, 64, 8, 24, 7, 13, 33, 40, 96, 1, 128, 2, 3, 5, 48, 100, 72, 65};
   for (int i = 0; i < 4; i++) extents_.push_back(pick(choices));
@@ -231,6 +231,10 @@ RandomSpec Generator::take() {
   if (flash) attention(true);
   else if (one_in(10)) few_rows();
   const size_t wanted = flash && !one_in(4) ? spec_.nodes.size() : 2 + below(7);
+  for (int tries = 0; tries < 8 && draws_models_ && spec_.nodes.empty(); tries++) {   // each operator begins some program
+    next_model_ -= tries > 0;
+    model_step();
+  }
   for (int tries = 0; tries < 40 && spec_.nodes.size() < wanted; tries++) {
     if (draws_models_ && one_in(2)) { model_step(); continue; }
     (this->*(one_in(3) ? pick(frequent) : pick(steps)))();
