@@ -60,6 +60,8 @@ class FamilyCompiler {
 
   CompileResult compile(CompileResult result) {
     if (run_.options.alternatives > 0) return failed({one_value("--alternatives")}, std::move(result));
+    if (listener_.best && folder_)   // whoever writes in the last two seconds of a run has no time to plan
+      for (const SpecPoint& p : family_.points) unreached_.push_back(not_reached(p.program, run_.target));
     if (Diagnostics errors = decide_all(); !errors.empty()) return failed(errors, std::move(result));
     for (size_t p = 0; p < decided_.size(); p++) {
       for (Diagnostic d : decided_[p]->warnings) {
@@ -182,7 +184,6 @@ class FamilyCompiler {
     reached_[p] = std::move(reached);
     if (!listener_.best || !folder_) return;
     listener_.best([this, all = reached_](const Listener& l) {
-      std::vector<std::unique_ptr<Decided>> made;
       std::vector<ResultOfPoint> points;
       for (size_t i = 0; i < all.size(); i++) {
         const std::vector<int64_t>& values = family_.points[i].values;
@@ -191,8 +192,7 @@ class FamilyCompiler {
               {values, r.decided->folding, *r.found, *r.choices, *r.decision, *r.decided->straightforward.plan, no_measure_, {}});
           continue;
         }
-        made.push_back(not_reached(family_.points[i].program, run_.target));
-        const Decided& d = *made.back();
+        const Decided& d = *unreached_[i];
         points.push_back({values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, no_measure_, {}});
       }
       return write_best_family(run_.options, source_,
@@ -242,6 +242,7 @@ class FamilyCompiler {
   std::vector<Diagnostics> errors_;
   std::mutex best_mutex_;
   std::vector<Reached> reached_;
+  std::vector<std::unique_ptr<Decided>> unreached_;   ///< the straightforward libraries, for a run that is interrupted
   const Measured no_measure_;
 };
 
