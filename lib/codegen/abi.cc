@@ -7,8 +7,8 @@
 namespace mirage {
 namespace {
 
-// DLPack's type codes: kDLFloat 2, kDLBfloat 4, kDLBool 6.
-int dlpack_code(DType t) { return t == DType::kBF16 ? 4 : t == DType::kBool ? 6 : 2; }
+// DLPack's type codes: kDLInt 0, kDLFloat 2, kDLBfloat 4, kDLBool 6.
+int dlpack_code(DType t) { return t == DType::kBF16 ? 4 : t == DType::kBool ? 6 : is_whole(t) ? 0 : 2; }
 
 std::string int64_list(const Dims& d) {
   std::string out;

@@ -55,7 +55,7 @@ std::vector<Distribution> distributions(const Program& p) {
       const int i = source_input(g, node.operands[1], false);
       if (i >= 0) out[static_cast<size_t>(i)].scale = 1.0 / std::sqrt(static_cast<double>(g.dims(node.operands[0]).back()));
     } else if (const Map* m = std::get_if<Map>(&node.op)) {   // roots, logarithms, bases and divisors of ordinary size
-      if (m->fn == MapFn::kSqrt || m->fn == MapFn::kRsqrt || m->fn == MapFn::kLog || m->fn == MapFn::kPow) positive(node.operands[0]);
+      if (m->fn == MapFn::kSqrt || m->fn == MapFn::kRsqrt || m->fn == MapFn::kLog || m->fn == MapFn::kLog1p || m->fn == MapFn::kPow) positive(node.operands[0]);
       if (m->fn == MapFn::kDiv) positive(node.operands[1]);
     }
   }
@@ -68,7 +68,7 @@ std::string tensor_rows(const ModuleFacts& f) {
   for (size_t i = 0; i < f.tensors.size(); i++) {
     const AbiTensor& t = f.tensors[i];
     const Type& type = t.info->type;
-    const int dtype = type.dtype == DType::kF16 ? 0 : type.dtype == DType::kBF16 ? 1 : type.dtype == DType::kBool ? 3 : 2;
+    const int dtype = type.dtype == DType::kF16 ? 0 : type.dtype == DType::kBF16 ? 1 : type.dtype == DType::kBool ? 3 : type.dtype == DType::kI32 ? 4 : type.dtype == DType::kI64 ? 5 : 2;
     const Distribution d = t.is_output ? Distribution{} : draws[i];
     const bool ranged = !t.is_output && t.info->range.has_value();
     out += "    {" + c_literal(t.info->name) + ", " + std::to_string(dtype) + ", " + std::to_string(dtype_bytes(type.dtype)) + ", " + std::to_string(type.dims.elements()) + "LL, " +

@@ -18,8 +18,10 @@ __device__ __forceinline__ double load_f16(const void* p, long long at) { return
 __device__ __forceinline__ double load_bf16(const void* p, long long at) { return static_cast<double>(__bfloat162float(static_cast<const __nv_bfloat16*>(p)[at])); }
 __device__ __forceinline__ double load_f32(const void* p, long long at) { return static_cast<double>(static_cast<const float*>(p)[at]); }
 __device__ __forceinline__ double load_bool(const void* p, long long at) { return static_cast<const unsigned char*>(p)[at] != 0 ? 1.0 : 0.0; }
+__device__ __forceinline__ double load_i32(const void* p, long long at) { return static_cast<double>(static_cast<const int*>(p)[at]); }
+__device__ __forceinline__ double load_i64(const void* p, long long at) { return static_cast<double>(static_cast<const long long*>(p)[at]); }
 
-enum Dtype { kF16 = 0, kBF16 = 1, kF32 = 2, kBool = 3 };
+enum Dtype { kF16 = 0, kBF16 = 1, kF32 = 2, kBool = 3, kI32 = 4, kI64 = 5 };
 enum Draw { kNormal = 0, kUniform = 1, kPositive = 2 };
 struct Layout { int rank; long long shape[8]; long long strides[8]; };
 struct Tensor {
@@ -42,12 +44,14 @@ __device__ inline long long place(const Layout& l, long long i) {
   return at;
 }
 __device__ inline double load(const void* p, int dtype, long long at) {
-  return dtype == kF16 ? load_f16(p, at) : dtype == kBF16 ? load_bf16(p, at) : dtype == kF32 ? load_f32(p, at) : load_bool(p, at);
+  return dtype == kF16 ? load_f16(p, at) : dtype == kBF16 ? load_bf16(p, at) : dtype == kF32 ? load_f32(p, at) : dtype == kI32 ? load_i32(p, at) : dtype == kI64 ? load_i64(p, at) : load_bool(p, at);
 }
 __device__ inline void store(void* p, int dtype, long long at, double v) {
   if (dtype == kF16) static_cast<__half*>(p)[at] = __double2half(v);
   else if (dtype == kBF16) static_cast<__nv_bfloat16*>(p)[at] = __double2bfloat16(v);
   else if (dtype == kF32) static_cast<float*>(p)[at] = static_cast<float>(v);
+  else if (dtype == kI32) static_cast<int*>(p)[at] = static_cast<int>(v);
+  else if (dtype == kI64) static_cast<long long*>(p)[at] = static_cast<long long>(v);
   else static_cast<unsigned char*>(p)[at] = v != 0.0 ? 1 : 0;
 }
 __device__ inline unsigned long long mix(unsigned long long z) {
@@ -67,6 +71,7 @@ static __global__ void fill_input(void* p, Tensor t, unsigned long long seed, do
     if (t.draw == kUniform) v = t.lo + (t.hi - t.lo) * (0.005 + 0.99 * u);
     else if (t.draw == kPositive) v = 0.5 + t.scale * fabs(normal);
     if (t.draw != kUniform) v *= scale;
+    if (t.dtype == kI32 || t.dtype == kI64) v = floor(t.lo + (t.hi - t.lo + 1.0) * u);
     if (t.dtype == kBool) v = normal > 0.0 ? 1.0 : 0.0;
     store(p, t.dtype, place(t.layout, i), v);
   }

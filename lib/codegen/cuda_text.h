@@ -18,6 +18,8 @@ inline const char* storage_type(DType t) {
     case DType::kF16: return "mo::f16";
     case DType::kBF16: return "mo::bf16";
     case DType::kBool: return "mo::b8";
+    case DType::kI32: return "mo::i32";
+    case DType::kI64: return "mo::i64";
     case DType::kF32: case DType::kReal: return "mo::f32";
   }
   return "";
@@ -39,6 +41,10 @@ struct CudaText {
   Value abs(const Value& x) { return call("abs", x); }
   Value tanh(const Value& x) { return call("tanh", x); }
   Value erf(const Value& x) { return call("erf", x); }
+  Value sin(const Value& x) { return call("sin", x); }
+  Value cos(const Value& x) { return call("cos", x); }
+  Value floor(const Value& x) { return call("floor", x); }
+  Value nearest(const Value& x) { return call("nearest", x); }
   Value max(const Value& x, const Value& y) { return call("max", x, y); }
   Value min(const Value& x, const Value& y) { return call("min", x, y); }
   Value pow(const Value& x, const Value& y) { return call("pow", x, y); }

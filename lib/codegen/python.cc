@@ -8,7 +8,7 @@
 namespace mirage {
 namespace {
 
-const char* torch_dtype(DType t) { return t == DType::kF16 ? "float16" : t == DType::kBF16 ? "bfloat16" : t == DType::kBool ? "bool" : "float32"; }
+const char* torch_dtype(DType t) { return t == DType::kF16 ? "float16" : t == DType::kBF16 ? "bfloat16" : t == DType::kBool ? "bool" : t == DType::kI32 ? "int32" : t == DType::kI64 ? "int64" : "float32"; }
 
 std::string tuple(const Dims& d) {
   std::string out = "(";

@@ -35,6 +35,10 @@ struct TextAlgebra {
   Value abs(const Value& x) { return call("fabs", x); }
   Value tanh(const Value& x) { return call("tanh", x); }
   Value erf(const Value& x) { return call("erf", x); }
+  Value sin(const Value& x) { return call("sin", x); }
+  Value cos(const Value& x) { return call("cos", x); }
+  Value floor(const Value& x) { return call("floor", x); }
+  Value nearest(const Value& x) { return call("rint", x); }
   Value max(const Value& x, const Value& y) { return call("f_max", x, y); }
   Value min(const Value& x, const Value& y) { return call("f_min", x, y); }
   Value pow(const Value& x, const Value& y) { return call("pow", x, y); }
@@ -47,7 +51,7 @@ struct TextAlgebra {
       case DType::kBF16: return call("round_bf16", x);
       case DType::kF32: return call("round_f32", x);
       case DType::kBool: return "(" + x + " != 0.0 ? 1.0 : 0.0)";
-      case DType::kReal: return x;
+      case DType::kReal: case DType::kI32: case DType::kI64: return x;
     }
     return x;
   }
@@ -183,7 +187,7 @@ class Reference {
 
   Formula write(const Input& op, const Node&, const Dims& dims, const Texts& index) {
     const TensorInfo& info = program_.inputs[static_cast<size_t>(op.param)];
-    const char* load = info.type.dtype == DType::kF16 ? "load_f16" : info.type.dtype == DType::kBF16 ? "load_bf16" : info.type.dtype == DType::kBool ? "load_bool" : "load_f32";
+    const char* load = info.type.dtype == DType::kF16 ? "load_f16" : info.type.dtype == DType::kBF16 ? "load_bf16" : info.type.dtype == DType::kBool ? "load_bool" : info.type.dtype == DType::kI32 ? "load_i32" : info.type.dtype == DType::kI64 ? "load_i64" : "load_f32";
     return {std::string(load) + "(g_input[" + std::to_string(op.param) + "], " + linear(dims, info.strides, index) + ")"};
   }
   Formula write(const Const& op, const Node&, const Dims&, const Texts&) {

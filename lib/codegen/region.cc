@@ -122,6 +122,7 @@ class RegionEmitter {
   void divisions(VarLevel level, const std::set<int>& used) {
     for (int v : used) {
       const IndexVar& var = p_.vars[static_cast<size_t>(v)];
+      if (levels_[static_cast<size_t>(v)] == level && var.kind == IndexVar::Kind::kLoaded) line("const {} i{} = mo::place_within(p{}[{}], {});", type_, v, var.access, text(var.arg), number(var.extent - 1));
       if (levels_[static_cast<size_t>(v)] != level || (var.kind != IndexVar::Kind::kDiv && var.kind != IndexVar::Kind::kMod)) continue;
       line("const {} i{} = ({}) {} {};", type_, v, text(var.arg), var.kind == IndexVar::Kind::kDiv ? "/" : "%", number(var.divisor));
     }

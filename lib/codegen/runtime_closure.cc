@@ -16,6 +16,7 @@ struct Piece {
   std::string text;                     ///< with the comment above it
   std::vector<std::string> declares;
   std::set<std::string> uses;
+  std::string with;                     ///< a word without which it is not for this text ("// with i32" behind it): an overload for a type that the text does not name
   size_t file = 0;
 };
 
@@ -161,6 +162,7 @@ class Cutter {
     const std::vector<std::string> t = tokens_of(own);
     if (kind == Piece::Kind::kDeclaration) p.declares = declared(t);
     for (const std::string& x : t) if (is_name(x)) p.uses.insert(x);
+    if (const size_t mark = own.rfind("// with "); mark != std::string_view::npos && own.find('\n', mark) == std::string_view::npos) p.with = own.substr(mark + 8);
     p.text = (gap_ ? "\n" : "") + above_ + std::string(own) + "\n";
     above_.clear();
     gap_ = false;
@@ -199,18 +201,18 @@ struct Library {
 std::vector<bool> needed_by(const Library& library, std::string_view text) {
   std::vector<bool> needed(library.pieces.size());
   std::vector<size_t> open;
+  const auto words = tokens_of(text);
+  const std::set<std::string> own(words.begin(), words.end());
   const auto need = [&](const std::string& name, size_t file) {
     const auto at = library.declared_in.find(name);
     if (at == library.declared_in.end()) return;
     for (size_t i : at->second) {
       const Piece& p = library.pieces[i];
-      if (needed[i] || (library.local.count({p.file, name}) && p.file != file)) continue;
+      if (needed[i] || (!p.with.empty() && own.count(p.with) == 0) || (library.local.count({p.file, name}) && p.file != file)) continue;
       needed[i] = true;
       open.push_back(i);
     }
   };
-  const auto words = tokens_of(text);
-  const std::set<std::string> own(words.begin(), words.end());
   for (const std::string& w : own) need(w, library.headings.size());
   while (!open.empty()) {
     const Piece& p = library.pieces[open.back()];

@@ -41,6 +41,7 @@ std::vector<double> weight_scales(const Graph& g, size_t inputs) {
 
 double draw(const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1) {
   if (t.type.dtype == DType::kBool) return static_cast<double>(rng.below(2));
+  if (is_whole(t.type.dtype)) return draw_whole(t, rng);
   if (mode == EmulationMode::kInteger) return static_cast<double>(static_cast<int>(rng.below(5))) - 2;
   double low = -2, high = 2;
   if (t.range) low = t.range->first, high = t.range->second;

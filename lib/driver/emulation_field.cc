@@ -1,5 +1,6 @@
 // Runs in the field: see the header. The field's algebra for ir's evaluator is here, over the same functions (emulate/field.h) that emulated kernels compute with.
 #include "driver/emulation_field.h"
+#include "driver/elements.h"
 
 #include <algorithm>
 #include <bit>
@@ -31,6 +32,10 @@ struct EmulationField {
   Value abs(Value x) { return mirage_field::abs(x); }
   Value tanh(Value x) { return mirage_field::tanh(x); }
   Value erf(Value x) { return mirage_field::erf(x); }
+  Value sin(Value x) { return mirage_field::sin(x); }
+  Value cos(Value x) { return mirage_field::cos(x); }
+  Value floor(Value x) { return mirage_field::floor(x); }
+  Value nearest(Value x) { return mirage_field::nearest(x); }
   Value max(Value x, Value y) { return mirage_field::max(x, y); }
   Value min(Value x, Value y) { return mirage_field::min(x, y); }
   Value pow(Value x, Value y) { return mirage_field::pow(x, y); }
@@ -110,6 +115,7 @@ class Inputs {
 
  private:
   uint32_t element(const TensorInfo& t) {
+    if (is_whole(t.type.dtype)) return mirage_field::from_float_bits(std::bit_cast<uint32_t>(static_cast<float>(draw_whole(t, rng_))));   // a place, where it is an index
     if (t.type.dtype == DType::kBool) return mirage_field::make(1, 1) * static_cast<uint32_t>(rng_.below(2));
     const uint32_t p = static_cast<uint32_t>(rng_.below(mirage_field::kP));
     return mirage_field::make(p, static_cast<uint32_t>(rng_.below(mirage_field::kQ)));

@@ -33,7 +33,7 @@ double scale_of(const Tensor<double>& w) {
   for (double x : w.data) if (std::isfinite(x)) squares += x * x, finite++;
   return finite ? std::sqrt(squares / static_cast<double>(finite)) : 0;
 }
-bool says_nothing(double x, double scale, double range, DType t) { return t == DType::kBool || !std::isfinite(x) ? range > 0 : !(range <= kMostRange * (std::fabs(x) + scale)); }
+bool says_nothing(double x, double scale, double range, DType t) { return t == DType::kBool || is_whole(t) || !std::isfinite(x) ? range > 0 : !(range <= kMostRange * (std::fabs(x) + scale)); }
 
 /// Results and what they are compared by; spread: none in the first round.
 struct Comparison {
@@ -67,7 +67,7 @@ void Comparison::result(size_t buffer) {
     const bool is_noise = spread && std::isinf((*spread)[r].each[i]);
     if (is_noise || (range && says_nothing(x, scale, beyond, b.dtype))) { out.left_out++; continue; }
     out.compared++;
-    if (b.dtype == DType::kBool) { flipped += got != x; flips += spread ? (*spread)[r].each[i] * (*spread)[r].each[i] : 0; continue; }
+    if (b.dtype == DType::kBool || is_whole(b.dtype)) { flipped += got != x; flips += spread ? std::min(1.0, (*spread)[r].each[i] * (*spread)[r].each[i]) : 0; continue; }   // decisions that rounding may turn
     bool same = std::isnan(x) ? std::isnan(got) : got == x;
     if (std::isfinite(x) && std::isfinite(got)) {
       const double off = std::max(0.0, std::fabs(got - x) - tiny - beyond), units = off / (coarsest * (std::fabs(x) + scale) + 1e-300), spreads = spread ? off / (std::hypot((*spread)[r].each[i], (*spread)[r].mean) + 1e-300) : 0;
@@ -78,9 +78,9 @@ void Comparison::result(size_t buffer) {
     }
     if (!same) fail(fmt::format("output {} at {}: the kernel makes {:.9g}, fp64 {:.9g}", name, place_text(b.dims, e), got, x));
   }
-  if (b.dtype == DType::kBool) {
+  if (b.dtype == DType::kBool || is_whole(b.dtype)) {
     out.distance.flips = std::max(out.distance.flips, flipped / (1 + flips));
-    if (flipped > kFlips * (1 + flips)) fail(fmt::format("output {}: {} of {} bools differ", name, flipped, b.dims.elements()));
+    if (flipped > kFlips * (1 + flips)) fail(fmt::format("output {}: {} of {} {} differ", name, flipped, b.dims.elements(), is_whole(b.dtype) ? "whole numbers" : "bools"));
     return;
   }
   const double norm = std::sqrt(off2 / static_cast<double>(std::max<int64_t>(1, finite))), units = norm / (coarsest * scale + tiny), spreads = spread ? norm / ((*spread)[r].mean + tiny) : 0;

@@ -81,6 +81,12 @@ struct RangeAlgebra {
   Value abs(Value x) { return {std::fabs(x.x), x.e}; }
   Value tanh(Value x) { return is_zero(x) ? x : monotone(x, [this](double v) { return fp64.tanh(v); }, -kNoBound, kNoBound); }
   Value erf(Value x) { return is_zero(x) ? x : monotone(x, [this](double v) { return fp64.erf(v); }, -kNoBound, kNoBound); }
+  /// Of a wave: as far off as its operand, and never more than from one crest to the other.
+  Value wave(double y, Value x) { return settled(y, std::isfinite(x.x) ? std::min(x.e, 2.0) : 0, std::isfinite(x.x)); }
+  Value sin(Value x) { return is_zero(x) ? x : wave(fp64.sin(x.x), x); }
+  Value cos(Value x) { return wave(fp64.cos(x.x), x); }
+  Value floor(Value x) { return is_zero(x) ? x : monotone(x, [this](double v) { return fp64.floor(v); }, -kNoBound, kNoBound); }
+  Value nearest(Value x) { return is_zero(x) ? x : monotone(x, [this](double v) { return fp64.nearest(v); }, -kNoBound, kNoBound); }
   Value max(Value x, Value y) { return {fp64.max(x.x, y.x), std::max(x.e, y.e)}; }
   Value min(Value x, Value y) { return {fp64.min(x.x, y.x), std::max(x.e, y.e)}; }
   Value pow(Value x, Value y) {

@@ -28,6 +28,8 @@ struct RoundedAlgebra : DoubleAlgebra {
   double sqrt(double x) { return moved(DoubleAlgebra::sqrt(x), kFunction); }
   double tanh(double x) { return moved(DoubleAlgebra::tanh(x), kFunction); }
   double erf(double x) { return moved(DoubleAlgebra::erf(x), kFunction); }
+  double sin(double x) { return moved(DoubleAlgebra::sin(x), kFunction); }
+  double cos(double x) { return moved(DoubleAlgebra::cos(x), kFunction); }
   double pow(double x, double y) { return moved(DoubleAlgebra::pow(x, y), kFunction); }
 };
 
@@ -42,7 +44,7 @@ std::vector<Tensor<double>> rounded_results(const Program& p, const std::vector<
     if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = inputs[static_cast<size_t>(in->param)]; continue; }
     if (const auto* o = g.form<Output>(n)) {
       Tensor<double> t = values[static_cast<size_t>(node.operands[0])];
-      if (o->dtype != DType::kReal && o->dtype != DType::kBool) for (double& x : t.data) x = a.moved(x, unit_roundoff(o->dtype));
+      if (rounds(o->dtype)) for (double& x : t.data) x = a.moved(x, unit_roundoff(o->dtype));
       out[static_cast<size_t>(o->result)] = std::move(t);
       continue;
     }

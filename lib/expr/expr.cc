@@ -32,6 +32,10 @@ struct ExprAlgebra {
   Value abs(Value) { return never(); }
   Value tanh(Value) { return never(); }
   Value erf(Value) { return never(); }
+  Value sin(Value) { return never(); }
+  Value cos(Value) { return never(); }
+  Value floor(Value) { return never(); }
+  Value nearest(Value) { return never(); }
   Value max(Value, Value) { return never(); }
   Value min(Value, Value) { return never(); }
   Value pow(Value, Value) { return never(); }

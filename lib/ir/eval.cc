@@ -10,6 +10,10 @@ double DoubleAlgebra::log(double x) { return std::log(x); }
 double DoubleAlgebra::sqrt(double x) { return std::sqrt(x); }
 double DoubleAlgebra::tanh(double x) { return std::tanh(x); }
 double DoubleAlgebra::erf(double x) { return std::erf(x); }
+double DoubleAlgebra::sin(double x) { return std::sin(x); }
+double DoubleAlgebra::cos(double x) { return std::cos(x); }
+double DoubleAlgebra::floor(double x) { return std::floor(x); }
+double DoubleAlgebra::nearest(double x) { return std::nearbyint(x); }   // the default rounding mode: ties to even
 double DoubleAlgebra::pow(double x, double y) { return std::pow(x, y); }
 double DoubleAlgebra::round(double x, DType t) { return round_to(x, t); }
 
@@ -28,6 +32,7 @@ double round_to(double x, DType t) {
     case DType::kF16: case DType::kBF16: return round_binary(x, type_info(t).digits, type_info(t).least_exponent, type_info(t).largest);
     case DType::kF32: return static_cast<double>(static_cast<float>(x));
     case DType::kBool: return x != 0;
+    case DType::kI32: case DType::kI64: return std::nearbyint(x);   // whole numbers already
     case DType::kReal: return x;
   }
   return x;

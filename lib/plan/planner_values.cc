@@ -3,6 +3,7 @@
 
 #include "mirage/plan/block.h"
 #include "plan/planner.h"
+#include "plan/selection.h"
 #include "plan/storage.h"
 
 namespace mirage {
@@ -123,7 +124,7 @@ void Planner::find_reduces() {
   const auto users = g_.users();
   for (ValueId v = 0; v < g_.num_values(); v++) {
     const Reduce* r = form<Reduce>(v);
-    if (!r) continue;
+    if (!r || find_selection(g_, v)) continue;
     const ValueId x = operand(v);
     ReduceInfo info{r->fn, x, std::vector<bool>(static_cast<size_t>(g_.dims(x).rank())), r->group == g_.dims(x)[r->dim] ? 0 : r->group};
     info.reduced[static_cast<size_t>(r->dim)] = true;
@@ -152,7 +153,13 @@ void Planner::find_shared() {
   for (ValueId v = 0; v < g_.num_values(); v++) {
     const auto i = static_cast<size_t>(v);
     if (is_given(v)) { loads[i] = 1; continue; }
-    if (form<Reduce>(v)) { loads[i] = 1; continue; }
+    if (reduces_.count(v)) { loads[i] = 1; continue; }
+    if (const auto s = form<Reduce>(v) ? find_selection(g_, v) : std::nullopt) {   // what it reads is computed where the index says
+      length[i] = length[static_cast<size_t>(s->x)] + kBranchLength, loads[i] = loads[static_cast<size_t>(s->x)] + 1, heavy[i] = heavy[static_cast<size_t>(s->x)];
+      stored_[i] = stored_[i] || uses[i] > 1 || length[i] > kMaxInlined;
+      if (stored_[i]) length[i] = 1, loads[i] = 1, heavy[i] = false;
+      continue;
+    }
     length[i] = is_view(op_of(v)) ? 0 : 1;
     for (ValueId o : g_.def(v).operands) {
       length[i] += length[static_cast<size_t>(o)];

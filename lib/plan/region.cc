@@ -44,6 +44,7 @@ int64_t value_at(const RegionPlan& p, const Affine& a, int loop, int64_t x) {
     const IndexVar& var = p.vars[i];
     if (var.kind == IndexVar::Kind::kDiv) v[i] = eval(var.arg) / var.divisor;
     else if (var.kind == IndexVar::Kind::kMod) v[i] = eval(var.arg) % var.divisor;
+    else if (var.kind == IndexVar::Kind::kLoaded) v[i] = eval(var.arg) % var.extent;   // as if indices were in order
     else v[i] = static_cast<int>(i) == loop ? x : 0;
   }
   return eval(a);
@@ -70,6 +71,7 @@ void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
     const IndexVar& var = p.vars[v];
     if (!used.count(static_cast<int>(v))) continue;
     if (var.kind == IndexVar::Kind::kDiv) image[v] = table.div(substitute(var.arg, image), var.divisor, var.extent * var.divisor);
+    if (var.kind == IndexVar::Kind::kLoaded) image[v] = table.loaded(var.access, substitute(var.arg, image), var.extent - 1);
     if (var.kind == IndexVar::Kind::kMod) image[v] = table.mod(substitute(var.arg, image), var.divisor, var.divisor + 1);
   }
   for_each_affine(p, [&](Affine& a) { a = substitute(a, image); });

@@ -123,6 +123,19 @@ Affine VarTable::mod(const Affine& a, int64_t m, int64_t extent) {
   return affine_var(divmod_var(IndexVar::Kind::kMod, a, m, extent));
 }
 
+Affine VarTable::loaded(int access, const Affine& at, int64_t extent) {
+  for (size_t i = 0; i < vars.size(); i++)
+    if (vars[i].kind == IndexVar::Kind::kLoaded && vars[i].access == access && vars[i].arg == at && vars[i].extent == extent + 1) return affine_var(static_cast<int>(i));
+  IndexVar v;
+  v.kind = IndexVar::Kind::kLoaded;
+  v.arg = at;
+  v.access = access;
+  v.extent = extent + 1;
+  v.on_lane = on_lane(at);
+  vars.push_back(v);
+  return affine_var(static_cast<int>(vars.size()) - 1);
+}
+
 Affine VarTable::recombine(Affine a) const {
   for (bool changed = true; changed;) {
     changed = false;

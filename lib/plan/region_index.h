@@ -21,6 +21,8 @@ class VarTable {
   /// a / m and a % m for 0 <= a < extent (known from where a stands; the range of the form itself may be wider).
   Affine div(const Affine& a, int64_t m, int64_t extent);
   Affine mod(const Affine& a, int64_t m, int64_t extent);
+  /// The index at element `at` of an access, of a dimension of `extent` elements; `extent` where it is none of them.
+  Affine loaded(int access, const Affine& at, int64_t extent);
   /// Writes c*m*(x / m) + c*(x % m) as c*x, wherever a form has such a pair.
   Affine recombine(Affine a) const;
   /// Largest and smallest value of a form when its variables range freely.

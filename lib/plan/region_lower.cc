@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/region.h"
+#include "plan/selection.h"
 
 namespace mirage {
 namespace {
@@ -21,7 +22,7 @@ Dims squeezed(const Dims& d) {
 double weight_of(MapFn fn) {
   switch (fn) {
     case MapFn::kExp: case MapFn::kLog: case MapFn::kSqrt: case MapFn::kRsqrt: case MapFn::kDiv: return 8;
-    case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kTanh: return 12;
+    case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kTanh: case MapFn::kLog1p: case MapFn::kExpm1: case MapFn::kErf: case MapFn::kSin: case MapFn::kCos: return 12;
     case MapFn::kGelu: case MapFn::kGeluTanh: return 24;
     case MapFn::kPow: return 32;
     default: return 1;
@@ -172,6 +173,7 @@ class Lowering {
     if (is_leaf(v)) return 0;
     if (auto it = stages_.find(v); it != stages_.end()) return it->second;
     int s = 0;
+    if (const auto chosen = g_.def_form<Reduce>(v) && !reduce(v) ? find_selection(g_, v) : std::nullopt) return stages_[v] = stage_of(chosen->x);
     if (const ReduceInfo* info = reduce(v)) {
       if (!is_mine(v)) return failed_ = true, 0;
       s = group_.split.half == RegionSplit::Half::kSecond ? 1 : stage_of(info->base) + 1;
@@ -326,6 +328,7 @@ class Lowering {
       if (it == row_values_.end() || !row || *row != at) return failed_ = true, -1;
       return it->second;
     }
+    if (const auto s = g_.def_form<Reduce>(v) ? find_selection(g_, v) : std::nullopt) return selected(*s, at);
     const Node& n = g_.def(v);
     const auto x = [&](size_t i) { return n.operands[i]; };
     if (auto* op = std::get_if<Const>(&n.op)) return constant(*op);
@@ -360,6 +363,52 @@ class Lowering {
     }
     MIRAGE_ASSERT(false) << "a region meets " << form_name(n.op);
     return -1;
+  }
+
+  // ---- reads by index
+
+  int selected(const Selection& s, const Index& at) {
+    Index own = index_place(g_, table_, s, at);
+    Affine place;
+    if (index_input(g_, s.index) >= 0) {
+      ValueId v = s.index;
+      for (; !is_leaf(v); v = g_.def(v).operands[0]) own = source_index(g_, table_, v, own);
+      const View& view = c_.views[static_cast<size_t>(v)];
+      Affine offset = affine(view.offset);
+      for (size_t d = 0; d < own.size(); d++) offset = offset + own[d] * view.strides[static_cast<int>(d)];
+      place = table_.loaded(access(view.buffer, false), offset, s.extent);
+    } else {
+      place = position(g_, table_, s.index, own);
+    }
+    Index of_x = at;
+    of_x[static_cast<size_t>(s.dim)] = place;
+    const Index x = operand_index(g_, s.x, of_x);
+    const auto zero = [&] { return constant(Const{0.0, {}}); };
+    const auto read = [&] { return eval(s.x, x); };
+    const int64_t low = table_.min_of(place), high = table_.max_of(place);
+    if (high < 0 || low >= s.extent) return zero();
+    const auto below = [&] { return high < s.extent ? read() : branch(place, s.extent, read, zero); };
+    return low >= 0 ? below() : branch(place, 0, zero, below);
+  }
+
+  /// One of two values: the first where index < bound.
+  template <class Then, class Else> int branch(const Affine& index, int64_t bound, Then&& then_value, Else&& else_value) {
+    RegionInstr i;
+    i.kind = Kind::kBranch;
+    i.index = index;
+    i.bound = bound;
+    const auto side = [&](std::vector<RegionInstr>& body, const auto& value) {
+      std::vector<RegionInstr>* outside = code_;
+      code_ = &body;
+      memo_.emplace_back();
+      i.args.push_back(value());
+      memo_.pop_back();
+      code_ = outside;
+    };
+    side(i.then_body, then_value);
+    side(i.else_body, else_value);
+    left_ -= kBranchStatements;
+    return add(std::move(i));
   }
 
   int constant(const Const& op) {
@@ -410,22 +459,7 @@ class Lowering {
     const int64_t low = table_.min_of(at[d]), high = table_.max_of(at[d]);
     if (high < starts[mid]) return concat(operands, starts, dim, from, mid, at);
     if (low >= starts[mid]) return concat(operands, starts, dim, mid, to, at);
-    RegionInstr i;
-    i.kind = Kind::kBranch;
-    i.index = at[d];
-    i.bound = starts[mid];
-    const auto side = [&](std::vector<RegionInstr>& body, size_t a, size_t b) {
-      std::vector<RegionInstr>* outside = code_;
-      code_ = &body;
-      memo_.emplace_back();
-      i.args.push_back(concat(operands, starts, dim, a, b, at));
-      memo_.pop_back();
-      code_ = outside;
-    };
-    side(i.then_body, from, mid);
-    side(i.else_body, mid, to);
-    left_ -= kBranchStatements;
-    return add(std::move(i));
+    return branch(at[d], starts[mid], [&] { return concat(operands, starts, dim, from, mid, at); }, [&] { return concat(operands, starts, dim, mid, to, at); });
   }
 
   const RegionContext& c_;

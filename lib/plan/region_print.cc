@@ -60,9 +60,10 @@ std::string print(const RegionPlan& p, const std::string& name) {
   out += p.wide ? ", 64-bit indices\n" : "\n";
   for (size_t v = 0; v < p.vars.size(); v++) {
     const IndexVar& var = p.vars[v];
-    static constexpr const char* kKinds[] = {"loop", "lane", "div", "mod"};
+    static constexpr const char* kKinds[] = {"loop", "lane", "div", "mod", "loaded"};
     out += fmt::format("  i{} {} < {}", v, kKinds[static_cast<size_t>(var.kind)], var.extent);
     if (var.kind == IndexVar::Kind::kDiv || var.kind == IndexVar::Kind::kMod) out += fmt::format(" = ({}) {} {}", text(var.arg), var.kind == IndexVar::Kind::kDiv ? '/' : '%', var.divisor);
+    if (var.kind == IndexVar::Kind::kLoaded) out += fmt::format(" = index at {} of access {}", text(var.arg), var.access);
     out += "\n";
   }
   for (size_t k = 0; k < p.passes.size(); k++) {

@@ -39,7 +39,7 @@ constexpr double kUnevenMargin = 1.25, kPiecesMargin = 1.1, kSmallStream = 1 << 
 double instructions(MapFn fn) {
   switch (map_info(fn).cls) {
     case MapClass::kAtomic: return 16;
-    default: return fn == MapFn::kDiv || fn == MapFn::kSqrt || fn == MapFn::kRsqrt ? 4 : fn == MapFn::kExp || fn == MapFn::kLog || fn == MapFn::kPow ? 16 : fn == MapFn::kSigmoid || fn == MapFn::kSilu ? 24 : 1;
+    default: return fn == MapFn::kDiv || fn == MapFn::kSqrt || fn == MapFn::kRsqrt ? 4 : fn == MapFn::kExp || fn == MapFn::kExpm1 || fn == MapFn::kLog || fn == MapFn::kPow ? 16 : fn == MapFn::kSigmoid || fn == MapFn::kSilu ? 24 : 1;
   }
 }
 

@@ -71,6 +71,10 @@ class FieldAlgebra {
   Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
   Value tanh(Value x) const { return keyed(5, x); }
   Value erf(Value x) const { return keyed(6, x); }
+  Value sin(Value x) const { return keyed(17, x); }
+  Value cos(Value x) const { return keyed(18, x); }
+  Value floor(Value x) const { return keyed(19, x); }
+  Value nearest(Value x) const { return keyed(20, x); }
   /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations. (A maximum under a random order would
   /// be too often the same operand in all of the few rows of a witness.)
   Value max(Value x, Value y) const { return join(x, y, origin_); }

@@ -321,6 +321,7 @@ double extent_value(const Const& c, const std::vector<Type>& params) {
 static bool depends_on_size(MapFn fn) {
   switch (fn) {
     case MapFn::kLess: case MapFn::kGreater: case MapFn::kEqual: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: case MapFn::kRelu: case MapFn::kAbs:
+    case MapFn::kFloor: case MapFn::kCeil: case MapFn::kRound: case MapFn::kSign: case MapFn::kErf:
     case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kTanh: case MapFn::kPow: case MapFn::kWhere: case MapFn::kCastF16: case MapFn::kCastBF16: case MapFn::kCastF32: return true;
     default: return false;
   }

@@ -205,6 +205,10 @@ class ProgramBuilder {
     try {
       storage_.begin(context.operands);
       values_[n] = node.op->build(context);
+      for (const auto& [v, extent] : context.places) {
+        const auto [at, fresh] = places_.try_emplace(v, extent);
+        if (!fresh) at->second = std::min(at->second, extent);
+      }
       MIRAGE_ASSERT(values_[n].size() == node.outputs.size()) << node.op->name;
       types_[n] = storage_.end(values_[n], operand_types(n), node.op->name == "cast" ? context.attr("dtype")->dtype : DType::kReal, node.exact);
     } catch (BuildError& e) {
@@ -257,6 +261,11 @@ class ProgramBuilder {
       report_.error(DiagCode::kDtype, t.dtype_where, fmt::format("output '{}' is declared bool, but {} computes numbers", t.name, node.op->name), {{{}, "compare them, or cast them to bool"}});
       return;
     }
+    if (is_whole(t.dtype) && !emit_.is_integral(emit_.number(v))) {
+      report_.error(DiagCode::kDtype, t.dtype_where, fmt::format("output '{}' is declared {}, but {} computes numbers that need not be whole", t.name, dtype_long_name(t.dtype), node.op->name),
+                    {{{}, fmt::format("round them with floor, ceil or round, or cast them to {}", dtype_long_name(t.dtype))}});
+      return;
+    }
     check_strides(t, d, report_);
     if (t.dtype != DType::kBool) v = emit_.number(v);
     roots_.emplace_back(v, t.dtype);
@@ -264,6 +273,13 @@ class ProgramBuilder {
   }
 
   TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range}; }
+
+  /// Of an input of whole numbers that gives none: the places that it is an index of, or small numbers.
+  std::pair<double, double> default_range(size_t input) const {
+    constexpr double kSmall = 8;
+    const auto at = places_.find(static_cast<ValueId>(input));
+    return at == places_.end() ? std::pair(-kSmall, kSmall) : std::pair(0.0, static_cast<double>(at->second - 1));
+  }
 
   std::optional<Program> finish() {
     Program p;
@@ -274,6 +290,7 @@ class ProgramBuilder {
     for (const AstTensor& t : ast_.inputs) {
       check_strides(t, *t.dims, report_);
       p.inputs.push_back(info(t, *t.dims));
+      if (is_whole(t.dtype) && !t.range) p.inputs.back().range = default_range(p.inputs.size() - 1);
       inputs.emplace_back(t.name, t.where);
       warn_mangled("input name", t.name, t.where, report_);
     }
@@ -304,6 +321,7 @@ class ProgramBuilder {
   std::vector<size_t> order_;
   std::vector<std::vector<ValueId>> values_;               // per node, per result
   std::vector<bool> input_ok_;
+  std::map<ValueId, int64_t> places_;                      // values that are indices: of so many elements
   std::vector<std::pair<ValueId, DType>> roots_;
   std::vector<Dims> output_dims_;
 };

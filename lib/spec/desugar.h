@@ -6,6 +6,8 @@ namespace mirage::spec {
 
 template <MapFn fn> ValueId build_map(NodeContext& node) { return node.emit.map(fn, node.operands); }
 
+/// x read along an axis at the places of index (whole numbers), whose dimensions stand in the axis' place; outside: 0.
+ValueId read_places(NodeContext&, ValueId x, ValueId index, int axis);
 /// x with `before` and `after` elements of a value around it along a dimension.
 ValueId pad_constant(Emitter&, ValueId x, int dim, int64_t before, int64_t after, double value);
 
@@ -50,6 +52,7 @@ ValueId build_mish(NodeContext&);
 ValueId build_swiglu(NodeContext&);
 ValueId build_geglu(NodeContext&);
 ValueId build_min(NodeContext&);
+ValueId build_prod(NodeContext&);
 ValueId build_var(NodeContext&);
 ValueId build_std(NodeContext&);
 ValueId build_logsumexp(NodeContext&);
@@ -59,10 +62,16 @@ ValueId build_squeeze(NodeContext&);
 ValueId build_expand(NodeContext&);
 ValueId build_stack(NodeContext&);
 ValueId build_pad(NodeContext&);
+ValueId build_flip(NodeContext&);
 ValueId build_max_pool(NodeContext&);
 ValueId build_avg_pool(NodeContext&);
 ValueId build_conv(NodeContext&);
 ValueId build_cumsum(NodeContext&);
+ValueId build_argmax(NodeContext&);
+ValueId build_argmin(NodeContext&);
+ValueId build_embedding(NodeContext&);
+ValueId build_gather(NodeContext&);
+ValueId build_index_select(NodeContext&);
 ValueId build_attention(NodeContext&);
 ValueId build_rope(NodeContext&);
 std::vector<ValueId> build_split(NodeContext&);

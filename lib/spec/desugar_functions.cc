@@ -40,7 +40,7 @@ std::pair<ValueId, ValueId> gate_and_value(NodeContext& node) {
 ValueId softplus(Emitter& e, ValueId x) {   // max(x, 0) + log(1 + exp(-|x|)): nothing overflows
   x = e.number(x);
   ValueId tail = e.map(MapFn::kExp, {e.map(MapFn::kNeg, {e.map(MapFn::kAbs, {x})})});
-  return e.map(MapFn::kAdd, {e.map(MapFn::kRelu, {x}), e.map(MapFn::kLog, {e.map(MapFn::kAdd, {tail, e.constant(1)})})});
+  return e.map(MapFn::kAdd, {e.map(MapFn::kRelu, {x}), e.map(MapFn::kLog1p, {tail})});
 }
 
 ValueId variance(NodeContext& node, ValueId x, const std::vector<int>& axes) {
@@ -78,7 +78,7 @@ ValueId build_leaky_relu(NodeContext& node) {
 ValueId build_elu(NodeContext& node) {   // the exponential of what is above 0 is not taken: it may overflow
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());
-  ValueId low = e.map(MapFn::kSub, {e.map(MapFn::kExp, {e.map(MapFn::kMin, {x, e.constant(0)})}), e.constant(1)});
+  ValueId low = e.map(MapFn::kExpm1, {e.map(MapFn::kMin, {x, e.constant(0)})});
   const double alpha = node.attr("alpha")->number;
   if (alpha != 1) low = e.map(MapFn::kMul, {low, e.constant(alpha)});
   return e.map(MapFn::kAdd, {e.map(MapFn::kRelu, {x}), low});
@@ -127,6 +127,26 @@ ValueId build_min(NodeContext& node) {
   auto axes = node.axes(e.rank(node.x()));
   ValueId largest = e.reduce(ReduceFn::kMax, e.map(MapFn::kNeg, {node.x()}), axes);
   return node.reduced(e.map(MapFn::kNeg, {largest}), axes);
+}
+
+/// Halves multiplied with each other: as many products as the extent has binary digits, each over half of what is left. What an odd extent leaves over is multiplied at the end.
+ValueId build_prod(NodeContext& node) {
+  Emitter& e = node.emit;
+  ValueId x = e.number(node.x());
+  auto axes = node.axes(e.rank(x));
+  for (int axis : axes) {
+    ValueId left = -1;
+    for (int64_t n = e.dims(x)[axis]; n > 1; n /= 2) {
+      const int64_t half = n / 2;
+      if (n % 2) {
+        ValueId last = e.slice(x, axis, n - 1, n, 1);
+        left = left < 0 ? last : e.map(MapFn::kMul, {left, last});
+      }
+      x = e.map(MapFn::kMul, {e.slice(x, axis, 0, half, 1), e.slice(x, axis, half, 2 * half, 1)});
+    }
+    if (left >= 0) x = e.map(MapFn::kMul, {x, left});
+  }
+  return node.reduced(x, axes);
 }
 
 ValueId build_var(NodeContext& node) {

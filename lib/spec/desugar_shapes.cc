@@ -40,7 +40,31 @@ std::vector<int64_t> per_axis(NodeContext& node, const char* name, int rank) {
   return a->list;
 }
 
+/// x from its last element along an axis to its first.
+ValueId reversed(NodeContext& node, ValueId x, int axis) {
+  Emitter& e = node.emit;
+  const int64_t n = e.dims(x)[axis];
+  return n == 1 ? x : read_places(node, x, e.map(MapFn::kSub, {e.constant(static_cast<double>(n - 1)), e.iota(0, {n})}), axis);
+}
+
+/// Elements in front of x, or behind it, that are x's own.
+ValueId border(NodeContext& node, ValueId x, int axis, int64_t count, bool in_front) {
+  Emitter& e = node.emit;
+  const std::string& mode = node.attr("mode")->text;
+  const int64_t n = e.dims(x)[axis], most = mode == "reflect" ? n - 1 : n;
+  if (mode != "replicate" && count > most) node.fail_attr(in_front ? "before" : "after", fmt::format("{} elements of axis {}, extent {}: {} has at most {}", count, axis, n, mode, most));
+  if (mode == "replicate") return e.repeat(in_front ? e.slice(x, axis, 0, 1, 1) : e.slice(x, axis, n - 1, n, 1), axis, count);
+  if (mode == "circular") return in_front ? e.slice(x, axis, n - count, n, 1) : e.slice(x, axis, 0, count, 1);
+  return reversed(node, in_front ? e.slice(x, axis, 1, count + 1, 1) : e.slice(x, axis, n - 1 - count, n - 1, 1), axis);
+}
+
 }  // namespace
+
+ValueId build_flip(NodeContext& node) {
+  ValueId x = node.x();
+  for (int axis : node.axes(node.emit.rank(x))) x = reversed(node, x, axis);
+  return x;
+}
 
 ValueId pad_constant(Emitter& e, ValueId x, int dim, int64_t before, int64_t after, double value) {
   std::vector<ValueId> parts;
@@ -140,7 +164,14 @@ ValueId build_pad(NodeContext& node) {
     if (before[k] > kMaxElements || after[k] > kMaxElements) node.fail_attr(before[k] > kMaxElements ? "before" : "after", "more than 2^40 elements");
     if (cut_before >= n || cut_after >= n - cut_before) node.fail_attr(before[k] < 0 ? "before" : "after", fmt::format("nothing is left of axis {}, extent {}", i, n));
     x = e.slice(x, i, cut_before, n - cut_after, 1);
-    x = pad_constant(e, x, i, std::max<int64_t>(before[k], 0), std::max<int64_t>(after[k], 0), node.attr("value")->number);
+    if (node.attr("mode")->text == "constant") {
+      x = pad_constant(e, x, i, std::max<int64_t>(before[k], 0), std::max<int64_t>(after[k], 0), node.attr("value")->number);
+      continue;
+    }
+    std::vector<ValueId> parts{x};
+    if (before[k] > 0) parts.insert(parts.begin(), border(node, x, i, before[k], true));
+    if (after[k] > 0) parts.push_back(border(node, x, i, after[k], false));
+    x = e.concat(parts, i);
   }
   return x;
 }

@@ -21,7 +21,7 @@ uint8_t exact_types(DType t) {
     case DType::kBF16: return bit(DType::kBF16) | bit(DType::kF32);
     case DType::kF32: return bit(DType::kF32);
     case DType::kBool: return kAllTypes;
-    case DType::kReal: return 0;
+    case DType::kReal: case DType::kI32: case DType::kI64: return 0;
   }
   return 0;
 }
@@ -88,7 +88,7 @@ ValueId Emitter::add(Op op, std::vector<ValueId> operands) {
 
 ValueId Emitter::input(int param, const Type& type) {
   ValueId v = builder_.add_input(param, type);
-  Facts known{false, exact_types(type.dtype), {}};
+  Facts known{mirage::is_whole(type.dtype), mirage::is_whole(type.dtype), exact_types(type.dtype), {}};
   for (int d = 0; d < type.dims.rank(); ++d) known.extents.push_back(ExtentOf{{param, d}});
   facts_.push_back(std::move(known));
   return v;
@@ -153,6 +153,11 @@ ValueId Emitter::boolean(ValueId v) {
 ValueId Emitter::cast(ValueId v, DType to) {
   if (to == DType::kBool) return boolean(v);
   if (is_bool(v)) return number(v);
+  if (mirage::is_whole(to)) {
+    if (is_integral(v)) return v;
+    ValueId up = map(MapFn::kCeil, {v}), down = map(MapFn::kFloor, {v});
+    return map(MapFn::kWhere, {map(MapFn::kLess, {v, constant(0)}), up, down});
+  }
   if (facts(v).exact_in & bit(to)) return v;
   return add(Map{to == DType::kF16 ? MapFn::kCastF16 : to == DType::kBF16 ? MapFn::kCastBF16 : MapFn::kCastF32}, {v});
 }
@@ -288,23 +293,25 @@ void Emitter::trace_reshape(ValueId x, const Dims& to, Facts& out) const {
   }
 }
 
-bool Emitter::makes_whole(const Op& op, const std::vector<ValueId>& operands) const {
-  const auto all = [&](size_t first) { return std::all_of(operands.begin() + static_cast<std::ptrdiff_t>(first), operands.end(), [&](ValueId v) { return facts(v).whole; }); };
+bool Emitter::makes_whole(const Op& op, const std::vector<ValueId>& operands, bool Facts::*fact) const {
+  const auto all = [&](size_t first) { return std::all_of(operands.begin() + static_cast<std::ptrdiff_t>(first), operands.end(), [&](ValueId v) { return facts(v).*fact; }); };
   if (const auto* c = std::get_if<Const>(&op)) return std::isfinite(c->value) && c->value == std::floor(c->value);
   if (std::holds_alternative<Iota>(op)) return true;
   if (const auto* m = std::get_if<Map>(&op)) {
     switch (m->fn) {
       case MapFn::kAdd: case MapFn::kSub: case MapFn::kMul: case MapFn::kNeg: case MapFn::kSquare: case MapFn::kAbs: case MapFn::kRelu: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: return all(0);
+      case MapFn::kFloor: case MapFn::kCeil: case MapFn::kRound: case MapFn::kSign: return fact == &Facts::integral || all(0);
       case MapFn::kWhere: return all(1);
       default: return false;
     }
   }
-  return is_view(op) || std::holds_alternative<Repeat>(op) || std::holds_alternative<Concat>(op) ? all(0) : false;
+  return (is_view(op) || std::holds_alternative<Repeat>(op) || std::holds_alternative<Concat>(op) || std::holds_alternative<Reduce>(op)) && all(0);
 }
 
 Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& operands, const Dims& result) const {
   Facts out;
-  out.whole = makes_whole(op, operands);
+  out.whole = makes_whole(op, operands, &Facts::whole);
+  out.integral = makes_whole(op, operands, &Facts::integral);
   out.extents.resize(static_cast<size_t>(result.rank()));
   auto take = [&](int to, ValueId v, int from) {
     auto& slot = out.extents[static_cast<size_t>(to)];

@@ -26,6 +26,7 @@ class Emitter {
   int rank(ValueId v) const { return dims(v).rank(); }
   bool is_bool(ValueId v) const { return graph().type(v).dtype == DType::kBool; }
   std::optional<double> constant_of(ValueId v) const;   ///< the value of a literal
+  bool is_integral(ValueId v) const { return facts(v).integral; }   ///< whole numbers, infinity or NaN
   bool is_whole(ValueId v) const { return facts(v).whole; }   ///< its elements are whole numbers (positions and what is computed of them), never NaN
 
   ValueId input(int param, const Type&);
@@ -36,7 +37,7 @@ class Emitter {
   ValueId map(MapFn, std::vector<ValueId>);
   ValueId number(ValueId);                               ///< the value, bools as 0 and 1
   ValueId boolean(ValueId);                              ///< x != 0 as a bool
-  ValueId cast(ValueId, DType);
+  ValueId cast(ValueId, DType);                          ///< to a whole number: towards zero, as C and PyTorch do
   ValueId matmul(ValueId a, ValueId b);                  ///< (...,M,K) x (...,K,N), ranks at least 2; batch dimensions broadcast
   ValueId reduce(ReduceFn, ValueId, const std::vector<int>& axes);   ///< reduced dimensions stay with extent 1
   ValueId mean(ValueId, const std::vector<int>& axes);               ///< the same; divides by an extent constant
@@ -60,10 +61,11 @@ class Emitter {
   /// What is known of a value beside its type.
   struct Facts {
     bool whole = false;                                  ///< every element is a whole number
+    bool integral = false;                               ///< where it is finite
     uint8_t exact_in = 0;                                ///< bit per DType: every value fits it without rounding
     std::vector<std::optional<ExtentOf>> extents;        ///< per dimension, where its extent comes from
   };
-  bool makes_whole(const Op&, const std::vector<ValueId>& operands) const;
+  bool makes_whole(const Op&, const std::vector<ValueId>& operands, bool Facts::*fact) const;
   Facts facts_of(const Op&, const std::vector<ValueId>& operands, const Dims& result) const;
   void trace_reshape(ValueId x, const Dims& to, Facts&) const;
   ValueId strip_reshape(ValueId v, const std::vector<ValueId>& all) const;

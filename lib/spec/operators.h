@@ -44,6 +44,7 @@ struct NodeContext {
   Span where;                                            ///< the operator's name
   int num_params = 0;                                    ///< inputs of the program
   int num_results = 1;                                   ///< names that the node gives to results
+  std::vector<std::pair<ValueId, int64_t>> places = {};  ///< operands that are indices, and of how many elements: set by the builder
   const AttrValue* attr(std::string_view name) const;    ///< nullptr: left out and without default
   ValueId x() const { return operands[0]; }
   /// The attribute "axis" as sorted non-negative dimensions of a tensor of this rank; all of them if it is left out.

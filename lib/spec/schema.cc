@@ -34,7 +34,7 @@ const char* kind_text(AttrKind kind) {
 Json number_schema() { return {{"anyOf", {{{"type", "number"}}, {{"enum", {"-inf", "+inf"}}}}}}; }
 Json shape_schema() { return {{"type", "array"}, {"maxItems", kMaxRank}, {"items", {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}}}}}}}; }
 Json int_schema() { return {{"type", {"integer", "string"}}}; }   // a string: an expression of axes
-Json dtype_schema() { return {{"enum", {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32"}}}; }
+Json dtype_schema() { return {{"enum", {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64", "i32", "i64"}}}; }
 Json name_schema() { return {{"type", "string"}, {"pattern", "^[A-Za-z_][A-Za-z0-9_]*$"}, {"maxLength", spec::kMaxNameLength}}; }
 
 Json attr_schema(const AttrSpec& a) {

@@ -5,11 +5,11 @@
 namespace mirage::spec {
 namespace {
 
-/// The type of what tensors of these types make: theirs if it is one; kReal if they differ, kBool if there are none. kBool is no type here: numbers and bools make no difference.
+/// The type of what tensors of these types make: theirs if it is one; kReal if they differ, kBool if there are none. kBool is no type here: numbers, bools and indices make no difference.
 DType common(std::span<const DType> types) {
   DType out = DType::kBool;
   for (DType t : types) {
-    if (t == DType::kBool || t == out) continue;
+    if (t == DType::kBool || t == out || is_whole(t)) continue;
     if (out != DType::kBool) return DType::kReal;
     out = t;
   }

@@ -75,6 +75,16 @@ struct BoundedAlgebra {
   Bounded abs(Bounded x) { return {std::fabs(x.v), x.e}; }
   Bounded tanh(Bounded x) { return made(std::tanh(x.v), x.e, x.v == 0 ? 0 : 4 * kUnit, std::isfinite(x.v)); }
   Bounded erf(Bounded x) { return made(std::erf(x.v), 1.13 * x.e, x.v == 0 ? 0 : 4 * kUnit, std::isfinite(x.v)); }
+  Bounded sin(Bounded x) { return made(std::sin(x.v), std::min(x.e, 2.0), x.v == 0 ? 0 : 2 * kUnit, std::isfinite(x.v)); }
+  Bounded cos(Bounded x) { return made(std::cos(x.v), std::min(x.e, 2.0), x.v == 0 ? 0 : 2 * kUnit, std::isfinite(x.v)); }
+  /// A step function: as far off as it grows on the way from x - e to x + e.
+  template <class F> static Bounded steps(F f, Bounded x) {
+    const double r = f(x.v);
+    if (lost(x)) return unknown(r);
+    return {r, x.e == 0 || !std::isfinite(x.v) ? 0 : std::max(f(x.v + x.e) - r, r - f(x.v - x.e))};
+  }
+  Bounded floor(Bounded x) { return steps([](double v) { return std::floor(v); }, x); }
+  Bounded nearest(Bounded x) { return steps([](double v) { return std::nearbyint(v); }, x); }
   Bounded max(Bounded x, Bounded y) {
     DoubleAlgebra d;
     return {d.max(x.v, y.v), std::max(x.e, y.e)};

@@ -45,6 +45,10 @@ struct DegreeAlgebra {
   Value abs(const Value& x) { return keyed(x); }
   Value tanh(const Value& x) { return keyed(x); }
   Value erf(const Value& x) { return keyed(x); }
+  Value sin(const Value& x) { return keyed(x); }
+  Value cos(const Value& x) { return keyed(x); }
+  Value floor(const Value& x) { return keyed(x); }
+  Value nearest(const Value& x) { return keyed(x); }
   Value max(const Value& x, const Value& y) { return keyed(larger(x, y)); }
   Value min(const Value& x, const Value& y) { return keyed(larger(x, y)); }
   /// Integer exponents up to 64 are products, the others keyed; the bound covers both.

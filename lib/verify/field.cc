@@ -14,7 +14,7 @@ uint64_t stored_mark(DType t) { return t == DType::kF16 ? kStored16 : t == DType
 }  // namespace
 
 const char* uninterpreted_name(Uninterpreted u) {
-  static constexpr const char* kNames[] = {"sqrt", "maximum", "tanh", "erf", "log", "pow", "less", "equal", "round", "exp beneath exp", "bool values", "running maximum"};
+  static constexpr const char* kNames[] = {"sqrt", "maximum", "tanh", "erf", "sin", "cos", "floor", "round to whole", "log", "pow", "less", "equal", "round", "exp beneath exp", "bool values", "running maximum"};
   static_assert(std::size(kNames) == static_cast<size_t>(Uninterpreted::kNum));
   return kNames[static_cast<size_t>(u)];
 }
@@ -210,6 +210,17 @@ FieldValue FieldAlgebra::odd(Uninterpreted fn, Value x) {
   if (residue_p(x) == 0) return integer(0, x.q);
   return sub(keyed(fn, 0, residue_p(x), 0), keyed(fn, 0, p_.neg(residue_p(x)), 0));
 }
+
+FieldValue FieldAlgebra::sin(Value x) { return kind(x) == kFinite ? odd(Uninterpreted::kSin, x) : undefined(x.q); }
+
+FieldValue FieldAlgebra::cos(Value x) {   // even
+  if (kind(x) != kFinite) return undefined(x.q);
+  if (residue_p(x) == 0) return integer(1, x.q);
+  return add(keyed(Uninterpreted::kCos, 0, residue_p(x), 0), keyed(Uninterpreted::kCos, 0, p_.neg(residue_p(x)), 0));
+}
+
+/// An uninterpreted function that keeps whole numbers and infinities.
+FieldValue FieldAlgebra::whole(Uninterpreted fn, Value x) { return kind(x) != kFinite || (x.p & kExact) ? x : keyed(fn, 0, residue_p(x), 0); }
 
 FieldValue FieldAlgebra::log(Value x) {
   if (kind(x) == kUndefined || kind(x) == kPlusInf) return x;

@@ -40,7 +40,7 @@ struct FieldMode {
 };
 
 /// Names of what was uninterpreted, in the order of the bits of FieldAlgebra::used().
-enum class Uninterpreted : uint8_t { kSqrt, kMax, kTanh, kErf, kLog, kPow, kLess, kEqual, kRound, kNestedExp, kBool, kRunning, kNum };
+enum class Uninterpreted : uint8_t { kSqrt, kMax, kTanh, kErf, kSin, kCos, kFloor, kNearest, kLog, kPow, kLess, kEqual, kRound, kNestedExp, kBool, kRunning, kNum };
 const char* uninterpreted_name(Uninterpreted);
 
 /// One trial's algebra. All randomness comes from the key.
@@ -64,6 +64,10 @@ class FieldAlgebra {
   Value abs(Value);
   Value tanh(Value x) { return odd(Uninterpreted::kTanh, x); }
   Value erf(Value x) { return odd(Uninterpreted::kErf, x); }
+  Value sin(Value);
+  Value cos(Value);
+  Value floor(Value x) { return whole(Uninterpreted::kFloor, x); }
+  Value nearest(Value x) { return whole(Uninterpreted::kNearest, x); }
   Value max(Value, Value);
   Value min(Value x, Value y) { return neg(max(neg(x), neg(y))); }
   Value pow(Value, Value);
@@ -92,6 +96,7 @@ class FieldAlgebra {
   int64_t integer_of(const Value&) const;
   Value keyed(Uninterpreted fn, uint64_t attribute, uint64_t x, uint64_t y);
   Value odd(Uninterpreted fn, Value x);
+  Value whole(Uninterpreted fn, Value x);
   Value add_special(Value, Value);
   Value mul_special(Value, Value);
   Value root_power(uint64_t e);                                 ///< w^e

@@ -38,6 +38,10 @@ struct Float32Algebra {
   Stored abs(Stored x) { return real(std::fabs(x.value)); }
   Stored tanh(Stored x) { return real(std::tanh(static_cast<double>(x.value))); }
   Stored erf(Stored x) { return real(std::erf(static_cast<double>(x.value))); }
+  Stored sin(Stored x) { return real(std::sin(static_cast<double>(x.value))); }
+  Stored cos(Stored x) { return real(std::cos(static_cast<double>(x.value))); }
+  Stored floor(Stored x) { return real(std::floor(x.value)); }
+  Stored nearest(Stored x) { return real(std::nearbyint(x.value)); }
   Stored max(Stored x, Stored y) { return real(DoubleAlgebra{}.max(x.value, y.value)); }
   Stored min(Stored x, Stored y) { return real(DoubleAlgebra{}.min(x.value, y.value)); }
   Stored pow(Stored x, Stored y) { return real(std::pow(static_cast<double>(x.value), static_cast<double>(y.value))); }
@@ -129,11 +133,13 @@ constexpr Distribution kDistributions[] = {
 };
 
 double draw(const Distribution& d, const Program& program, size_t param, Rng& rng) {
-  const double x = d.draw(rng);
+  double x = d.draw(rng);
+  if (param < program.inputs.size() && is_whole(program.inputs[param].type.dtype)) x = std::nearbyint(x);
   if (param >= program.inputs.size() || !program.inputs[param].range) return x;
   const auto [lo, hi] = *program.inputs[param].range;   // only what the user promises
   if (x >= lo && x <= hi) return x;
   const double u = rng.uniform();
+  if (is_whole(program.inputs[param].type.dtype)) return std::floor(lo + (hi - lo + 1) * u);
   return std::isfinite(hi - lo) ? lo + (hi - lo) * u : std::clamp(x, lo, hi);
 }
 

@@ -124,10 +124,16 @@ PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
     return select(s.condition, fn(tag, attribute, {s.finite}), integer(-1));
   }
   const PolyId x = args[0];
-  if (tag == FnTag::kTanh || tag == FnTag::kErf) {   // odd
+  if (tag == FnTag::kTanh || tag == FnTag::kErf || tag == FnTag::kSin) {   // odd
     if (terms(x).empty()) return x;
     if (terms(x)[0].coef.n < 0) return neg(fn(tag, attribute, {neg(x)}));
   }
+  if (tag == FnTag::kCos) {   // even
+    if (terms(x).empty()) return integer(1);
+    if (terms(x)[0].coef.n < 0) return fn(tag, attribute, {neg(x)});
+  }
+  if (tag == FnTag::kFloor || tag == FnTag::kNearest)
+    if (auto c = as_number(x); c && c->is_integer()) return x;
   if (tag == FnTag::kLog && as_number(x) && as_number(x)->is(1)) return integer(0);
   if (tag == FnTag::kNegative || tag == FnTag::kZero) {
     if (auto c = as_number(x)) return integer(tag == FnTag::kZero ? c->is_zero() : c->n < 0);
@@ -337,7 +343,11 @@ bool Terms::atom_may_vanish(AtomId a) {
   if (auto it = vanishes_.find(a); it != vanishes_.end()) return it->second;
   bool out = is_bool(a) || kind(a) == AtomKind::kIndex;
   switch (kind(a)) {
-    case AtomKind::kFn: out = out || static_cast<FnTag>(data(a)[0]) == FnTag::kRound || may_vanish(parts_of(a)[0]); break;
+    case AtomKind::kFn: {
+      const auto tag = static_cast<FnTag>(data(a)[0]);
+      out = out || tag == FnTag::kRound || tag == FnTag::kFloor || tag == FnTag::kNearest || may_vanish(parts_of(a)[0]);
+      break;
+    }
     case AtomKind::kMaxSet: case AtomKind::kMaxOver: case AtomKind::kBase: case AtomKind::kCut:
       for (PolyId p : parts_of(a)) out = out || may_vanish(p) || (kind(a) == AtomKind::kMaxSet && as_number(p) && as_number(p)->is_zero());
       break;

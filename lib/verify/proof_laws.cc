@@ -318,7 +318,7 @@ double Terms::magnitude(const Factor& f) {
       break;
     }
     case AtomKind::kFn:
-      if (static_cast<FnTag>(d[0]) == FnTag::kTanh || static_cast<FnTag>(d[0]) == FnTag::kErf || is_bool(f.atom)) out = 1;
+      if (static_cast<FnTag>(d[0]) == FnTag::kTanh || static_cast<FnTag>(d[0]) == FnTag::kErf || static_cast<FnTag>(d[0]) == FnTag::kSin || static_cast<FnTag>(d[0]) == FnTag::kCos || is_bool(f.atom)) out = 1;
       if (static_cast<FnTag>(d[0]) == FnTag::kRound) out = 2 * magnitude(static_cast<PolyId>(d[2]));
       break;
     case AtomKind::kBase: out = magnitude(static_cast<PolyId>(d[0])); break;

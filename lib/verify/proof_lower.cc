@@ -27,6 +27,10 @@ struct TermAlgebra {
   Value abs(Value x) { return t.max(x, neg(x)); }
   Value tanh(Value x) { return t.tanh(x); }
   Value erf(Value x) { return t.fn(FnTag::kErf, 0, {x}); }
+  Value sin(Value x) { return t.fn(FnTag::kSin, 0, {x}); }
+  Value cos(Value x) { return t.fn(FnTag::kCos, 0, {x}); }
+  Value floor(Value x) { return t.fn(FnTag::kFloor, 0, {x}); }
+  Value nearest(Value x) { return t.fn(FnTag::kNearest, 0, {x}); }
   Value max(Value x, Value y) { return t.max(x, y); }
   Value min(Value x, Value y) { return neg(t.max(neg(x), neg(y))); }
   Value pow(Value x, Value y) { return t.pow(x, y); }

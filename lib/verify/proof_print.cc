@@ -88,7 +88,7 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
     case AtomKind::kExp: return "exp(" + below(d[0]) + ")";
     case AtomKind::kBase: return "(" + below(d[0]) + ")";
     case AtomKind::kFn: {
-      static constexpr const char* kNames[] = {"log", "tanh", "erf", "pow", "negative", "zero", "round"};
+      static constexpr const char* kNames[] = {"log", "tanh", "erf", "sin", "cos", "floor", "nearest", "pow", "negative", "zero", "round"};
       std::string out = kNames[d[0]];
       out += "(";
       for (size_t i = 2; i < d.size(); i++) out += (i > 2 ? ", " : "") + below(d[i]);

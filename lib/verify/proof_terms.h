@@ -52,7 +52,7 @@ enum class AtomKind : uint8_t {
   kSum,       ///< [number of indices, index..., (atom, numerator, denominator)...] a sum over the indices of a product
 };
 /// Uninterpreted functions.
-enum class FnTag : uint8_t { kLog, kTanh, kErf, kPow, kNegative, kZero, kRound };   ///< kNegative, kZero: 1 if the argument is below, equal to 0
+enum class FnTag : uint8_t { kLog, kTanh, kErf, kSin, kCos, kFloor, kNearest, kPow, kNegative, kZero, kRound };   ///< kNegative, kZero: 1 if the argument is below, equal to 0
 
 struct Power { int32_t n = 1, d = 1; bool is_integer() const { return d == 1; } friend bool operator==(const Power&, const Power&) = default; friend auto operator<=>(const Power&, const Power&) = default; };
 Rational to_rational(Power p);

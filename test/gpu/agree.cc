@@ -20,7 +20,7 @@ bool is_approximate(const Graph& g) {
     const auto* m = g.form<Map>(n);
     if (!m) continue;
     switch (m->fn) {
-      case MapFn::kExp: case MapFn::kLog: case MapFn::kRsqrt: case MapFn::kTanh: case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kPow: return true;
+      case MapFn::kExp: case MapFn::kLog: case MapFn::kLog1p: case MapFn::kExpm1: case MapFn::kErf: case MapFn::kSin: case MapFn::kCos: case MapFn::kRsqrt: case MapFn::kTanh: case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kPow: return true;
       default: break;
     }
   }

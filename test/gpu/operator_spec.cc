@@ -25,9 +25,19 @@ class Writer {
 
   /// A result of its own, named after its operator.
   void result(const std::string& op, const Names& operands, const std::string& attrs = "", const std::string& dtype = "") {
-    const bool is_comparison = op == "equal" || op == "less" || op == "greater";
+    static const std::set<std::string> kComparisons = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "not"};
+    const bool is_comparison = kComparisons.count(op) > 0;
     const std::string name = add(op, operands, attrs, fmt::format("{}_{}", op, count_++));
     outputs_ += fmt::format("{}    \"{}\": {{\"dtype\": \"{}\"}}", outputs_.empty() ? "" : ",\n", name, !dtype.empty() ? dtype : is_comparison ? "bool" : dtype_);
+    spec_.outputs++;
+  }
+
+  /// The second of a split's two parts is a result.
+  void split(const std::string& x, const std::string& attrs) {
+    const std::string first = fmt::format("v{}", count_++), second = fmt::format("split_{}", count_++);
+    nodes_ += fmt::format(",\n    {{\"op\": \"split\", \"inputs\": [\"{}\"], \"outputs\": [\"{}\", \"{}\"], \"attrs\": {{{}}}}}", x, first, second, attrs);
+    outputs_ += fmt::format(",\n    \"{}\": {{\"dtype\": \"{}\"}}", second, dtype_);
+    spec_.operators.insert("split");
     spec_.outputs++;
   }
 
@@ -181,6 +191,75 @@ void products(Writer& w, const Tensors& t, const Extents& e) {
   w.result("einsum", {t.cube}, "\"equation\": \"bik->kib\"");
 }
 
+/// Operators that are made of others, and those of indices.
+void functions(Writer& w, const Tensors& t) {
+  for (const char* op : {"expm1", "erf", "sin", "cos", "sign", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish"}) w.result(op, {t.x});
+  for (const char* op : {"log1p", "reciprocal"}) w.result(op, {t.p});
+  for (const char* op : {"floor", "ceil", "round"}) w.result(op, {w.node("mul", {t.x, "4"})});
+  w.result("elu", {t.cube}, "\"alpha\": 0.5");
+  w.result("leaky_relu", {t.x}, "\"slope\": 1.5");
+  for (const char* op : {"swiglu", "geglu"}) {
+    w.result(op, {t.x, t.y});
+    w.result(op, {w.node("concat", {t.x, t.y})}, "\"gate\": \"second\"");
+  }
+  for (const char* op : {"less_equal", "greater_equal", "not_equal"}) w.result(op, {t.x, t.y});
+  for (const char* op : {"and", "or"}) w.result(op, {w.node("less", {t.x, t.y}), w.node("greater", {t.x, t.row})});
+  w.result("not", {w.node("less", {t.x, t.y})});
+  for (const char* op : {"min", "var", "std", "logsumexp"}) {
+    w.result(op, {t.cube}, "\"axis\": -1");
+    w.result(op, {t.cube}, "\"axis\": [0, 1], \"keepdim\": true");
+  }
+  w.result("prod", {t.positive_cube}, "\"axis\": 0");
+  w.result("prod", {t.p}, "\"axis\": 0");
+  w.result("log_softmax", {t.cube});
+  for (const char* axis : {"-1", "1"}) w.result("cumsum", {t.cube}, fmt::format("\"axis\": {}", axis));
+  w.result("cumsum", {t.x}, "\"reverse\": true, \"exclusive\": true");
+  w.result("argmax", {t.x}, "\"axis\": -1", "int64");
+  w.result("argmin", {t.cube}, "\"axis\": 1, \"keepdim\": true", "int32");
+}
+
+void shapes_and_indices(Writer& w, const Tensors& t, const Extents& e) {
+  w.result("unsqueeze", {t.x}, "\"axis\": [0, 2]");
+  w.result("squeeze", {t.column});
+  w.result("expand", {w.node("exp", {t.column})}, fmt::format("\"shape\": [2, -1, {}]", e.columns));
+  w.result("stack", {t.x, w.node("neg", {t.y})}, "\"axis\": 1");
+  w.split(t.cube, fmt::format("\"axis\": 2, \"sizes\": [5, {}]", e.columns - 5));
+  w.result("pad", {t.x}, "\"before\": [1, 3], \"after\": [0, 2], \"value\": 1.5");
+  for (const char* mode : {"reflect", "replicate", "circular"}) w.result("pad", {t.x}, fmt::format("\"before\": [2, 3], \"after\": [1, 4], \"mode\": \"{}\"", mode));
+  w.result("flip", {t.cube});
+  w.result("flip", {w.node("silu", {t.x})}, "\"axis\": 1");
+  const std::string rows = w.input("rows", "5, 2", "int64", fmt::format(", \"range\": [0, {}]", e.rows - 1)), places = w.input("places", fmt::format("{}, 4", e.rows), "int32", fmt::format(", \"range\": [0, {}]", e.columns));
+  w.result("embedding", {rows, t.x});
+  w.result("index_select", {t.cube, rows}, "\"axis\": 1");
+  w.result("gather", {t.x, places}, "\"axis\": 1");
+  w.result("rms_norm", {w.node("embedding", {rows, w.node("add", {t.x, t.y})})});
+}
+
+void layers(Writer& w, const Tensors& t, const Extents& e) {
+  const int c = e.channels, g = e.groups;
+  const std::string weight = w.input("linear_weight", fmt::format("9, {}", e.columns)), bias = w.input("linear_bias", "9");
+  w.result("linear", {t.cube, weight, bias});
+  const std::string picture = w.input("picture", fmt::format("{}, {}, {}, 9", e.batch, c, e.rows)), filter_bias = w.input("filter_bias", "6");
+  w.result("conv", {picture, w.input("filters", fmt::format("6, {}, 3, 3", c)), filter_bias}, "\"padding\": 1");
+  w.result("conv", {picture, w.input("group_filters", fmt::format("{}, {}, 3, 2", 2 * g, c / g))}, fmt::format("\"groups\": {}, \"stride\": [2, 1], \"dilation\": [1, 2]", g));
+  w.result("conv", {picture, w.input("depth_filters", fmt::format("{}, 1, 3, 3", c))}, fmt::format("\"groups\": {}, \"padding\": [2, 0]", c));
+  w.result("conv", {picture, w.input("turned_filters", fmt::format("{}, 4, 3, 3", c))}, "\"transposed\": true, \"stride\": 2, \"padding\": 1, \"output_padding\": 1");
+  w.result("conv", {t.cube, w.input("line_filters", fmt::format("5, {}, 3", e.rows))}, "\"stride\": 2");
+  w.result("max_pool", {picture}, "\"kernel\": 3, \"stride\": 2, \"padding\": 1");
+  w.result("max_pool", {t.cube}, "\"kernel\": 2");
+  w.result("avg_pool", {picture}, "\"kernel\": 3, \"stride\": 2, \"padding\": 1, \"count_include_pad\": false");
+  w.result("avg_pool", {picture}, "\"kernel\": [2, 3], \"stride\": 1, \"ceil_mode\": true");
+  const int keys = e.rows + 3;
+  const std::string q = w.input("queries", fmt::format("{}, 4, {}, 16", e.batch, e.rows)), k = w.input("keys", fmt::format("{}, 2, {}, 16", e.batch, keys)), v = w.input("values", fmt::format("{}, 2, {}, 16", e.batch, keys));
+  w.result("attention", {q, k, v});
+  w.result("attention", {q, k, v, w.input("sinks", "4")}, "\"causal\": true, \"offset\": 3, \"window\": 4, \"softcap\": 20, \"sink\": true");
+  w.result("attention", {q, k, v, w.input("seen", fmt::format("{}, 1, 1, {}", e.batch, keys))}, "\"scale\": 0.2");
+  const std::string angles = fmt::format("{}, 8", e.rows);
+  const std::string cosine = w.input("cosine", angles), sine = w.input("sine", angles);
+  w.result("rope", {q, cosine, sine});
+  w.result("rope", {q, cosine, sine}, "\"interleaved\": true");
+}
+
 OperatorSpec operator_spec(const std::string& dtype, const Extents& e) {
   Writer w(fmt::format("matrix_{}_{}", dtype, e.name), dtype);
   const Tensors t = shared_inputs(w, e);
@@ -189,6 +268,9 @@ OperatorSpec operator_spec(const std::string& dtype, const Extents& e) {
   norms(w, t, e);
   movement(w, t, e, dtype);
   products(w, t, e);
+  functions(w, t);
+  shapes_and_indices(w, t, e);
+  layers(w, t, e);
   return w.finish();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cctype>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -38,6 +39,8 @@ class Generator {
   explicit Generator(uint64_t seed);
   RandomSpec take();
   static const std::map<std::string, void (Generator::*)()>& table();
+  using ModelStep = std::function<void(Generator&, const std::string&)>;
+  static const std::vector<std::pair<std::string, ModelStep>>& models();   ///< operators that are made of others: every fourth seed draws them, so that the other seeds stay what they were
 
  private:
   // choices
@@ -111,6 +114,19 @@ class Generator {
   void iota();
   void extent();
 
+  // operators of models (models.cc)
+  void model_step();
+  void gated_pair(const std::string& op);
+  void linear();
+  void rope();
+  void heads();
+  void image(const std::string& op);
+  void by_index(const std::string& op);
+  void moved(const std::string& op);
+  void of_positive(const std::string& op) { node(op, {positive(any()).name}); }
+  void of_exact(const std::string& op) { node(op, {exact_value()->name}); }
+  void along(const std::string& op) { const Value x = op.starts_with("arg") ? *exact_value() : any(1); if (x.rank() > 0) node(op, {x.name}, fmt::format("\"axis\": {}", below(static_cast<uint64_t>(x.rank())))); }
+
   // programs people write
   void attention(bool large = false);
   void small_attention() { attention(); }
@@ -124,6 +140,8 @@ class Generator {
   std::vector<Value> values_;
   std::string dtype_;
   double unit_ = 0;
+  bool draws_models_ = false;
+  size_t next_model_ = 0;
 };
 
 }  // namespace mirage::test

@@ -88,6 +88,10 @@ inline uint32_t keyed(uint32_t function, uint32_t x, uint32_t y = 0) {
 inline uint32_t log(uint32_t x) { return keyed(1, x); }
 inline uint32_t tanh(uint32_t x) { return keyed(2, x); }
 inline uint32_t erf(uint32_t x) { return keyed(3, x); }
+inline uint32_t sin(uint32_t x) { return keyed(7, x); }
+inline uint32_t cos(uint32_t x) { return keyed(8, x); }
+inline uint32_t floor(uint32_t x) { return keyed(9, x); }
+inline uint32_t nearest(uint32_t x) { return keyed(10, x); }
 inline uint32_t pow(uint32_t x, uint32_t y) { return keyed(4, x, y); }
 inline uint32_t sqrt(uint32_t x) {   // neither part is zero but at zero: most square roots are denominators
   const uint32_t r = keyed(5, x);
@@ -103,6 +107,13 @@ inline bool same(uint32_t x, uint32_t y) {
   return part_p(x) == part_p(y) && (part_q(x) == part_q(y) || part_q(x) == kNoQ || part_q(y) == kNoQ);
 }
 inline bool is_zero(uint32_t x) { return part_p(x) == 0 && (part_q(x) == 0 || part_q(x) == kNoQ); }
+/// The whole number of least magnitude that is this element; what is none has a number that is no place of anything.
+inline long long whole_of(uint32_t x) {
+  if (!is_element(x) || part_q(x) == kNoQ) return -(1LL << 40);
+  static_assert(kP % kQ == 1, "the remainder below");
+  const long long n = part_p(x) + static_cast<long long>(kP) * ((part_q(x) + kQ - part_p(x) % kQ) % kQ);
+  return n > static_cast<long long>(kP) * kQ / 2 ? n - static_cast<long long>(kP) * kQ : n;
+}
 /// A total order in which minus infinity is least, then zero (what guards a sum of exponentials asks whether it is above zero), and infinity greatest.
 inline bool less(uint32_t x, uint32_t y) {
   if (x == kMinusInf || y == kPlusInf) return x != y;

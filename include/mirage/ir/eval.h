@@ -1,7 +1,7 @@
 // The meaning of a graph, once, for any algebra: doubles give the reference, finite fields the fingerprint. Blocks and loop iterations are executed one after another, with tiles
 // clipped to the tensor, as Partition says.
 //
-// An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf (V); max min pow equal less (V,V); select(V,V,V); round(V, DType).
+// An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf sin cos floor nearest (V); max min pow equal less (V,V); select(V,V,V); round(V, DType).
 // Optional: gemm (a faster product), arbitrary(): a fresh finite value, unlike any before. An algebra that has it (fields, where no order exists) takes it for every value of every running maximum: what
 // then agrees with a graph without maxima agrees whatever the maxima are.
 // equal and less return constant(1) or constant(0) in number algebras. Methods need not be const (fields note a zero denominator in themselves).
@@ -47,6 +47,10 @@ struct DoubleAlgebra {
   double abs(double x) { return x < 0 ? -x : x; }
   double tanh(double);
   double erf(double);
+  double sin(double);
+  double cos(double);
+  double floor(double);
+  double nearest(double);               ///< whole number, ties to even
   double max(double x, double y) { return x != x || y != y ? x + y : (x < y ? y : x); }
   double min(double x, double y) { return x != x || y != y ? x + y : (y < x ? y : x); }
   double pow(double, double);

@@ -388,7 +388,7 @@ std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const 
     std::span<const Tensor<V>* const> view(args);
     if (const auto* o = g.form<Output>(n)) {
       Tensor<V> t = *args[0];
-      if (round_outputs && o->dtype != DType::kReal && o->dtype != DType::kBool) for (V& x : t.data) x = a.round(x, o->dtype);
+      if (round_outputs && rounds(o->dtype)) for (V& x : t.data) x = a.round(x, o->dtype);
       out[static_cast<size_t>(o->result)] = std::move(t);
     } else if (const auto* c = g.form<Call>(n)) {
       std::vector<Tensor<V>> r = evaluate_call(*c->body, view, a);

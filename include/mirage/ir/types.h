@@ -19,7 +19,7 @@ enum class DType : uint8_t {
 #include "mirage/ir/types.def"
 };
 
-enum class TypeClass : uint8_t { kHalf, kSingle, kTruth, kExact };
+enum class TypeClass : uint8_t { kHalf, kSingle, kTruth, kWhole, kExact };
 
 /// A row of types.def.
 struct TypeInfo {
@@ -30,10 +30,12 @@ struct TypeInfo {
   double largest;
 };
 const TypeInfo& type_info(DType);
-const char* dtype_name(DType);                       ///< short: "f16", "bf16", "f32", "bool", "real"
+const char* dtype_name(DType);                       ///< short: "f16", "bf16", "f32", "bool", "real", "i32", "i64"
 const char* dtype_long_name(DType);                  ///< "float16", "bfloat16", "float32", "bool", "real"
 std::optional<DType> parse_dtype(std::string_view);  ///< accepts both; never kReal from user text unless spelled "real"
 inline bool is16(DType t) { return type_info(t).kind == TypeClass::kHalf; }
+inline bool is_whole(DType t) { return type_info(t).kind == TypeClass::kWhole; }
+inline bool rounds(DType t) { return type_info(t).kind == TypeClass::kHalf || type_info(t).kind == TypeClass::kSingle; }   ///< storing a real number in it may change it
 int dtype_bytes(DType);                              ///< kReal: 4 (it is stored as f32 when it must be stored)
 double unit_roundoff(DType);                         ///< half an ulp at 1: what rounding to the type may cost, relatively; 0 for kBool
 

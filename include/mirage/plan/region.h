@@ -22,10 +22,12 @@ struct Affine {
 
 /// An integer variable of a kernel; its values are in [0, extent).
 struct IndexVar {
-  enum class Kind : uint8_t { kLoop, kLane, kDiv, kMod } kind = Kind::kLoop;   ///< kLane: the element inside a thread's vector; kDiv, kMod: arg / divisor, arg % divisor
+  enum class Kind : uint8_t { kLoop, kLane, kDiv, kMod, kLoaded } kind = Kind::kLoop;   ///< kLane: the element inside a thread's vector; kDiv, kMod: arg / divisor, arg % divisor; kLoaded: the index that stands at element `arg` of
+                                                                                            ///< an access if it is less than extent - 1 and not negative, else extent - 1: no place
   int64_t extent = 1;
   Affine arg;
   int64_t divisor = 1;
+  int access = -1;         ///< kLoaded
   bool on_lane = false;    ///< differs between the lanes of a thread's vector
 };
 

@@ -52,6 +52,12 @@ MO_FN float rsqrt(float x) { return ::rsqrtf(x); }
 MO_FN float abs(float x) { return ::fabsf(x); }
 MO_FN float tanh(float x) { return ::tanhf(x); }
 MO_FN float erf(float x) { return ::erff(x); }
+MO_FN float sin(float x) { return ::sinf(x); }
+MO_FN float cos(float x) { return ::cosf(x); }
+MO_FN float floor(float x) { return ::floorf(x); }
+MO_FN float nearest(float x) { return ::rintf(x); }
+MO_FN float log1p(float x) { return ::log1pf(x); }
+MO_FN float expm1(float x) { return ::expm1f(x); }
 MO_FN float pow(float x, float y) { return ::powf(x, y); }
 #ifdef __CUDA_ARCH__   // NaN wins, as in the reference
 MO_FN float max(float x, float y) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y)); return r; }
@@ -94,6 +100,7 @@ template <int W> MO_FN float element(const Pack<W>& x, int i) { return x.v[i]; }
 #define MO_PACK2(f) template <class A, class B> MO_FN typename Packed<A, B>::type f(A x, B y) { using R = typename Packed<A, B>::type; R r; _Pragma("unroll") for (int i = 0; i < WidthOf<R>::value; i++) r.v[i] = f(element(x, i), element(y, i)); return r; }
 #define MO_PACK3(f) template <class A, class B, class C> MO_FN typename Packed<A, B, C>::type f(A x, B y, C z) { using R = typename Packed<A, B, C>::type; R r; _Pragma("unroll") for (int i = 0; i < WidthOf<R>::value; i++) r.v[i] = f(element(x, i), element(y, i), element(z, i)); return r; }
 MO_PACK1(neg) MO_PACK1(exp) MO_PACK1(log) MO_PACK1(sqrt) MO_PACK1(rsqrt) MO_PACK1(abs) MO_PACK1(tanh) MO_PACK1(erf) MO_PACK1(sigmoid) MO_PACK1(silu)
+MO_PACK1(sin) MO_PACK1(cos) MO_PACK1(floor) MO_PACK1(nearest) MO_PACK1(log1p) MO_PACK1(expm1)
 MO_PACK2(add) MO_PACK2(sub) MO_PACK2(mul) MO_PACK2(div) MO_PACK2(pow) MO_PACK2(max) MO_PACK2(min) MO_PACK2(equal) MO_PACK2(less)
 MO_PACK3(select) MO_PACK3(fma)
 /// x / y for many x and one y, within three units in the last place: two products each, no branch. The scale keeps the reciprocal a normal number: a quotient that float32 holds does not get lost on the way.

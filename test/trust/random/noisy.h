@@ -57,6 +57,10 @@ inline Noisy log(const Noisy& x) { return x.e > 0 && x.v <= x.e ? Noisy{std::log
 inline Noisy sqrt(const Noisy& x) { return x.e > 0 && x.v < x.e ? Noisy{std::sqrt(x.v), INFINITY} : monotonic(x, [](long double t) { return std::sqrt(t); }); }
 inline Noisy tanh(const Noisy& x) { return monotonic(x, [](long double t) { return std::tanh(t); }); }
 inline Noisy erf(const Noisy& x) { return monotonic(x, [](long double t) { return std::erf(t); }); }
+inline Noisy log1p(const Noisy& x) { return x.e > 0 && 1 + x.v <= x.e ? Noisy{std::log1p(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log1p(t); }); }
+inline Noisy expm1(const Noisy& x) { return monotonic(x, [](long double t) { return std::expm1(t); }); }
+inline Noisy sin(const Noisy& x) { return rounded(std::sin(x.v), std::min(x.e, 2.0L)); }
+inline Noisy cos(const Noisy& x) { return rounded(std::cos(x.v), std::min(x.e, 2.0L)); }
 inline Noisy fabs(const Noisy& x) { return {std::fabs(x.v), x.e}; }
 inline Noisy pow(const Noisy& x, const Noisy& y) {
   const long double v = std::pow(x.v, y.v);

@@ -88,6 +88,11 @@ template <class T> class OwnEvaluator {
     return r;
   }
   /// A comparison as a number.
+  /// A step function: rounded nowhere, as far off as it grows where x may be.
+  template <class F> static T stepped(const T& x, F f) {
+    if constexpr (std::is_same_v<T, Noisy>) return {f(x.v), x.e == 0 ? 0.0L : std::max(std::fabs(f(x.v + x.e) - f(x.v)), std::fabs(f(x.v - x.e) - f(x.v)))};
+    else return f(x);
+  }
   static T truth(bool is, const T& a, const T& b) {
     if constexpr (std::is_same_v<T, Noisy>) return compared(is, a, b);
     return is ? 1 : 0;
@@ -125,7 +130,7 @@ template <class T> class OwnEvaluator {
   static T smaller(T a, T b) { return chosen(a, b, value_of(b) < value_of(a)); }
 
   static T map(MapFn fn, T x, T y, T z) {
-    using std::erf, std::exp, std::fabs, std::log, std::pow, std::sqrt, std::tanh;
+    using std::cos, std::erf, std::exp, std::expm1, std::log1p, std::sin, std::fabs, std::log, std::pow, std::sqrt, std::tanh;
     const T half = static_cast<T>(0.5), root_half = static_cast<T>(0.70710678118654752440);
     switch (fn) {
       case MapFn::kAdd: return x + y;
@@ -140,6 +145,15 @@ template <class T> class OwnEvaluator {
       case MapFn::kSigmoid: return 1 / (1 + exp(-x));
       case MapFn::kSilu: return x / (1 + exp(-x));
       case MapFn::kLog: return log(x);
+      case MapFn::kLog1p: return log1p(x);
+      case MapFn::kExpm1: return expm1(x);
+      case MapFn::kErf: return erf(x);
+      case MapFn::kSin: return sin(x);
+      case MapFn::kCos: return cos(x);
+      case MapFn::kFloor: return stepped(x, [](auto t) { return std::floor(t); });
+      case MapFn::kCeil: return stepped(x, [](auto t) { return std::ceil(t); });
+      case MapFn::kRound: return stepped(x, [](auto t) { return std::nearbyint(t); });
+      case MapFn::kSign: return where(truth(value_of(x) > 0, x, T(0)), T(1), where(truth(value_of(x) < 0, x, T(0)), T(-1), T(0)));
       case MapFn::kAbs: return fabs(x);
       case MapFn::kTanh: return tanh(x);
       case MapFn::kRelu: return larger(x, 0);

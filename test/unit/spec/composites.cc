@@ -121,6 +121,8 @@ TEST_CASE("reductions made of others") {
   check_close(run_op("var", {x}, axes), {4}, rows([&](const auto& l) { return var(l, 1); }));
   check_close(run_op("var", {x}, axes + ", \"correction\": 0, \"keepdim\": true"), {1, 4, 1}, rows([&](const auto& l) { return var(l, 0); }));
   check_close(run_op("std", {x}, axes + ", \"correction\": 3"), {4}, rows([&](const auto& l) { return std::sqrt(var(l, 3)); }));
+  check_close(run_op("prod", {x}, axes), {4}, rows([](const auto& l) { double p = 1; for (double v : l) p *= v; return p; }), 1e-11);
+  check_close(run_op("prod", {{{7}, {1, 2, 3, 4, 5, 6, 7}, "float32"}}, "\"keepdim\": true"), {1}, {5040});
   check_close(run_op("logsumexp", {x}, axes), {4}, rows(lse));
   check_close(run_op("min", {x}), {}, {*std::min_element(x.data.begin(), x.data.end())});
   check_close(run_op("logsumexp", {{{2}, {5000, 5000}, "float32"}}), {}, {5000 + std::log(2.0)});
@@ -178,6 +180,12 @@ TEST_CASE("shapes made of others") {
   check_close(run_op("stack", {x, x}), {2, 2, 3}, {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5});
   check_close(run_op("stack", {x, x}, "\"axis\": -1"), {2, 3, 2}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5});
   check_close(run_op("pad", {x}, "\"before\": [1, 0], \"after\": [0, 2], \"value\": 9"), {3, 5}, {9, 9, 9, 9, 9, 0, 1, 2, 9, 9, 3, 4, 5, 9, 9});
+  const In line{{4}, {1, 2, 3, 4}, "float32"};
+  check_close(run_op("pad", {line}, "\"before\": 2, \"after\": 3, \"mode\": \"reflect\""), {9}, {3, 2, 1, 2, 3, 4, 3, 2, 1});
+  check_close(run_op("pad", {line}, "\"before\": 1, \"after\": 2, \"mode\": \"replicate\""), {7}, {1, 1, 2, 3, 4, 4, 4});
+  check_close(run_op("pad", {line}, "\"before\": 1, \"after\": 2, \"mode\": \"circular\""), {7}, {4, 1, 2, 3, 4, 1, 2});
+  check_close(run_op("flip", {x}), {2, 3}, {5, 4, 3, 2, 1, 0});
+  check_close(run_op("flip", {x}, "\"axis\": 1"), {2, 3}, {2, 1, 0, 5, 4, 3});
   check_close(run_op("pad", {x}, "\"before\": [-1, 1]"), {1, 4}, {0, 3, 4, 5});
   check_close(run_op("pad", {x}, "\"after\": [0, -2], \"before\": [0, 1]"), {2, 2}, {0, 0, 0, 3});
 }
@@ -411,6 +419,28 @@ TEST_CASE("rope") {
     });
     check_close(run_op("rope", {x, c, s}, fmt::format("\"interleaved\": {}, \"dims\": {}", interleaved, turned)), x.dims, want);
   }
+}
+
+TEST_CASE("places of extremes, and reads by index") {
+  const In x{{2, 4}, {3, 7, 7, -1, 0, -5, 2, -5}, "float32"};
+  check_close(run_op("argmax", {x}, "\"axis\": -1", "int64"), {2}, {1, 2});
+  check_close(run_op("argmin", {x}, "\"axis\": 1, \"keepdim\": true", "int32"), {2, 1}, {3, 1});
+  check_close(run_op("argmax", {x}, "\"axis\": 0", "int32"), {4}, {0, 0, 0, 0});
+  check_close(run_op("argmax", {x}, "", "int64"), {}, {1});
+  check_close(run_op("argmin", {x}, "\"keepdim\": true"), {1, 1}, {5});
+  const In table{{3, 2}, {1, 2, 3, 4, 5, 6}, "float32"}, rows{{2, 2}, {2, 0, 1, 2}, "int64"}, outside{{3}, {-1, 3, 1}, "int32"};
+  check_close(run_op("embedding", {rows, table}), {2, 2, 2}, {5, 6, 1, 2, 3, 4, 5, 6});
+  check_close(run_op("embedding", {outside, {{3, 2}, {kInfinite, 2, 3, 4, 5, kNan}, "float32"}}), {3, 2}, {0, 0, 0, 0, 3, 4});
+  check_close(run_op("index_select", {x, {{3}, {3, 0, 0}, "int32"}}, "\"axis\": 1"), {2, 3}, {-1, 3, 3, -5, 0, 0});
+  check_close(run_op("index_select", {x, {{}, {1}, "int64"}}), {4}, {0, -5, 2, -5});
+  check_close(run_op("gather", {x, {{1, 3}, {1, 0, 1}, "int64"}}, "\"axis\": 0"), {1, 3}, {0, 7, 2});
+  check_close(run_op("gather", {x, {{2, 2}, {3, 1, 0, 9}, "int64"}}, "\"axis\": 1"), {2, 2}, {-1, 7, 0, 0});
+  const Program p = must_parse(spec_text({{{4}, {}, "int64"}, {{30, 2}, {}, "float16"}}, R"({"op": "embedding", "inputs": ["x0", "x1"], "output": "y"})"));
+  REQUIRE(p.inputs[0].range);
+  CHECK(*p.inputs[0].range == std::pair(0.0, 29.0));
+  CHECK(errors_of(spec_text({x, table}, R"({"op": "embedding", "inputs": ["x0", "x1"], "output": "y"})")).find("an index is a tensor of int32 or int64") != std::string::npos);
+  CHECK(errors_of(spec_text({x}, R"({"op": "exp", "inputs": ["x0"], "output": "y"})", "int32")).find("need not be whole") != std::string::npos);
+  check_close(run_op("cast", {{{4}, {-1.5, 1.5, 2, -0.25}, "float32"}}, "\"dtype\": \"int32\"", "int32"), {4}, {-1, 1, 2, 0});
 }
 
 TEST_CASE("names of other libraries are answered with the operator here") {

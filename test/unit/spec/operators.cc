@@ -37,6 +37,15 @@ TEST_CASE("elementwise operators") {
   check_unary("rsqrt", positive(), [](double x) { return 1 / std::sqrt(x); });
   check_unary("square", small(), [](double x) { return x * x; });
   check_unary("abs", small(), [](double x) { return std::fabs(x); });
+  check_unary("log1p", positive(), [](double x) { return std::log1p(x); });
+  check_unary("expm1", small(), [](double x) { return std::expm1(x); });
+  check_unary("erf", small(), [](double x) { return std::erf(x); });
+  check_unary("sin", small(), [](double x) { return std::sin(x); });
+  check_unary("cos", small(), [](double x) { return std::cos(x); });
+  check_unary("floor", small(), [](double x) { return std::floor(x); });
+  check_unary("ceil", small(), [](double x) { return std::ceil(x); });
+  check_unary("sign", small(), [](double x) { return (x > 0) - (x < 0); });
+  check_close(run_op("round", {{{8}, {-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, 7}, "float32"}}), {8}, {-2, -2, 0, 0, 2, 2, 0, 7});
   check_unary("sigmoid", small(), [](double x) { return 1 / (1 + std::exp(-x)); });
   check_unary("silu", small(), [](double x) { return x / (1 + std::exp(-x)); });
   check_unary("relu", small(), [](double x) { return x > 0 ? x : 0; });
@@ -325,12 +334,13 @@ TEST_CASE("cast rounds, and vanishes where nothing is rounded") {
 TEST_CASE("every operator of the table is tested here") {
   // The names above and of composites.cc, written down once more: a new line in operators.def without a test fails here.
   const std::vector<std::string> tested{
-    "matmul", "linear", "einsum", "add", "sub", "mul", "div", "pow", "reciprocal", "neg", "exp", "log", "sqrt", "rsqrt", "square", "abs",
-    "sigmoid", "silu", "gelu", "relu", "tanh", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish", "swiglu", "geglu",
-    "clamp", "maximum", "minimum", "equal", "less", "greater", "not_equal", "less_equal", "greater_equal", "and", "or", "not", "where",
-    "sum", "mean", "max", "min", "var", "std", "logsumexp", "cumsum", "softmax", "log_softmax", "attention", "rope", "rms_norm",
-    "layer_norm", "group_norm", "batch_norm", "conv", "max_pool", "avg_pool", "l2_norm", "transpose", "reshape", "unsqueeze", "squeeze",
-    "expand", "repeat", "concat", "stack", "split", "pad", "slice", "cast", "causal_mask", "iota", "extent"};
+    "matmul", "linear", "einsum", "add", "sub", "mul", "div", "pow", "reciprocal", "neg", "exp", "log", "sqrt", "rsqrt", "square",
+    "log1p", "expm1", "erf", "sin", "cos", "floor", "ceil", "round", "sign", "abs", "sigmoid", "silu", "gelu", "relu", "tanh",
+    "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish", "swiglu", "geglu", "clamp", "maximum", "minimum", "equal", "less",
+    "greater", "not_equal", "less_equal", "greater_equal", "and", "or", "not", "where", "sum", "mean", "max", "min", "prod", "var", "std",
+    "logsumexp", "cumsum", "argmax", "argmin", "embedding", "index_select", "gather", "softmax", "log_softmax", "attention", "rope",
+    "rms_norm", "layer_norm", "group_norm", "batch_norm", "conv", "max_pool", "avg_pool", "l2_norm", "transpose", "reshape", "unsqueeze",
+    "squeeze", "expand", "repeat", "concat", "stack", "split", "pad", "flip", "slice", "cast", "causal_mask", "iota", "extent"};
   CHECK(spec::operator_names() == tested);
 }
 
