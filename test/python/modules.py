@@ -84,7 +84,7 @@ class DiT(nn.Module):
 
 
 class Residual(nn.Module):
-    def __init__(self, body, after=nn.ReLU()):
+    def __init__(self, body, after=F.relu):
         super().__init__()
         self.body, self.after = body, after
 

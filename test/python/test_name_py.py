@@ -4,8 +4,8 @@ import os
 import re
 import unittest
 
-from helpers import Case, compile_spec
 import stub
+from helpers import Case, compile_spec
 
 try:
     import torch

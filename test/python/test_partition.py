@@ -4,14 +4,10 @@ with a region's spec in each one's place.
 
 import contextlib
 import io
-import json
-import os
-import subprocess
-import sys
 import unittest
 import warnings
 
-from helpers import ROOT, Case
+from helpers import Case
 
 try:
     import torch
@@ -20,6 +16,7 @@ except ImportError:
 
 if torch is not None:
     from mirage_opt import backend, exporting, partition
+
     from modules import modules
     from normal_form import evaluate
 

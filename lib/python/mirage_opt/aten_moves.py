@@ -407,8 +407,7 @@ def _linear_resize(b: Builder, node: Node, x: Any, size: Any, align_corners: boo
 # ---- indices ----
 
 
-def _index_tensor(b: Builder, index: Any, extent: int) -> Operand:
-    """Negative places count from the end."""
+def _index_tensor(b: Builder, index: Any) -> Operand:
     if b.dtype(index) not in INTEGERS:
         raise Refused("an index that is no integer tensor")
     return b.tensor(index)
@@ -423,7 +422,7 @@ def _embedding(b: Builder, node: Node, table: Any, index: Any, *rest: Any, **kwa
 def _index_select(b: Builder, node: Node, x: Any, dim: int, index: Any) -> Operand:
     shape = b.shape(x)
     axis = axis_of(dim, len(shape))
-    return _take(b, x, axis, _index_tensor(b, index, shape[axis]), b.shape(index))
+    return _take(b, x, axis, _index_tensor(b, index), b.shape(index))
 
 
 def _take(b: Builder, x: Any, axis: int, index: Operand, index_shape: Dims) -> Operand:
@@ -445,12 +444,14 @@ def _index(b: Builder, node: Node, x: Any, indices: Any) -> Operand:
     if len(used) != 1 or b.dtype(used[0][1]) == torch.bool:
         raise Refused("more than one index tensor, or a bool one")
     axis, index = used[0]
-    return _take(b, x, axis, _index_tensor(b, index, b.shape(x)[axis]), b.shape(index))
+    places = _index_tensor(b, index)
+    places = b.emit("where", b.emit("less", places, 0), b.emit("add", places, b.shape(x)[axis]), places)  # negative ones count from the end
+    return _take(b, x, axis, places, b.shape(index))
 
 
 @row("gather", how="`gather`")
 def _gather(b: Builder, node: Node, x: Any, dim: int, index: Any, *rest: Any, **kwargs: Any) -> Operand:
-    return b.emit("gather", b.tensor(x), _index_tensor(b, index, b.shape(x)[dim]), axis=dim)
+    return b.emit("gather", b.tensor(x), _index_tensor(b, index), axis=dim)
 
 
 # ---- out, with the reason ----
