@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "driver/fold_steps.h"
 #include "driver/memory_end.h"
 #include "mirage/support/hash.h"
 
@@ -13,18 +14,24 @@ namespace mirage {
 
 static constexpr double kMaxWork = 2e8;   // of trials where there is no proof, a second or two; who wants to know more asks --verify
 
+static constexpr NodeId kLong = 150;      // nodes of a program whose folding is proved value by value: a proof of all of it at once takes more than linear time
+
 static Folding fold_proved(const Program& program) {
   Folding out{fold(program), {}};
   if (!out.folds) return out;
+  if (program.graph.num_nodes() > kLong) {
+    out.proof = prove_fold(out);
+    if (out.proof.proved) return out;
+  }
   const Graph back = out.unfold(out.program.graph);
   const Verdict v = settle(program.graph, back, hash_text("folding"), kMaxWork);   // everything that follows is of the folded program: small sizes are not enough
   out.proof = v.evidence.proof;
   if (v.kind == Verdict::Kind::kEqual) return out;
-  return {{program, program, false, {}}, {}};
+  return {{program, program, false, {}, {}}, {}};
 }
 
 Folding fold_verified(const Program& program) {
-  return unless_memory_ends([&] { return fold_proved(program); }, Folding{{program, program, false, {}}, {}});
+  return unless_memory_ends([&] { return fold_proved(program); }, Folding{{program, program, false, {}, {}}, {}});
 }
 
 Proof prove_found(const Folding& f, const Graph& found) {

@@ -321,7 +321,7 @@ struct PartReducer::Impl {
       else if (!witness->form<Output>(n)) b.add(node.op, node.operands);
     }
     for (ValueId v = 0; v < witness->num_values(); v++)
-      if (full.plan.views[static_cast<size_t>(v)].buffer >= 0 && !witness->def_form<Input>(v)) b.add_output(static_cast<int>(stored.size()), v, DType::kReal), stored.push_back(v);
+      if (full.plan.views[static_cast<size_t>(v)].buffer >= 0 && !witness->def_form<Input>(v)) b.add_output(static_cast<int>(stored.size()), v, witness->type(v).dtype == DType::kBool ? DType::kBool : DType::kReal), stored.push_back(v);
     Rng rng(17);
     std::vector<Tensor<double>> inputs;
     for (size_t i = 0; i < full.program.inputs.size(); i++) {

@@ -37,9 +37,11 @@ class Lowering {
     return true;
   }
   /// Without reshapes that others have looked through. kept: Program::kept, which becomes that of the result.
-  Graph finish(std::vector<DType>& kept) const {
+  Graph finish(std::vector<DType>& kept, std::vector<ValueId>& place) const {
     std::vector<ValueId> to;
     Graph out = remove_dead(b_.graph(), &to);
+    place.clear();
+    for (ValueId v : at_) place.push_back(v >= 0 ? to[static_cast<size_t>(v)] : -1);
     if (kept.empty()) return out;
     std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
     for (size_t v = 0; v < at_.size(); v++)
@@ -357,7 +359,7 @@ TensorInfo joined(const TensorInfo& t, const std::vector<std::vector<int>>& fact
 
 /// The program with dimensions joined; `folds` is false where nothing could be.
 static Folded join_dimensions(const Program& program) {
-  Folded out{program, program, false, {}};
+  Folded out{program, program, false, {}, {}};
   const Graph& g = program.graph;
   if (std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) return out;
   const Chains chains(g);
@@ -387,7 +389,7 @@ static Folded join_dimensions(const Program& program) {
     const auto result = static_cast<size_t>(g.form<Output>(n)->result);
     folded.outputs[result] = joined(program.outputs[result], second.factors(g.node(n).operands[0]));
   }
-  folded.graph = second.finish(folded.kept);
+  folded.graph = second.finish(folded.kept, out.to);
   out.program = std::move(folded);
   out.folds = true;
   return out;
@@ -398,13 +400,20 @@ Folded fold(const Program& program) {
   const bool calls = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
   if (calls) return join_dimensions(program);
   Program p = program;
-  std::optional<Graph> settled = settled_slices(program.graph, &p.kept);
-  if (settled) p.graph = *std::move(settled);
-  std::optional<Graph> broadcast = without_repeats(p.graph, &p.kept);
-  if (broadcast) p.graph = *std::move(broadcast);
+  std::vector<ValueId> to(static_cast<size_t>(program.graph.num_values())), next;
+  std::iota(to.begin(), to.end(), 0);
+  const auto follow = [&](const std::vector<ValueId>& further) {
+    for (ValueId& v : to) v = v >= 0 ? further[static_cast<size_t>(v)] : -1;
+  };
+  std::optional<Graph> settled = settled_slices(program.graph, &p.kept, &next);
+  if (settled) p.graph = *std::move(settled), follow(next);
+  std::optional<Graph> broadcast = without_repeats(p.graph, &p.kept, &next);
+  if (broadcast) p.graph = *std::move(broadcast), follow(next);
   if (!settled && !broadcast) return join_dimensions(program);
   Folded out = join_dimensions(p);
   out.whole = program;
+  if (out.folds) follow(out.to);
+  out.to = std::move(to);
   if (out.folds) return out;
   out.folds = true;
   for (const TensorInfo& t : program.inputs) {

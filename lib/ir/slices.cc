@@ -26,9 +26,13 @@ class Slices {
     }
     return changed_;
   }
-  Graph finish(std::vector<DType>* kept) const {
+  Graph finish(std::vector<DType>* kept, std::vector<ValueId>* to) const {
     std::vector<ValueId> at;
     Graph out = remove_dead(b_.graph(), &at);
+    if (to) {
+      to->clear();
+      for (ValueId made : at_) to->push_back(made >= 0 ? at[static_cast<size_t>(made)] : -1);
+    }
     if (!kept || kept->empty()) return out;
     std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
     const auto keep = [&](ValueId v, ValueId made) {
@@ -203,11 +207,11 @@ class Slices {
 
 }  // namespace
 
-std::optional<Graph> settled_slices(const Graph& g, std::vector<DType>* kept) {
+std::optional<Graph> settled_slices(const Graph& g, std::vector<DType>* kept, std::vector<ValueId>* to) {
   if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Slice>(n.op); })) return std::nullopt;
   Slices s(g);
   if (!s.run()) return std::nullopt;
-  return s.finish(kept);
+  return s.finish(kept, to);
 }
 
 }  // namespace mirage

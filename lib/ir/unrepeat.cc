@@ -33,9 +33,16 @@ class Spread {
     }
     return !failed_;
   }
-  Graph finish(std::vector<DType>* kept) const {
+  Graph finish(std::vector<DType>* kept, std::vector<ValueId>* place) const {
     std::vector<ValueId> to;
     Graph out = remove_dead(b_.graph(), &to);
+    if (place) {
+      place->assign(plain_.size(), -1);
+      for (size_t v = 0; v < plain_.size(); v++) {
+        if (plain_[v] >= 0) (*place)[v] = to[at(plain_[v])];
+        if ((*place)[v] < 0 && spread_[v]) (*place)[v] = to[at(spread_[v]->value)];
+      }
+    }
     if (!kept || kept->empty()) return out;
     std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
     const auto keep = [&](size_t v, ValueId made) {
@@ -235,7 +242,7 @@ class Spread {
 
 }  // namespace
 
-std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept) {
+std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept, std::vector<ValueId>* to) {
   std::set<NodeId> all;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto& of = g.node(n).operands;
@@ -247,7 +254,7 @@ std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept) {
   if (!every.run() || every.used().empty()) return std::nullopt;
   Spread some(g, every.used());   // what only other operators read is left as it is
   if (!some.run()) return std::nullopt;
-  return some.finish(kept);
+  return some.finish(kept, to);
 }
 
 }  // namespace mirage

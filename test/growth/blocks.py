@@ -82,7 +82,7 @@ def run(arguments, spec, folder):
     path, out = os.path.join(folder, spec["name"] + ".json"), os.path.join(folder, spec["name"])
     with open(path, "w", encoding="utf-8") as file:
         file.write(text(spec))
-    emit = ["--emit", "cu,h,report,graph"]
+    emit = ["--emit", "cu,h,graph"]      # registers and spills, for which kernels are compiled, are asked for by who wants them
     command = [arguments.binary, "-q", "-j", "1", "--no-cache", "--target", "sm_90a", "--gate", arguments.gate, *emit, *(["--states", arguments.states] if arguments.states else []), "-o", out, "--report", path + ".report", path]
     errors, began = open(path + ".err", "wb"), time.monotonic()
     process = subprocess.Popen(command, stdout=errors, stderr=errors, preexec_fn=limited(arguments))

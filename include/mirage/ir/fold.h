@@ -15,6 +15,8 @@ struct Folded {
   bool folds = false;                                    ///< false: nothing could be joined, and both are the same
   std::vector<std::vector<std::vector<int>>> factors;    ///< per input and folded dimension: the dimensions of the whole's input that it joins, outermost first; none for extents of 1
 
+  std::vector<ValueId> to;                               ///< per value of the whole's graph, the value of the folded one that is made in its place: the same elements in the same order where there are as many; -1: there is none. Empty: not known
+
   /// A kernel-level graph over the folded inputs and outputs as one over those of the whole: reshapes first and last, and constants that name extents name those of the whole.
   Graph unfold(const Graph& g) const;
   /// What unfold() made `g` of; nullopt if g reads its inputs or makes its results in another way.

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "driver/certificate_file.h"
+#include "driver/fold_steps.h"
 #include "driver/folding.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
@@ -111,4 +112,37 @@ TEST_CASE("programs over dimensions that go together are one kernel, and their r
     return cu.substr(from, to - from);
   };
   REQUIRE(kernels(five) == kernels(three));
+}
+
+/// Layers of attention over [batch, heads, tokens, features], long enough that the folding is proved value by value; `scale`: of the scores of the last one.
+static Program long_attention(int layers, const std::string& scale) {
+  std::string nodes, x = "x";
+  for (int i = 0; i < layers; i++) {
+    const std::string n = std::to_string(i);
+    nodes += R"({"op": "transpose", "inputs": [")" + x + R"("], "output": "t)" + n + R"(", "attrs": {"perm": [0, 1, 3, 2]}}, {"op": "matmul", "inputs": [")" + x + R"(", "t)" + n + R"("], "output": "s)" + n +
+             R"("}, {"op": "mul", "inputs": ["s)" + n + R"(", )" + (i + 1 == layers ? scale : "0.125") + R"(], "output": "c)" + n + R"("}, {"op": "softmax", "inputs": ["c)" + n + R"("], "output": "p)" + n +
+             R"("}, {"op": "matmul", "inputs": ["p)" + n + R"(", ")" + x + R"("], "output": "o)" + n + R"("}, {"op": "greater", "inputs": ["o)" + n + R"(", 0.0], "output": "b)" + n + R"("}, {"op": "where", "inputs": ["b)" + n + R"(", "o)" + n + R"(", ")" + x + R"("], "output": "y)" + n + R"("},)";
+    x = "y" + n;
+  }
+  nodes.pop_back();
+  auto p = parse_spec({"long.json", R"({"name": "long", "inputs": {"x": {"shape": [2, 4, 24, 16], "dtype": "float32"}}, "outputs": {")" + x + R"(": {"dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
+  REQUIRE(p);
+  return *p;
+}
+
+TEST_CASE("the folding of a long program is proved value by value, and another program's is not") {
+  const Program p = long_attention(20, "0.125");
+  const Folded f = fold(p);
+  REQUIRE(f.folds);
+  const Proof proof = prove_fold(f);
+  INFO(proof.reason);
+  CHECK(proof.proved);
+  CHECK(fold_verified(p).folds);
+  Folded other = f;
+  other.program = fold(long_attention(20, "0.25")).program;   // the same values but for one
+  CHECK_FALSE(prove_fold(other).proved);
+  Folded shifted = f;   // values that are not in the places given
+  for (ValueId& v : shifted.to)
+    if (v > 8) v--;
+  CHECK_FALSE(prove_fold(shifted).proved);
 }
