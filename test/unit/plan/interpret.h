@@ -29,7 +29,11 @@ class Interpreter {
       const auto& x = params[static_cast<size_t>(b.index)].data;
       for (size_t e = 0; e < x.size(); e++) cell(static_cast<int>(i), place(b, static_cast<int64_t>(e))) = x[e];
     }
-    for (const KernelPlan& k : plan_.kernels) kernel(*std::get<std::shared_ptr<const RegionPlan>>(k.body));
+    for (const KernelPlan& k : plan_.kernels) {
+      const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
+      kernel(p);
+      for (const auto& other : p.beside) kernel(*other);
+    }
     std::vector<Tensor<double>> out;
     for (size_t i = 0; i < plan_.buffers.size(); i++) {
       const Buffer& b = plan_.buffers[i];

@@ -39,7 +39,10 @@ std::pair<std::set<int>, std::set<int>> touched(const KernelPlan& k) {
     for (const Access& a : b->operands) reads.insert(a.buffer);
     for (const Access& a : b->results) writes.insert(a.buffer);
   } else {
-    for (const RegionAccess& a : std::get<std::shared_ptr<const RegionPlan>>(k.body)->accesses) (a.written ? writes : reads).insert(a.buffer);
+    const auto add = [&](const RegionPlan& p) { for (const RegionAccess& a : p.accesses) (a.written ? writes : reads).insert(a.buffer); };
+    const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
+    add(p);
+    for (const auto& other : p.beside) add(*other);
   }
   return {reads, writes};
 }
