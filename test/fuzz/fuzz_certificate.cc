@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   const ModeResult whole = check_certificate(Source{(folder / "certificate.json").string(), source.text}, {test::fuzzed_spec()}, Options{});
   MIRAGE_ASSERT(whole.exit == ExitCode::kOk || !whole.diagnostics.empty()) << "refused without a word";
-  if (auto family = read_family_certificate(source); !family.ok()) MIRAGE_ASSERT(!family.errors().empty()) << "refused without a word";
+  if (auto family = read_family_certificate(source); !family.ok()) {
+    MIRAGE_ASSERT(!family.errors().empty()) << "refused without a word";
+  }
   auto c = read_certificate(source);
   if (!c.ok()) {
     MIRAGE_ASSERT(!c.errors().empty()) << "refused without a word";
