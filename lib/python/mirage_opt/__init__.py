@@ -23,3 +23,21 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module("." + _HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _register() -> None:
+    """torch.compile finds the backend by the package's entry point; on a path without an installation it is registered here, if PyTorch is loaded already."""
+    import sys
+
+    if "torch" not in sys.modules:
+        return
+    try:
+        from torch._dynamo.backends.registry import list_backends, register_backend
+
+        if "mirage_opt" not in list_backends(()):
+            register_backend(name="mirage_opt", compiler_fn=lambda gm, inputs, **rest: __getattr__("backend")(gm, inputs, **rest))
+    except ImportError:
+        pass   # another PyTorch: the backend itself can still be given to torch.compile
+
+
+_register()
