@@ -93,7 +93,7 @@ def main():
     versions = sorted({"%s, PyTorch %s" % (r["device"], r["torch"]) for r in torch_rows.values() if "device" in r}) or ["PyTorch was not there"]
     won = [r["won"] for r in programs if r["won"]]
     with open(os.path.join(results, "results.md"), "w") as f:
-        f.write("# Measured results\n\nWritten by `cmd/bench.sh`; every sample is in [results.json](results.json).\n\n")
+        f.write("# Measured results\n\nWritten by `cmd/bench.sh`; every sample is in [results.json](results.json). Beside it: [blocks of real models](results-real.md), [the same specs on an H100](results-h100.md).\n\n")
         f.write("| | |\n|---|---|\n| date | %s |\n| command | `%s` |\n| sources | %s |\n| CUDA | %s |\n| device | %s |\n" % (
             about.get("date", ""), about.get("command", ""), about.get("revision", ""), about.get("cuda", ""), "; ".join(versions)))
         f.write("| nvidia-smi before (name, driver, SM clock, its maximum, memory clock, power, temperature) | %s |\n| after | %s |\n" % (about.get("before", ""), about.get("after", "")))
