@@ -229,6 +229,7 @@ class Partitioner {
     // Once more, and longer, those that were cut short. A large piece may gain what its parts do, so for most of them its size counts.
     search_longer(worth, 2, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
     search_longer(worth, 3, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
+    search_longer(worth, 4, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
