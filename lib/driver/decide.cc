@@ -196,10 +196,16 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
   d.partition->result = std::move(stitched);
 }
 
+/// What the kernel's bytes and products take, launch included.
+static double floor_of(const KernelPlan& k, const Target& target) {
+  return target.launch_us + std::max(static_cast<double>(k.bytes) / target.dram_bytes_per_us, k.flops / target.tensor_flops_per_us);
+}
+constexpr double kFarFromFloor = 2;   // one kernel that takes longer may be slower than several
+
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole,
                 SearchMemory* memory) {
   const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(strategy_of(d.choice->plan.kernels[0]).repeats_rows && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
-  if (is_one || o.states == 0 || is_interrupted(listener)) return;
+  if ((is_one && d.choice->plan.predicted_us <= kFarFromFloor * floor_of(d.choice->plan.kernels[0], target)) || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (o.budget > 0) {

@@ -120,6 +120,22 @@ TEST_CASE("a layer has cut points at contractions, residuals and norms") {
     for (int w : cuts.units[u].direct) CHECK(w < static_cast<int>(u));
 }
 
+TEST_CASE("what a contraction's result becomes is a cut point where it is summed and read again") {
+  const auto p = parse_spec({"s.mg", R"(kernel s { %x = input 0 : f16[64,32]  %w = input 1 : f16[32,48]  %b = input 2 : f16[48]
+    %h = gelu (add (matmul %x %w) %b)  %n = sqrt (reduce.sum 0 (square %h))  %y = mul %h (div %n (add (reduce.sum 1 %n) 1))  output 0 %y : f16 })"});
+  REQUIRE(p);
+  const Cuts cuts = find_cuts(p->graph);
+  CHECK(cuts.units.size() == 3);   // the product; bias and gelu; the rest
+  const auto unit_of = [&](auto&& wanted) {
+    for (NodeId n = 0; n < p->graph.num_nodes(); n++) if (wanted(n)) return cuts.unit_of[static_cast<size_t>(n)];
+    return -1;
+  };
+  const auto map = [&](MapFn fn) { return unit_of([&](NodeId n) { const auto* m = p->graph.form<Map>(n); return m && m->fn == fn; }); };
+  CHECK(map(MapFn::kGelu) != map(MapFn::kSquare));
+  CHECK(map(MapFn::kSquare) == map(MapFn::kMul));
+  CHECK(cuts.units[static_cast<size_t>(map(MapFn::kGelu))].elements == 64 * 48);
+}
+
 TEST_CASE("every way through the states computes every unit once, in an order that respects what it reads") {
   const Program p = program(layer(2, 1));
   const Cuts cuts = find_cuts(p.graph);

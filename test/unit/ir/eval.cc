@@ -99,6 +99,25 @@ TEST_CASE("data movement and broadcasting", "[eval]") {
   REQUIRE(out[0].data == std::vector<double>{1, 4, 1, 4, 1, 4, 4, 7, 4, 7, 4, 7});
 }
 
+TEST_CASE("rounding to 16 bits is that of scaled whole numbers, at every magnitude") {
+  Rng rng(11);
+  for (DType t : {DType::kF16, DType::kBF16}) {
+    const TypeInfo& info = type_info(t);
+    for (int i = 0; i < 20000; i++) {
+      const int e = static_cast<int>(rng.below(360)) - 180;
+      const double x = std::ldexp(2 * rng.uniform() - 1, i % 4 ? e % 40 : e), half = i % 3 ? x : std::ldexp(std::nearbyint(x * 0x1p12), -12);   // ties, too
+      for (double v : {x, half}) {
+        int of;
+        std::frexp(v, &of);
+        const int ulp = std::max(of - info.digits, info.least_exponent - info.digits);
+        const double r = v == 0 ? v : std::ldexp(std::nearbyint(std::ldexp(v, -ulp)), ulp), want = std::fabs(r) > info.largest ? std::copysign(INFINITY, v) : r;
+        REQUIRE(round_to(v, t) == want);
+        REQUIRE(std::signbit(round_to(v, t)) == std::signbit(want));
+      }
+    }
+  }
+}
+
 TEST_CASE("rounding to storage types", "[round]") {
   REQUIRE(round_to(1.0 + 0x1p-11, DType::kF16) == 1.0);                  // tie to even
   REQUIRE(round_to(1.0 + 3 * 0x1p-11, DType::kF16) == 1.0 + 0x1p-9);

@@ -92,6 +92,27 @@ TEST_CASE("a call's result is the value that its tiles make up, if they make it 
   CHECK(of_plain.of(largest)[static_cast<size_t>(result(largest))] == DType::kReal);   // no sum of the parts
 }
 
+TEST_CASE("what is known of a view holds for what it shows: attention's result before its heads are put side by side") {
+  const auto p = parse_spec({"s.mg", "kernel s { %x = input 0 : f16[4,8,16]  %w = input 1 : f16[4,16,16]  %v = input 2 : f16[64,16]  %h = matmul %x %w  %t = transpose (1,0,2) %h  %r = reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }"});
+  REQUIRE(p);
+  const KeptValues kept(p->graph, p->kept);
+  // A call makes h by operators of its own; only that r is the program's is known.
+  const Graph found = graph("kernel { %x = input 0 : f16[4,8,16] %w = input 1 : f16[4,16,16] %v = input 2 : f16[64,16] %h = call grid(4,1,1) loop(1) (%x, %w) { %a = input 0 grid(0,-,-) loop(-) : f16[1,8,16]"
+                            " %b = input 1 grid(0,-,-) loop(-) : f16[1,16,16] output 0 (neg (neg (matmul %a %b))) grid(0,-,-) } %t = transpose (1,0,2) %h  %r = reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }");
+  std::vector<ValueId> origin(static_cast<size_t>(found.num_values()), -1);
+  const auto joined = [](const Graph& g) {
+    for (ValueId v = 0; v < g.num_values(); v++) if (g.def_form<Reshape>(v)) return v;
+    return -1;
+  };
+  origin[static_cast<size_t>(joined(found))] = joined(p->graph);
+  const std::vector<DType> types = kept.of(found, origin);
+  for (ValueId v = 0; v < found.num_values(); v++) if (found.def_form<Call>(v)) CHECK(types[static_cast<size_t>(v)] == DType::kF16);
+  const auto g = kept.rounded(found, KeptValues::Where::kMemory, origin);
+  REQUIRE(g);
+  CHECK(casts(*g) >= 1);
+  CHECK_FALSE(kept.rounded(found, KeptValues::Where::kMemory));   // nothing is known of it
+}
+
 TEST_CASE("operands of float16 products within a call may be rounded, those that overflow elsewhere may not") {
   const auto p = parse_spec({"s.mg", "kernel s { %x = input 0 : f16[32,64]  %g = input 1 : f16[1,64]  %w = input 2 : f16[64,48]  %h = mul %x %g  %y = matmul %h %w  output 0 %y : f16 }"});
   REQUIRE(p);
