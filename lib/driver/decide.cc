@@ -200,12 +200,13 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 static double floor_of(const KernelPlan& k, const Target& target) {
   return target.launch_us + std::max(static_cast<double>(k.bytes) / target.dram_bytes_per_us, k.flops / target.tensor_flops_per_us);
 }
-constexpr double kFarFromFloor = 2;   // one kernel that takes longer may be slower than several
+constexpr double kFarFromFloor = 2, kFarFromFloorUs = 4;   // one kernel that takes longer may be slower than several
 
 void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener, const SearchReport& whole,
                 SearchMemory* memory) {
   const bool is_one = d.choice && d.choice->plan.kernels.size() == 1 && !(strategy_of(d.choice->plan.kernels[0]).repeats_rows && straightforward.kernels.size() > 1);   // rows that a product prepares again for each of its columns may be better made once
-  if ((is_one && d.choice->plan.predicted_us <= kFarFromFloor * floor_of(d.choice->plan.kernels[0], target)) || o.states == 0 || is_interrupted(listener)) return;
+  const double floor = is_one ? floor_of(d.choice->plan.kernels[0], target) : 0;
+  if ((is_one && d.choice->plan.predicted_us <= std::max(kFarFromFloor * floor, floor + kFarFromFloorUs)) || o.states == 0 || is_interrupted(listener)) return;
   const Program& program = folding.program;
   SearchOptions search = search_options(o, listener);
   if (o.budget > 0) {

@@ -103,6 +103,7 @@ class Planner {
   /// How many elements one result of an item's reductions combines.
   int64_t reduced_elements(const Item& item) const;
   void split_item(size_t i, RegionSplit split);
+  bool inline_for_reductions(Item& item, size_t i);
 
   // ---- order, memory, calls
 

@@ -257,8 +257,30 @@ int64_t Planner::reduced_elements(const Item& item) const {
   return 1;
 }
 
+/// What the item stores for its own reductions alone becomes part of them, so that the first half need not wait for the second; false if others read it, too.
+bool Planner::inline_for_reductions(Item& item, size_t i) {
+  std::vector<ValueId> reductions;
+  for (ValueId v : item.values) if (reduces_.count(v)) reductions.push_back(v);
+  for (;;) {
+    const std::set<ValueId> reads = reads_of(reductions, {});
+    const auto own = std::find_if(item.values.begin(), item.values.end(), [&](ValueId v) { return !reduces_.count(v) && reads.count(v); });
+    if (own == item.values.end()) return std::none_of(reductions.begin(), reductions.end(), [&](ValueId v) { return reads.count(v) > 0; });
+    const auto& readers = readers_[static_cast<size_t>(*own)];
+    if (!outs_[static_cast<size_t>(*own)].empty() || std::any_of(readers.begin(), readers.end(), [&](int r) { return r != static_cast<int>(i); })) return false;
+    stored_[static_cast<size_t>(*own)] = false;
+    views_[static_cast<size_t>(*own)] = {};
+    item.values.erase(own);
+  }
+}
+
 void Planner::split_item(size_t i, RegionSplit split) {
   Item first, second = items_[i];
+  const auto stored = stored_;
+  const auto views = views_;
+  if (!inline_for_reductions(second, i)) {
+    stored_ = stored, views_ = views;
+    return;
+  }
   RegionGroup group;
   for (ValueId v : items_[i].values) {
     if (!reduces_.count(v)) continue;
@@ -272,9 +294,11 @@ void Planner::split_item(size_t i, RegionSplit split) {
   second.split = split;
   second.split.half = RegionSplit::Half::kSecond;
   second.planned = plan_region(context_, group_of(second, -1, -1), 1 << 30);
-  if (!first.planned || !second.planned) return;
+  if (!first.planned || !second.planned) {
+    stored_ = stored, views_ = views;
+    return;
+  }
   first.reads = reads_of(first.values, {});
-  second.reads.clear();   // what its row statements read stays: found again below
   second.reads = items_[i].reads;
   second.after = static_cast<int>(items_.size());
   items_[i] = std::move(second);

@@ -97,6 +97,23 @@ constexpr double kIssueClocks = 60;        // of one warpgroup alone, per chunk
 constexpr double kSharedUs = 0.11, kSharedStartUs = 0.35;
 constexpr double kBesideRate = 0.8, kThreeBesideRate = 0.65;   // of bytes a nanosecond, with warpgroups of several columns, and with three or four of them in a divided plan
 constexpr double kAhead = 0.35;            // of the first stages, whose bytes come while the first chunk is waited for; less where they are most of the chunks
+/// Columns that are not neighbours in memory: each element is a sector of its own, or eight rows are one (2.1 million of 16 bits: 27 us more than in lines).
+double scattered_us(const TilePlan& p) {
+  constexpr double kSector = 32, kBytesPerUs = 2.5e6;
+  double sectors = 0;
+  for (NodeId n : p.body.outputs()) {
+    const ValueId v = p.body.node(n).operands[0];
+    const Access& a = p.results[static_cast<size_t>(p.body.form<Output>(n)->result)];
+    int64_t row = 0, column = 1;
+    for (size_t d = 0; d < p.axes[static_cast<size_t>(v)].size(); d++) {
+      if (p.axes[static_cast<size_t>(v)][d] == StreamAxis::kRow) row = a.strides[static_cast<int>(d)];
+      if (p.axes[static_cast<size_t>(v)][d] == StreamAxis::kCol) column = a.strides[static_cast<int>(d)];
+    }
+    if (column != 1) sectors += static_cast<double>(p.rows * p.cols * p.batch) / (row == 1 ? std::min(8.0, kSector / dtype_bytes(a.dtype)) : 1.0);
+  }
+  return sectors * kSector / kBytesPerUs;
+}
+
 constexpr double kMeetingMoreUs = 0.2, kOverlaidUs = 0.3;   // of a cluster whose blocks divide the reduction: launch and waiting, and more of it for each block beyond two; what a block sends and receives; one more barrier
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
 
@@ -130,7 +147,7 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
   const double meeting = p.cluster > 1 ? target.meeting_us + kMeetingMoreUs * (p.cluster - 2) + static_cast<double>((p.cluster - 1) * p.share_bytes()) / target.exchange_bytes_per_us + (p.overlaid ? kOverlaidUs : 0.0) : 0.0;
   const double start = kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0);
   Cost c;
-  c.us = target.launch_us + 0.4 + start + meeting + soft_max(work, t_dram) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
+  c.us = target.launch_us + 0.4 + start + meeting + soft_max(work, t_dram) + scattered_us(p) + 0.02 * (p.blocks_per_sm - at_once) + 0.01 * (8 - std::min(8, p.stages));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);
   if (explain) c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} blocks of {} threads, {} per SM, {} round(s)", t_dram > work ? "device memory" : t_sm > turn_us ? "bytes in flight" : "tensor cores", c.flops / 1e9, dram / 1e6,
@@ -189,7 +206,7 @@ Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   const double last = clocks / target.clock_per_us + (p.chunk > 64 ? 0.1 : 0.0);
   const double functions = kFunctionUs * p.tail_tiles() * tail_functions(p);
   Cost c;
-  c.us = target.launch_us + kPrologueUs + functions + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
+  c.us = target.launch_us + kPrologueUs + functions + kTailUs * (at_once > 1 ? 0.7 : 1.0) + meeting + last + soft_max(soft_max(t_dram, t_sm), t_mma) + scattered_us(p) + t_l2 + crowded + (rounds - 1) * 2.0 + (waves - 1) * (p.cluster > 2 ? 4.0 : 0.5) + 0.02 * (p.blocks_per_sm - at_once);
   if (!p.evict_first && p.row_blocks == 1) c.us += 0.1 + 0.012 * static_cast<double>(std::min<int64_t>(p.rows, 160));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);

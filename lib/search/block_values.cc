@@ -215,6 +215,9 @@ std::optional<Gate> BlockValues::unary_tags(const BlockOp& op, const BlockValue&
       out.tags.push_back(x.tags[i++]);
     }
     for (; i < x.tags.size(); i++) if (x.tags[i].cls >= 0) return Gate::kType;
+    Dims tile;   // an index of which a tile has one element is a dimension of the program and none of the tile
+    for (int d = 0; d < rank; d++) tile.push_back(x.data.dims[stack_ + rank_ - rank + d]);
+    if (static_cast<int>(out.tags.size()) > rank_ || !unit_reshape(tile, s->dims)) return Gate::kType;
     if (out.tags == x.tags) return Gate::kDuplicate;
     out.is_bool = x.is_bool;
   } else {

@@ -66,16 +66,19 @@ std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std
     for (VarId v : over) if (std::find(gone.begin(), gone.end(), v) == gone.end()) out.push_back(v);
     return out;
   };
-  // A condition on one index alone bounds it.
+  // A condition bounds an index, by what the others may be at most: a tail behind the diagonal of a causal mask is no part of the sum.
   for (VarId v : over) {
     int64_t lo = 0, hi = idx.var(v).extent - 1;
     for (const Factor& f : inside) {
       if (kind(f.atom) != AtomKind::kGe0 || !(f.power == Power{1, 1})) continue;
-      const Affine& a = idx.affine(static_cast<IdxId>(data(f.atom)[0]));
-      if (a.terms.size() != 1 || idx.atom(a.terms[0].first).var != v) continue;
-      const int64_t c = a.terms[0].second;
-      if (c > 0) lo = std::max(lo, -floor_div(a.constant, c));
-      else hi = std::min(hi, floor_div(a.constant, -c));
+      const auto x = static_cast<IdxId>(data(f.atom)[0]);
+      const int64_t c = idx.coefficient(x, v);
+      if (c == 0) continue;
+      const IdxId rest = idx.add(x, idx.of_var(v), -c);
+      if (std::binary_search(idx.vars(rest).begin(), idx.vars(rest).end(), v)) continue;   // in a quotient
+      const int64_t most = idx.range(rest).second;
+      if (c > 0) lo = std::max(lo, -floor_div(most, c));
+      else hi = std::min(hi, floor_div(most, -c));
     }
     if (hi < lo) { *empty = true; return std::nullopt; }
     if (lo == 0 && hi == idx.var(v).extent - 1) continue;

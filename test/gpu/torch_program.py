@@ -100,6 +100,8 @@ OPS = {
     "softmax": lambda x, r, t: softmax(x, axes_of(t, x.dim(), -1)),
     "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t), "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t), "l2_norm": lambda x, r, t: norm("l2_norm", x, r, t),
     "group_norm": group_norm, "batch_norm": batch_norm,
+    "linear": lambda x, r, t: F.linear(x, r[0], r[1] if len(r) > 1 else None), "log_softmax": lambda x, r, t: F.log_softmax(x, t.get("axis", -1)),
+    "leaky_relu": lambda x, r, t: F.leaky_relu(x, t.get("slope", 0.01)), "elu": lambda x, r, t: F.elu(x, t.get("alpha", 1.0)), "mish": lambda x, r, t: F.mish(x),
     "transpose": lambda x, r, t: x.permute(t.get("perm", list(range(x.dim()))[::-1])), "reshape": lambda x, r, t: x.reshape(t["shape"]),
     "repeat": lambda x, r, t: torch.cat([x] * t["count"], t.get("axis", 0)), "concat": lambda x, r, t: torch.cat([x, *r], t.get("axis", 0)), "slice": lambda x, r, t: sliced(x, t),
     "cast": lambda x, r, t: x if x.dtype == torch.float64 else x.to(DTYPES[t["dtype"]]), "causal_mask": lambda x, r, t: causal(x, t),
