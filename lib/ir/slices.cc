@@ -92,7 +92,14 @@ class Slices {
       alike = alike && parts[i].second - parts[i].first == parts[0].second - parts[0].first;
     }
     const Dims& d = g_.dims(v);
-    return parts.size() > 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
+    return parts.size() > 1 && products(v) == 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
+  }
+  /// Products that v is a function of, none of another one: each would be as many as there are parts (the gates of a recurrent cell: two products and a map are 13 us, eight and a map 36).
+  int products(ValueId v) const {
+    if (g_.def_form<MatMul>(v)) return 1;
+    int n = 0;
+    if (g_.def_form<Map>(v)) for (ValueId o : g_.def(v).operands) n += products(o);
+    return n;
   }
   /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
   bool moves(ValueId v, int dim) {
