@@ -1,0 +1,164 @@
+// What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what a thread holds.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/schedule/program.h"
+#include "mirage/support/round.h"
+#include "schedule/words.h"
+
+namespace mirage::schedule {
+namespace {
+
+struct Deriver {
+  const KernelProgram& p;
+  Derived d;
+
+  template <class F> void each_stage(F&& f) const {   // f(role, stage, in a loop)
+    for (size_t r = 0; r < p.roles.size(); r++)
+      for (const Item& i : p.roles[r].items) {
+        if (i.stage >= 0) f(static_cast<int>(r), i.stage, false);
+        for (StageId s : i.body) f(static_cast<int>(r), s, true);
+      }
+  }
+
+  /// Roles whose stages read the places of step s of a section (or, with writers, whose tracked copies fill them).
+  std::vector<int> roles_of(int section, int step, bool writers) const {
+    std::vector<int> out;
+    each_stage([&](int role, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      const auto here = [&](PlaceId x) { return p.places[at(x)].section == section && p.places[at(x)].step == step && !p.places[at(x)].over; };
+      const bool is_writer = s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && here(s.to);
+      const bool is_reader = std::any_of(s.reads.begin(), s.reads.end(), here);
+      if ((writers ? is_writer : is_reader) && std::find(out.begin(), out.end(), role) == out.end()) out.push_back(role);
+    });
+    return out;
+  }
+
+  int64_t tracked_bytes(int section, int step) const {
+    int64_t bytes = 0;
+    each_stage([&](int, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && p.places[at(s.to)].section == section && p.places[at(s.to)].step == step) bytes += p.places[at(s.to)].bytes();
+    });
+    return bytes;
+  }
+
+  bool is_multicast(int section) const {
+    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) { return s.kind == Stage::Kind::kCopy && s.multicast && p.places[at(s.to)].section == section; });
+  }
+
+  /// Whether a copy fills a slot of this section again.
+  bool refilled(int section) const {
+    bool out = false;
+    for (const Role& r : p.roles)
+      for (const Item& i : r.items) {
+        if (i.stage >= 0) continue;
+        for (StageId s : i.body) {
+          const Stage& x = p.stages[at(s)];
+          out |= x.kind == Stage::Kind::kCopy && p.places[at(x.to)].section == section && p.axes[at(i.loop)].extent * steps(section) > p.sections[at(section)].slots;
+        }
+      }
+    return out;
+  }
+  int steps(int section) const {
+    int n = 1;
+    for (const Place& x : p.places) if (x.section == section) n = std::max(n, x.step + 1);
+    return n;
+  }
+
+  /// A barrier for every slot that tensor copies fill; one more where those that refill it are not those that read it; one where asynchronous stores of a cluster arrive.
+  void barriers() {
+    for (size_t s = 0; s < p.sections.size(); s++) {
+      const Section& x = p.sections[s];
+      const int id = static_cast<int>(s);
+      int64_t most = 0;
+      size_t writers = 0;
+      for (int t = 0; t < steps(id); t++) most = std::max(most, tracked_bytes(id, t)), writers = std::max(writers, roles_of(id, t, true).size());
+      if (writers == 0) continue;
+      d.barriers.push_back({x.name + ".full", x.owners * x.slots, static_cast<int>(writers), most});
+      const std::vector<int> from = roles_of(id, 0, true), readers = roles_of(id, 0, false);
+      if (from == readers || !refilled(id)) continue;
+      int arrivals = 0;
+      for (int r : readers) arrivals += p.roles[at(r)].warps;
+      d.barriers.push_back({x.name + ".empty", x.owners * x.slots, arrivals * (is_multicast(id) ? static_cast<int>(p.parts(AxisKind::kCluster)) : 1), 0});
+    }
+    int64_t bytes = 0;
+    bool meets = false;
+    for (const Stage& s : p.stages) {
+      if (s.kind != Stage::Kind::kFold || std::none_of(s.over.begin(), s.over.end(), [&](AxisId a) { return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster; })) continue;
+      meets = true;
+      if (!s.through.empty()) bytes += p.places[at(s.through.back())].bytes();   // all blocks send to where the last one is
+    }
+    if (meets) d.barriers.push_back({"met", 1, 1, bytes});
+  }
+
+  int64_t section_bytes(size_t s) {
+    const Section& x = p.sections[s];
+    if (x.barriers) {
+      int64_t n = 0;
+      for (const Barriers& b : d.barriers) n += 8 * b.count;
+      return n + x.spare;
+    }
+    int64_t slot = 0, over = 0;
+    for (int t = 0; t < steps(static_cast<int>(s)); t++) {
+      int64_t used = 0;
+      for (size_t i = 0; i < p.places.size(); i++) {
+        const Place& y = p.places[i];
+        if (y.section != static_cast<int>(s) || y.over || y.step != t) continue;
+        d.place_at[i] = used;
+        used += round_up(y.bytes(), x.align);
+      }
+      slot = std::max(slot, used);
+    }
+    for (size_t i = 0; i < p.places.size(); i++) {
+      const Place& y = p.places[i];
+      if (y.section != static_cast<int>(s) || !y.over) continue;
+      d.place_at[i] = over;
+      over += y.bytes();
+    }
+    d.slot_bytes[s] = slot;
+    return std::max(x.owners * x.slots * slot, over) + x.spare;
+  }
+
+  void memory() {
+    d.section_at.assign(p.sections.size(), 0);
+    d.slot_bytes.assign(p.sections.size(), 0);
+    d.place_at.assign(p.places.size(), -1);
+    int64_t end = 0;
+    for (size_t s = 0; s < p.sections.size(); s++) {
+      d.section_at[s] = round_up(end, p.sections[s].align);
+      end = d.section_at[s] + section_bytes(s);
+    }
+    for (size_t i = 0; i < p.places.size(); i++) if (p.places[i].section >= 0) d.place_at[i] += d.section_at[at(p.places[i].section)];
+    d.smem_bytes = end;
+    for (const Place& x : p.places) if (x.in_slots) d.slots_bytes += x.bytes();
+  }
+
+  void launch() {
+    for (const Role& r : p.roles) d.threads += 32 * r.warps;
+    for (const Axis& a : p.axes)
+      if (a.kind == AxisKind::kGrid || a.kind == AxisKind::kCluster) d.blocks *= a.extent;
+    d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
+    if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
+    d.accumulators.assign(p.roles.size(), 0);
+    each_stage([&](int role, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind != Stage::Kind::kCompute || s.unit == UnitId::kNone || p.places[at(s.to)].section >= 0) return;
+      const int lanes = p.places[at(s.to)].layout == LayoutId::kWgmmaAcc ? 128 : 32;
+      d.accumulators[at(role)] += static_cast<int>(ceil_div(p.places[at(s.to)].bytes(), 4 * lanes));
+    });
+  }
+};
+
+}  // namespace
+
+Derived derive(const KernelProgram& p) {
+  Deriver x{p, {}};
+  x.barriers();
+  x.memory();
+  x.launch();
+  return std::move(x.d);
+}
+
+}  // namespace mirage::schedule
