@@ -1,4 +1,5 @@
-// What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what a thread holds.
+// What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what
+// a thread holds.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -22,32 +23,50 @@ struct Deriver {
       }
   }
 
-  /// Roles whose stages read the places of step s of a section (or, with writers, whose tracked copies fill them).
-  std::vector<int> roles_of(int section, int step, bool writers) const {
+  /// Places of a step of a section whose arrival one barrier tells of: all that share it, or one that has its own.
+  struct Group { int section, step; PlaceId alone = -1; };
+  bool is_in(const Group& g, PlaceId x) const {
+    const Place& y = p.places[at(x)];
+    return y.section == g.section && y.step == g.step && !y.over && (g.alone < 0 ? y.apart == 0 : x == g.alone);
+  }
+  /// Roles whose stages read the group's places, or fill them: by copies that are counted, or, where another role reads what they compute,
+  /// by that.
+  std::vector<int> roles_of(const Group& g, bool writers) const {
     std::vector<int> out;
     each_stage([&](int role, StageId id, bool) {
       const Stage& s = p.stages[at(id)];
-      const auto here = [&](PlaceId x) { return p.places[at(x)].section == section && p.places[at(x)].step == step && !p.places[at(x)].over; };
-      const bool is_writer = s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && here(s.to);
-      const bool is_reader = std::any_of(s.reads.begin(), s.reads.end(), here);
-      if ((writers ? is_writer : is_reader) && std::find(out.begin(), out.end(), role) == out.end()) out.push_back(role);
+      const bool writes = s.to >= 0 && is_in(g, s.to) &&
+                          (s.kind == Stage::Kind::kCopy ? path_info(s.path).tracked && !s.rides : p.places[at(s.to)].apart > 0);
+      const bool is_reader = std::any_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return is_in(g, x); });
+      if ((writers ? writes : is_reader) && std::find(out.begin(), out.end(), role) == out.end()) out.push_back(role);
     });
     return out;
   }
 
-  int64_t tracked_bytes(int section, int step) const {
+  int64_t tracked_bytes(const Group& g) const {
     int64_t bytes = 0;
     each_stage([&](int, StageId id, bool) {
       const Stage& s = p.stages[at(id)];
-      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && p.places[at(s.to)].section == section && p.places[at(s.to)].step == step) bytes += p.places[at(s.to)].bytes();
+      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && is_in(g, s.to)) bytes += p.places[at(s.to)].bytes();
     });
     return bytes;
   }
 
   bool is_multicast(int section) const {
-    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) { return s.kind == Stage::Kind::kCopy && s.multicast && p.places[at(s.to)].section == section; });
+    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kCopy && s.multicast && p.places[at(s.to)].section == section;
+    });
   }
 
+  /// Parts that take the chunks of a loop in turn: each sees some slots only.
+  int64_t takers() const {
+    int64_t n = 1;
+    for (const Split& s : p.splits)
+      if (s.reduced)
+        for (AxisId a : s.over)
+          if (p.axes[at(a)].kind == AxisKind::kGroup || p.axes[at(a)].kind == AxisKind::kWarp) n *= p.axes[at(a)].extent;
+    return n;
+  }
   /// Whether a copy fills a slot of this section again.
   bool refilled(int section) const {
     bool out = false;
@@ -56,7 +75,9 @@ struct Deriver {
         if (i.stage >= 0) continue;
         for (StageId s : i.body) {
           const Stage& x = p.stages[at(s)];
-          out |= x.kind == Stage::Kind::kCopy && p.places[at(x.to)].section == section && p.axes[at(i.loop)].extent * steps(section) > p.sections[at(section)].slots;
+          out |= x.kind == Stage::Kind::kCopy && p.places[at(x.to)].section == section &&
+                 p.axes[at(i.loop)].extent * steps(section) * (p.sections[at(section)].owners == 1 ? takers() : 1) >
+                     p.sections[at(section)].slots;
         }
       }
     return out;
@@ -67,28 +88,52 @@ struct Deriver {
     return n;
   }
 
-  /// A barrier for every slot that tensor copies fill; one more where those that refill it are not those that read it; one where asynchronous stores of a cluster arrive.
+  /// A barrier for every slot that copies fill, or that a role fills for another; one more where those that fill it again are not those
+  /// that read it.
+  void slot_barriers(const Group& g, const std::string& name, int64_t bytes) {
+    const Section& x = p.sections[at(g.section)];
+    const std::vector<int> from = roles_of(g, true), readers = roles_of(g, false);
+    if (from.empty()) return;
+    const int count = x.owners * x.slots * (g.alone >= 0 ? p.places[at(g.alone)].apart : 1);
+    int arrivals = static_cast<int>(from.size());
+    if (bytes == 0) arrivals = p.roles[at(from[0])].warps;   // warps that compute it
+    d.barriers.push_back({name + ".full", count, arrivals, bytes});
+    if (from == readers || !refilled(g.section) || bytes == 0) return;
+    arrivals = 0;
+    for (int r : readers)
+      arrivals +=
+          r == from[0]
+              ? p.roles[at(r)].warps - 1
+              : static_cast<int>(p.roles[at(r)].warps / (x.owners == 1 ? takers() : 1));  // the warp that refills need not tell itself
+    d.barriers.push_back(
+        {name + ".empty", count, arrivals * (is_multicast(g.section) ? static_cast<int>(p.parts(AxisKind::kCluster)) : 1), 0});
+  }
   void barriers() {
     for (size_t s = 0; s < p.sections.size(); s++) {
-      const Section& x = p.sections[s];
-      const int id = static_cast<int>(s);
+      Group all{static_cast<int>(s), 0, -1};
       int64_t most = 0;
-      size_t writers = 0;
-      for (int t = 0; t < steps(id); t++) most = std::max(most, tracked_bytes(id, t)), writers = std::max(writers, roles_of(id, t, true).size());
-      if (writers == 0) continue;
-      d.barriers.push_back({x.name + ".full", x.owners * x.slots, static_cast<int>(writers), most});
-      const std::vector<int> from = roles_of(id, 0, true), readers = roles_of(id, 0, false);
-      if (from == readers || !refilled(id)) continue;
-      int arrivals = 0;
-      for (int r : readers) arrivals += p.roles[at(r)].warps;
-      d.barriers.push_back({x.name + ".empty", x.owners * x.slots, arrivals * (is_multicast(id) ? static_cast<int>(p.parts(AxisKind::kCluster)) : 1), 0});
+      for (int t = 0; t < steps(all.section); t++) {
+        all.step = t;
+        most = std::max(most, tracked_bytes(all));
+      }
+      all.step = 0;
+      slot_barriers(all, p.sections[s].name, most);
+      for (size_t i = 0; i < p.places.size(); i++) {
+        const Group one{all.section, p.places[i].step, static_cast<PlaceId>(i)};
+        if (p.places[i].section == all.section && p.places[i].apart > 0)
+          slot_barriers(one, p.places[i].name, tracked_bytes(one) / p.places[i].apart);
+      }
     }
     int64_t bytes = 0;
     bool meets = false;
     for (const Stage& s : p.stages) {
-      if (s.kind != Stage::Kind::kFold || std::none_of(s.over.begin(), s.over.end(), [&](AxisId a) { return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster; })) continue;
+      if (s.kind != Stage::Kind::kFold ||
+          std::none_of(s.over.begin(), s.over.end(), [&](AxisId a) { return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster; }))
+        continue;
       meets = true;
-      if (!s.through.empty()) bytes += p.places[at(s.through.back())].bytes();   // all blocks send to where the last one is
+      for (PlaceId x : s.through)   // all blocks send to the section where the last one is
+        if (const Place& y = p.places[at(x)]; y.section == p.places[at(s.through.back())].section)
+          bytes += y.elements() * dtype_bytes(y.dtype);
     }
     if (meets) d.barriers.push_back({"met", 1, 1, bytes});
   }
@@ -102,11 +147,13 @@ struct Deriver {
     }
     int64_t slot = 0, over = 0;
     for (int t = 0; t < steps(static_cast<int>(s)); t++) {
-      int64_t used = 0;
+      int64_t used = 0, gap = 0;
       for (size_t i = 0; i < p.places.size(); i++) {
         const Place& y = p.places[i];
-        if (y.section != static_cast<int>(s) || y.over || y.step != t) continue;
-        d.place_at[i] = used;
+        if (y.section != static_cast<int>(s) || y.over || y.step != t || y.box.empty()) continue;
+        d.place_at[i] = y.gap ? gap : used;
+        if (y.gap) continue;
+        gap = used + y.box.back() * dtype_bytes(y.dtype);
         used += round_up(y.bytes(), x.align);
       }
       slot = std::max(slot, used);

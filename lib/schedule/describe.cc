@@ -13,26 +13,28 @@ struct Describe {
   const KernelPlan& k;
   KernelProgram operator()(const std::shared_ptr<const StreamPlan>&) const { return describe_stream(k); }
   KernelProgram operator()(const std::shared_ptr<const TilePlan>&) const { return describe_tile(k); }
-  template <class P> KernelProgram operator()(const std::shared_ptr<const P>&) const { throw Undescribed{fmt::format("{} kernels", strategy_of(k).name)}; }
+  KernelProgram operator()(const std::shared_ptr<const AttendPlan>&) const { return describe_attend(k); }
+  template <class P>
+  KernelProgram operator()(const std::shared_ptr<const P>&) const {
+    throw Undescribed{fmt::format("{} kernels", strategy_of(k).name)};
+  }
 };
 
 }  // namespace
 
-Described describe(const KernelPlan& k) {
+Described describe(const KernelPlan& k, const Target& target) {
   try {
-    return {std::visit(Describe{k}, k.body), ""};
+    KernelProgram p = std::visit(Describe{k}, k.body);
+    if (const auto broken = check_laws(p, target)) return {std::nullopt, *broken};
+    return {std::move(p), ""};
   } catch (const Undescribed& u) {
     return {std::nullopt, u.why};
   }
 }
 
-std::string print_schedules(const Plan& plan) {
-  std::string out;
-  for (const KernelPlan& k : plan.kernels) {
-    const Described d = describe(k);
-    out += d.program ? print(*d.program) : fmt::format("# kernel {}: no schedule yet, {}\n", k.name, d.reason);
-  }
-  return out;
+std::string schedule_text(const KernelPlan& k, const Target& target) {
+  const Described d = describe(k, target);
+  return d.program ? print(*d.program) : fmt::format("# kernel {}: no schedule yet ({})\n", k.name, d.reason);
 }
 
 }  // namespace mirage::schedule

@@ -1,4 +1,5 @@
-// Stream plans as programs: weights through rings of tensor copies (or straight to registers) into tensor cores, everything else elementwise around them.
+// Stream plans as programs: weights through rings of tensor copies (or straight to registers) into tensor cores, everything else
+// elementwise around them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -55,7 +56,8 @@ struct StreamDescriber {
     if (!p.early.empty()) early = w.section({"early", 1, 1, 4, 0, false});
     if (!p.registers) {   // all are set aside; those of copies that are counted by groups, and that of a meeting of one block, are not used
       int used = p.cluster > 1 ? 1 : 0;
-      if (!p.uneven() || std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& x) { return !x.uneven; })) used += p.warps * p.stages;
+      if (!p.uneven() || std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& x) { return !x.uneven; }))
+        used += p.warps * p.stages;
       w.section({"barriers", 1, 1, 8, int64_t{8} * (p.warps * p.stages + 1 - used), true});
     }
     if (!p.prepared) return;
@@ -85,7 +87,8 @@ struct StreamDescriber {
       to.box = x.depth_major ? std::vector<int64_t>{lines, x.padded, 64} : std::vector<int64_t>{p.chunk, x.padded};
       to.swizzle = x.depth_major ? 128 : x.padded * 2;
     }
-    w.copy(x.input, to, x.uneven ? PathId::kCpAsync : PathId::kTma, p.stages, 0, x.free == StreamAxis::kCol && p.evict_first && !p.uneven());
+    w.copy(x.input, to, x.uneven ? PathId::kCpAsync : PathId::kTma, p.stages, 0,
+           x.free == StreamAxis::kCol && p.evict_first && !p.uneven());
   }
 
   /// Inputs of the loop and of the time before it; the rest is read for the tail, as it is needed.

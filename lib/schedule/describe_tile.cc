@@ -1,4 +1,5 @@
-// Tile plans as programs: one ring per block that warps of their own fill, warpgroups that multiply from it. The weight, transposed, is the 64-row operand; in a turned plan the rows are, and nothing is refilled.
+// Tile plans as programs: one ring per block that warps of their own fill, warpgroups that multiply from it. The weight, transposed, is the
+// 64-row operand; in a turned plan the rows are, and nothing is refilled.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ struct TileDescriber {
   const TilePlan& p;
   Writer w;
   int weights_role = 0, rows_role = 0, work = 0;
-  int ring = -1, computed = -1, received = -1, ranks = -1, statistics = -1, plain = -1, factors = -1;
+  int ring = -1, computed = -1, received = -1, ranks = -1, statistics = -1, others = -1, plain = -1, factors = -1;
   AxisId loop = -1, cluster = -1;
 
   const Graph& g() const { return p.body; }
@@ -65,14 +66,18 @@ struct TileDescriber {
     ring = w.section({"ring", 1, p.stages, 1024, 0, false});
     if (p.computes()) computed = w.section({"computed", 1, 2, 1024, 0, false});
     if (p.turned) {
-      if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& x) { return x.packed; })) plain = w.section({"plain", 1, 1, 1024, 0, false});
-      if (std::any_of(p.products.begin(), p.products.end(), [&](const StreamProduct& q) { return copied_factor(p, q); })) factors = w.section({"factors", 1, 1, 1024, 0, false});
+      if (std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& x) { return x.packed; }))
+        plain = w.section({"plain", 1, 1, 1024, 0, false});
+      if (std::any_of(p.products.begin(), p.products.end(), [&](const StreamProduct& q) { return copied_factor(p, q); }))
+        factors = w.section({"factors", 1, 1, 1024, 0, false});
       w.section({"barriers", 1, 1, plain >= 0 ? 1024 : 8, int64_t{8} * ((plain < 0) + (factors < 0)), true});
       return;
     }
     if (p.cluster > 1) received = p.overlaid ? ring : w.section({"received", 1, 1, 16, 0, false});
-    for (size_t c = 0; c < p.contractions.size(); c++) if (weight_of(c).free == StreamAxis::kRank && ranks < 0) ranks = w.section({"ranks", 1, 1, 4, 0, false});
+    for (size_t c = 0; c < p.contractions.size(); c++)
+      if (weight_of(c).free == StreamAxis::kRank && ranks < 0) ranks = w.section({"ranks", 1, 1, 4, 0, false});
     if (!p.statistics.empty()) statistics = w.section({"statistics", 1, 1, 4, 0, false});
+    if (!p.statistics.empty() && p.cluster > 1) others = w.section({"others", 1, 1, 4, 0, false});
     const int used = p.stages * (refilled() ? 2 : 1) + (p.cluster > 1 ? 1 : 0);
     w.section({"barriers", 1, 1, 8, int64_t{8} * (2 * p.stages + 1 - used), true});
   }
@@ -133,7 +138,7 @@ struct TileDescriber {
     w.copy(n, held, PathId::kLd, 1, work);
     w.convert(g().node(n).first_value, to);
   }
-  void others() {
+  void other_inputs() {
     for (NodeId n : g().inputs()) {
       const ValueId v = g().node(n).first_value;
       if (w.has(v)) continue;
@@ -220,6 +225,7 @@ struct TileDescriber {
       std::vector<PlaceId> through{w.spare_place(parts)};
       if (p.cluster > 1) {
         over.push_back(cluster);
+        parts.section = others;
         parts.box.insert(parts.box.begin(), p.cluster - 1);
         through.push_back(w.spare_place(parts));
       }
@@ -236,7 +242,7 @@ struct TileDescriber {
     rows();
     sums();
     folds();
-    others();
+    other_inputs();
     return w.finish(std::vector<AxisId>(w.p.roles.size(), loop), work);
   }
 };

@@ -1,4 +1,5 @@
-// The muGraph that a program runs. Axes of a reduced index, of whichever kind, are one loop over its chunks; blocks and clusters of the other indices are the grid, and what warps, lanes and iterations of these share is one tile.
+// The muGraph that a program runs. Axes of a reduced index, of whichever kind, are one loop over its chunks; blocks and clusters of the
+// other indices are the grid, and what warps, lanes and iterations of these share is one tile.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -65,7 +66,8 @@ struct Eraser {
   }
 
   bool is_cut(ValueId v) const {
-    return std::any_of(p.index_of[static_cast<size_t>(v)].begin(), p.index_of[static_cast<size_t>(v)].end(), [&](IndexId i) { return i >= 0 && axis[static_cast<size_t>(i)] >= 0; });
+    return std::any_of(p.index_of[static_cast<size_t>(v)].begin(), p.index_of[static_cast<size_t>(v)].end(),
+                       [&](IndexId i) { return i >= 0 && axis[static_cast<size_t>(i)] >= 0; });
   }
 
   std::optional<Graph> rebuild() {
@@ -84,9 +86,14 @@ struct Eraser {
       if (Output* out = std::get_if<Output>(&op)) {
         out->part = partition(indices_of(node.operands[0]));
         if (out->part.loop >= 0) { no("a result along a reduced index"); return std::nullopt; }
-      } else if (!std::holds_alternative<Map>(op) && !std::holds_alternative<MatMul>(op) && !std::holds_alternative<Reduce>(op) && !std::holds_alternative<Accum>(op) && !std::holds_alternative<Running>(op) &&
-                 !std::holds_alternative<Transpose>(op) && !std::holds_alternative<Const>(op)) {
-        for (ValueId v : node.operands) if (is_cut(v)) { no(fmt::format("{} along an index that is cut", form_name(op))); return std::nullopt; }
+      } else if (!std::holds_alternative<Map>(op) && !std::holds_alternative<MatMul>(op) && !std::holds_alternative<Reduce>(op) &&
+                 !std::holds_alternative<Accum>(op) && !std::holds_alternative<Running>(op) && !std::holds_alternative<Transpose>(op) &&
+                 !std::holds_alternative<Const>(op)) {
+        for (ValueId v : node.operands)
+          if (is_cut(v)) {
+            no(fmt::format("{} along an index that is cut", form_name(op)));
+            return std::nullopt;
+          }
       }
       if (!b.try_add(std::move(op), node.operands)) { no(b.last_error()); return std::nullopt; }
     }

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMostText = size_t{1} << 20, kMostStatements = 4096;
 constexpr int kDeepest = 64;
 constexpr int64_t kMostExtent = int64_t{1} << 40;   // elements of a tensor, as in specs
+constexpr int64_t kMostPlace = int64_t{1} << 31;    // bytes: no sum of what follows overflows
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -38,7 +39,9 @@ class Reader {
 
  private:
   // ---- letters and words
-  [[noreturn]] void fail(size_t from, size_t length, std::string text, std::string hint = "") const { throw Failure{from, length, std::move(text), std::move(hint)}; }
+  [[noreturn]] void fail(size_t from, size_t length, std::string text, std::string hint = "") const {
+    throw Failure{from, length, std::move(text), std::move(hint)};
+  }
   void skip() {
     while (i_ < s_.size()) {
       if (s_[i_] == ' ' || s_[i_] == '\t' || s_[i_] == '\n' || s_[i_] == '\r') i_++;
@@ -112,7 +115,8 @@ class Reader {
     if (take("cooperative")) { p_.cooperative = true; return; }
     if (take("role")) return role();
     const std::string name = word("a statement");
-    unknown("statement", name, {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "role"});
+    unknown("statement", name,
+            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "role"});
   }
   Dims dims(int64_t least) {
     Dims out;
@@ -185,18 +189,21 @@ class Reader {
         const auto k = std::find(std::begin(kAxisKinds), std::end(kAxisKinds), kind);
         if (k == std::end(kAxisKinds)) unknown("kind of axis", kind, {std::begin(kAxisKinds), std::end(kAxisKinds)});
         a.kind = static_cast<AxisKind>(k - std::begin(kAxisKinds));
+        if (take("each")) a.each = number(1, int64_t{1} << 31);
         s.over.push_back(static_cast<AxisId>(p_.axes.size()));
         p_.axes.push_back(a);
       } while (take(","));
     }
     s.rotated = take("rotated");
+    s.live = take("live");
     p_.splits.push_back(std::move(s));
   }
   void section() {
     Section x;
     x.name = word("a name");
     unused(p_.sections, x.name);
-    if (x.name == "slots" || table<LayoutId>(x.name, layout_info, kLayouts)) fail(from_, x.name.size(), fmt::format("'{}' is a word of the language", x.name));
+    if (x.name == "slots" || table<LayoutId>(x.name, layout_info, kLayouts))
+      fail(from_, x.name.size(), fmt::format("'{}' is a word of the language", x.name));
     for (;;) {
       if (take("mbarriers")) x.barriers = true;
       else if (take("owners")) x.owners = static_cast<int>(number(1, 64));
@@ -213,7 +220,7 @@ class Reader {
     Role r;
     r.name = word("a name");
     unused(p_.roles, r.name);
-    r.warps = static_cast<int>(number(1, 32));
+    r.warps = static_cast<int>(number(0, 32));
     expect("warps");
     if (take("regs")) r.registers = static_cast<int>(number(24, 255));
     expect("{");
@@ -261,12 +268,14 @@ class Reader {
     }
     if (at_digit()) {
       do x.box.push_back(number(1, int64_t{1} << 31)); while (x.box.size() < 8 && by());
-      double bytes = 4;
-      for (int64_t e : x.box) bytes *= static_cast<double>(e);
-      if (bytes > static_cast<double>(kMostExtent)) fail(from_, i_ - from_, "a place has at most 2^40 bytes");
     }
-    if (take("pitch")) x.pitch = number(1, 1 << 24);
+    if (take("pitch")) x.pitch = number(1, 1 << 16);
+    double bytes = x.pitch ? static_cast<double>(x.pitch) : 8;
+    for (int64_t e : x.box) bytes *= static_cast<double>(e);
+    if (bytes > static_cast<double>(kMostPlace)) fail(from_, i_ - from_, "a place of that size is in no memory");
     if (take("swizzle")) x.swizzle = static_cast<int>(number(32, 128));
+    x.gap = take("gap");
+    if (take("apart")) x.apart = static_cast<int>(number(1, 64));
     x.scaled = take("scaled");
   }
 
@@ -342,14 +351,17 @@ class Reader {
       const int d = static_cast<int>(of.size()) - 1;
       if (d >= type.dims.rank()) fail(from_, i_ - from_, fmt::format("parameter {} has {} dimensions", param, type.dims.rank()));
       const int64_t extent = of.back() < 0 ? 1 : p_.indices[at(of.back())].extent;
-      if (type.dims[d] != extent) fail(from_, i_ - from_, fmt::format("dimension {} of parameter {} has {} elements, the index {}", d, param, type.dims[d], extent));
+      if (type.dims[d] != extent)
+        fail(from_, i_ - from_, fmt::format("dimension {} of parameter {} has {} elements, the index {}", d, param, type.dims[d], extent));
       if (!peek("]")) expect(",");
     }
-    if (static_cast<int>(of.size()) != type.dims.rank()) fail(i_, 1, fmt::format("parameter {} has {} dimensions", param, type.dims.rank()));
+    if (static_cast<int>(of.size()) != type.dims.rank())
+      fail(i_, 1, fmt::format("parameter {} has {} dimensions", param, type.dims.rank()));
     const auto key = std::make_pair(param, of);
     if (!inputs_.count(key)) {
       Partition part;
-      for (size_t d = 0; d < of.size(); d++) if (const Split* x = of[d] < 0 ? nullptr : p_.split_of(of[d]); x && x->reduced) part.loop = static_cast<int8_t>(d);
+      for (size_t d = 0; d < of.size(); d++)
+        if (const Split* x = of[d] < 0 ? nullptr : p_.split_of(of[d]); x && x->reduced) part.loop = static_cast<int8_t>(d);
       inputs_[key] = builder_.add_input(param, type, part);
       p_.index_of.push_back(of);
     }
@@ -357,11 +369,12 @@ class Reader {
     s.to = declare(name, inputs_[key]);
     const std::string path = word("a path");
     const auto id = table<PathId>(path, path_info, kPaths);
-    if (!id) unknown("path", path, {"tma", "cp_async", "ld"});
+    if (!id) unknown("path", path, {"tma", "cp_async", "ld", "index", "same"});
     s.path = *id;
     if (take("ahead")) s.ahead = small(1);
     s.evict_first = take("evict_first");
     s.multicast = take("multicast");
+    s.rides = take("rides");
   }
   void compute(Stage& s, const std::string& name, size_t from, std::optional<ReduceFn> accumulates) {
     reads_ = &s.reads;
@@ -487,7 +500,8 @@ class Reader {
     }
     while (take(",") && o.size() < 3) o.push_back(expression(depth));
     end();
-    if (static_cast<int>(o.size()) != map_info(*fn).arity) fail(from, name.size(), fmt::format("'{}' takes {} operands", name, map_info(*fn).arity));
+    if (static_cast<int>(o.size()) != map_info(*fn).arity)
+      fail(from, name.size(), fmt::format("'{}' takes {} operands", name, map_info(*fn).arity));
     return add(Map{*fn}, std::move(o), from, name.size());
   }
 
@@ -496,7 +510,8 @@ class Reader {
       const auto place = stored_.find(static_cast<int>(r));
       if (place == stored_.end()) fail(s_.size(), 1, fmt::format("result {} is not stored", r));
       const ValueId v = p_.places[at(place->second)].value;
-      if (!(builder_.graph().dims(v) == p_.results[r].dims)) fail(s_.size(), 1, fmt::format("result {} is stored from a value of other dimensions", r));
+      if (!(builder_.graph().dims(v) == p_.results[r].dims))
+        fail(s_.size(), 1, fmt::format("result {} is stored from a value of other dimensions", r));
       builder_.add_output(static_cast<int>(r), v, p_.results[r].dtype);
     }
     if (auto broken = mirage::check_laws(builder_.graph())) fail(s_.size(), 1, "what is computed breaks " + *broken);

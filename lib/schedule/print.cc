@@ -29,7 +29,9 @@ struct Printer {
 
   // ---- expressions
   std::string within(const Text& x, int binding) const { return x.binding < binding ? "(" + x.text + ")" : x.text; }
-  Text infix(const char* sign, int binding, const std::vector<ValueId>& o) const { return {within(expression(o[0]), binding) + sign + within(expression(o[1]), binding + 1), binding}; }
+  Text infix(const char* sign, int binding, const std::vector<ValueId>& o) const {
+    return {within(expression(o[0]), binding) + sign + within(expression(o[1]), binding + 1), binding};
+  }
   std::string list(const std::vector<ValueId>& o) const {
     std::string out;
     for (ValueId v : o) out += (out.empty() ? "" : ", ") + expression(v).text;
@@ -68,6 +70,8 @@ struct Printer {
     if (!x.box.empty()) out += fmt::format(" {}", fmt::join(x.box, "x"));
     if (x.pitch) out += fmt::format(" pitch {}", x.pitch);
     if (x.swizzle) out += fmt::format(" swizzle {}", x.swizzle);
+    if (x.gap) out += " gap";
+    if (x.apart) out += fmt::format(" apart {}", x.apart);
     if (x.scaled) out += " scaled";
     return out;
   }
@@ -91,17 +95,20 @@ struct Printer {
   std::string stage(StageId id) {
     const Stage& s = p.stages[at(id)];
     if (s.kind == Stage::Kind::kCompute) return compute(s);
-    if (s.kind == Stage::Kind::kStore) return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name);
+    if (s.kind == Stage::Kind::kStore)
+      return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name);
     if (s.kind == Stage::Kind::kCopy) {
       const Place& to = p.places[at(s.to)];
-      std::string out = fmt::format("{} = param {} [{}] : {} {}", to.name, std::get<Input>(def(to.value).op).param, index_list(p.index_of[at(to.value)]), place(s.to), path_info(s.path).name);
+      std::string out = fmt::format("{} = param {} [{}] : {} {}", to.name, std::get<Input>(def(to.value).op).param,
+                                    index_list(p.index_of[at(to.value)]), place(s.to), path_info(s.path).name);
       if (s.ahead) out += fmt::format(" ahead {}", s.ahead);
-      return out + (s.evict_first ? " evict_first" : "") + (s.multicast ? " multicast" : "");
+      return out + (s.evict_first ? " evict_first" : "") + (s.multicast ? " multicast" : "") + (s.rides ? " rides" : "");
     }
     std::string out = "fold ";
     for (size_t i = 0; i < s.reads.size(); i++) out += (i ? ", " : "") + p.places[at(s.reads[i])].name;
     out += " over ";
-    for (size_t i = 0; i < s.over.size(); i++) out += (i ? ", " : "") + (s.over[i] == kLanes ? std::string("lanes") : p.axes[at(s.over[i])].name);
+    for (size_t i = 0; i < s.over.size(); i++)
+      out += (i ? ", " : "") + (s.over[i] == kLanes ? std::string("lanes") : p.axes[at(s.over[i])].name);
     out += std::string(" by ") + way_info(s.way).name;
     for (size_t i = 0; i < s.through.size(); i++) {
       out += (i ? ", " : " through ") + p.places[at(s.through[i])].name;
@@ -123,9 +130,10 @@ struct Printer {
     std::string out = fmt::format("  {} {} by {}", s.reduced ? "reduce" : "split", p.indices[at(s.index)].name, s.tile);
     for (size_t i = 0; i < s.over.size(); i++) {
       const Axis& a = p.axes[at(s.over[i])];
-      out += fmt::format("{}{} {} {}", i ? ", " : " over ", a.name, a.extent, kAxisKinds[static_cast<size_t>(a.kind)]);
+      out += fmt::format("{}{} {} {}{}", i ? ", " : " over ", a.name, a.extent, kAxisKinds[static_cast<size_t>(a.kind)],
+                         a.each ? fmt::format(" each {}", a.each) : "");
     }
-    return out + (s.rotated ? " rotated\n" : "\n");
+    return out + (s.rotated ? " rotated" : "") + (s.live ? " live\n" : "\n");
   }
   std::string section(const Section& x) const {
     std::string out = "  shared " + x.name;
@@ -136,14 +144,16 @@ struct Printer {
     return out + (x.spare ? fmt::format(" spare {}\n", x.spare) : "\n");
   }
   std::string assumption(const Assumption& a) const {
-    return fmt::format("{}{} {} {}", a.answer ? "" : "not ", p.indices[at(a.index)].name, a.test == Assumption::Test::kDivides ? "%" : "<=", a.number);
+    return fmt::format("{}{} {} {}", a.answer ? "" : "not ", p.indices[at(a.index)].name,
+                       a.test == Assumption::Test::kDivides ? "%" : "<=", a.number);
   }
 
   std::string program() {
     std::string out = fmt::format("kernel {} {{\n", p.name);
     for (size_t i = 0; i < p.params.size(); i++) out += fmt::format("  param {} {}\n", i, param(p.params[i]));
     for (size_t i = 0; i < p.results.size(); i++) out += fmt::format("  result {} {}\n", i, param(p.results[i]));
-    for (size_t i = 0; i < p.indices.size(); i++) out += fmt::format("{}{} {}", i ? ", " : "  index ", p.indices[i].name, p.indices[i].extent);
+    for (size_t i = 0; i < p.indices.size(); i++)
+      out += fmt::format("{}{} {}", i ? ", " : "  index ", p.indices[i].name, p.indices[i].extent);
     if (!p.indices.empty()) out += "\n";
     for (size_t i = 0; i < p.assumes.size(); i++) out += (i ? ", " : "  assume ") + assumption(p.assumes[i]);
     if (!p.assumes.empty()) out += "\n";

@@ -39,6 +39,12 @@ const LayoutInfo& layout_info(LayoutId l) {
   return rows[static_cast<size_t>(l)];
 }
 
+int64_t Place::elements() const {
+  int64_t n = box.empty() ? 0 : 1;
+  for (int64_t e : box) n *= e;
+  return n;
+}
+
 int64_t Place::bytes() const {
   int64_t lines = 1;
   for (size_t i = 0; i + 1 < box.size(); i++) lines *= box[i];
@@ -58,7 +64,8 @@ const Split* KernelProgram::split_of(IndexId i) const {
 }
 
 const Split* KernelProgram::split_of_axis(AxisId a) const {
-  const auto at = std::find_if(splits.begin(), splits.end(), [&](const Split& s) { return std::find(s.over.begin(), s.over.end(), a) != s.over.end(); });
+  const auto at = std::find_if(splits.begin(), splits.end(),
+                               [&](const Split& s) { return std::find(s.over.begin(), s.over.end(), a) != s.over.end(); });
   return at == splits.end() ? nullptr : &*at;
 }
 

@@ -9,7 +9,8 @@ void name_shape(Writer& w, const StreamShape& s) {
   static constexpr const char* kNames[] = {"", "m", "n", "k", "r", "h", "b"};   // in the order of StreamAxis
   for (ValueId v = 0; v < s.body.num_values(); v++)
     for (size_t d = 0; d < s.axes[static_cast<size_t>(v)].size(); d++)
-      if (const StreamAxis a = s.axes[static_cast<size_t>(v)][d]; a != StreamAxis::kOne) w.name(w.index_at(v, static_cast<int>(d)), kNames[static_cast<size_t>(a)]);
+      if (const StreamAxis a = s.axes[static_cast<size_t>(v)][d]; a != StreamAxis::kOne)
+        w.name(w.index_at(v, static_cast<int>(d)), kNames[static_cast<size_t>(a)]);
 }
 
 bool has_axis(const StreamShape& s, ValueId v, StreamAxis a) {

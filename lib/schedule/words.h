@@ -12,6 +12,7 @@ inline size_t at(int i) { return static_cast<size_t>(i); }
 inline constexpr const char* kAxisKinds[] = {"grid", "cluster", "group", "warp", "loop"};
 
 struct Infix { MapFn fn; const char* sign; bool is_product; };
-inline constexpr Infix kInfix[] = {{MapFn::kAdd, " + ", false}, {MapFn::kSub, " - ", false}, {MapFn::kMul, " * ", true}, {MapFn::kDiv, " / ", true}};
+inline constexpr Infix kInfix[] = {
+    {MapFn::kAdd, " + ", false}, {MapFn::kSub, " - ", false}, {MapFn::kMul, " * ", true}, {MapFn::kDiv, " / ", true}};
 
 }  // namespace mirage::schedule

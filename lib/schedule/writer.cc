@@ -32,11 +32,13 @@ Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
     Op op = node.op;
     if (Output* out = std::get_if<Output>(&op)) out->part = {};
     if (Const* c = std::get_if<Const>(&op)) c->extent_of.clear();   // sizes are numbers here
-    const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) || std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) ||
-                       std::holds_alternative<Const>(op) || std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
+    const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) ||
+                       std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Const>(op) ||
+                       std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
     if (!known) throw Undescribed{fmt::format("{} in the body", form_name(op))};
     if (!b.try_add(std::move(op), node.operands)) throw Undescribed{"a body that depends on its tiles: " + b.last_error()};
   }
+  if (auto broken = mirage::check_laws(b.graph())) throw Undescribed{"a body that depends on its tiles: " + *broken};
   return std::move(b).finish();
 }
 
@@ -46,6 +48,9 @@ Writer::Writer(const std::string& name, const Graph& body, const std::vector<Acc
   p.name = name;
   p.body = at_full_extents(body, operands);
   for (const Access& a : operands) p.params.push_back(param_of(a));
+  for (NodeId n : p.body.inputs())   // what is not rounded where it lies is a real number to the graph
+    if (const Type& t = p.body.type(p.body.node(n).first_value); t.dtype == DType::kReal)
+      p.params[at(p.body.form<Input>(n)->param)].dtype = DType::kReal;
   for (const Access& a : results) p.results.push_back(param_of(a));
   phase_ = phases(p.body);
   users_ = p.body.users();
@@ -167,7 +172,7 @@ void Writer::compute(ValueId v, Place place, UnitId unit, bool swap, bool before
   Stage s;
   s.unit = unit;
   s.swap = swap;
-  wishes_[v] = {std::move(place), std::move(s), 0, before};
+  wishes_[v] = {std::move(place), std::move(s), -1, before};
 }
 
 void Writer::convert(ValueId v, Place place) {
@@ -194,19 +199,27 @@ void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId w
 
 int Writer::uses(ValueId v) const {
   int n = 0;
-  for (NodeId u : users_[at(v)]) n += p.body.form<Transpose>(u) ? uses(p.body.node(u).first_value) : static_cast<int>(std::count(p.body.node(u).operands.begin(), p.body.node(u).operands.end(), v));
+  for (NodeId u : users_[at(v)])
+    n += p.body.form<Transpose>(u) ? uses(p.body.node(u).first_value)
+                                   : static_cast<int>(std::count(p.body.node(u).operands.begin(), p.body.node(u).operands.end(), v));
   return n;
 }
 
-void Writer::add_places() {
+void Writer::add_places(int work) {
   std::vector<int> depth(at(p.body.num_values()), 0);
   for (NodeId n = 0; n < p.body.num_nodes(); n++) {
     const Node& node = p.body.node(n);
     const ValueId v = node.first_value;
     if (v < 0 || p.body.form<Const>(n)) continue;
-    if (p.body.form<Input>(n)) { copy(n, {}, PathId::kLd); continue; }
+    if (const Input* in = p.body.form<Input>(n)) {
+      Place x;
+      x.dtype = p.body.type(v).dtype;
+      copy(n, x, p.params[at(in->param)].position >= 0 ? PathId::kIndex : PathId::kLd, 0, work);
+      continue;
+    }
     for (ValueId o : node.operands) depth[at(v)] = std::max(depth[at(v)], 1 + depth[at(o)]);
-    const bool is_stored = std::any_of(users_[at(v)].begin(), users_[at(v)].end(), [&](NodeId u) { return p.body.form<Output>(u) != nullptr; });
+    const bool is_stored =
+        std::any_of(users_[at(v)].begin(), users_[at(v)].end(), [&](NodeId u) { return p.body.form<Output>(u) != nullptr; });
     const bool wanted = is_stored || p.body.form<Accum>(n) || (!p.body.form<Transpose>(n) && uses(v) > 1) || depth[at(v)] >= kDeepestText;
     if (wanted && !has(v)) {
       Place x;
@@ -252,7 +265,8 @@ void Writer::drop_joined_indices() {
   for (Split& s : p.splits) s.index = to[at(s.index)];
   for (Assumption& a : p.assumes) a.index = to[at(a.index)];
   for (size_t i = 0; i < p.indices.size(); i++)
-    for (int number = 0; p.indices[i].name.empty(); number++) if (const std::string own = fmt::format("d{}", number); find(own) < 0) p.indices[i].name = own;
+    for (int number = 0; p.indices[i].name.empty(); number++)
+      if (const std::string own = fmt::format("d{}", number); find(own) < 0) p.indices[i].name = own;
 }
 
 StageId Writer::stage_of(ValueId v) {
@@ -286,7 +300,7 @@ void Writer::add_conversion(ValueId v, std::vector<StageId>& to) {
 
 KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
   drop_joined_indices();
-  add_places();
+  add_places(work);
   std::vector<std::vector<StageId>> before(p.roles.size()), inside(p.roles.size()), after(p.roles.size());
   for (ValueId v : order_) {
     const Wish w = wishes_.at(v);
@@ -301,9 +315,10 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
       const bool is_loop = phase_[at(v)] == Phase::kLoop || p.body.form<Accum>(n), is_after = phase_[at(v)] == Phase::kAfter && !is_loop;
       if (is_after == first) continue;
       auto& to = is_after ? after : is_loop && !wishes_.at(v).before ? inside : before;
-      to[at(work)].push_back(stage_of(v));
+      const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
+      to[role].push_back(stage_of(v));
       add_folds(v, (is_loop && !in_loop_.count(v) ? after : to)[at(work)]);
-      add_conversion(v, to[at(work)]);
+      add_conversion(v, to[role]);
     }
   for (NodeId n : p.body.outputs()) {
     Stage s;

@@ -1,4 +1,5 @@
-// What the descriptions of all strategies share: the body at full extents with its indices, and stages in the order of execution. A description says where the values are that its plan knows; everything else is named here.
+// What the descriptions of all strategies share: the body at full extents with its indices, and stages in the order of execution. A
+// description says where the values are that its plan knows; everything else is named here.
 #pragma once
 #include <map>
 #include <set>
@@ -17,7 +18,7 @@ struct Undescribed { std::string why; };
 struct Wish {
   Place place;
   Stage stage;
-  int role = 0;
+  int role = 0;          ///< -1: that which computes
   bool before = false;   ///< in front of the loop, though it belongs to it
 };
 
@@ -38,17 +39,23 @@ class Writer {
 
   // ---- places
   /// An input comes to a place; a value is computed into one. The first wish for a value is the one that expressions read.
-  void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false, bool before = false);
+  void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false,
+            bool before = false);
   void compute(ValueId v, Place place, UnitId unit = UnitId::kNone, bool swap = false, bool before = false);
   /// A computed value once more, as matrix units take it: their stages read this place, all others the first one.
   void convert(ValueId v, Place place);
   bool has(ValueId v) const { return wishes_.count(v) > 0; }
   Wish& wish(ValueId v) { return wishes_.at(v); }
   PlaceId spare_place(Place place);              ///< one that no stage defines: folds go through it
-  void fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through);    ///< as soon as the last of them is there, behind the loop
-  void fold_in_loop(ValueId v, std::vector<AxisId> over, WayId way) { in_loop_.insert(v); fold({v}, std::move(over), way, {}); }
+  void fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way,
+            std::vector<PlaceId> through);  ///< as soon as the last of them is there, behind the loop
+  void fold_in_loop(ValueId v, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
+    in_loop_.insert(v);
+    fold({v}, std::move(over), way, std::move(through));
+  }
   void store_by(int result, WayId way) { ways_[result] = way; }
-  /// Makes places for what has none and needs one, and writes the roles. loop: the axis of role r's loop, -1: none; work: the role that computes.
+  /// Makes places for what has none and needs one, and writes the roles. loop: the axis of role r's loop, -1: none; work: the role that
+  /// computes.
   KernelProgram finish(const std::vector<AxisId>& loops, int work);
 
   KernelProgram p;
@@ -58,7 +65,7 @@ class Writer {
  private:
   void label();
   std::string unique(const std::string& name);
-  void add_places();
+  void add_places(int work);
   void drop_joined_indices();
   PlaceId place_of(ValueId v) const;
   int uses(ValueId v) const;

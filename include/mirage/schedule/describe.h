@@ -8,11 +8,11 @@
 
 namespace mirage::schedule {
 
-/// The program of a kernel's plan, or one sentence why the language has no program for it yet.
+/// The program of a kernel's plan, which obeys the laws, or one sentence why the language has none for it yet.
 struct Described { std::optional<KernelProgram> program; std::string reason; };
-Described describe(const KernelPlan&);
+Described describe(const KernelPlan&, const Target&);
 
-/// The text of all kernels of a plan, in launch order; a kernel without a program is named with the reason.
-std::string print_schedules(const Plan&);
+/// Its text, or a comment with the reason.
+std::string schedule_text(const KernelPlan&, const Target&);
 
 }  // namespace mirage::schedule

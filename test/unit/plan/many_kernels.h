@@ -1,4 +1,5 @@
-// Plans of kernels of all strategies that run on tensor cores: the first divisions of every kernel of the shipped specs, and every row of the tables that were measured. What is said of all kernels is tried on these.
+// Plans of kernels of all strategies that run on tensor cores: the first divisions of every kernel of the shipped specs, and every row of
+// the tables that were measured. What is said of all kernels is tried on these.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -33,7 +34,8 @@ inline void each_spec_kernel(const Target& target, size_t divisions, const EachK
     if (!planned.plan && !program->kept.empty()) continue;   // stitched of pieces: only they know what lies in 16 bits
     REQUIRE(planned.plan);
     for (size_t i = 0; i < planned.plan->kernels.size(); i++)
-      for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(*program), divisions)) f(fmt::format("{} {}: {}", name, i, division_text(k)), k, *planned.plan);
+      for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(*program), divisions))
+        f(fmt::format("{} {}: {}", name, i, division_text(k)), k, *planned.plan);
   }
 }
 
@@ -47,7 +49,10 @@ inline void each_table_kernel(const Target& target, const EachKernel& f) {
     f(name, k, plan);
   };
   std::string reason;
-  const auto name = [](const Linear& l, size_t row) { return fmt::format("table {} x {} x {}, {} weights{}{}, rank {}: {}", l.rows, l.depth, l.cols, l.weights, l.rms ? ", norm" : "", l.gain ? ", gain" : "", l.rank, row); };
+  const auto name = [](const Linear& l, size_t row) {
+    return fmt::format("table {} x {} x {}, {} weights{}{}, rank {}: {}", l.rows, l.depth, l.cols, l.weights, l.rms ? ", norm" : "",
+                       l.gain ? ", gain" : "", l.rank, row);
+  };
   for (const auto& [of, rows] : measured_streams()) {
     const LinearCase c = linear_case(of);
     for (size_t i = 0; i < rows.size(); i++) {

@@ -112,14 +112,21 @@ TEST_CASE("laws refuse a changed program", "[schedule]") {
 }
 
 TEST_CASE("laws of several lines", "[schedule]") {
-  const std::string slots = changed(changed(changed(kNorm, "c 2 cluster", "c 2 grid"), "fold q over lanes, c, v by st_async", "fold q over lanes, c, v by slots"), "fold y over c, v by st_async", "fold y over c, v by slots");
+  const std::string slots =
+      changed(changed(changed(kNorm, "c 2 cluster", "c 2 grid"), "fold q over lanes, c, v by st_async", "fold q over lanes, c, v by slots"),
+              "fold y over c, v by st_async", "fold y over c, v by slots");
   CHECK(law(slots).starts_with("P9: 192 blocks that wait"));
   CHECK(law(changed(slots, "  per_sm 2\n", "  per_sm 2\n  cooperative\n")) == "");
-  const std::string early = changed(changed(kNorm, "      y += x", "      fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n      y += x"),
-                                    "    }\n    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n", "    }\n");
+  const std::string early =
+      changed(changed(kNorm, "      y += x", "      fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n      y += x"),
+              "    }\n    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n", "    }\n");
   CHECK(law(early) == "");   // every warp runs eight times
-  CHECK(law(changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n")).starts_with("P11: k is 4000"));
-  CHECK(law(changed(changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"), "k % 64, not", "not k % 64, not")).starts_with("P12: lanes meet in a loop"));
+  CHECK(law(changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"))
+            .starts_with("P11: k is 4000"));
+  CHECK(law(changed(
+                changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"),
+                "k % 64, not", "not k % 64, not"))
+            .starts_with("P12: lanes meet in a loop"));
   const std::string rounded = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f16 oct 16x64\n      q += sum(r * r, k)");
   CHECK(law(rounded).starts_with("P10: r was rounded for a unit, and q is computed from it"));
   const std::string below = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f32 over ring 16x64\n      q += sum(x * r, k)");
