@@ -1,9 +1,11 @@
 // The laws of programs (docs/schedule.md), numbered; messages and tests cite the numbers.
-//   P1 it erases to a muGraph that obeys the laws      P2 axes cut an index without gap or empty part         P3 partial results meet
-//   exactly once, before anything that is not linear reads them P4 matrix units get operands that they take         P5 a slot is refilled
-//   when its readers are through     P6 what lies over something comes after it P7 memory, threads and registers fit                P8 what
-//   does not exist adds nothing to a product       P9 blocks that wait for blocks are resident P10 what was rounded for a unit is read by
-//   units    P11 the assumptions hold                               P12 warps that meet in a loop run it equally often
+//   P1  it erases to a muGraph that obeys the laws of graphs   P2  axes cut an index without gap or empty part
+//   P3  partial results meet exactly once, before anything that is not linear reads them
+//   P4  matrix units get operands that they take               P5  a slot is refilled when its readers are through
+//   P6  what lies over something comes after it                P7  memory, threads and registers fit
+//   P8  what does not exist adds nothing to a product          P9  blocks that wait for blocks are resident
+//   P10 what was rounded for a unit is read by units           P11 the assumptions hold
+//   P12 warps that meet in a loop run it equally often
 #include <algorithm>
 #include <map>
 #include <set>
@@ -147,8 +149,14 @@ class Laws {
     not_linear(v, all);
   }
   void partial_results() {
-    each_stage([&](int, StageId id, AxisId) {
+    std::map<PlaceId, AxisId> accumulates;   // in which loop
+    each_stage([&](int, StageId id, AxisId loop) {
       const Stage& s = p_.stages[at(id)];
+      for (PlaceId r : s.reads)
+        if (const auto it = accumulates.find(r); loop != kNoLoop && it != accumulates.end() && it->second == loop)
+          throw Broken{fmt::format("P3: {} is read in the loop that adds it up", place(r).name)};
+      if (s.kind == Stage::Kind::kCompute && loop != kNoLoop && std::holds_alternative<Accum>(p_.body.def(place(s.to).value).op))
+        accumulates[s.to] = loop;
       std::map<ValueId, Axes> known;
       if (s.kind == Stage::Kind::kCompute) open_[at(s.to)] = open_in(place(s.to).value, s, known);
       if (s.kind == Stage::Kind::kFold) fold(s);

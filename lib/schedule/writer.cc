@@ -136,12 +136,17 @@ int Writer::role(const std::string& name, int warps, int registers) {
   return static_cast<int>(p.roles.size()) - 1;
 }
 
+void Writer::assume(const Assumption& a) {
+  const auto same = [&](const Assumption& x) { return x.test == a.test && x.index == a.index && x.number == a.number; };
+  if (a.index >= 0 && std::none_of(p.assumes.begin(), p.assumes.end(), same)) p.assumes.push_back(a);
+}
+
 void Writer::assume_divides(IndexId i, int64_t number) {
-  if (i >= 0) p.assumes.push_back({Assumption::Test::kDivides, i, number, p.indices[at(i)].extent % number == 0});
+  assume({Assumption::Test::kDivides, i, number, i >= 0 && p.indices[at(i)].extent % number == 0});
 }
 
 void Writer::assume_at_most(IndexId i, int64_t number) {
-  if (i >= 0) p.assumes.push_back({Assumption::Test::kAtMost, i, number, p.indices[at(i)].extent <= number});
+  assume({Assumption::Test::kAtMost, i, number, i >= 0 && p.indices[at(i)].extent <= number});
 }
 
 std::string Writer::unique(const std::string& name) {
@@ -318,7 +323,7 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
       const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
       to[role].push_back(stage_of(v));
       add_folds(v, (is_loop && !in_loop_.count(v) ? after : to)[at(work)]);
-      add_conversion(v, to[role]);
+      add_conversion(v, p.body.form<Accum>(n) ? after[at(work)] : to[role]);
     }
   for (NodeId n : p.body.outputs()) {
     Stage s;

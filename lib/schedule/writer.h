@@ -63,6 +63,7 @@ class Writer {
   const Graph& body() const { return p.body; }
 
  private:
+  void assume(const Assumption&);
   void label();
   std::string unique(const std::string& name);
   void add_places(int work);

@@ -117,9 +117,9 @@ TEST_CASE("laws of several lines", "[schedule]") {
               "fold y over c, v by st_async", "fold y over c, v by slots");
   CHECK(law(slots).starts_with("P9: 192 blocks that wait"));
   CHECK(law(changed(slots, "  per_sm 2\n", "  per_sm 2\n  cooperative\n")) == "");
+  const std::string by_chunk = "h = sum(x * x, k) : f32 items\n      fold h over lanes by shared\n      q += h : f32 items";
   const std::string early =
-      changed(changed(kNorm, "      y += x", "      fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n      y += x"),
-              "    }\n    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n", "    }\n");
+      changed(changed(kNorm, "q += sum(x * x, k) : f32 items", by_chunk), "fold q over lanes, c, v", "fold q over c, v");
   CHECK(law(early) == "");   // every warp runs eight times
   CHECK(law(changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"))
             .starts_with("P11: k is 4000"));
@@ -130,6 +130,8 @@ TEST_CASE("laws of several lines", "[schedule]") {
   const std::string rounded = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f16 oct 16x64\n      q += sum(r * r, k)");
   CHECK(law(rounded).starts_with("P10: r was rounded for a unit, and q is computed from it"));
   const std::string below = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f32 over ring 16x64\n      q += sum(x * r, k)");
+  const std::string within = changed(kNorm, "sync16816 swap\n    }", "sync16816 swap\n      z2 = y : f32 items\n    }");
+  CHECK(law(within).starts_with("P3: y is read in the loop that adds it up"));
   CHECK(law(below).starts_with("P6: r lies over ring, which is still read"));
 }
 
