@@ -51,6 +51,7 @@ const std::vector<std::string>& stage_names() {
 const std::vector<std::string>& printed_stages() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out = stage_names();
+    out.insert(std::find(out.begin(), out.end(), "emit"), "schedule");
     out.push_back("pass:lower");
     for (const PassInfo& p : pass_table()) out.push_back("pass:" + p.name);
     return out;

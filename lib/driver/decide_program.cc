@@ -20,6 +20,7 @@
 #include "driver/search_options.h"
 #include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
+#include "mirage/schedule/describe.h"
 #include "mirage/support/worker_pool.h"
 
 #ifndef MIRAGE_VERSION
@@ -301,6 +302,11 @@ class Decides {
     trace_.product("choose", name + ".graph", [&] { return print(graph, name); }, [&] { return check_laws(graph); });
     show_passes(program(), graph, plan, target_, verification_seed(program(), o_), trace_);
     trace_.product("plan", name + ".txt", [&] { return print(plan); });
+    trace_.product("schedule", name + ".schedule", [&] {
+      std::string text;
+      for (const KernelPlan& k : plan.kernels) text += schedule::schedule_text(k, target_);
+      return text;
+    });
     tell(listener_.progress,
          fmt::format("plan: {} plans of {} verified graphs; {} kernel{}, {:.2f} us predicted", trace_.counted(Stat::kPlans),
                      d_.found.candidates.size(), plan.kernels.size(), plan.kernels.size() == 1 ? "" : "s", plan.predicted_us));

@@ -8,6 +8,7 @@
 
 #include "driver/numbers_json.h"
 #include "mirage/plan/strategy.h"
+#include "mirage/schedule/describe.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/hash.h"
 
@@ -65,6 +66,7 @@ Json kernels_json(const ReportData& d) {
       row["registers"] = fact->second.registers;
       row["spill_bytes"] = fact->second.spill_bytes;
     }
+    row["schedule"] = schedule::schedule_text(k, d.target);
     for (const Refusal& r : k.others) {
       Json other = {{"strategy", r.strategy}};
       if (r.us > 0) other["predicted_us"] = rounded(r.us);

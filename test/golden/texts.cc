@@ -11,13 +11,10 @@
 #include <fmt/format.h>
 
 #include "mirage/codegen/module.h"
-#include "mirage/plan/alternatives.h"
-#include "mirage/spec/spec.h"
-#include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
-#include "unit/plan/attention.h"
 #include "unit/plan/linear.h"
+#include "unit/plan/many_kernels.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -53,52 +50,11 @@ template <class P> std::string text_of(const P& body) {
 /// Hashes by what they are of, in the order of the names.
 using Hashes = std::map<std::string, uint64_t>;
 
-void add_specs(Hashes& out) {
+void add_all(Hashes& out) {
   constexpr size_t kDivisions = 12;   // as many as are measured and ranked
-  for (const auto& e : fs::directory_iterator(fs::path(MIRAGE_SOURCE_DIR) / "specs")) {
-    if (e.path().extension() != ".json") continue;
-    const std::string name = e.path().stem().string();
-    INFO(name);
-    const auto program = parse_spec({name, *read_file(e.path().string())});
-    REQUIRE(program);
-    const auto graph = parse_graph(*read_file((kGolden / (name + ".graph")).string()));
-    REQUIRE(graph);
-    const Planned planned = make_plan(*program, *graph, target());
-    if (!planned.plan && !program->kept.empty()) continue;   // stitched of pieces: only they know what lies in 16 bits
-    REQUIRE(planned.plan);
-    for (size_t i = 0; i < planned.plan->kernels.size(); i++)
-      for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[i], target(), contract_rule(*program), kDivisions))
-        out[fmt::format("{} {}: {}", name, i, division_text(k))] = hash_text(text_of(k, *planned.plan));
-  }
-}
-
-void add_tables(Hashes& out) {
-  std::string reason;
-  const auto name = [](const Linear& l, size_t row) { return fmt::format("table {} x {} x {}, {} weights{}{}, rank {}: {}", l.rows, l.depth, l.cols, l.weights, l.rms ? ", norm" : "", l.gain ? ", gain" : "", l.rank, row); };
-  for (const auto& [of, rows] : measured_streams()) {
-    const LinearCase c = linear_case(of);
-    for (size_t i = 0; i < rows.size(); i++) {
-      StreamPlan p = stream_plan(*match_stream(c.body, c.operands, c.results, {of.t, false}, kMaxStreamRows, reason));
-      REQUIRE(divide_stream(p, rows[i].first, target(), reason));
-      out["stream " + name(of, i)] = hash_text(text_of(p));
-    }
-  }
-  for (const auto& [of, rows] : measured_tiles()) {
-    const LinearCase c = linear_case(of);
-    for (size_t i = 0; i < rows.size(); i++) {
-      TilePlan p = *tile_plan(*match_stream(c.body, c.operands, c.results, {of.t, false}, kAnyRows, reason), target(), reason);
-      REQUIRE(divide_tile(p, rows[i].first, target(), reason));
-      out["tile " + name(of, i)] = hash_text(text_of(p));
-    }
-  }
-  size_t table = 0;
-  for (const auto& [of, rows] : measured_attentions()) {
-    const AttendCandidates all = attention_plans(of);
-    for (const AttendPlan& p : all.plans)
-      for (size_t i = 0; i < rows.size(); i++)
-        if (is_division(p, rows[i])) out[fmt::format("attend table {}: {}", table, i)] = hash_text(text_of(p));
-    table++;
-  }
+  const auto add = [&](const std::string& name, const KernelPlan& k, const Plan& plan) { out[name] = hash_text(text_of(k, plan)); };
+  each_spec_kernel(target(), kDivisions, add);
+  each_table_kernel(target(), add);
 }
 
 struct Tile { const char* name; Linear of; TileChoice choice; int64_t batch = 1; };
@@ -149,8 +105,7 @@ TilePlan plan_of(const Tile& t) {
 
 TEST_CASE("the text of many kernels is what it was", "[texts]") {
   Hashes now;
-  add_specs(now);
-  add_tables(now);
+  add_all(now);
   CHECK(now.size() >= 300);
   std::string text;
   for (const auto& [name, hash] : now) text += fmt::format("{:016x} {}\n", hash, name);

@@ -1,0 +1,193 @@
+// KernelProgram: how one kernel runs, as one value whatever its strategy: indices cut over axes, places that hold values, stages in loops
+// of roles. It prints, parses, obeys laws (check_laws), says which muGraph runs (erase) and what follows for shared memory, barriers and
+// registers (derive). docs/schedule.md describes the language.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mirage/ir/graph.h"
+#include "mirage/ir/target.h"
+#include "mirage/support/result.h"
+
+namespace mirage::schedule {
+
+enum class UnitId : uint8_t {
+#define MIRAGE_UNIT(id, ...) id,
+#include "mirage/schedule/units.def"
+};
+enum class PathId : uint8_t {
+#define MIRAGE_PATH(id, ...) id,
+#include "mirage/schedule/paths.def"
+};
+enum class WayId : uint8_t {
+#define MIRAGE_WAY(id, ...) id,
+#include "mirage/schedule/ways.def"
+};
+enum class LayoutId : uint8_t {
+#define MIRAGE_LAYOUT(id, ...) id,
+#include "mirage/schedule/layouts.def"
+};
+struct UnitInfo { const char* name; int reduced; bool shared; const char* dtypes; const char* help; };
+struct PathInfo { const char* name; bool tracked; const char* help; };
+struct WayInfo { const char* name; bool lanes, block, cluster, grid; const char* help; };
+struct LayoutInfo { const char* name; bool open; const char* help; };
+const UnitInfo& unit_info(UnitId);
+const PathInfo& path_info(PathId);
+const WayInfo& way_info(WayId);
+const LayoutInfo& layout_info(LayoutId);
+
+using IndexId = int;     ///< -1: a dimension of one element
+using AxisId = int;      ///< kLanes: the lanes of a warp
+using PlaceId = int;
+using StageId = int;
+constexpr AxisId kLanes = -1;
+
+/// What is counted along a dimension, of all values that share it.
+struct Index { std::string name; int64_t extent = 1; };
+
+enum class AxisKind : uint8_t { kGrid, kCluster, kGroup, kWarp, kLoop };
+/// kGroup: warpgroups; kLoop: iterations. each: tiles of its index that one part has; 0: as many as the faster axes have together.
+struct Axis { std::string name; AxisKind kind = AxisKind::kGrid; int64_t extent = 1, each = 0; };
+
+/// An index in tiles over axes, the slowest first. reduced: the loop of the muGraph walks over it, and accumulators close it; otherwise
+/// every element of it has a place of its own. rotated: every block begins at another tile and goes round, so that not all ask for the same
+/// lines at once. live: tiles that masks remove are neither copied nor computed, and the others divided anew.
+struct Split { IndexId index = -1; int64_t tile = 1; std::vector<AxisId> over; bool reduced = false, rotated = false, live = false; };
+
+/// What was decided by looking at a size, so that the program is right for other sizes as long as the answers are the same.
+struct Assumption {
+  enum class Test : uint8_t { kDivides, kAtMost } test = Test::kDivides;
+  IndexId index = -1;
+  int64_t number = 1;
+  bool answer = true;
+};
+
+/// An operand or result as it lies in device memory: elements are at offset + sum of i_d * strides_d.
+struct Param {
+  DType dtype = DType::kF32;
+  Dims dims;
+  int64_t offset = 0;
+  Dims strides;
+  int64_t run = 0, jump = 0;
+  int position = -1;
+  bool tf32 = false;
+};
+
+/// A part of shared memory. `owners` parts of a block (warps, or warpgroups) have one each; `slots` follow each other and are used in turn.
+/// Sections follow each other as they are declared. Every step of a ring has the slots' place.
+struct Section {
+  std::string name;
+  int owners = 1, slots = 1;
+  int64_t align = 16;         ///< of its beginning, and of the places in it
+  int64_t spare = 0;          ///< bytes that no place here has: of powers of two that scaled rows are divided by, or set aside and not used
+  bool barriers = false;      ///< where the barriers are that derive() finds
+};
+
+/// Where a value is. In registers (section -1) in a layout; in a section of shared memory, in a step of its slots; `over` it, once what is
+/// in the slots is no longer needed; or in slots in device memory.
+struct Place {
+  std::string name;
+  ValueId value = -1;
+  DType dtype = DType::kF32;
+  /// Elements of one owner (registers: of one warp, or warpgroup in wgmma's layouts); empty: what a thread works on at a time.
+  std::vector<int64_t> box;
+  LayoutId layout = LayoutId::kItems;
+  int section = -1, step = 0;
+  int64_t pitch = 0;                    ///< bytes from one line (the last dimension of box) to the next; 0: no gaps
+  int swizzle = 0;                      ///< bytes of a swizzled line
+  bool over = false, in_slots = false;
+  bool gap = false;                     ///< its lines are in the gaps between those of the place before it in the section
+  int apart = 0;  ///< barriers of its own that tell when it is there, for parts of its box; 0: it shares that of its slot
+  bool scaled = false;                  ///< elements stand for themselves times a power of two per row
+  int64_t elements() const;             ///< of its box
+  int64_t bytes() const;                ///< of its box, with gaps
+};
+
+struct Stage {
+  enum class Kind : uint8_t { kCopy, kCompute, kFold, kStore } kind = Kind::kCompute;
+  PlaceId to = -1;                      ///< kCopy, kCompute: what is made
+  std::vector<PlaceId> reads;           ///< kCompute: the leaves of its expression; kFold: what meets; kStore: what is stored
+  std::vector<PlaceId> through;         ///< kFold: places that it goes through
+  std::vector<AxisId> over;             ///< kFold: the axes that it closes
+  UnitId unit = UnitId::kNone;          ///< kCompute
+  bool swap = false;                    ///< kCompute: the second operand takes the side with more rows
+  PathId path = PathId::kLd;            ///< kCopy
+  int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
+  bool evict_first = false, multicast = false;   ///< kCopy: of L2; to all blocks of the cluster, each its part
+  bool rides = false;                   ///< kCopy: the barrier of another copy of its role counts its bytes
+  WayId way = WayId::kShared;           ///< kFold, kStore
+  int result = -1;                      ///< kStore
+};
+
+/// A stage, or (stage -1) a loop over an axis.
+struct Item { StageId stage = -1; AxisId loop = 0; std::vector<StageId> body; };
+
+/// Warps that do the same; 0: a thread of a role behind it does this besides. registers: of a thread, once roles have given and taken; 0:
+/// as launched.
+struct Role { std::string name; int warps = 1; int registers = 0; std::vector<Item> items; };
+
+struct KernelProgram {
+  std::string name;
+  Graph body;                                  ///< block level, at full extents: what is computed, in one block and one iteration
+  std::vector<std::vector<IndexId>> index_of;  ///< per value of body, per dimension
+  std::vector<Index> indices;
+  std::vector<Param> params, results;
+  std::vector<Axis> axes;
+  std::vector<Split> splits;
+  std::vector<Assumption> assumes;
+  std::vector<Section> sections;
+  std::vector<Place> places;
+  std::vector<Stage> stages;
+  std::vector<Role> roles;                     ///< in the order in which what they make is read
+  int per_sm = 1;                              ///< blocks of a multiprocessor that it is compiled for
+  int64_t panel = 1;                           ///< row blocks that are walked through before the next columns: they share lines of L2
+  bool cooperative = false;                    ///< blocks wait for others outside their cluster
+  int64_t parts(AxisKind) const;               ///< product of the axes of a kind
+  const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
+  const Split* split_of_axis(AxisId) const;
+};
+
+/// The index of each dimension of what `op` makes of operands with these indices and full types; -1 where it is none of theirs.
+std::vector<IndexId> result_indices(const Op& op, std::span<const Type> operands, std::span<const std::vector<IndexId>> of, int rank);
+
+/// The muGraph that runs: the body with the grid of the program and one loop over the chunks of what it reduces, whichever warps and blocks
+/// take them. A sentence why there is none: an index that no muGraph can cut so.
+struct Erased { std::optional<Graph> graph; std::string reason; };
+Erased erase(const KernelProgram&);
+
+/// An mbarrier, or several that are alike.
+struct Barriers {
+  std::string name;
+  int count = 1, arrivals = 1;
+  int64_t bytes = 0;   ///< that each phase brings; 0: it counts arrivals
+};
+
+/// What follows from a program and is nowhere written by hand.
+struct Derived {
+  /// Bytes from the start of shared memory; of the first owner and slot. place_at -1: not in shared memory.
+  std::vector<int64_t> section_at, place_at;
+  std::vector<int64_t> slot_bytes;             ///< per section
+  int64_t smem_bytes = 0, slots_bytes = 0;     ///< of a block; in device memory
+  std::vector<Barriers> barriers;
+  int threads = 0, cluster = 1;
+  int64_t blocks = 1;                          ///< of the grid
+  int launch_registers = 0;                    ///< that a thread can have as launched
+  std::vector<int> accumulators;               ///< per role: registers of a thread for sums of matrix units
+};
+Derived derive(const KernelProgram&);
+
+/// nullopt if the program obeys the laws, else "P3: ..." (docs/schedule.md lists them).
+std::optional<std::string> check_laws(const KernelProgram&, const Target&);
+
+std::string print(const KernelProgram&);
+
+/// Reads one program: print(parse(print(p))) is print(p). At most 1 MiB, 4096 statements, expressions 64 deep. Errors name line and column;
+/// `file` is the name that they print.
+Result<KernelProgram> parse_schedule(std::string_view text, const std::string& file = "<schedule>");
+
+}  // namespace mirage::schedule

@@ -1,0 +1,211 @@
+// What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what
+// a thread holds.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/schedule/program.h"
+#include "mirage/support/round.h"
+#include "schedule/words.h"
+
+namespace mirage::schedule {
+namespace {
+
+struct Deriver {
+  const KernelProgram& p;
+  Derived d;
+
+  template <class F> void each_stage(F&& f) const {   // f(role, stage, in a loop)
+    for (size_t r = 0; r < p.roles.size(); r++)
+      for (const Item& i : p.roles[r].items) {
+        if (i.stage >= 0) f(static_cast<int>(r), i.stage, false);
+        for (StageId s : i.body) f(static_cast<int>(r), s, true);
+      }
+  }
+
+  /// Places of a step of a section whose arrival one barrier tells of: all that share it, or one that has its own.
+  struct Group { int section, step; PlaceId alone = -1; };
+  bool is_in(const Group& g, PlaceId x) const {
+    const Place& y = p.places[at(x)];
+    return y.section == g.section && y.step == g.step && !y.over && (g.alone < 0 ? y.apart == 0 : x == g.alone);
+  }
+  /// Roles whose stages read the group's places, or fill them: by copies that are counted, or, where another role reads what they compute,
+  /// by that.
+  std::vector<int> roles_of(const Group& g, bool writers) const {
+    std::vector<int> out;
+    each_stage([&](int role, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      const bool writes = s.to >= 0 && is_in(g, s.to) &&
+                          (s.kind == Stage::Kind::kCopy ? path_info(s.path).tracked && !s.rides : p.places[at(s.to)].apart > 0);
+      const bool is_reader = std::any_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return is_in(g, x); });
+      if ((writers ? writes : is_reader) && std::find(out.begin(), out.end(), role) == out.end()) out.push_back(role);
+    });
+    return out;
+  }
+
+  int64_t tracked_bytes(const Group& g) const {
+    int64_t bytes = 0;
+    each_stage([&](int, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && is_in(g, s.to)) bytes += p.places[at(s.to)].bytes();
+    });
+    return bytes;
+  }
+
+  bool is_multicast(int section) const {
+    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kCopy && s.multicast && p.places[at(s.to)].section == section;
+    });
+  }
+
+  /// Parts that take the chunks of a loop in turn: each sees some slots only.
+  int64_t takers() const {
+    int64_t n = 1;
+    for (const Split& s : p.splits)
+      if (s.reduced)
+        for (AxisId a : s.over)
+          if (p.axes[at(a)].kind == AxisKind::kGroup || p.axes[at(a)].kind == AxisKind::kWarp) n *= p.axes[at(a)].extent;
+    return n;
+  }
+  /// Whether a copy fills a slot of this section again.
+  bool refilled(int section) const {
+    bool out = false;
+    for (const Role& r : p.roles)
+      for (const Item& i : r.items) {
+        if (i.stage >= 0) continue;
+        for (StageId s : i.body) {
+          const Stage& x = p.stages[at(s)];
+          out |= x.kind == Stage::Kind::kCopy && p.places[at(x.to)].section == section &&
+                 p.axes[at(i.loop)].extent * steps(section) * (p.sections[at(section)].owners == 1 ? takers() : 1) >
+                     p.sections[at(section)].slots;
+        }
+      }
+    return out;
+  }
+  int steps(int section) const {
+    int n = 1;
+    for (const Place& x : p.places) if (x.section == section) n = std::max(n, x.step + 1);
+    return n;
+  }
+
+  /// A barrier for every slot that copies fill, or that a role fills for another; one more where those that fill it again are not those
+  /// that read it.
+  void slot_barriers(const Group& g, const std::string& name, int64_t bytes) {
+    const Section& x = p.sections[at(g.section)];
+    const std::vector<int> from = roles_of(g, true), readers = roles_of(g, false);
+    if (from.empty()) return;
+    const int count = x.owners * x.slots * (g.alone >= 0 ? p.places[at(g.alone)].apart : 1);
+    int arrivals = static_cast<int>(from.size());
+    if (bytes == 0) arrivals = p.roles[at(from[0])].warps;   // warps that compute it
+    d.barriers.push_back({name + ".full", count, arrivals, bytes});
+    if (from == readers || !refilled(g.section) || bytes == 0) return;
+    arrivals = 0;
+    for (int r : readers)
+      arrivals +=
+          r == from[0]
+              ? p.roles[at(r)].warps - 1
+              : static_cast<int>(p.roles[at(r)].warps / (x.owners == 1 ? takers() : 1));  // the warp that refills need not tell itself
+    d.barriers.push_back(
+        {name + ".empty", count, arrivals * (is_multicast(g.section) ? static_cast<int>(p.parts(AxisKind::kCluster)) : 1), 0});
+  }
+  void barriers() {
+    for (size_t s = 0; s < p.sections.size(); s++) {
+      Group all{static_cast<int>(s), 0, -1};
+      int64_t most = 0;
+      for (int t = 0; t < steps(all.section); t++) {
+        all.step = t;
+        most = std::max(most, tracked_bytes(all));
+      }
+      all.step = 0;
+      slot_barriers(all, p.sections[s].name, most);
+      for (size_t i = 0; i < p.places.size(); i++) {
+        const Group one{all.section, p.places[i].step, static_cast<PlaceId>(i)};
+        if (p.places[i].section == all.section && p.places[i].apart > 0)
+          slot_barriers(one, p.places[i].name, tracked_bytes(one) / p.places[i].apart);
+      }
+    }
+    int64_t bytes = 0;
+    bool meets = false;
+    for (const Stage& s : p.stages) {
+      if (s.kind != Stage::Kind::kFold ||
+          std::none_of(s.over.begin(), s.over.end(), [&](AxisId a) { return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster; }))
+        continue;
+      meets = true;
+      for (PlaceId x : s.through)   // all blocks send to the section where the last one is
+        if (const Place& y = p.places[at(x)]; y.section == p.places[at(s.through.back())].section)
+          bytes += y.elements() * dtype_bytes(y.dtype);
+    }
+    if (meets) d.barriers.push_back({"met", 1, 1, bytes});
+  }
+
+  int64_t section_bytes(size_t s) {
+    const Section& x = p.sections[s];
+    if (x.barriers) {
+      int64_t n = 0;
+      for (const Barriers& b : d.barriers) n += 8 * b.count;
+      return n + x.spare;
+    }
+    int64_t slot = 0, over = 0;
+    for (int t = 0; t < steps(static_cast<int>(s)); t++) {
+      int64_t used = 0, gap = 0;
+      for (size_t i = 0; i < p.places.size(); i++) {
+        const Place& y = p.places[i];
+        if (y.section != static_cast<int>(s) || y.over || y.step != t || y.box.empty()) continue;
+        d.place_at[i] = y.gap ? gap : used;
+        if (y.gap) continue;
+        gap = used + y.box.back() * dtype_bytes(y.dtype);
+        used += round_up(y.bytes(), x.align);
+      }
+      slot = std::max(slot, used);
+    }
+    for (size_t i = 0; i < p.places.size(); i++) {
+      const Place& y = p.places[i];
+      if (y.section != static_cast<int>(s) || !y.over) continue;
+      d.place_at[i] = over;
+      over += y.bytes();
+    }
+    d.slot_bytes[s] = slot;
+    return std::max(x.owners * x.slots * slot, over) + x.spare;
+  }
+
+  void memory() {
+    d.section_at.assign(p.sections.size(), 0);
+    d.slot_bytes.assign(p.sections.size(), 0);
+    d.place_at.assign(p.places.size(), -1);
+    int64_t end = 0;
+    for (size_t s = 0; s < p.sections.size(); s++) {
+      d.section_at[s] = round_up(end, p.sections[s].align);
+      end = d.section_at[s] + section_bytes(s);
+    }
+    for (size_t i = 0; i < p.places.size(); i++) if (p.places[i].section >= 0) d.place_at[i] += d.section_at[at(p.places[i].section)];
+    d.smem_bytes = end;
+    for (const Place& x : p.places) if (x.in_slots) d.slots_bytes += x.bytes();
+  }
+
+  void launch() {
+    for (const Role& r : p.roles) d.threads += 32 * r.warps;
+    for (const Axis& a : p.axes)
+      if (a.kind == AxisKind::kGrid || a.kind == AxisKind::kCluster) d.blocks *= a.extent;
+    d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
+    if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
+    d.accumulators.assign(p.roles.size(), 0);
+    each_stage([&](int role, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind != Stage::Kind::kCompute || s.unit == UnitId::kNone || p.places[at(s.to)].section >= 0) return;
+      const int lanes = p.places[at(s.to)].layout == LayoutId::kWgmmaAcc ? 128 : 32;
+      d.accumulators[at(role)] += static_cast<int>(ceil_div(p.places[at(s.to)].bytes(), 4 * lanes));
+    });
+  }
+};
+
+}  // namespace
+
+Derived derive(const KernelProgram& p) {
+  Deriver x{p, {}};
+  x.barriers();
+  x.memory();
+  x.launch();
+  return std::move(x.d);
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,40 @@
+// Which strategies' plans have programs.
+#include "mirage/schedule/describe.h"
+
+#include <fmt/format.h>
+
+#include "mirage/plan/strategy.h"
+#include "schedule/writer.h"
+
+namespace mirage::schedule {
+namespace {
+
+struct Describe {
+  const KernelPlan& k;
+  KernelProgram operator()(const std::shared_ptr<const StreamPlan>&) const { return describe_stream(k); }
+  KernelProgram operator()(const std::shared_ptr<const TilePlan>&) const { return describe_tile(k); }
+  KernelProgram operator()(const std::shared_ptr<const AttendPlan>&) const { return describe_attend(k); }
+  template <class P>
+  KernelProgram operator()(const std::shared_ptr<const P>&) const {
+    throw Undescribed{fmt::format("{} kernels", strategy_of(k).name)};
+  }
+};
+
+}  // namespace
+
+Described describe(const KernelPlan& k, const Target& target) {
+  try {
+    KernelProgram p = std::visit(Describe{k}, k.body);
+    if (const auto broken = check_laws(p, target)) return {std::nullopt, *broken};
+    return {std::move(p), ""};
+  } catch (const Undescribed& u) {
+    return {std::nullopt, u.why};
+  }
+}
+
+std::string schedule_text(const KernelPlan& k, const Target& target) {
+  const Described d = describe(k, target);
+  return d.program ? print(*d.program) : fmt::format("# kernel {}: no schedule yet ({})\n", k.name, d.reason);
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,221 @@
+// Stream plans as programs: weights through rings of tensor copies (or straight to registers) into tensor cores, everything else
+// elementwise around them.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/ir/walk.h"
+#include "mirage/plan/stream.h"
+#include "mirage/support/round.h"
+#include "schedule/writer.h"
+#include "schedule/shape_names.h"
+
+namespace mirage::schedule {
+namespace {
+
+struct StreamDescriber {
+  const StreamPlan& p;
+  Writer w;
+  int ring = -1, received = -1, statistics = -1, early = -1, prepared = -1;
+  AxisId loop = -1, cluster = -1, warps = -1;
+
+  const Graph& g() const { return p.body; }
+  int64_t rows() const { return int64_t{8} * p.row_tiles; }
+  DType dtype_of(NodeId n) const { return p.operands[static_cast<size_t>(g().form<Input>(n)->param)].dtype; }
+
+  void axes() {
+    name_shape(w, p);
+    const IndexId n = w.find("n"), k = w.find("k"), b = w.find("b");
+    if (n >= 0) w.split(n, p.columns, {{"x", AxisKind::kGrid, p.column_blocks()}}, false);
+    if (b >= 0) w.split(b, 1, {{"y", AxisKind::kGrid, p.batch}}, false);
+    std::vector<Axis> over;
+    const int64_t chunks = ceil_div(p.depth, p.chunk), workers = int64_t{p.warps} * p.cluster;
+    if (!p.registers) over.push_back({"i", AxisKind::kLoop, ceil_div(chunks, workers)});
+    if (p.cluster > 1) over.push_back({"c", AxisKind::kCluster, p.cluster});
+    over.push_back({"v", AxisKind::kWarp, p.warps});
+    if (k < 0) throw Undescribed{"a reduction of one element"};
+    AxisId a = w.split(k, p.chunk, over, true);
+    w.p.splits.back().rotated = p.staggered;
+    if (!p.registers) loop = a++;
+    if (p.cluster > 1) cluster = a++;
+    warps = a;
+    w.p.per_sm = p.blocks_per_sm;
+    w.role("all", p.warps);
+    w.assume_at_most(w.find("m"), rows());
+    w.assume_divides(n, p.columns);
+    w.assume_divides(k, p.chunk);
+    w.assume_divides(k, p.chunk * workers);
+  }
+
+  void sections() {
+    const bool any_fold = !p.sums.empty();
+    if (p.registers) { if (any_fold) ring = w.section({"own", 1, 1, 16, 0, false}); }
+    else ring = w.section({"ring", p.warps, p.stages, 1024, 0, false});
+    if (p.cluster > 1) received = w.section({"received", 1, 1, 16, 0, false});
+    if (!p.statistics.empty()) statistics = w.section({"statistics", 1, 1, 4, 0, false});
+    if (!p.early.empty()) early = w.section({"early", 1, 1, 4, 0, false});
+    if (!p.registers) {   // all are set aside; those of copies that are counted by groups, and that of a meeting of one block, are not used
+      int used = p.cluster > 1 ? 1 : 0;
+      if (!p.uneven() || std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& x) { return !x.uneven; }))
+        used += p.warps * p.stages;
+      w.section({"barriers", 1, 1, 8, int64_t{8} * (p.warps * p.stages + 1 - used), true});
+    }
+    if (!p.prepared) return;
+    prepared = w.section({"prepared", 1, 1, 128, 0, false});
+    w.section({"scales", 1, 1, 4, rows() * 4, false});
+  }
+
+  // ---- what comes from device memory
+  void weight(size_t i) {
+    const StreamWeight& x = p.weights[i];
+    Place to;
+    to.name = fmt::format("w{}", i);
+    to.dtype = dtype_of(x.input);
+    const int64_t lines = p.chunk / 64;
+    if (p.registers) {
+      to.layout = x.free == StreamAxis::kCol ? LayoutId::kSyncA : LayoutId::kSyncB;
+      to.box = {p.chunk, x.free == StreamAxis::kCol ? p.columns : x.padded};
+      w.copy(x.input, to, PathId::kLd);
+      return;
+    }
+    to.section = ring;
+    to.step = x.step;
+    if (x.uneven) {
+      to.box = x.depth_major ? std::vector<int64_t>{lines, 64, 64} : std::vector<int64_t>{p.chunk, 64};
+      to.pitch = kUnevenLine;
+    } else {
+      to.box = x.depth_major ? std::vector<int64_t>{lines, x.padded, 64} : std::vector<int64_t>{p.chunk, x.padded};
+      to.swizzle = x.depth_major ? 128 : x.padded * 2;
+    }
+    w.copy(x.input, to, x.uneven ? PathId::kCpAsync : PathId::kTma, p.stages, 0,
+           x.free == StreamAxis::kCol && p.evict_first && !p.uneven());
+  }
+
+  /// Inputs of the loop and of the time before it; the rest is read for the tail, as it is needed.
+  void small_inputs() {
+    for (NodeId n : g().inputs()) {
+      const ValueId v = g().node(n).first_value;
+      if (w.has(v)) continue;
+      Place to;
+      to.dtype = dtype_of(n);
+      if (has_axis(p, v, StreamAxis::kWhole)) {
+        to.layout = LayoutId::kVec;
+        w.copy(n, to, PathId::kLd);
+      } else if (has_axis(p, v, StreamAxis::kDepth)) {
+        to.layout = p.prepared ? LayoutId::kVec : LayoutId::kOct;
+        if (!p.prepared) to.box = {has_axis(p, v, StreamAxis::kRow) ? rows() : 1, p.chunk};
+        w.copy(n, to, PathId::kLd, p.registers || p.prepared ? 0 : 1, 0, false, false, p.prepared);
+      } else {
+        w.copy(n, to, PathId::kLd);
+      }
+    }
+  }
+
+  // ---- sums
+  void operand(const StreamContraction& c) {
+    if (g().def_form<Input>(c.small) || stored_behind(g(), c.small) >= 0) return;
+    Place to;
+    const DType weight = dtype_of(p.weights[static_cast<size_t>(c.weight)].input);
+    to.dtype = c.type == ContractType::kTF32 ? DType::kF32 : weight;
+    to.scaled = c.scaled;
+    to.layout = LayoutId::kOct;
+    if (p.prepared) {
+      to.section = prepared;
+      to.box = {rows(), p.depth / p.cluster};
+      to.pitch = p.prepared_pitch;
+    } else {
+      to.box = {rows(), p.chunk};
+    }
+    w.compute(c.small, to, UnitId::kNone, false, p.prepared);
+  }
+  Place sum_place(const StreamWeight& x) const {
+    Place to;
+    to.layout = LayoutId::kSyncAcc;
+    if (x.free == StreamAxis::kCol) to.box = {rows(), p.columns};
+    else to.box = {ceil_div(p.row_tiles, 2) * 16, x.padded};
+    return to;
+  }
+  void contractions() {
+    for (const StreamContraction& c : p.contractions) {
+      operand(c);
+      const StreamWeight& x = p.weights[static_cast<size_t>(c.weight)];
+      w.compute(c.sum, sum_place(x), c.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16, x.free == StreamAxis::kCol);
+    }
+    for (const StreamProduct& q : p.products) {
+      Place to;
+      to.dtype = dtype_of(q.input);
+      to.layout = LayoutId::kSyncA;
+      to.box = {p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded, p.columns};
+      w.copy(q.input, to, PathId::kLd);
+    }
+    for (const StreamSum& s : p.sums) {
+      if (w.has(s.value)) continue;
+      Place to;
+      to.layout = LayoutId::kSyncAcc;
+      to.box = {rows(), p.columns};
+      w.compute(s.value, to, s.products.empty() ? UnitId::kNone : UnitId::kSyncTf32, !s.products.empty());
+    }
+  }
+
+  /// Warps and blocks meet: matrices through the finished ring, statistics of rows at places of their own.
+  void folds() {
+    std::vector<AxisId> over{warps};
+    if (cluster >= 0) over.insert(over.begin(), cluster);
+    const WayId way = p.cluster > 1 ? WayId::kStAsync : WayId::kShared;
+    for (size_t i = 0; i < p.sums.size(); i++) {
+      Place items;
+      items.name = fmt::format("items{}", i);
+      items.section = ring;
+      items.over = !p.registers;
+      items.box = {p.warps, rows(), p.columns};
+      std::vector<PlaceId> through{w.spare_place(items)};
+      if (p.cluster > 1) {
+        items.name = fmt::format("received{}", i);
+        items.section = received;
+        items.over = false;
+        items.box = {rows(), p.columns};
+        through.push_back(w.spare_place(items));
+      }
+      w.fold({p.sums[i].value}, over, way, through);
+    }
+    std::vector<AxisId> lanes = over;
+    lanes.insert(lanes.begin(), kLanes);
+    for (size_t i = 0; i < p.statistics.size(); i++) {
+      Place parts;
+      parts.name = fmt::format("parts{}", i);
+      parts.section = statistics;
+      parts.box = {int64_t{p.cluster} * p.warps, rows()};
+      w.fold({p.statistics[i].result}, lanes, way, {w.spare_place(parts)});
+    }
+    for (size_t i = 0; i < p.early.size(); i++) {
+      Place all;
+      all.name = fmt::format("early{}", i);
+      all.section = early;
+      all.box = {rows()};
+      w.compute(p.early[i].result, {});
+      w.fold({p.early[i].result}, {kLanes}, WayId::kLanes, {w.spare_place(all)});
+    }
+  }
+
+  KernelProgram run() {
+    if (!p.beside.empty()) throw Undescribed{"calls beside each other"};
+    axes();
+    sections();
+    for (const StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
+      for (size_t i = 0; i < p.weights.size(); i++) if (p.weights[i].free == kind) weight(i);
+    contractions();
+    for (const StreamStatistic& s : p.statistics) w.compute(s.result, {});
+    folds();
+    small_inputs();
+    return w.finish({loop}, 0);
+  }
+};
+
+}  // namespace
+
+KernelProgram describe_stream(const KernelPlan& k) {
+  const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(k.body);
+  return StreamDescriber{p, Writer(k.name, p.body, p.operands, p.results)}.run();
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,330 @@
+// The laws of programs (docs/schedule.md), numbered; messages and tests cite the numbers.
+//   P1  it erases to a muGraph that obeys the laws of graphs   P2  axes cut an index without gap or empty part
+//   P3  partial results meet exactly once, before anything that is not linear reads them
+//   P4  matrix units get operands that they take               P5  a slot is refilled when its readers are through
+//   P6  what lies over something comes after it                P7  memory, threads and registers fit
+//   P8  what does not exist adds nothing to a product          P9  blocks that wait for blocks are resident
+//   P10 what was rounded for a unit is read by units           P11 the assumptions hold
+//   P12 warps that meet in a loop run it equally often
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "mirage/ir/walk.h"
+#include "mirage/schedule/program.h"
+#include "mirage/support/round.h"
+#include "schedule/words.h"
+
+namespace mirage::schedule {
+namespace {
+
+struct Broken { std::string text; };   // thrown within this file
+
+class Laws {
+ public:
+  Laws(const KernelProgram& p, const Target& t) : p_(p), target_(t), open_(p.places.size()) {}
+
+  void check() {
+    sizes();
+    partial_results();
+    each_stage([&](int, StageId s, AxisId loop) { stage(s, loop); });
+    overlays();
+    resources();
+    if (const Erased e = erase(p_); !e.graph) throw Broken{"P1: " + e.reason};
+  }
+
+ private:
+  using Axes = std::set<AxisId>;
+  static constexpr AxisId kNoLoop = -2;
+
+  const Place& place(PlaceId x) const { return p_.places[at(x)]; }
+  template <class F> void each_stage(F&& f) const {   // f(role, stage, loop axis or kNoLoop), in the order of execution
+    for (size_t r = 0; r < p_.roles.size(); r++)
+      for (const Item& i : p_.roles[r].items) {
+        if (i.stage >= 0) f(static_cast<int>(r), i.stage, kNoLoop);
+        for (StageId s : i.body) f(static_cast<int>(r), s, i.loop);
+      }
+  }
+  std::string name(AxisId a) const { return a == kLanes ? "lanes" : p_.axes[at(a)].name; }
+
+  // ---- P2, P11
+  void sizes() const {
+    for (const Split& s : p_.splits) {
+      const int64_t extent = p_.indices[at(s.index)].extent;
+      const std::string& of = p_.indices[at(s.index)].name;
+      double all = static_cast<double>(s.tile), unit = all;   // what the axes so far cover; what one part of the last of them has
+      for (size_t i = s.over.size(); i-- > 0;) {
+        const Axis& a = p_.axes[at(s.over[i])];
+        unit = a.each ? static_cast<double>(a.each * s.tile) : all;
+        if (unit > all) throw Broken{fmt::format("P2: parts of {} along {} have a gap between them", of, a.name)};
+        all = unit * static_cast<double>(a.extent);
+      }
+      if (all > 0x1p40) throw Broken{fmt::format("P2: axes for {:.0f} elements of {}", all, of)};
+      if (all < static_cast<double>(extent)) throw Broken{fmt::format("P2: the tiles of {} cover {:.0f} of {} elements", of, all, extent)};
+      if (!s.over.empty() && all - unit >= static_cast<double>(extent))
+        throw Broken{fmt::format("P2: the last part of {} along {} is empty", of, name(s.over[0]))};
+      if (s.rotated && static_cast<double>(round_up(extent, s.tile)) != all)
+        throw Broken{fmt::format("P2: tiles of {} go round that not all workers have", of)};
+      if (!s.reduced && std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) { return p_.axes[at(a)].kind == AxisKind::kLoop; }))
+        throw Broken{fmt::format("P2: a loop over {}, which is not reduced", of)};
+    }
+    for (const Role& r : p_.roles)
+      for (const Item& i : r.items)
+        if (i.stage < 0 && p_.axes[at(i.loop)].kind != AxisKind::kLoop)
+          throw Broken{fmt::format("P2: a loop over {}, which is no axis of iterations", name(i.loop))};
+    for (const Assumption& a : p_.assumes) {
+      const int64_t extent = p_.indices[at(a.index)].extent;
+      const bool holds = a.test == Assumption::Test::kDivides ? extent % a.number == 0 : extent <= a.number;
+      if (holds != a.answer) throw Broken{fmt::format("P11: {} is {}", p_.indices[at(a.index)].name, extent)};
+    }
+  }
+
+  // ---- P3: which axes a value is open in, those whose parts each have a part of the sum
+  /// Axes that parts of every reduced index are spread over.
+  Axes spread() const {
+    Axes out;
+    for (const Split& s : p_.splits) if (s.reduced) for (AxisId a : s.over) if (p_.axes[at(a)].kind != AxisKind::kLoop) out.insert(a);
+    return out;
+  }
+  [[noreturn]] void not_linear(ValueId v, const Axes& open) const {
+    throw Broken{fmt::format("P3: {} of a partial result, which is open in {}", form_name(p_.body.def(v).op), name(*open.begin()))};
+  }
+  /// The index over which a product or a reduction sums; -1: none.
+  IndexId summed(const Node& n) const {
+    if (std::holds_alternative<MatMul>(n.op)) return p_.index_of[at(n.operands[0])].back();
+    const auto* r = std::get_if<Reduce>(&n.op);
+    return r ? p_.index_of[at(n.operands[0])][at(r->dim)] : -1;
+  }
+  PlaceId leaf(ValueId v, const Stage& s) const {
+    for (PlaceId r : s.reads) if (place(r).value == v) return r;
+    return -1;
+  }
+  /// Whether lanes have different parts of index i in a place that v is made of.
+  bool in_lanes(ValueId v, IndexId i, const Stage& s) const {
+    return find_below(p_.body, v, [&](ValueId x) {
+      const PlaceId l = leaf(x, s);
+      if (l < 0) return Look::kInto;
+      const auto& of = p_.index_of[at(x)];
+      const bool alone = place(s.to).section >= 0 || place(s.to).layout == LayoutId::kLine;   // lanes that have a result each
+      const bool apart = place(l).section >= 0 ? !alone : layout_info(place(l).layout).open;
+      return apart && std::find(of.begin(), of.end(), i) != of.end() ? Look::kFound : Look::kPast;
+    });
+  }
+  Axes open_in(ValueId v, const Stage& s, std::map<ValueId, Axes>& known) const {
+    if (const PlaceId l = leaf(v, s); l >= 0 && l != s.to) return open_[at(l)];
+    if (const auto it = known.find(v); it != known.end()) return it->second;
+    const Node& n = p_.body.def(v);
+    std::vector<Axes> of;
+    for (ValueId o : n.operands) of.push_back(open_in(o, s, known));
+    return known[v] = combine(v, n, of, s);
+  }
+  Axes combine(ValueId v, const Node& n, const std::vector<Axes>& of, const Stage& s) const {
+    Axes all;
+    int open = 0;
+    for (const Axes& a : of) all.insert(a.begin(), a.end()), open += !a.empty();
+    if (std::holds_alternative<Accum>(n.op)) {
+      all = of[0];
+      const Axes more = spread();
+      all.insert(more.begin(), more.end());
+      return all;
+    }
+    if (const IndexId i = summed(n); i >= 0)
+      if (const Split* x = p_.split_of(i); x && !x->reduced) for (AxisId a : x->over) all.insert(a);
+    if (const auto* r = std::get_if<Reduce>(&n.op); r && in_lanes(n.operands[0], p_.index_of[at(n.operands[0])][at(r->dim)], s))
+      all.insert(kLanes);
+    if (open == 0 || std::holds_alternative<Reduce>(n.op) || std::holds_alternative<Transpose>(n.op)) return all;
+    if (std::holds_alternative<MatMul>(n.op) && open == 1) return all;
+    const auto* m = std::get_if<Map>(&n.op);
+    if (!m) not_linear(v, all);
+    const bool same = std::all_of(of.begin(), of.end(), [&](const Axes& a) { return a == of[0]; });
+    switch (m->fn) {
+      case MapFn::kNeg: return all;
+      case MapFn::kAdd: case MapFn::kSub: if (same) return all; break;
+      case MapFn::kMul: if (open == 1) return all; break;
+      case MapFn::kDiv: if (of[1].empty()) return all; break;
+      default: break;
+    }
+    not_linear(v, all);
+  }
+  void partial_results() {
+    std::map<PlaceId, AxisId> accumulates;   // in which loop
+    each_stage([&](int, StageId id, AxisId loop) {
+      const Stage& s = p_.stages[at(id)];
+      for (PlaceId r : s.reads)
+        if (const auto it = accumulates.find(r); loop != kNoLoop && it != accumulates.end() && it->second == loop)
+          throw Broken{fmt::format("P3: {} is read in the loop that adds it up", place(r).name)};
+      if (s.kind == Stage::Kind::kCompute && loop != kNoLoop && std::holds_alternative<Accum>(p_.body.def(place(s.to).value).op))
+        accumulates[s.to] = loop;
+      std::map<ValueId, Axes> known;
+      if (s.kind == Stage::Kind::kCompute) open_[at(s.to)] = open_in(place(s.to).value, s, known);
+      if (s.kind == Stage::Kind::kFold) fold(s);
+      if (s.kind == Stage::Kind::kStore && !open_[at(s.reads[0])].empty())
+        throw Broken{fmt::format("P3: {} is stored while it is open in {}", place(s.reads[0]).name, name(*open_[at(s.reads[0])].begin()))};
+    });
+  }
+  void fold(const Stage& s) {
+    const WayInfo& way = way_info(s.way);
+    for (AxisId a : s.over) {
+      const AxisKind kind = a == kLanes ? AxisKind::kLoop : p_.axes[at(a)].kind;
+      const bool can = a == kLanes                  ? way.lanes
+                       : kind == AxisKind::kGrid    ? way.grid
+                       : kind == AxisKind::kCluster ? way.cluster
+                                                    : kind != AxisKind::kLoop && way.block;
+      if (!can) throw Broken{fmt::format("P3: {} do not meet by {}", name(a), way.name)};
+      for (PlaceId r : s.reads)
+        if (!open_[at(r)].erase(a) && !is_state(r))
+          throw Broken{fmt::format("P3: {} is folded over {}, in which it is not open", place(r).name, name(a))};
+    }
+    for (PlaceId r : s.reads) {
+      const Accum* a = std::get_if<Accum>(&p_.body.def(place(r).value).op);
+      if (!a || a->degree == 0 || std::all_of(s.over.begin(), s.over.end(), [](AxisId x) { return x == kLanes; })) continue;
+      const ValueId state = p_.body.def(place(r).value).operands[1];
+      if (std::none_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return place(x).value == state; }))
+        throw Broken{fmt::format("P3: {} meets without the maximum that it is relative to", place(r).name)};
+    }
+  }
+  /// A running maximum: every part has its own, to which its sums are relative.
+  bool is_state(PlaceId x) const { return std::holds_alternative<Running>(p_.body.def(place(x).value).op); }
+
+  // ---- P4, P5, P8, P10, P12
+  void stage(StageId id, AxisId loop) const {
+    const Stage& s = p_.stages[at(id)];
+    if (s.kind == Stage::Kind::kCompute) compute(s);
+    if (s.kind == Stage::Kind::kCopy) copy(s, loop);
+    if (s.kind != Stage::Kind::kFold || loop == kNoLoop || !(way_info(s.way).block)) return;
+    for (const Split& x : p_.splits)
+      if (x.reduced && p_.indices[at(x.index)].extent % (x.tile * workers(x)))
+        throw Broken{fmt::format("P12: {} meet in a loop that not all run equally often", name(s.over[0]))};
+  }
+  int64_t workers(const Split& s) const {
+    int64_t n = 1;
+    for (AxisId a : s.over) if (p_.axes[at(a)].kind != AxisKind::kLoop) n *= p_.axes[at(a)].extent;
+    return n;
+  }
+  void compute(const Stage& s) const {
+    std::vector<ValueId> products;
+    const ValueId root = place(s.to).value;
+    find_below(p_.body, root, [&](ValueId v) {
+      if (const PlaceId l = leaf(v, s); l >= 0 && l != s.to) return Look::kPast;
+      if (std::holds_alternative<MatMul>(p_.body.def(v).op)) products.push_back(v);
+      return Look::kInto;
+    });
+    if (products.empty() != (s.unit == UnitId::kNone))
+      throw Broken{
+          fmt::format("P4: {} {}", place(s.to).name, products.empty() ? "has a unit and no product" : "is a product without a unit")};
+    for (ValueId v : products) product(v, s);
+    for (PlaceId r : s.reads)
+      if (s.unit == UnitId::kNone && is16(place(r).dtype) && !is16(p_.body.type(place(r).value).dtype) &&
+          place(s.to).value != place(r).value)
+        throw Broken{fmt::format("P10: {} was rounded for a unit, and {} is computed from it", place(r).name, place(s.to).name)};
+  }
+  void product(ValueId v, const Stage& s) const {
+    const UnitInfo& unit = unit_info(s.unit);
+    bool copied = false;
+    const std::string types = std::string(" ") + unit.dtypes + " ";
+    for (ValueId o : p_.body.def(v).operands) {
+      while (leaf(o, s) < 0 && std::holds_alternative<Transpose>(p_.body.def(o).op)) o = p_.body.def(o).operands[0];
+      const PlaceId l = leaf(o, s);
+      if (l < 0) continue;
+      copied |= std::holds_alternative<Input>(p_.body.def(o).op);
+      if (*unit.dtypes && types.find(std::string(" ") + dtype_name(place(l).dtype) + " ") == std::string::npos)
+        throw Broken{fmt::format("P4: {} takes no {} ({})", unit.name, dtype_name(place(l).dtype), place(l).name)};
+    }
+    const ValueId a = p_.body.def(v).operands[0];
+    const Split* split = p_.split_of(p_.index_of[at(a)].back());
+    if (!split) return;
+    if (split->tile % unit.reduced)
+      throw Broken{fmt::format("P4: {} takes {} elements of {} at a time, a tile has {}", unit.name, unit.reduced,
+                               p_.indices[at(split->index)].name, split->tile)};
+    if (p_.indices[at(split->index)].extent % split->tile && !copied)
+      throw Broken{fmt::format("P8: both operands of {} are computed where the last tile of {} has no elements", place(s.to).name,
+                               p_.indices[at(split->index)].name)};
+  }
+  void copy(const Stage& s, AxisId loop) const {
+    const Place& to = place(s.to);
+    if (to.box.empty() && to.section >= 0 && s.path != PathId::kSame) throw Broken{fmt::format("P7: {} has no size", to.name)};
+    if (s.path == PathId::kSame || s.path == PathId::kIndex) return;
+    if (path_info(s.path).tracked && to.section < 0)
+      throw Broken{fmt::format("P4: {} come to shared memory, not to registers ({})", path_info(s.path).name, to.name)};
+    if (to.section < 0 || loop == kNoLoop) return;
+    const Section& x = p_.sections[at(to.section)];
+    int steps = 1;
+    for (const Place& y : p_.places) if (y.section == to.section) steps = std::max(steps, y.step + 1);
+    if (s.ahead > x.slots)
+      throw Broken{fmt::format("P5: {} is asked for {} uses ahead, and there are {} slots", to.name, s.ahead, x.slots)};
+    const Split* split = p_.split_of_axis(loop);
+    int64_t uses = p_.axes[at(loop)].extent * steps;
+    for (AxisId a : split->over)
+      if (x.owners == 1 && (p_.axes[at(a)].kind == AxisKind::kGroup || p_.axes[at(a)].kind == AxisKind::kWarp))
+        uses *= p_.axes[at(a)].extent;
+    if (uses <= x.slots) return;
+    if (s.ahead == 0) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
+    const auto at_loop = std::find(split->over.begin(), split->over.end(), loop);
+    for (auto a = at_loop + 1; a != split->over.end(); a++)   // chunks that workers take in turn from slots that all share
+      if (x.owners == 1 && (p_.axes[at(*a)].kind == AxisKind::kGroup || p_.axes[at(*a)].kind == AxisKind::kWarp) &&
+          x.slots % p_.axes[at(*a)].extent)
+        throw Broken{fmt::format("P5: a slot of {} changes between workers, who have not seen all phases of its barrier", x.name)};
+  }
+
+  // ---- P6, P7, P9
+  void overlays() const {
+    std::map<int, int> last;   // per section, when a stage last reads what its slots hold; stages are counted as they run
+    int now = 0;
+    each_stage([&](int, StageId id, AxisId) {
+      now++;
+      for (PlaceId r : p_.stages[at(id)].reads)
+        if (place(r).section >= 0 && !place(r).over) last[place(r).section] = now;
+    });
+    now = 0;
+    each_stage([&](int, StageId id, AxisId) {
+      now++;
+      const Stage& s = p_.stages[at(id)];
+      std::vector<PlaceId> makes = s.through;
+      if (s.kind == Stage::Kind::kCompute) makes.push_back(s.to);
+      for (PlaceId x : makes) {
+        const auto read = place(x).over ? last.find(place(x).section) : last.end();
+        if (read == last.end() || now >= read->second) continue;
+        throw Broken{fmt::format("P6: {} lies over {}, which is still read", place(x).name, p_.sections[at(place(x).section)].name)};
+      }
+    });
+  }
+  void resources() const {
+    const Derived d = derive(p_);
+    if (d.smem_bytes > target_.smem_per_block || p_.per_sm * (d.smem_bytes + (p_.per_sm > 1 ? 1024 : 0)) > target_.smem_per_sm)
+      throw Broken{fmt::format("P7: {} bytes of shared memory", d.smem_bytes)};
+    if (d.threads > 1024 || d.threads == 0) throw Broken{fmt::format("P7: {} threads", d.threads)};
+    int64_t registers = 0;
+    for (size_t r = 0; r < p_.roles.size(); r++) {
+      const int own = p_.roles[r].registers ? p_.roles[r].registers : d.launch_registers;
+      registers += int64_t{32} * p_.roles[r].warps * own;
+      if (d.accumulators[r] > own)
+        throw Broken{fmt::format("P7: sums of {} registers in role {}, which has {}", d.accumulators[r], p_.roles[r].name, own)};
+    }
+    if (registers * p_.per_sm > 65536) throw Broken{fmt::format("P7: {} registers", registers)};
+    if (!d.barriers.empty() && std::none_of(p_.sections.begin(), p_.sections.end(), [](const Section& s) { return s.barriers; }))
+      throw Broken{"P7: no place for barriers"};
+    bool waits = d.slots_bytes > 0;
+    for (const Stage& s : p_.stages) for (AxisId a : s.over) waits |= a >= 0 && p_.axes[at(a)].kind == AxisKind::kGrid;
+    if (waits && (!p_.cooperative || d.blocks > int64_t{target_.num_sms} * p_.per_sm))
+      throw Broken{fmt::format("P9: {} blocks that wait for each other", d.blocks)};
+  }
+
+  const KernelProgram& p_;
+  const Target& target_;
+  std::vector<Axes> open_;
+};
+
+}  // namespace
+
+std::optional<std::string> check_laws(const KernelProgram& p, const Target& target) {
+  try {
+    Laws(p, target).check();
+    return std::nullopt;
+  } catch (const Broken& b) {
+    return b.text;
+  }
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,83 @@
+// Tables of units, paths, ways and layouts, and questions about a program.
+#include "mirage/schedule/program.h"
+
+#include <algorithm>
+
+#include "mirage/ir/index_map.h"
+
+namespace mirage::schedule {
+
+const UnitInfo& unit_info(UnitId u) {
+  static const UnitInfo rows[] = {
+#define MIRAGE_UNIT(id, name, reduced, shared, dtypes, help) {#name, reduced, shared, dtypes, help},
+#include "mirage/schedule/units.def"
+  };
+  return rows[static_cast<size_t>(u)];
+}
+
+const PathInfo& path_info(PathId p) {
+  static const PathInfo rows[] = {
+#define MIRAGE_PATH(id, name, tracked, help) {#name, tracked, help},
+#include "mirage/schedule/paths.def"
+  };
+  return rows[static_cast<size_t>(p)];
+}
+
+const WayInfo& way_info(WayId w) {
+  static const WayInfo rows[] = {
+#define MIRAGE_WAY(id, name, lanes, block, cluster, grid, help) {#name, lanes, block, cluster, grid, help},
+#include "mirage/schedule/ways.def"
+  };
+  return rows[static_cast<size_t>(w)];
+}
+
+const LayoutInfo& layout_info(LayoutId l) {
+  static const LayoutInfo rows[] = {
+#define MIRAGE_LAYOUT(id, name, open, help) {#name, open, help},
+#include "mirage/schedule/layouts.def"
+  };
+  return rows[static_cast<size_t>(l)];
+}
+
+int64_t Place::elements() const {
+  int64_t n = box.empty() ? 0 : 1;
+  for (int64_t e : box) n *= e;
+  return n;
+}
+
+int64_t Place::bytes() const {
+  int64_t lines = 1;
+  for (size_t i = 0; i + 1 < box.size(); i++) lines *= box[i];
+  if (box.empty()) return 0;
+  return lines * (pitch ? pitch : box.back() * dtype_bytes(dtype));
+}
+
+int64_t KernelProgram::parts(AxisKind kind) const {
+  int64_t n = 1;
+  for (const Axis& a : axes) if (a.kind == kind) n *= a.extent;
+  return n;
+}
+
+const Split* KernelProgram::split_of(IndexId i) const {
+  const auto at = std::find_if(splits.begin(), splits.end(), [&](const Split& s) { return s.index == i; });
+  return at == splits.end() ? nullptr : &*at;
+}
+
+const Split* KernelProgram::split_of_axis(AxisId a) const {
+  const auto at = std::find_if(splits.begin(), splits.end(),
+                               [&](const Split& s) { return std::find(s.over.begin(), s.over.end(), a) != s.over.end(); });
+  return at == splits.end() ? nullptr : &*at;
+}
+
+std::vector<IndexId> result_indices(const Op& op, std::span<const Type> operands, std::span<const std::vector<IndexId>> of, int rank) {
+  std::vector<IndexId> out(static_cast<size_t>(rank), -1);
+  const IndexMap map = index_map(op, operands);
+  for (size_t k = 0; k < map.operands.size() && k < of.size(); k++)
+    for (size_t d = 0; d < map.operands[k].size(); d++) {
+      const DimLink& link = map.operands[k][d];
+      if (link.kind == DimLink::Kind::kAligned && of[k][d] >= 0) out[static_cast<size_t>(link.dim)] = of[k][d];
+    }
+  return out;
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,346 @@
+// See the header.
+#include "schedule/writer.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "mirage/ir/index_map.h"
+#include "mirage/ir/walk.h"
+#include "schedule/words.h"
+
+namespace mirage::schedule {
+namespace {
+
+constexpr int kDeepestText = 24;   // of an expression, in text that people read
+
+
+Param param_of(const Access& a) { return {a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32}; }
+
+/// The body over whole tensors: one block, one iteration. What the loop splits stays marked, since accumulators close it.
+Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
+  Builder b(Level::kBlock, Launch{});
+  for (NodeId n = 0; n < body.num_nodes(); n++) {
+    const Node& node = body.node(n);
+    if (const Input* in = body.form<Input>(n)) {
+      const Access& a = operands[at(in->param)];
+      if (body.dims(node.first_value).rank() != a.dims.rank()) throw Undescribed{"an operand of other dimensions than its tensor"};
+      b.add_input(in->param, {body.type(node.first_value).dtype, a.dims}, {{-1, -1, -1}, in->part.loop});
+      continue;
+    }
+    Op op = node.op;
+    if (Output* out = std::get_if<Output>(&op)) out->part = {};
+    if (Const* c = std::get_if<Const>(&op)) c->extent_of.clear();   // sizes are numbers here
+    const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) ||
+                       std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Const>(op) ||
+                       std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
+    if (!known) throw Undescribed{fmt::format("{} in the body", form_name(op))};
+    if (!b.try_add(std::move(op), node.operands)) throw Undescribed{"a body that depends on its tiles: " + b.last_error()};
+  }
+  if (auto broken = mirage::check_laws(b.graph())) throw Undescribed{"a body that depends on its tiles: " + *broken};
+  return std::move(b).finish();
+}
+
+}  // namespace
+
+Writer::Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
+  p.name = name;
+  p.body = at_full_extents(body, operands);
+  for (const Access& a : operands) p.params.push_back(param_of(a));
+  for (NodeId n : p.body.inputs())   // what is not rounded where it lies is a real number to the graph
+    if (const Type& t = p.body.type(p.body.node(n).first_value); t.dtype == DType::kReal)
+      p.params[at(p.body.form<Input>(n)->param)].dtype = DType::kReal;
+  for (const Access& a : results) p.results.push_back(param_of(a));
+  phase_ = phases(p.body);
+  users_ = p.body.users();
+  label();
+}
+
+/// Dimensions that are one index, joined over the whole body.
+void Writer::label() {
+  std::vector<int> first(at(p.body.num_values()) + 1, 0);
+  for (ValueId v = 0; v < p.body.num_values(); v++) first[at(v) + 1] = first[at(v)] + p.body.dims(v).rank();
+  std::vector<int> parent(at(first.back()));
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto root = [&](int x) { while (parent[at(x)] != x) x = parent[at(x)] = parent[at(parent[at(x)])]; return x; };
+  const auto join = [&](int x, int y) { parent[at(root(x))] = root(y); };
+  for (const Node& node : p.body.nodes()) {
+    if (node.first_value < 0) continue;
+    std::vector<Type> types;
+    for (ValueId v : node.operands) types.push_back(p.body.type(v));
+    const IndexMap map = index_map(node.op, types);
+    int summed = -1;
+    for (size_t k = 0; k < map.operands.size(); k++)
+      for (size_t d = 0; d < map.operands[k].size(); d++) {
+        const DimLink& link = map.operands[k][d];
+        const int here = first[at(node.operands[k])] + static_cast<int>(d);
+        if (link.kind == DimLink::Kind::kAligned) join(here, first[at(node.first_value)] + link.dim);
+        if (link.kind != DimLink::Kind::kSummed) continue;
+        if (summed >= 0) join(here, summed);
+        summed = here;
+      }
+  }
+  std::map<int, IndexId> ids;
+  for (ValueId v = 0; v < p.body.num_values(); v++) {
+    std::vector<IndexId> of;
+    for (int d = 0; d < p.body.dims(v).rank(); d++) {
+      const int64_t extent = p.body.dims(v)[d];
+      if (extent == 1) { of.push_back(-1); continue; }
+      const auto [it, is_new] = ids.try_emplace(root(first[at(v)] + d), static_cast<IndexId>(p.indices.size()));
+      if (is_new) p.indices.push_back({"", extent});
+      of.push_back(it->second);
+    }
+    p.index_of.push_back(std::move(of));
+  }
+}
+
+IndexId Writer::find(const std::string& name) const {
+  for (size_t i = 0; i < p.indices.size(); i++) if (p.indices[i].name == name) return static_cast<IndexId>(i);
+  return -1;
+}
+
+IndexId Writer::name(IndexId i, const std::string& name) {
+  if (i < 0 || !p.indices[at(i)].name.empty()) return i;
+  std::string own = name;
+  for (int number = 2; find(own) >= 0; number++) {
+    const IndexId j = find(own);
+    if (p.indices[at(j)].extent == p.indices[at(i)].extent) {   // cut alike
+      for (auto& of : p.index_of) std::replace(of.begin(), of.end(), i, j);
+      return j;
+    }
+    own = fmt::format("{}{}", name, number);
+  }
+  p.indices[at(i)].name = own;
+  return i;
+}
+
+AxisId Writer::split(IndexId i, int64_t tile, const std::vector<Axis>& over, bool reduced) {
+  Split s{i, tile, {}, reduced, false};
+  const auto begin = static_cast<AxisId>(p.axes.size());
+  for (const Axis& a : over) {
+    s.over.push_back(static_cast<AxisId>(p.axes.size()));
+    p.axes.push_back(a);
+  }
+  p.splits.push_back(std::move(s));
+  return begin;
+}
+
+int Writer::section(const Section& s) {
+  p.sections.push_back(s);
+  return static_cast<int>(p.sections.size()) - 1;
+}
+
+int Writer::role(const std::string& name, int warps, int registers) {
+  p.roles.push_back({name, warps, registers, {}});
+  return static_cast<int>(p.roles.size()) - 1;
+}
+
+void Writer::assume(const Assumption& a) {
+  const auto same = [&](const Assumption& x) { return x.test == a.test && x.index == a.index && x.number == a.number; };
+  if (a.index >= 0 && std::none_of(p.assumes.begin(), p.assumes.end(), same)) p.assumes.push_back(a);
+}
+
+void Writer::assume_divides(IndexId i, int64_t number) {
+  assume({Assumption::Test::kDivides, i, number, i >= 0 && p.indices[at(i)].extent % number == 0});
+}
+
+void Writer::assume_at_most(IndexId i, int64_t number) {
+  assume({Assumption::Test::kAtMost, i, number, i >= 0 && p.indices[at(i)].extent <= number});
+}
+
+std::string Writer::unique(const std::string& name) {
+  std::string own = name;
+  for (int number = 2; !names_.insert(own).second; number++) own = fmt::format("{}_{}", name, number);
+  return own;
+}
+
+void Writer::copy(NodeId input, Place place, PathId path, int ahead, int role, bool evict_first, bool multicast, bool before) {
+  const ValueId v = p.body.node(input).first_value;
+  if (has(v)) return;
+  place.value = v;
+  place.name = unique(place.name.empty() ? fmt::format("x{}", p.body.form<Input>(input)->param) : place.name);
+  Stage s;
+  s.kind = Stage::Kind::kCopy;
+  s.path = path;
+  s.ahead = ahead;
+  s.evict_first = evict_first;
+  s.multicast = multicast;
+  wishes_[v] = {std::move(place), std::move(s), role, before};
+  order_.push_back(v);
+}
+
+void Writer::compute(ValueId v, Place place, UnitId unit, bool swap, bool before) {
+  if (has(v)) return;
+  place.value = v;
+  place.name = unique(place.name.empty() ? fmt::format("v{}", v) : place.name);
+  Stage s;
+  s.unit = unit;
+  s.swap = swap;
+  wishes_[v] = {std::move(place), std::move(s), -1, before};
+}
+
+void Writer::convert(ValueId v, Place place) {
+  place.value = v;
+  place.name = unique(place.name);
+  converted_[v] = {std::move(place), {}, 0, false};
+}
+
+PlaceId Writer::spare_place(Place place) {
+  place.name = unique(place.name);
+  p.places.push_back(std::move(place));
+  return static_cast<PlaceId>(p.places.size()) - 1;
+}
+
+void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
+  Stage s;
+  s.kind = Stage::Kind::kFold;
+  s.over = std::move(over);
+  s.way = way;
+  s.through = std::move(through);
+  for (PlaceId x : s.through) p.places[at(x)].value = values.back();
+  folds_.push_back({std::move(values), std::move(s)});
+}
+
+int Writer::uses(ValueId v) const {
+  int n = 0;
+  for (NodeId u : users_[at(v)])
+    n += p.body.form<Transpose>(u) ? uses(p.body.node(u).first_value)
+                                   : static_cast<int>(std::count(p.body.node(u).operands.begin(), p.body.node(u).operands.end(), v));
+  return n;
+}
+
+void Writer::add_places(int work) {
+  std::vector<int> depth(at(p.body.num_values()), 0);
+  for (NodeId n = 0; n < p.body.num_nodes(); n++) {
+    const Node& node = p.body.node(n);
+    const ValueId v = node.first_value;
+    if (v < 0 || p.body.form<Const>(n)) continue;
+    if (const Input* in = p.body.form<Input>(n)) {
+      Place x;
+      x.dtype = p.body.type(v).dtype;
+      copy(n, x, p.params[at(in->param)].position >= 0 ? PathId::kIndex : PathId::kLd, 0, work);
+      continue;
+    }
+    for (ValueId o : node.operands) depth[at(v)] = std::max(depth[at(v)], 1 + depth[at(o)]);
+    const bool is_stored =
+        std::any_of(users_[at(v)].begin(), users_[at(v)].end(), [&](NodeId u) { return p.body.form<Output>(u) != nullptr; });
+    const bool wanted = is_stored || p.body.form<Accum>(n) || (!p.body.form<Transpose>(n) && uses(v) > 1) || depth[at(v)] >= kDeepestText;
+    if (wanted && !has(v)) {
+      Place x;
+      x.dtype = p.body.type(v).dtype == DType::kBool ? DType::kBool : DType::kF32;
+      if (phase_[at(v)] == Phase::kLoop) x.layout = loop_layout;
+      compute(v, std::move(x));
+    }
+    if (has(v)) depth[at(v)] = 0;
+  }
+}
+
+PlaceId Writer::place_of(ValueId v) const {
+  const PlaceId id = wishes_.at(v).stage.to;
+  if (id < 0) throw Undescribed{fmt::format("'{}' is read before it is made", wishes_.at(v).place.name)};
+  return id;
+}
+
+std::vector<PlaceId> Writer::leaves(ValueId v, bool to_units) const {
+  std::vector<PlaceId> out;
+  for (ValueId o : p.body.def(v).operands)
+    find_below(p.body, o, [&](ValueId x) {
+      if (!has(x)) return Look::kInto;
+      const PlaceId id = to_units && converted_.count(x) ? converted_.at(x).stage.to : place_of(x);
+      if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+      return Look::kPast;
+    });
+  return out;
+}
+
+/// Indices that no value has any more, because they are another one's equals; the rest gets names.
+void Writer::drop_joined_indices() {
+  std::vector<bool> used(p.indices.size(), false);
+  for (const auto& of : p.index_of) for (IndexId i : of) if (i >= 0) used[at(i)] = true;
+  std::vector<IndexId> to(p.indices.size(), -1);
+  std::vector<Index> kept;
+  for (size_t i = 0; i < p.indices.size(); i++) {
+    if (!used[i]) continue;
+    to[i] = static_cast<IndexId>(kept.size());
+    kept.push_back(p.indices[i]);
+  }
+  p.indices = std::move(kept);
+  for (auto& of : p.index_of) for (IndexId& i : of) if (i >= 0) i = to[at(i)];
+  for (Split& s : p.splits) s.index = to[at(s.index)];
+  for (Assumption& a : p.assumes) a.index = to[at(a.index)];
+  for (size_t i = 0; i < p.indices.size(); i++)
+    for (int number = 0; p.indices[i].name.empty(); number++)
+      if (const std::string own = fmt::format("d{}", number); find(own) < 0) p.indices[i].name = own;
+}
+
+StageId Writer::stage_of(ValueId v) {
+  Wish& w = wishes_.at(v);
+  if (w.stage.kind == Stage::Kind::kCompute) w.stage.reads = leaves(v, w.stage.unit != UnitId::kNone);
+  w.stage.to = static_cast<PlaceId>(p.places.size());
+  p.places.push_back(w.place);
+  p.stages.push_back(w.stage);
+  return static_cast<StageId>(p.stages.size()) - 1;
+}
+
+void Writer::add_folds(ValueId last, std::vector<StageId>& to) {
+  for (Fold& f : folds_) {
+    if (*std::max_element(f.values.begin(), f.values.end()) != last) continue;
+    for (ValueId v : f.values) f.stage.reads.push_back(place_of(v));
+    to.push_back(static_cast<StageId>(p.stages.size()));
+    p.stages.push_back(f.stage);
+  }
+}
+
+void Writer::add_conversion(ValueId v, std::vector<StageId>& to) {
+  const auto it = converted_.find(v);
+  if (it == converted_.end()) return;
+  Stage& s = it->second.stage;
+  s.reads = {place_of(v)};
+  s.to = static_cast<PlaceId>(p.places.size());
+  p.places.push_back(it->second.place);
+  to.push_back(static_cast<StageId>(p.stages.size()));
+  p.stages.push_back(s);
+}
+
+KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
+  drop_joined_indices();
+  add_places(work);
+  std::vector<std::vector<StageId>> before(p.roles.size()), inside(p.roles.size()), after(p.roles.size());
+  for (ValueId v : order_) {
+    const Wish w = wishes_.at(v);
+    auto& to = (phase_[at(v)] == Phase::kLoop && !w.before ? inside : before)[at(w.role)];
+    to.push_back(stage_of(v));
+    add_conversion(v, to);
+  }
+  for (const bool first : {true, false})   // what is behind the loop comes behind all that is in it
+    for (NodeId n = 0; n < p.body.num_nodes(); n++) {
+      const ValueId v = p.body.node(n).first_value;
+      if (v < 0 || p.body.form<Input>(n) || !has(v)) continue;
+      const bool is_loop = phase_[at(v)] == Phase::kLoop || p.body.form<Accum>(n), is_after = phase_[at(v)] == Phase::kAfter && !is_loop;
+      if (is_after == first) continue;
+      auto& to = is_after ? after : is_loop && !wishes_.at(v).before ? inside : before;
+      const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
+      to[role].push_back(stage_of(v));
+      add_folds(v, (is_loop && !in_loop_.count(v) ? after : to)[at(work)]);
+      add_conversion(v, p.body.form<Accum>(n) ? after[at(work)] : to[role]);
+    }
+  for (NodeId n : p.body.outputs()) {
+    Stage s;
+    s.kind = Stage::Kind::kStore;
+    s.result = p.body.form<Output>(n)->result;
+    s.reads = {place_of(p.body.node(n).operands[0])};
+    s.way = ways_.count(s.result) ? ways_[s.result] : WayId::kDirect;
+    after[at(work)].push_back(static_cast<StageId>(p.stages.size()));
+    p.stages.push_back(s);
+  }
+  for (size_t r = 0; r < p.roles.size(); r++) {
+    for (StageId s : before[r]) p.roles[r].items.push_back({s, 0, {}});
+    if (loops[r] >= 0 && !inside[r].empty()) p.roles[r].items.push_back({-1, loops[r], inside[r]});
+    else for (StageId s : inside[r]) p.roles[r].items.push_back({s, 0, {}});
+    for (StageId s : after[r]) p.roles[r].items.push_back({s, 0, {}});
+  }
+  return std::move(p);
+}
+
+}  // namespace mirage::schedule

@@ -1,0 +1,94 @@
+// What the descriptions of all strategies share: the body at full extents with its indices, and stages in the order of execution. A
+// description says where the values are that its plan knows; everything else is named here.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mirage/plan/plan.h"
+#include "mirage/schedule/program.h"
+
+namespace mirage::schedule {
+
+/// Why a plan has no program yet; thrown inside lib/schedule only (describe.cc catches it).
+struct Undescribed { std::string why; };
+
+/// Where a value is to be, and how it gets there.
+struct Wish {
+  Place place;
+  Stage stage;
+  int role = 0;          ///< -1: that which computes
+  bool before = false;   ///< in front of the loop, though it belongs to it
+};
+
+class Writer {
+ public:
+  Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results);
+
+  // ---- the head
+  IndexId index_at(ValueId v, int dim) const { return p.index_of[static_cast<size_t>(v)][static_cast<size_t>(dim)]; }
+  /// Names an index; one that has a name already is the same one, if it has as many elements, or gets a number behind its name.
+  IndexId name(IndexId, const std::string& name);
+  IndexId find(const std::string& name) const;   ///< -1: there is none
+  AxisId split(IndexId, int64_t tile, const std::vector<Axis>& over, bool reduced);   ///< the first of its axes, the others follow
+  int section(const Section&);
+  int role(const std::string& name, int warps, int registers = 0);
+  void assume_divides(IndexId, int64_t number);  ///< records whether it does
+  void assume_at_most(IndexId, int64_t number);
+
+  // ---- places
+  /// An input comes to a place; a value is computed into one. The first wish for a value is the one that expressions read.
+  void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false,
+            bool before = false);
+  void compute(ValueId v, Place place, UnitId unit = UnitId::kNone, bool swap = false, bool before = false);
+  /// A computed value once more, as matrix units take it: their stages read this place, all others the first one.
+  void convert(ValueId v, Place place);
+  bool has(ValueId v) const { return wishes_.count(v) > 0; }
+  Wish& wish(ValueId v) { return wishes_.at(v); }
+  PlaceId spare_place(Place place);              ///< one that no stage defines: folds go through it
+  void fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way,
+            std::vector<PlaceId> through);  ///< as soon as the last of them is there, behind the loop
+  void fold_in_loop(ValueId v, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
+    in_loop_.insert(v);
+    fold({v}, std::move(over), way, std::move(through));
+  }
+  void store_by(int result, WayId way) { ways_[result] = way; }
+  /// Makes places for what has none and needs one, and writes the roles. loop: the axis of role r's loop, -1: none; work: the role that
+  /// computes.
+  KernelProgram finish(const std::vector<AxisId>& loops, int work);
+
+  KernelProgram p;
+  LayoutId loop_layout = LayoutId::kOct;         ///< of what is computed in the loop and has no other
+  const Graph& body() const { return p.body; }
+
+ private:
+  void assume(const Assumption&);
+  void label();
+  std::string unique(const std::string& name);
+  void add_places(int work);
+  void drop_joined_indices();
+  PlaceId place_of(ValueId v) const;
+  int uses(ValueId v) const;
+  StageId stage_of(ValueId v);
+  std::vector<PlaceId> leaves(ValueId v, bool to_units) const;
+  void add_conversion(ValueId v, std::vector<StageId>& to);
+  void add_folds(ValueId last, std::vector<StageId>& to);
+
+  std::set<std::string> names_;                  ///< of places
+  std::map<ValueId, Wish> wishes_, converted_;
+  std::vector<ValueId> order_;                   ///< of copies, as they were asked for
+  struct Fold { std::vector<ValueId> values; Stage stage; };
+  std::vector<Fold> folds_;
+  std::set<ValueId> in_loop_;                    ///< folded there
+  std::map<int, WayId> ways_;
+  std::vector<Phase> phase_;
+  std::vector<std::vector<NodeId>> users_;
+};
+
+/// The programs of the strategies' plans; throw Undescribed.
+KernelProgram describe_stream(const KernelPlan&);
+KernelProgram describe_tile(const KernelPlan&);
+KernelProgram describe_attend(const KernelPlan&);
+
+}  // namespace mirage::schedule

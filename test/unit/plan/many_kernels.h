@@ -1,0 +1,82 @@
+// Plans of kernels of all strategies that run on tensor cores: the first divisions of every kernel of the shipped specs, and every row of
+// the tables that were measured. What is said of all kernels is tried on these.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "mirage/plan/alternatives.h"
+#include "mirage/spec/spec.h"
+#include "mirage/spec/text.h"
+#include "mirage/support/file.h"
+#include "unit/plan/attention.h"
+#include "unit/plan/linear.h"
+
+namespace mirage::test {
+
+/// Called with a name, a kernel and the plan that it is of.
+using EachKernel = std::function<void(const std::string&, const KernelPlan&, const Plan&)>;
+
+inline void each_spec_kernel(const Target& target, size_t divisions, const EachKernel& f) {
+  const std::filesystem::path root(MIRAGE_SOURCE_DIR);
+  for (const auto& e : std::filesystem::directory_iterator(root / "specs")) {
+    if (e.path().extension() != ".json") continue;
+    const std::string name = e.path().stem().string();
+    INFO(name);
+    const auto program = parse_spec({name, *read_file(e.path().string())});
+    REQUIRE(program);
+    const auto graph = parse_graph(*read_file((root / "test/golden" / (name + ".graph")).string()));
+    REQUIRE(graph);
+    const Planned planned = make_plan(*program, *graph, target);
+    if (!planned.plan && !program->kept.empty()) continue;   // stitched of pieces: only they know what lies in 16 bits
+    REQUIRE(planned.plan);
+    for (size_t i = 0; i < planned.plan->kernels.size(); i++)
+      for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(*program), divisions))
+        f(fmt::format("{} {}: {}", name, i, division_text(k)), k, *planned.plan);
+  }
+}
+
+inline void each_table_kernel(const Target& target, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);   // operands' and results'
+  const auto give = [&]<class P>(const std::string& name, const P& body) {
+    KernelPlan k;
+    k.name = "k";
+    k.body = std::make_shared<const P>(body);
+    f(name, k, plan);
+  };
+  std::string reason;
+  const auto name = [](const Linear& l, size_t row) {
+    return fmt::format("table {} x {} x {}, {} weights{}{}, rank {}: {}", l.rows, l.depth, l.cols, l.weights, l.rms ? ", norm" : "",
+                       l.gain ? ", gain" : "", l.rank, row);
+  };
+  for (const auto& [of, rows] : measured_streams()) {
+    const LinearCase c = linear_case(of);
+    for (size_t i = 0; i < rows.size(); i++) {
+      StreamPlan p = stream_plan(*match_stream(c.body, c.operands, c.results, {of.t, false}, kMaxStreamRows, reason));
+      REQUIRE(divide_stream(p, rows[i].first, target, reason));
+      give("stream " + name(of, i), p);
+    }
+  }
+  for (const auto& [of, rows] : measured_tiles()) {
+    const LinearCase c = linear_case(of);
+    for (size_t i = 0; i < rows.size(); i++) {
+      TilePlan p = *tile_plan(*match_stream(c.body, c.operands, c.results, {of.t, false}, kAnyRows, reason), target, reason);
+      REQUIRE(divide_tile(p, rows[i].first, target, reason));
+      give("tile " + name(of, i), p);
+    }
+  }
+  size_t table = 0;
+  for (const auto& [of, rows] : measured_attentions()) {
+    const AttendCandidates all = attention_plans(of);
+    for (const AttendPlan& p : all.plans)
+      for (size_t i = 0; i < rows.size(); i++)
+        if (is_division(p, rows[i])) give(fmt::format("attend table {}: {}", table, i), p);
+    table++;
+  }
+}
+
+}  // namespace mirage::test

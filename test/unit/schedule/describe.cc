@@ -1,0 +1,261 @@
+// Plans of many kernels as programs: what each says in text is read back, obeys the laws, erases to a muGraph equal to the body that was
+// planned, and derives the bytes, barriers, threads and blocks that its emitter uses today.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "mirage/codegen/module.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/strategy.h"
+#include "mirage/schedule/describe.h"
+#include "mirage/verify/proof.h"
+#include "mirage/verify/sampled.h"
+#include "mirage/verify/verify.h"
+#include "unit/plan/many_kernels.h"
+
+using namespace mirage;
+using namespace mirage::test;
+
+namespace {
+
+const Target& target() { static const Target t = *find_target("sm_90a"); return t; }
+
+/// A program that calls the body on tensors as its parameters say.
+Graph calling(const Graph& body, const std::vector<schedule::Param>& params) {
+  Builder b(Level::kKernel);
+  std::vector<ValueId> operands;
+  int inputs = 0;
+  for (const schedule::Param& p : params)
+    operands.push_back(p.position >= 0 ? b.add(Iota{p.position, p.dims}, {}) : b.add_input(inputs++, {p.dtype, p.dims}));
+  const ValueId first = b.add(Call{std::make_shared<const Graph>(body)}, operands);
+  const std::vector<NodeId> outputs = body.outputs();
+  for (size_t i = 0; i < outputs.size(); i++)
+    b.add_output(static_cast<int>(i), first + static_cast<ValueId>(i), body.form<Output>(outputs[i])->dtype);
+  return std::move(b).finish();
+}
+
+/// The planned body of a kernel; null: a strategy without one.
+const Graph* body_of(const KernelPlan& k) {
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return &(*s)->body;
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return &(*t)->body;
+  if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) return &(*a)->body;
+  return nullptr;
+}
+
+using Offsets = std::map<std::string, int64_t>;
+
+/// Where the emitters find what they put into shared memory, by section, and the offsets of weights in a slot of the ring, by place.
+Offsets offsets_of(const StreamPlan& p) {
+  Offsets out;
+  if (p.registers) return out;
+  out = {{"ring", 0}, {"received", p.received_at}, {"statistics", p.statistics_at}, {"early", p.early_at}, {"barriers", p.barriers_at}};
+  if (p.prepared) out["prepared"] = p.prepared_at;
+  for (size_t i = 0; i < p.weights.size(); i++) out[fmt::format("w{}", i)] = p.weights[i].offset;
+  return out;
+}
+Offsets offsets_of(const TilePlan& p) {
+  Offsets out = {{"ring", 0}, {"barriers", p.barriers_at}};
+  if (p.turned) out["factors"] = p.ranks_at;
+  else
+    out.insert({{"computed", p.computed_at},
+                {"ranks", p.ranks_at},
+                {"statistics", p.statistics_at},
+                {"received", p.received_at},
+                {"received0", p.received_at}});
+  for (size_t i = 0; i < p.weights.size(); i++) out[fmt::format("w{}", i)] = p.weights[i].offset;
+  for (size_t i = 0; i < p.small.size(); i++)
+    out[fmt::format("rows{}", i)] = p.small[i].offset + (p.small[i].input >= 0 ? 0 : p.computed_at);
+  return out;
+}
+Offsets offsets_of(const AttendPlan& p) {
+  if (p.wide)
+    return {{"queries", 0},
+            {"ring", p.ring_at},
+            {"scores", p.scores_at},
+            {"weights", p.weights_at},
+            {"statistics", p.statistics_at},
+            {"received", p.receive_at},
+            {"barriers", p.barriers_at}};
+  return {
+      {"queries", 0},        {"ring", p.ring_at},        {"k", p.ring_at},           {"v", p.ring_at + int64_t{2} * p.chunk * p.features},
+      {"known", p.known_at}, {"received", p.receive_at}, {"barriers", p.barriers_at}};
+}
+template <class P> Offsets offsets_of(const P&) { return {}; }
+
+/// All numbers behind `word` in the emitted text, up to `end`.
+std::vector<int64_t> numbers_behind(const std::string& text, const std::string& word, const std::string& end) {
+  std::vector<int64_t> out;
+  for (size_t i = text.find(word); i != std::string::npos; i = text.find(word, i + 1)) {
+    const size_t from = i + word.size(), to = text.find(end, from);
+    const std::string number = text.substr(from, to - from);
+    if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos) out.push_back(std::stoll(number));
+  }
+  return out;
+}
+
+const schedule::Barriers* barriers_of(const schedule::Derived& d, const std::string& name) {
+  for (const schedule::Barriers& b : d.barriers) if (b.name == name) return &b;
+  return nullptr;
+}
+
+/// What the emitted text sets up: which barriers, for how many arrivals and bytes, and the registers that roles give and take.
+void check_barriers(const StreamPlan& p, const schedule::Derived& d, const schedule::KernelProgram&, const std::string& source) {
+  const std::vector<int64_t> bytes = numbers_behind(source, "mbarrier_expect(bar, ", ")"),
+                             met = numbers_behind(source, "mbarrier_expect(met, ", ")");
+  const schedule::Barriers* full = barriers_of(d, "ring.full");
+  CHECK((full != nullptr) == !bytes.empty());
+  if (full) {
+    CHECK(full->count == p.warps * p.stages);
+    CHECK(full->arrivals == 1);
+    CHECK(full->bytes == *std::max_element(bytes.begin(), bytes.end()));
+  }
+  const schedule::Barriers* meeting = barriers_of(d, "met");
+  CHECK((meeting != nullptr) == !met.empty());
+  if (meeting) CHECK(std::vector<int64_t>{meeting->bytes} == met);
+}
+void check_barriers(const TilePlan& p, const schedule::Derived& d, const schedule::KernelProgram& k, const std::string& source) {
+  const std::vector<int64_t> bytes = numbers_behind(source, "mbarrier_expect(bar, ", ")");
+  int64_t all = 0;
+  for (int64_t x : bytes) all += x;
+  const schedule::Barriers* full = barriers_of(d, "ring.full");
+  REQUIRE(full);
+  CHECK(full->count == p.stages);
+  CHECK(full->bytes == all);
+  for (const auto& [section, name] : {std::pair{"plain.full", "ranks"}, {"factors.full", "factors"}})
+    if (const schedule::Barriers* b = barriers_of(d, section))
+      CHECK(std::vector<int64_t>{b->bytes} == numbers_behind(source, fmt::format("mbarrier_expect({}, ", name), ")"));
+  if (p.turned) return;
+  CHECK(std::vector<int64_t>{full->arrivals} == numbers_behind(source, "mbarrier_init(full + 8 * s, ", ")"));
+  const schedule::Barriers* empty = barriers_of(d, "ring.empty");
+  CHECK((empty != nullptr) == (p.chunks_per_block > p.stages));   // all are set up; they are waited for where a slot is filled again
+  if (empty) CHECK(empty->arrivals == 4 * p.groups() * p.sharing);
+  CHECK((source.find(fmt::format("mbarrier_init(empty + 8 * s, kWarps{})", p.sharing > 1 ? " * kSharing" : "")) != std::string::npos));
+  const schedule::Barriers* meeting = barriers_of(d, "met");
+  CHECK((meeting != nullptr) == (p.cluster > 1));
+  if (const std::vector<int64_t> met = numbers_behind(source, "mbarrier_expect(met, ", ")"); meeting && !met.empty())
+    CHECK(std::vector<int64_t>{meeting->bytes} == met);
+  const std::vector<int64_t> grow = numbers_behind(source, "registers_grow<", ">"),
+                             shrink = numbers_behind(source, "registers_shrink<", ">");
+  CHECK(grow == (k.roles.back().registers ? std::vector<int64_t>{k.roles.back().registers} : std::vector<int64_t>{}));
+  CHECK(shrink == (k.roles.front().registers ? std::vector<int64_t>{k.roles.front().registers} : std::vector<int64_t>{}));
+}
+/// As runtime/63_attend_groups.cuh, 64_attend_warps.cuh and 67_attend_wide.cuh set them up.
+void check_barriers(const AttendPlan& p, const schedule::Derived& d, const schedule::KernelProgram& k, const std::string&) {
+  const int groups = p.query_groups * p.key_groups, readers = 4 * p.query_groups;
+  const auto same = [&](const char* name, bool wanted, int count, int arrivals, int64_t bytes) {
+    const schedule::Barriers* b = barriers_of(d, name);
+    INFO(name);
+    CHECK((b != nullptr) == wanted);
+    if (!b) return;
+    CHECK(b->count == count);
+    CHECK(b->arrivals == arrivals);
+    CHECK(b->bytes == bytes);
+  };
+  const int64_t key_bytes = int64_t{2} * p.chunk * p.features, value_bytes = int64_t{2} * p.chunk * p.columns;
+  if (p.wide) {
+    same("k.full", true, p.stages * p.features / 64, 1, int64_t{128} * p.chunk);
+    same("v.full", p.value_boxes > 0, p.stages * p.value_boxes, 1, int64_t{128} * p.chunk);
+    return;
+  }
+  const int slots = p.stages * (p.warp_rings ? groups : 1);
+  same("k.full", true, slots, 1, key_bytes);
+  same("v.full", true, slots, 1, value_bytes);
+  same("queries.full", true, 1, 1, int64_t{2} * p.query_groups * p.group_rows() * p.features);
+  same("k.empty", p.producer, slots, readers + (p.key_known.empty() ? 0 : p.helpers), 0);
+  same("v.empty", p.producer, slots, readers + (p.value_known.empty() ? 0 : p.helpers), 0);
+  same("by_key.full", p.helpers > 0 && !p.key_known.empty(), slots, p.helpers + (p.producer ? 1 : 0), 0);
+  same("by_value.full", p.helpers > 0 && !p.value_known.empty(), slots, p.helpers + (p.producer ? 1 : 0), 0);
+  same("met", p.cluster > 1, 1, 1, int64_t{p.cluster} * p.rows * p.record_bytes);
+  CHECK(k.roles.back().registers == p.grow);
+  CHECK(d.slots_bytes == p.slot_bytes);
+  const bool kept = k.roles.front().registers == p.shrink || (k.roles.front().warps == 0 && k.roles[1].registers == p.shrink);
+  CHECK((p.grow == 0 || kept));
+}
+template <class P> void check_barriers(const P&, const schedule::Derived&, const schedule::KernelProgram&, const std::string&) {}
+
+void check_derived(const KernelPlan& k, const schedule::KernelProgram& p, const schedule::Derived& d, const std::string& source) {
+  const Offsets today = std::visit(
+      [](const auto& body) -> Offsets {
+        if constexpr (requires { offsets_of(*body); }) return offsets_of(*body);
+        else return {};
+      },
+      k.body);
+  const auto compare = [&](const std::string& name, int64_t at) {
+    const auto it = today.find(name);
+    INFO(name);
+    if (it != today.end()) CHECK(at == it->second);
+  };
+  for (size_t i = 0; i < p.sections.size(); i++) compare(p.sections[i].name, d.section_at[i]);
+  for (size_t i = 0; i < p.places.size(); i++) compare(p.places[i].name, d.place_at[i]);
+  std::visit(
+      [&](const auto& body) {
+        if constexpr (requires { check_barriers(*body, d, p, source); }) check_barriers(*body, d, p, source);
+      },
+      k.body);
+  CHECK((source.find(fmt::format("__launch_bounds__({}, {})", d.threads, p.per_sm)) != std::string::npos));
+  CHECK((source.find(fmt::format("__cluster_dims__({}, 1, 1)", d.cluster)) != std::string::npos) == (d.cluster > 1));
+}
+
+struct Counts { std::map<std::string, int> described, refused; std::set<std::pair<uint64_t, uint64_t>> proved; int compared = 0; };
+
+void check(const std::string& name, const KernelPlan& k, const Plan& plan, Counts& counts) {
+  const schedule::Described d = schedule::describe(k, target());
+  if (!d.program) { counts.refused[std::string(strategy_of(k).name) + ": " + d.reason]++; return; }
+  counts.described[strategy_of(k).name]++;
+  const std::string text = print(*d.program);
+  INFO(name << "\n" << text);
+  const auto read = schedule::parse_schedule(text);
+  if (!read) UNSCOPED_INFO(render(read.errors()[0], text));
+  REQUIRE(read);
+  REQUIRE(print(*read) == text);
+  const auto broken = check_laws(*read, target());
+  CHECK(broken.value_or("obeys the laws") == "obeys the laws");
+  const schedule::Erased e = schedule::erase(*read);
+  CHECK(e.reason == "");
+  if (!e.graph) return;
+  std::vector<Type> types;
+  for (const schedule::Param& x : read->params) types.push_back({x.dtype, x.dims});
+  const bool is_exact =
+      !mirage::check_laws(*body_of(k), types);  // some rows of the tables are of bodies whose tiles leave a tail that no graph has
+  const Graph a = calling(is_exact ? *body_of(k) : d.program->body, read->params), b = calling(*e.graph, read->params);
+  if (counts.proved.insert({a.hash(), b.hash()}).second) {
+    const Proof proof = prove(a, b);
+    if (!proof.proved) UNSCOPED_INFO(print(a) << print(b));
+    if (!proof.proved) CHECK(to_string(proof) == "");
+    CHECK(proof.proved);
+    if (std::any_of(read->assumes.begin(), read->assumes.end(),
+                    [](const schedule::Assumption& x) { return !x.answer; })) {  // the proof is of tilings that divide
+      const SampledComparison seen = sampled_difference(a, b, 1, 4, {3e7, 1e8});
+      CHECK(!seen.difference);
+      counts.compared += seen.refusal.empty();
+    }
+  }
+  const KernelText t = emit_kernel(k, plan, target());
+  const schedule::Derived x = derive(*read);
+  CHECK(x.smem_bytes == t.smem_bytes);
+  CHECK(x.threads == t.threads);
+  CHECK(x.blocks == t.grid[0] * t.grid[1] * t.grid[2]);
+  check_derived(k, *read, x, t.source);
+}
+
+}  // namespace
+
+TEST_CASE("plans of many kernels are programs", "[schedule]") {
+  Counts counts;
+  const auto each = [&](const std::string& name, const KernelPlan& k, const Plan& plan) { check(name, k, plan, counts); };
+  each_table_kernel(target(), each);
+  each_spec_kernel(target(), 12, each);
+  for (const auto& [what, n] : counts.refused) {   // these have no programs yet; nothing else goes without one
+    INFO(what << ": " << n);
+    CHECK((what == "block: block kernels" || what == "region: region kernels"));
+  }
+  CHECK(counts.described["stream"] >= 200);
+  CHECK(counts.described["tile"] >= 50);
+  CHECK(counts.described["attend"] >= 250);
+  CHECK(counts.proved.size() >= 140);
+  CHECK(counts.compared >= 1);
+}

@@ -1,0 +1,175 @@
+// A program, and what becomes of it when one word is another: which law it breaks, or where the reader stops.
+#include <catch2/catch.hpp>
+
+#include "mirage/schedule/program.h"
+
+using namespace mirage;
+using namespace mirage::schedule;
+
+namespace {
+
+const Target& device() { static const Target t = *find_target("sm_90a"); return t; }
+
+/// A linear layer of rows divided by their norm: two blocks of a cluster and their four warps divide the reduction.
+const std::string kNorm = R"(kernel norm {
+  param 0 f16[16,4096]
+  param 1 f16[4096,6144]
+  result 0 f16[16,6144]
+  index m 16, k 4096, n 6144
+  assume m <= 16, n % 64, k % 64, not n % 4096
+  split n by 64 over x 96 grid
+  reduce k by 64 over i 8 loop, c 2 cluster, v 4 warp
+  shared ring owners 4 slots 2 align 1024
+  shared received align 16
+  shared statistics align 4
+  shared barriers mbarriers align 8
+  per_sm 2
+  role all 4 warps {
+    for i {
+      w = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+      x = param 0 [m,k] : f16 oct 16x64 ld ahead 1
+      q += sum(x * x, k) : f32 items
+      y += x @ w : f32 sync_acc 16x64 sync16816 swap
+    }
+    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16
+    fold y over c, v by st_async through own : f32 over ring 4x16x64, others : f32 received 16x64
+    z = y / sqrt(q / 4096 + 1e-06) : f32 items
+    store 0 = z by direct
+  }
+}
+)";
+
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+  const size_t i = text.find(from);
+  INFO(from);
+  REQUIRE(i != std::string::npos);
+  REQUIRE(text.find(from, i + 1) == std::string::npos);
+  return text.replace(i, from.size(), to);
+}
+
+std::string law(const std::string& text) {
+  const auto p = parse_schedule(text);
+  if (!p) return render(p.errors()[0], "");
+  return check_laws(*p, device()).value_or("");
+}
+
+struct Change { const char *from, *to, *expected; };
+
+}  // namespace
+
+TEST_CASE("a program prints as it was read, obeys the laws and says what follows from it", "[schedule]") {
+  const auto p = parse_schedule(kNorm);
+  REQUIRE(p);
+  CHECK(print(*p) == kNorm);
+  CHECK(law(kNorm) == "");
+  const Derived d = derive(*p);
+  CHECK(d.section_at == std::vector<int64_t>{0, 65536, 69632, 70144});   // four rings of two slots of 8 KB, 16 x 64 sums, 8 x 16 parts
+  CHECK(d.smem_bytes == 70144 + 8 * 9);
+  REQUIRE(d.barriers.size() == 2);
+  CHECK(d.barriers[0].count == 8);
+  CHECK(d.barriers[0].bytes == 8192);
+  CHECK(d.barriers[1].bytes == 4096 + 512);
+  CHECK(d.blocks == 192);
+  CHECK(d.launch_registers == 255);
+  CHECK(d.accumulators == std::vector<int>{32});
+  const Erased e = erase(*p);
+  REQUIRE(e.graph);
+  CHECK(e.graph->launch() == Launch{{96, 1, 1}, 64});
+  CHECK(e.graph->type(e.graph->node(e.graph->inputs()[0]).first_value) == Type{DType::kF16, {64, 64}});
+}
+
+TEST_CASE("laws refuse a changed program", "[schedule]") {
+  const std::vector<Change> changes = {
+      {"over i 8 loop", "over i 7 loop", "P2: the tiles of k cover 3584 of 4096 elements"},
+      {"over i 8 loop", "over i 9 loop", "P2: the last part of k along i is empty"},
+      {"split n by 64 over x 96 grid", "split n by 64 over x 96 loop", "P2: a loop over n"},
+      {"not n % 4096", "n % 4096", "P11: n is 6144"},
+      {"    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16\n", "", "P3: map of a partial result"},
+      {"fold q over lanes, c, v", "fold q over c, v", "P3: map of a partial result, which is open in lanes"},
+      {"fold y over c, v by st_async", "fold y over c by st_async", "P3: z is stored while it is open in v"},
+      {"fold y over c, v by st_async", "fold y over c, v by shared", "P3: c do not meet by shared"},
+      {"fold y over c, v by st_async", "fold y over c, v, c by st_async", "P3: y is folded over c, in which it is not open"},
+      {"fold q over lanes, c, v", "fold q over lanes, c, v, x", "P3: x do not meet by st_async"},
+      {"q += sum(x * x, k)", "q += exp(sum(x * x, k))", "P3: map of a partial result"},
+      {" sync16816 swap", "", "P4: y is a product without a unit"},
+      {"q += sum(x * x, k) : f32 items", "q += sum(x * x, k) : f32 items sync16816", "P4: q has a unit and no product"},
+      {"w = param 1 [k,n] : f16 ring 64x64", "w = param 1 [k,n] : f32 ring 64x64", "P4: sync16816 takes no f32 (w)"},
+      {"w = param 1 [k,n] : f16 ring 64x64 swizzle 128", "w = param 1 [k,n] : f16 sync_a 64x64", "P4: tma come to shared memory"},
+      {"tma ahead 2", "tma ahead 3", "P5: w is asked for 3 uses ahead"},
+      {"tma ahead 2", "tma", "P5: nobody refills w"},
+      {"ring owners 4 slots 2", "ring owners 4 slots 4", "P7: "},
+      {"  role all 4 warps {", "  role all 4 warps regs 24 {", "P7: sums of 32 registers"},
+      {"  role all 4 warps {", "  role all 32 warps regs 255 {", "P7: "},
+      {"  shared barriers mbarriers align 8\n", "", "P7: no place for barriers"},
+      {"c 2 cluster", "c 2 grid", "P3: c do not meet by st_async"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.from << " -> " << c.to);
+    const std::string said = law(changed(kNorm, c.from, c.to));
+    INFO(said);
+    CHECK((*c.expected ? said.starts_with(c.expected) : said.empty()));
+  }
+}
+
+TEST_CASE("laws of several lines", "[schedule]") {
+  const std::string slots =
+      changed(changed(changed(kNorm, "c 2 cluster", "c 2 grid"), "fold q over lanes, c, v by st_async", "fold q over lanes, c, v by slots"),
+              "fold y over c, v by st_async", "fold y over c, v by slots");
+  CHECK(law(slots).starts_with("P9: 192 blocks that wait"));
+  CHECK(law(changed(slots, "  per_sm 2\n", "  per_sm 2\n  cooperative\n")) == "");
+  const std::string by_chunk = "h = sum(x * x, k) : f32 items\n      fold h over lanes by shared\n      q += h : f32 items";
+  const std::string early =
+      changed(changed(kNorm, "q += sum(x * x, k) : f32 items", by_chunk), "fold q over lanes, c, v", "fold q over c, v");
+  CHECK(law(early) == "");   // every warp runs eight times
+  CHECK(law(changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"))
+            .starts_with("P11: k is 4000"));
+  CHECK(law(changed(
+                changed(changed(changed(early, "16,4096]", "16,4000]"), "param 1 f16[4096", "param 1 f16[4000"), "k 4096, n", "k 4000, n"),
+                "k % 64, not", "not k % 64, not"))
+            .starts_with("P12: lanes meet in a loop"));
+  const std::string rounded = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f16 oct 16x64\n      q += sum(r * r, k)");
+  CHECK(law(rounded).starts_with("P10: r was rounded for a unit, and q is computed from it"));
+  const std::string below = changed(kNorm, "      q += sum(x * x, k)", "      r = x * 2 : f32 over ring 16x64\n      q += sum(x * r, k)");
+  const std::string within = changed(kNorm, "sync16816 swap\n    }", "sync16816 swap\n      z2 = y : f32 items\n    }");
+  CHECK(law(within).starts_with("P3: y is read in the loop that adds it up"));
+  CHECK(law(below).starts_with("P6: r lies over ring, which is still read"));
+}
+
+TEST_CASE("the reader of schedules says what is wrong and where", "[schedule]") {
+  const std::vector<Change> changes = {
+      {"kernel norm {", "kernl norm {", "s.txt:1:1: error: expected 'kernel'"},
+      {"index m 16", "index m 0", "s.txt:5:11: error: a number from 1 to"},
+      {"split n by", "split nn by", "there is no index 'nn'"},
+      {"x 96 grid", "x 96 gird", "did you mean 'grid'?"},
+      {"  per_sm 2", "  persm 2", "did you mean 'per_sm'?"},
+      {": f16 oct 16x64", ": f16 oktt 16x64", "there is no layout or section 'oktt'"},
+      {"sqrt(q / 4096", "sqr(q / 4096", "did you mean 'sqrt'?"},
+      {"z = y / sqrt", "z = yy / sqrt", "there is no place 'yy'"},
+      {"y += x @ w", "y += w @ x", "error:"},
+      {"param 0 [m,k]", "param 0 [k,m]", "dimension 0 of parameter 0 has 16 elements, the index 4096"},
+      {"param 0 [m,k]", "param 0 [m]", "parameter 0 has 2 dimensions"},
+      {"store 0 = z by direct\n", "", "result 0 is not stored"},
+      {"store 0 = z by", "store 0 = y by", "is dead"},
+      {"store 0 = z", "store 0 = q", "result 0 is stored from a value of other dimensions"},
+      {"f16[4096,6144]", "f16[99999999999,6144]", "a tensor has at most 2^40 elements"},
+      {"x 96 grid", "x 99999999999999999999 grid", "a number from 1 to"},
+      {"shared received", "shared ring", "the name 'ring' is used twice"},
+      {"shared received", "shared oct", "'oct' is a word of the language"},
+      {"through parts", "through x", "the name 'x' is used twice"},
+      {"sum(x * x, k)", "sum(x * x, n)", "no dimension has this index"},
+      {"by direct\n  }\n}\n", "by direct\n  }\n", "expected a statement"},
+  };
+  for (const Change& c : changes) {
+    const std::string text = changed(kNorm, c.from, c.to);
+    const auto p = parse_schedule(text, "s.txt");
+    INFO(c.to);
+    REQUIRE(!p);
+    const std::string said = render(p.errors()[0], text);
+    INFO(said);
+    CHECK(said.find(c.expected) != std::string::npos);
+  }
+  CHECK(!parse_schedule(changed(kNorm, "z = y / sqrt", "z = y / " + std::string(1000, '(') + "sqrt")));
+  CHECK(!parse_schedule(changed(kNorm, "z = y / sqrt", "z = y / " + std::string(100000, '-') + "sqrt")));
+  CHECK(!parse_schedule(std::string((size_t{1} << 20) + 1, ' ')));
+  for (size_t i = 0; i < kNorm.size(); i += 7) CHECK((!parse_schedule(kNorm.substr(0, i)) || i == 0));
+}
