@@ -1,8 +1,8 @@
 // The reference as Markdown, from options.def, operators.def, diagnostics.def and environment.def. See the header.
 #include "reference.h"
 
-#include <cctype>
 #include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,13 +41,17 @@ std::string options_chapter() {
     const OptionInfo& o = option_table()[i];
     if (!rows.contains(o.group)) groups.push_back(o.group);
     std::string names;
-    for (const std::string& name : o.names) names += (names.empty() ? "`" : ", `") + name + (o.metavar.empty() ? "" : " " + o.metavar) + "`";
+    const std::string value = o.metavar.empty() ? "" : " " + o.metavar;
+    for (const std::string& name : o.names) names += (names.empty() ? "`" : ", `") + name + value + "`";
     const bool has_default = !o.metavar.empty() && !defaults[i].empty();
     const std::string fallback = has_default ? "`" + defaults[i] + "`" : "";
-    rows[o.group] += fmt::format("| {} | {} | {} | {} |\n", names, fallback, o.effect == OptionEffect::kResult ? "yes" : "", cell(o.help));
+    const char* const changes = o.effect == OptionEffect::kResult ? "yes" : "";
+    rows[o.group] += fmt::format("| {} | {} | {} | {} |\n", names, fallback, changes, cell(o.help));
   }
-  for (const std::string& group : groups) out += fmt::format("\n## {}\n| flag | default | changes the result | |\n|---|---|---|---|\n{}", group, rows[group]);
-  out += "\n`-h`, `--help`, `--version` and `--version=json` print and end. `@FILE` stands for the words of FILE; behind `--` all words are specs.\n\n## Exit codes\n| | |\n|---|---|\n";
+  for (const std::string& group : groups)
+    out += fmt::format("\n## {}\n| flag | default | changes the result | |\n|---|---|---|---|\n{}", group, rows[group]);
+  out += "\n`-h`, `--help`, `--version` and `--version=json` print and end. `@FILE` stands for the words of FILE; behind `--` all words are "
+         "specs.\n\n## Exit codes\n| | |\n|---|---|\n";
   for (const auto& [code, meaning] : exit_codes()) out += fmt::format("| {} | {} |\n", code, cell(meaning));
   return out;
 }
@@ -59,9 +63,10 @@ std::string errors_chapter() {
 #undef DIAGNOSTIC
   };
   std::string out = title("Errors and warnings by code", "errors");
-  out += "\nEach message ends with its code in brackets; `mirage-opt --explain-error CODE` prints the line below. W: a warning. [troubleshooting.md](../troubleshooting.md) goes by symptom.\n";
-  out += "\n| code | exit code | |\n|---|---|---|\n";
-  for (const auto& [id, code] : rows) out += fmt::format("| {} | {} | {} |\n", code, static_cast<int>(exit_code_of(id)), cell(code_help(id)));
+  out += "\nEach message ends with its code in brackets; `mirage-opt --explain-error CODE` prints the line below. W: a warning. "
+         "[troubleshooting.md](../troubleshooting.md) goes by symptom.\n\n| code | exit code | |\n|---|---|---|\n";
+  for (const auto& [id, code] : rows)
+    out += fmt::format("| {} | {} | {} |\n", code, static_cast<int>(exit_code_of(id)), cell(code_help(id)));
   return out;
 }
 
@@ -72,35 +77,31 @@ std::string environment_chapter() {
   return out;
 }
 
-/// "x[, gain[, bias]]" as it is, a range of counts where the table has only that.
-std::string count_of(const nlohmann::ordered_json& op) {
-  const int fewest = op["min_inputs"];
-  if (op["max_inputs"].is_null()) return fmt::format("{} or more", fewest);
-  const int most = op["max_inputs"];
-  return fewest == most ? fmt::format("{}", fewest) : fmt::format("{} to {}", fewest, most);
+/// "    axis (integer, default -1): the axis" of --list-ops as a row of a table.
+std::string attribute_row(const std::string& line) {
+  const size_t name = line.find_first_not_of(' '), kind = line.find(" (", name), end = line.find("): ", kind);
+  if (end == std::string::npos) return "";
+  return fmt::format("| `{}` | {} | {} |\n", line.substr(name, kind - name), cell(line.substr(kind + 2, end - kind - 2)), cell(line.substr(end + 3)));
 }
 
-std::string attribute_row(const nlohmann::ordered_json& a) {
-  std::string fallback = a["required"].get<bool>() ? "required" : a.contains("default") ? "`" + a["default"].dump() + "`" : "may be left out";
-  return fmt::format("| `{}` | {} | {} | {} |\n", a["name"].get<std::string>(), cell(a["kind"].get<std::string>()), fallback, cell(a["help"].get<std::string>()));
-}
-
+/// --list-ops has a line per operator, one for what it computes, and one per attribute.
 std::string operators_chapter() {
-  const auto operators = nlohmann::ordered_json::parse(spec_operators(true));
   std::string out = title("Operators of specs", "operators");
-  out += fmt::format("\n{} operators. What a spec is stands in [spec.md](../spec.md); `--list-ops=json` has the same for programs.\n", operators.size());
-  for (const auto& op : operators) {
-    const std::string name = op["name"];
-    out += fmt::format("\n## {}\n`{}({})`: {}\n\nInputs: {}. Results: {}.", name, name, op["inputs"].get<std::string>(), cell(op["help"].get<std::string>()), count_of(op), op["outputs"].get<std::string>());
-    if (!op["other_names"].empty()) {
-      std::string others;
-      for (const auto& o : op["other_names"]) others += (others.empty() ? "`" : ", `") + o.get<std::string>() + "`";
-      out += " Known elsewhere as " + others + ".";
+  out += "\nAs `--list-ops` prints them. What a spec is stands in [spec.md](../spec.md); `--list-ops=json` has the same for programs.\n";
+  std::istringstream lines(spec_operators(false));
+  enum class Next { kHelp, kFirstAttribute, kAttribute } next = Next::kHelp;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(' ')) {
+      out += fmt::format("\n## {}\n`{}`: ", line.substr(0, line.find('(')), line);
+      next = Next::kHelp;
+    } else if (next == Next::kHelp) {
+      out += cell(line.substr(4)) + "\n";
+      next = Next::kFirstAttribute;
+    } else {
+      if (next == Next::kFirstAttribute) out += "\n| attribute | kind and default | |\n|---|---|---|\n";
+      out += attribute_row(line);
+      next = Next::kAttribute;
     }
-    out += "\n";
-    if (op["attributes"].empty()) continue;
-    out += "\n| attribute | kind | default | |\n|---|---|---|---|\n";
-    for (const auto& a : op["attributes"]) out += attribute_row(a);
   }
   return out;
 }
@@ -122,7 +123,9 @@ const std::vector<std::string>& reference_topics() {
 }
 
 std::string reference(const std::string& topic) {
-  return topic == "options" ? options_chapter() : topic == "operators" ? operators_chapter() : topic == "errors" ? errors_chapter() : environment_chapter();
+  if (topic == "options") return options_chapter();
+  if (topic == "operators") return operators_chapter();
+  return topic == "errors" ? errors_chapter() : environment_chapter();
 }
 
 std::string version_json(const std::string& version) {

@@ -37,13 +37,16 @@ std::optional<std::pair<int, int>> two_numbers(const std::string& text) {
   int in = -1, out = -1;
   const char* const begin = text.data();
   const auto first = std::from_chars(begin, begin + comma, in), second = std::from_chars(begin + comma + 1, begin + text.size(), out);
-  if (first.ec != std::errc() || second.ec != std::errc() || first.ptr != begin + comma || second.ptr != begin + text.size() || in < 0 || out < 0) return std::nullopt;
+  if (first.ec != std::errc() || second.ec != std::errc() || first.ptr != begin + comma || second.ptr != begin + text.size() || in < 0 ||
+      out < 0)
+    return std::nullopt;
   return std::pair(in, out);
 }
 
-/// Whether they are the two ends of one pipe. make closes them for recipes that it does not take for a make, and their numbers may be anybody's then.
+/// Whether they are the two ends of one pipe. make closes them for recipes that it does not take for a make, and their numbers may be
+/// anybody's then.
 bool is_pipe(int in, int out) {
-  struct stat a {}, b {};
+  struct stat a = {}, b = {};
   if (fstat(in, &a) != 0 || fstat(out, &b) != 0 || !S_ISFIFO(a.st_mode) || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return false;
   const int read_mode = fcntl(in, F_GETFL), write_mode = fcntl(out, F_GETFL);
   return read_mode >= 0 && write_mode >= 0 && (read_mode & O_ACCMODE) != O_WRONLY && (write_mode & O_ACCMODE) != O_RDONLY;
@@ -72,7 +75,7 @@ std::unique_ptr<Jobserver> Jobserver::open(const std::string& makeflags, bool* i
   }
   const int in = open_again(in_path, O_RDONLY | O_NONBLOCK);
   if (in < 0) return nullptr;
-  const int out = open_again(out_path, O_WRONLY | O_NONBLOCK);   // of a fifo that nobody reads this would wait; we do
+  const int out = open_again(out_path, O_WRONLY | O_NONBLOCK);  // of a fifo that nobody reads this would wait; we do
   if (out < 0 || !is_fifo(in)) {
     close(in);
     if (out >= 0) close(out);
@@ -91,7 +94,7 @@ bool Jobserver::acquire(const std::function<bool()>& give_up) {
     char token = 0;
     const ssize_t got = read(in_, &token, 1);
     if (got == 1) return true;
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return false;   // make is gone
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return false;  // make is gone
     pollfd wait{in_, POLLIN, 0};
     poll(&wait, 1, kPollMs);
   }
@@ -99,7 +102,7 @@ bool Jobserver::acquire(const std::function<bool()>& give_up) {
 }
 
 void Jobserver::release() {
-  const char token = '+';   // what make itself writes
+  const char token = '+';  // what make itself writes
   while (write(out_, &token, 1) < 0 && errno == EINTR) {}
 }
 

@@ -13,7 +13,7 @@ using namespace mirage;
 namespace {
 
 const auto kNever = [] { return false; };
-const auto kAtOnce = [asked = 0]() mutable { return asked++ > 0; };   // one try
+const auto kAtOnce = [asked = 0]() mutable { return asked++ > 0; };  // one try
 
 struct Pipe {
   int in = -1, out = -1;
@@ -46,7 +46,7 @@ TEST_CASE("tokens of a jobserver that is a pipe") {
     REQUIRE(server);
     take_two_of_two(*server);
     server->release(), server->release();
-    CHECK((fcntl(p.in, F_GETFL) & O_NONBLOCK) == 0);   // make's end waits as before
+    CHECK((fcntl(p.in, F_GETFL) & O_NONBLOCK) == 0);  // make's end waits as before
   }
 }
 
@@ -72,7 +72,8 @@ TEST_CASE("what is no jobserver") {
   CHECK(!is_named);
   CHECK(!Jobserver::open("-j3", &is_named));
   CHECK(!is_named);
-  for (const std::string& auth : {std::string("-2,-2"), std::string("1000,1001"), std::string("3"), std::string("x,y"), std::to_string(p.in) + "," + std::to_string(q.out), std::to_string(p.out) + "," + std::to_string(p.in),
+  for (const std::string& auth : {std::string("-2,-2"), std::string("1000,1001"), std::string("3"), std::string("x,y"),
+                                  std::to_string(p.in) + "," + std::to_string(q.out), std::to_string(p.out) + "," + std::to_string(p.in),
                                   std::string("fifo:/no/such/pipe"), std::string("fifo:/dev/null"), std::string("")}) {
     INFO(auth);
     CHECK(!Jobserver::open("-j3 --jobserver-auth=" + auth));
