@@ -258,9 +258,9 @@ TEST_CASE("output kinds") {
   CHECK(d[0].notes.at(0).text == "did you mean 'graph'?");
   CHECK(dependency_rule({"a b.cu"}, {"x$.json"}, true) == "a\\ b.cu: x$$.json\n\nx$$.json:\n");
   CHECK(dependency_rule({"a b.cu"}, {"x$.json"}, false) == "a\\ b.cu: x$$.json\n");
-  Options o;
-  o.lock = "l", o.baseline = "b", o.response_files = {"r1", "r2"};
-  CHECK(dependencies(o, "s.json") == std::vector<std::string>{"s.json", "l", "b", "r1", "r2"});
+  Options named;
+  named.lock = "l", named.baseline = "b", named.response_files = {"r1", "r2"};
+  CHECK(dependencies(named, "s.json") == std::vector<std::string>{"s.json", "l", "b", "r1", "r2"});
   CHECK(dependencies(Options{}, "-").empty());
 }
 
