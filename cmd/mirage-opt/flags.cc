@@ -3,6 +3,7 @@
 #include "manual.h"
 
 #include <charconv>
+#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -55,7 +56,15 @@ Result<std::vector<std::string>> split_words(const std::string& text, const std:
 constexpr size_t kMostWords = 100'000, kMostFiles = 1000;   // of all response files: few of them can name each other very often
 
 /// The words of a command line with those of response files in their place. Behind "--" all are specs, as they are written.
-struct Words { std::vector<std::string> flags, specs; size_t files = 0; bool ended = false; };
+struct Words { std::vector<std::string> flags, specs, files; bool ended = false; };
+
+/// Spellings of other compilers, and values of flags that mostly have none, as CLI11 reads them.
+std::string respelt(const std::string& word) {
+  static const std::map<std::string, std::string> spellings = {{"-MD", "--write-deps"},  {"-MF", "--deps-file"},     {"-MT", "--deps-target"},
+                                                               {"-MP", "--deps-phony"}, {"--list-ops=json", "--list-ops-json"}, {"--version=json", "--version-json"}};
+  const auto at = spellings.find(word);
+  return at == spellings.end() ? word : at->second;
+}
 
 Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& out) {
   for (const std::string& a : arguments) {
@@ -69,10 +78,11 @@ Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& 
       continue;
     }
     if (a.size() < 2 || a[0] != '@') {
-      out.flags.push_back(a == "-MD" ? "--write-deps" : a == "-MF" ? "--deps-file" : a == "--list-ops=json" ? "--list-ops-json" : a);
+      out.flags.push_back(respelt(a));
       continue;
     }
-    if (++out.files > kMostFiles) return {usage(fmt::format("more than {} response files", kMostFiles))};
+    out.files.push_back(a.substr(1));
+    if (out.files.size() > kMostFiles) return {usage(fmt::format("more than {} response files", kMostFiles))};
     if (depth >= 16) return {usage("response files are nested deeper than 16")};
     auto text = read_file(a.substr(1), 16 << 20);
     if (!text) return text.errors();
@@ -122,7 +132,7 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
 std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
   const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
                                                            {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_ops_json, "--list-ops=json"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
-                                                           {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {!o.explain_error.empty(), "--explain-error"}};
+                                                           {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {o.print_name, "--print-name"}, {!o.print_reference.empty(), "--print-reference"}, {!o.explain_error.empty(), "--explain-error"}};
   const char* first = nullptr;
   for (const auto& [is_on, flag] : modes) {
     if (is_on && first) return std::pair<std::string, std::string>(first, flag);
@@ -134,7 +144,7 @@ std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
 /// The unknown flag among the words and what it may have meant.
 Diagnostic unknown_flag(const std::vector<std::string>& extras) {
   std::vector<std::string> known = {"--help", "--version"};
-  for (const OptionInfo& o : option_table()) known.push_back(o.flag);
+  for (const OptionInfo& o : option_table()) known.insert(known.end(), o.names.begin(), o.names.end());
   for (const std::string& word : extras) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string flag = word.substr(0, word.find('='));
@@ -154,6 +164,7 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
   app.set_help_flag();
   app.add_flag("-h,--help", line.help, "print this")->group("Modes");
   app.add_flag("--version", line.version, "print the version")->group("Modes");
+  app.add_flag("--version-json", line.version_json, "(also --version=json) print it as JSON, with what this mirage-opt can read, write and compile for")->group("Modes");
   app.add_option("SPEC", line.options.specs, "specs (.json or text), folders of specs, or - for standard input")->group("");
   for_each_option(line.options, [&](const OptionInfo& info, auto& field) { add_option(app, info, field); });
   app.allow_extras();
@@ -170,6 +181,7 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
     return usage(e.what());
   }
   if (auto extras = app.remaining(); !extras.empty()) return unknown_flag(extras);
+  line.options.response_files = words.files;
   line.options.specs.insert(line.options.specs.end(), words.specs.begin(), words.specs.end());
   if (auto both = two_modes(line.options)) return usage(fmt::format("{} and {} exclude each other", both->first, both->second));
   if (line.options.measure && line.options.no_measure) return usage("--measure and --no-measure exclude each other");

@@ -1,5 +1,6 @@
 // mirage-opt: the command line. Turns words into Options, reads the specs, calls driver/, prints, and maps everything that can happen to an exit code. The first and last stage of the flow.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "flags.h"
 #include "interruption.h"
 #include "manual.h"
+#include "reference.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
@@ -51,9 +53,11 @@ ExitCode show(const Diagnostics& all, const std::vector<Source>& sources = {}) {
   return exit;
 }
 
-/// Everything that goes to standard output: a write that fails (disk full) is an error like any other.
+/// Everything that goes to standard output: a write that fails (disk full) is an error like any other; that the reader has gone ("| head") is none.
 ExitCode print_out(const std::string& text) {
+  errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return ExitCode::kOk;
+  if (errno == EPIPE) return ExitCode::kOk;
   return show({Diagnostic{Severity::kError, DiagCode::kFileUnwritable, {}, "cannot write to standard output", {}}});
 }
 
@@ -104,6 +108,11 @@ std::optional<ExitCode> run_plain_mode(const Options& o) {
     if (std::find(shells.begin(), shells.end(), o.print_completion) == shells.end()) return usage(fmt::format("--print-completion: '{}' is none of {}", o.print_completion, fmt::join(shells, ", ")));
     return print_out(completion(o.print_completion));
   }
+  if (!o.print_reference.empty()) {
+    const auto& topics = reference_topics();
+    if (std::find(topics.begin(), topics.end(), o.print_reference) == topics.end()) return usage(fmt::format("--print-reference: '{}' is none of {}", o.print_reference, fmt::join(topics, ", ")));
+    return print_out(reference(o.print_reference));
+  }
   if (!o.explain_error.empty()) return finish(explain_error(o.explain_error), {});
   return std::nullopt;
 }
@@ -139,10 +148,10 @@ std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source
     all.push_back(*graph);
     return finish(why_not_graph(*graph, sources, o, listener("")), all);
   }
-  if (!o.check && !o.canonicalize && o.run.empty()) return std::nullopt;
+  if (!o.check && !o.canonicalize && !o.print_name && o.run.empty()) return std::nullopt;
   ExitCode exit = ExitCode::kOk;
   for (const Source& s : sources)
-    exit = more_severe(exit, finish(o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, listener("")), {s}));
+    exit = more_severe(exit, finish(o.print_name ? print_result_name(s, o) : o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, listener("")), {s}));
   return exit;
 }
 
@@ -263,6 +272,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
   }
   const Options& o = line->options;
   if (line->help) return print_out(line->help_text);
+  if (line->version_json) return print_out(version_json(MIRAGE_VERSION));
   if (line->version) return print_out(fmt::format("mirage-opt {}\n", MIRAGE_VERSION));
   init_log(o.quiet);
   Diagnostics errors = check_emit_list(o.emit);

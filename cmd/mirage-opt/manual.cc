@@ -1,9 +1,14 @@
 // Completions for bash, zsh and fish, and the manual page: nothing here is written twice, the option table says it all.
 #include "manual.h"
 
+#include <cctype>
+#include <utility>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "flags.h"
+#include "reference.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 
@@ -17,8 +22,11 @@ struct Flag { std::string shorter, longer, metavar, help; };
 std::vector<Flag> all_flags() {
   std::vector<Flag> out = {{"-h", "--help", "", "print this"}, {"", "--version", "", "print the version"}};
   for (const OptionInfo& o : option_table()) {
-    const auto comma = o.flags.find(',');
-    out.push_back({comma == std::string::npos ? "" : o.flags.substr(0, comma), o.flag, o.metavar, o.help});
+    std::string shorter;
+    for (const std::string& name : o.names)
+      if (!name.starts_with("--")) shorter = name;
+    for (const std::string& name : o.names)
+      if (name.starts_with("--")) out.push_back({std::exchange(shorter, ""), name, o.metavar, o.help});
   }
   return out;
 }
@@ -26,12 +34,14 @@ std::vector<Flag> all_flags() {
 /// Words that a flag's value is one of; empty: a file or anything.
 std::vector<std::string> values_of(const Flag& f) {
   std::vector<std::string> out;
-  if (f.longer == "--target") {
+  if (f.longer == "--target" || f.longer == "--arch") {
     out = target_names();
     out.push_back("native");
   }
   if (f.longer == "--emit") out = emitted_kinds();
   if (f.longer == "--print-after") out = stage_names(), out.push_back("all");
+  if (f.longer == "--machine") out = machine_names();
+  if (f.longer == "--print-reference") out = reference_topics();
   if (f.longer == "--print-completion") out = completion_shells();
   return out;
 }
@@ -121,13 +131,13 @@ std::string man_page(const std::string& version) {
       for (char& c : title) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       out += ".SH " + title + "\n";
     }
-    std::string names = o.flags;
-    if (const auto comma = names.find(','); comma != std::string::npos) names.replace(comma, 1, ", ");
-    out += ".TP\n\\fB" + roff(names) + "\\fR" + (o.metavar.empty() ? "" : " \\fI" + roff(o.metavar) + "\\fR") + "\n" + roff(o.help) + "\n";
+    out += ".TP\n\\fB" + roff(fmt::format("{}", fmt::join(o.names, ", "))) + "\\fR" + (o.metavar.empty() ? "" : " \\fI" + roff(o.metavar) + "\\fR") + "\n" + roff(o.help) + "\n";
   }
   out += ".SH EXIT STATUS\n";
   for (const auto& [code, meaning] : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", code, roff(meaning));
-  return out + ".SH ENVIRONMENT\n.TP\n.B CUDA_HOME, CUDA_PATH\nwhere the CUDA Toolkit is, if nvcc is not on PATH\n.TP\n.B NO_COLOR\nno colours on a terminal\n";
+  out += ".SH ENVIRONMENT\n";
+  for (const Variable& v : environment()) out += fmt::format(".TP\n.B {}\n{} ({})\n", roff(v.name), roff(v.help), roff(v.reader));
+  return out + ".SH SEE ALSO\nThe reference, as Markdown: \\fB\\-\\-print\\-reference\\fR.\n";
 }
 
 }  // namespace mirage

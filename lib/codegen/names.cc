@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 #include <set>
+#include "mirage/codegen/module.h"
 #include "mirage/ir/reserved_names.h"
 
 namespace mirage {
@@ -50,6 +51,8 @@ std::string mangle_module_name(std::string_view name) {
   while (is_reserved_module_name(out)) out += '_';
   return out;
 }
+
+std::string module_name(std::string_view program) { return mangle_module_name(program); }
 
 std::vector<std::string> mangle_tensor_names(const std::vector<std::string>& names, const std::string& module) {
   const auto owned_start = [](const std::string& n) { return n.starts_with('_') || n == "mirage" || n.starts_with("mirage_"); };

@@ -3,8 +3,11 @@
 #include "mirage/driver/compile.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,14 +30,22 @@ namespace mirage {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 /// What the options ask for and cannot have; nullopt: nothing.
 std::optional<Diagnostic> refused_option(const Options& o, const Target& target, const std::string& spec) {
   const auto usage = [](std::string text) { return Diagnostic{Severity::kError, DiagCode::kUsage, {}, std::move(text), {}}; };
   if (o.gate != "auto" && o.gate != "emulate" && o.gate != "device" && o.gate != "none") return usage(fmt::format("--gate {}: there are emulate, device, none and auto", o.gate));
   if (o.gate == "emulate" && find_host_compiler().empty()) return Diagnostic{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}};
-  if (o.write_deps)
-    for (const std::string& path : {o.output, spec})
+  if (o.write_deps) {
+    std::vector<std::string> paths = dependencies(o, spec);
+    paths.push_back(o.output);
+    paths.push_back(o.deps_target);
+    for (const std::string& path : paths)
       if (const std::string what = hostile_to_make(path); !what.empty()) return usage(fmt::format("-MD: make reads {} in '{}' as something else than a part of a name; write the file under another one", what, path));
+  } else if (!o.deps_file.empty() || !o.deps_target.empty() || o.deps_phony) {
+    return usage("-MF, -MT and -MP say how -MD writes its rule: give -MD too");
+  }
   if (o.pdl && target.sm < 90) return usage(fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target.name));
   if (o.cold && o.warm) return usage("--cold and --warm exclude each other");
   if (o.prune != "decided" && o.prune != "z3" && o.prune != "off") return usage(fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune));
@@ -67,7 +78,42 @@ ExitCode more_severe(ExitCode a, ExitCode b) {
   return rank(a) >= rank(b) ? a : b;
 }
 
-CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener) { return compile_from(options, source, {}, trace, listener); }
+namespace {
+
+/// A run that adds its decision to a lock changes nothing for whoever depends on the lock already: it leaves the file's time as it was, or gives a new one the time at which the run began. Else each new
+/// decision would have make build all others again.
+class LockTime {
+ public:
+  explicit LockTime(const std::string& lock) : lock_(lock), began_(fs::file_time_type::clock::now()), before_(began_) {
+    std::error_code error;
+    if (lock_.empty()) return;
+    if (const auto time = fs::last_write_time(lock_, error); !error) before_ = std::min(time, began_);
+    text_ = text();
+  }
+  ~LockTime() {
+    std::error_code ignored;
+    if (!lock_.empty() && text() != text_) fs::last_write_time(lock_, before_, ignored);
+  }
+  LockTime(const LockTime&) = delete;
+  LockTime& operator=(const LockTime&) = delete;
+
+ private:
+  std::string text() const {
+    auto read = read_file(lock_);
+    return read ? std::move(*read) : "";
+  }
+  const std::string lock_;
+  const fs::file_time_type began_;
+  fs::file_time_type before_;
+  std::string text_;
+};
+
+}  // namespace
+
+CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener) {
+  const LockTime time(options.frozen ? "" : options.lock);
+  return compile_from(options, source, {}, trace, listener);
+}
 
 namespace {
 

@@ -136,6 +136,16 @@ ModeResult check_spec(const Source& s, const Options& o) {
   return r;
 }
 
+ModeResult print_result_name(const Source& s, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return mode_failed(choice.errors());
+  const auto parsed = read_spec(s, *choice);
+  if (!parsed) return mode_failed(parsed.errors());
+  ModeResult r;
+  r.text = module_name(parsed->program.name) + "\n";
+  return r;
+}
+
 ModeResult canonicalize_spec(const Source& s, const Options& o) {
   auto parsed = read_one(s, o);
   if (!parsed) return mode_failed(parsed.errors());
@@ -242,6 +252,12 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
     r.text = module.files.at(module.name + ".cu");
   }
   return r;
+}
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> out;
+  for (const Target& t : all_machines()) out.push_back(t.machine);
+  return out;
 }
 
 std::vector<std::string> target_names() {

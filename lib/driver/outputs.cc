@@ -68,7 +68,15 @@ std::string hostile_to_make(const std::string& path) {
   return "";
 }
 
-std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources) {
+std::vector<std::string> dependencies(const Options& o, const std::string& spec) {
+  std::vector<std::string> out;
+  for (const std::string& path : {spec, o.lock, o.baseline})
+    if (!path.empty() && path != "-") out.push_back(path);
+  out.insert(out.end(), o.response_files.begin(), o.response_files.end());
+  return out;
+}
+
+std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources, bool phony) {
   auto escaped = [](const std::string& path) {
     std::string out;
     for (char c : path) out += c == ' ' || c == '#' ? std::string("\\") + c : c == '$' ? "$$" : std::string(1, c);
@@ -79,7 +87,8 @@ std::string dependency_rule(const std::vector<std::string>& targets, const std::
   out += ":";
   for (const std::string& s : sources) out += " " + escaped(s);
   out += "\n";
-  for (const std::string& s : sources) out += "\n" + escaped(s) + ":\n";   // a spec that was deleted is no error for make
+  if (phony)
+    for (const std::string& s : sources) out += "\n" + escaped(s) + ":\n";
   return out;
 }
 

@@ -18,7 +18,9 @@ bool is_explicit(const Options&, Emit);
 std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name, const std::set<Emit>&);
 /// What of a path make would read as something else than a part of a name in a rule (a command, a pattern, an assignment), whatever stands before it; "": nothing. Spaces, # and $ can be escaped.
 std::string hostile_to_make(const std::string& path);
-/// A Makefile rule: the result depends on the spec. No path is hostile_to_make.
-std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources);
+/// The files that a result depends on: the spec (not standard input), the lock, the baseline, response files.
+std::vector<std::string> dependencies(const Options&, const std::string& spec);
+/// A Makefile rule: the targets depend on the sources; with `phony` also an empty rule for each source, so that one that is gone is no error. No path is hostile_to_make.
+std::string dependency_rule(const std::vector<std::string>& targets, const std::vector<std::string>& sources, bool phony);
 
 }  // namespace mirage

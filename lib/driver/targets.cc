@@ -21,7 +21,8 @@ Result<Target> resolve_target(const std::string& name) {
   for (const Target& t : all_targets()) names.push_back(t.name);
   if (name != "native") {
     Diagnostic d{Severity::kError, DiagCode::kUnknownTarget, {}, fmt::format("there is no target '{}'", name), {}};
-    if (const std::string near = nearest(name, names); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
+    if (const auto m = find_machine(name)) d.notes.push_back({{}, fmt::format("that is a machine, of target {}: --machine {}", m->name, m->machine)});
+    else if (const std::string near = nearest(name, names); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
     return d;
   }
   const DetectedDevice found = detect_device();

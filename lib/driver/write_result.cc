@@ -140,8 +140,10 @@ CompileResult write_files(CompileResult r, const Options& o, const Source& sourc
   if (o.write_deps) {
     const std::string path = o.deps_file.empty() ? (std::filesystem::path(o.output) / (module.name + ".d")).string() : o.deps_file;
     std::vector<std::string> targets;
-    for (const auto& [file, text] : r.files) targets.push_back((std::filesystem::path(o.output) / file).string());
-    for (const Diagnostic& d : write_file(path, dependency_rule(targets, {source.name}))) errors.push_back(d);
+    if (!o.deps_target.empty()) targets.push_back(o.deps_target);
+    else
+      for (const auto& [file, text] : r.files) targets.push_back((std::filesystem::path(o.output) / file).string());
+    for (const Diagnostic& d : write_file(path, dependency_rule(targets, dependencies(o, source.name), o.deps_phony))) errors.push_back(d);
   }
   for (const Diagnostic& d : folder.commit("certificate.json")) errors.push_back(d);
   r.exit = more_severe(r.exit, built.exit);

@@ -1,6 +1,8 @@
 // The tables of instruction sets and machines.
 #include "mirage/ir/target.h"
 
+#include <algorithm>
+#include <cctype>
 #include <iterator>
 
 namespace mirage {
@@ -86,8 +88,35 @@ std::optional<Target> find_target(std::string_view name) {
   return std::nullopt;
 }
 
+namespace {
+
+/// Words of a name in small letters and digits, without those that every device of a maker has: "NVIDIA GeForce RTX 4090" is {"4090"}, "A100-SXM4-80GB" {"a100", "sxm4", "80gb"}.
+std::vector<std::string> telling_words(std::string_view name) {
+  std::vector<std::string> out;
+  std::string word;
+  const auto end_word = [&] {
+    if (word.starts_with("rtx") && word.size() > 3) word.erase(0, 3);   // rtx4090
+    if (!word.empty() && word != "nvidia" && word != "geforce" && word != "rtx" && word != "tesla") out.push_back(word);
+    word.clear();
+  };
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c))) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else end_word();
+  end_word();
+  return out;
+}
+
+bool begins_with(const std::vector<std::string>& all, const std::vector<std::string>& first) {
+  return !first.empty() && first.size() <= all.size() && std::equal(first.begin(), first.end(), all.begin());
+}
+
+}  // namespace
+
 std::optional<Target> find_machine(std::string_view name) {
   for (const Target& t : all_machines()) if (t.machine == name) return t;
+  const std::vector<std::string> words = telling_words(name);
+  for (const Target& t : all_machines())
+    if (begins_with(words, telling_words(t.machine)) || begins_with(words, telling_words(t.device))) return t;
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 // The option table as data, and how options print. Stands behind cmd/'s flags and the header comment of emitted files.
 #include "mirage/support/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -10,9 +11,20 @@ namespace mirage {
 
 namespace {
 
+std::vector<std::string> names_of(const std::string& flags) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= flags.size();) {
+    const size_t end = std::min(flags.find(',', at), flags.size());
+    out.push_back(flags.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 std::string long_flag(const std::string& flags) {
-  auto at = flags.find("--");
-  return at == std::string::npos ? flags : flags.substr(at);
+  for (const std::string& name : names_of(flags))
+    if (name.starts_with("--")) return name;
+  return flags;
 }
 
 std::string text_of(bool x) { return x ? "true" : "false"; }
@@ -59,19 +71,19 @@ std::string quoted(const std::string& s) {
   return out + "'";
 }
 
-std::vector<std::string> values_of(const Options& o) {
+}  // namespace
+
+std::vector<std::string> option_values(const Options& o) {
   std::vector<std::string> out;
   for_each_option(o, [&](const OptionInfo&, const auto& value) { out.push_back(text_of(value)); });
   return out;
 }
 
-}  // namespace
-
 const std::vector<OptionInfo>& option_table() {
   static const std::vector<OptionInfo> table = [] {
     std::vector<OptionInfo> rows;
 #define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) \
-  rows.push_back({#field, flags, long_flag(flags), static_cast<double>(low), static_cast<double>(high), OptionEffect::changes, group, metavar, help});
+  rows.push_back({#field, flags, long_flag(flags), names_of(flags), static_cast<double>(low), static_cast<double>(high), OptionEffect::changes, group, metavar, help});
 #include "mirage/support/options.def"
 #undef OPTION
     return rows;
@@ -90,7 +102,7 @@ std::optional<double> parse_duration(std::string_view text) {
 }
 
 std::string print_config(const Options& o) {
-  const std::vector<std::string> values = values_of(o), defaults = values_of(Options{});
+  const std::vector<std::string> values = option_values(o), defaults = option_values(Options{});
   std::string out;
   for (size_t i = 0; i < values.size(); i++) {
     const OptionInfo& info = option_table()[i];
@@ -102,7 +114,7 @@ std::string print_config(const Options& o) {
 }
 
 std::vector<std::pair<std::string, std::string>> result_options(const Options& o) {
-  const std::vector<std::string> values = values_of(o), defaults = values_of(Options{});
+  const std::vector<std::string> values = option_values(o), defaults = option_values(Options{});
   std::vector<std::pair<std::string, std::string>> out;
   for (size_t i = 0; i < values.size(); i++)
     if (option_table()[i].effect == OptionEffect::kResult && values[i] != defaults[i]) out.emplace_back(option_table()[i].field, values[i]);
@@ -124,7 +136,7 @@ std::optional<Options> options_of(const std::vector<std::pair<std::string, std::
 
 std::string result_options_line(const Options& o) {
   const Options fallback;
-  const std::vector<std::string> values = values_of(o), defaults = values_of(fallback);
+  const std::vector<std::string> values = option_values(o), defaults = option_values(fallback);
   std::string out;
   for (size_t i = 0; i < values.size(); i++) {
     const OptionInfo& info = option_table()[i];

@@ -52,6 +52,9 @@ struct ModuleOptions {
   std::string version;             ///< tool version
 };
 
+/// The C identifier that a program of this name gets: the prefix of its files and functions, and CudaModule::name.
+std::string module_name(std::string_view program);
+
 /// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile, CMakeLists.txt, NAME.pc, NAME.map (version script),
 /// NAME.solution.json, build.toml with tvm-ffi-ext/NAME/__init__.py, NAME_kernelbench.py.
 struct CudaModule {

@@ -21,6 +21,8 @@ ModeResult run_stage(const std::string& stage, const Source&, const Options&, co
 ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, const Options&, const Listener&);   ///< --why-not: exit kOk if the graph is in the search space, else kNothingFound
 ModeResult print_targets();                                                                       ///< --list-targets
 std::vector<std::string> target_names();                                                          ///< without "native"
+std::vector<std::string> machine_names();                                                         ///< as --machine has them
+ModeResult print_result_name(const Source&, const Options& = {});                                                      ///< --print-name: what CudaModule::name will be
 Result<Source> einsum_source(const std::string& line);                                            ///< --einsum as a spec
 ModeResult explain_error(const std::string& code);                                                ///< --explain-error
 std::string program_name(const Source&, const Options& = {});                                     ///< the name the result will have; "" if the spec is invalid

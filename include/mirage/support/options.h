@@ -22,7 +22,8 @@ struct Options {
 #define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) option_kind::kind field = fallback;
 #include "mirage/support/options.def"
 #undef OPTION
-  std::vector<std::string> specs;   ///< files, folders, or "-"
+  std::vector<std::string> specs;            ///< files, folders, or "-"
+  std::vector<std::string> response_files;   ///< the FILEs of @FILE, as they were named
 };
 
 enum class OptionEffect : uint8_t { kResult, kView };
@@ -30,7 +31,8 @@ enum class OptionEffect : uint8_t { kResult, kView };
 struct OptionInfo {
   std::string field;     ///< "max_kernel_ops"
   std::string flags;     ///< "-o,--output": as CLI11 reads it
-  std::string flag;      ///< the long one, "--output"
+  std::string flag;      ///< the first long one, "--output"
+  std::vector<std::string> names;   ///< all of them
   double low = 0, high = 0;
   OptionEffect effect = OptionEffect::kView;
   std::string group, metavar, help;
@@ -52,6 +54,7 @@ std::optional<double> parse_duration(std::string_view);
 std::vector<std::pair<std::string, std::string>> result_options(const Options&);
 std::optional<Options> options_of(const std::vector<std::pair<std::string, std::string>>& values);
 
+std::vector<std::string> option_values(const Options&);   ///< as text, in the order of the table
 std::string print_config(const Options&);          ///< --print-config: "field = value" per line, defaults marked
 std::string result_options_line(const Options&);   ///< options that change the result and are not at their default, as flags: "--target sm_80 --no-merge"; "" if none
 

@@ -1,4 +1,4 @@
-"""python -m mirage_opt: export, kernelbench, import, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
+"""python -m mirage_opt: export, kernelbench, import, prefix, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
 program, 4 cannot be said in a spec, 11 files.
 """
 
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("folder", metavar="DIR")
     p.add_argument("-o", "--output", default="specs", metavar="DIR")
     p.add_argument("--values", action="append", metavar="AXIS=1,8,64", help="extents of a var axis")
+    modes.add_parser("prefix", help="the folder that was installed with the package, for CMAKE_PREFIX_PATH: bin, share, lib/cmake")
     modes.add_parser("operators", help="the table of ATen operators, as Markdown")
     return parser
 
@@ -279,6 +280,11 @@ def operators_table() -> str:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.mode == "prefix":
+        from .command import prefix
+
+        print(prefix())
+        return 0
     try:
         import torch  # noqa: F401
     except ImportError:

@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +25,16 @@ class Ran(NamedTuple):
     err: str
 
 
+def prefix() -> Path:
+    """The folder that was installed with the package: bin, share, and lib/cmake for CMAKE_PREFIX_PATH. It need not be there."""
+    return Path(__file__).resolve().parent / "tool"
+
+
 def find() -> str:
     """The path of the command. Raises CommandError where there is none."""
     named = os.environ.get("MIRAGE_OPT")
     beside = Path(__file__).resolve().parents[3] / "build" / "mirage-opt"  # a checkout that was built
-    for path in (named, shutil.which("mirage-opt"), str(beside)):
+    for path in (named, str(prefix() / "bin" / "mirage-opt"), shutil.which("mirage-opt"), str(beside)):
         if path and os.access(path, os.X_OK) and os.path.isfile(path):
             return path
         if path and path == named:
@@ -62,3 +68,12 @@ def operators() -> frozenset[str]:
     """Names of the operators that this mirage-opt reads."""
     path = find()
     return _operators(path, os.stat(path).st_mtime_ns)
+
+
+def main() -> None:
+    """The script mirage-opt of an installed package: becomes the command."""
+    path = prefix() / "bin" / "mirage-opt"
+    try:
+        os.execv(path, ["mirage-opt", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"mirage-opt: {path} cannot be started: {error}")

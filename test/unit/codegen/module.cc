@@ -46,6 +46,17 @@ TEST_CASE("NAME.cu says what it is and holds graph, kernels and launches in orde
   CHECK_FALSE(has(cu, "#include \""));
 }
 
+TEST_CASE("the build files install what they build") {
+  const CudaModule m = fixture::assemble(fixture::two_kernels());
+  const std::string cmake = m.files.at("CMakeLists.txt"), make = m.files.at("Makefile");
+  CHECK(has(cmake, "add_library(demo::demo ALIAS demo)"));
+  CHECK(has(cmake, "install(TARGETS demo EXPORT demoConfig LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER"));
+  CHECK(has(cmake, "install(EXPORT demoConfig NAMESPACE demo:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/demo)"));
+  CHECK(has(cmake, "if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/demo_check.cu)"));   // --emit cmake alone leaves it out
+  CHECK(has(make, "libdemo.a: demo.cu\n"));
+  CHECK(has(make, "-lib "));
+}
+
 TEST_CASE("portable targets carry PTX and run on later devices") {
   const CudaModule m = fixture::assemble(fixture::two_kernels("sm_80"));
   CHECK(has(m.files.at("demo.cu"), "10 * major + minor >= 80"));

@@ -256,7 +256,12 @@ TEST_CASE("output kinds") {
   const Diagnostics d = check_emit_list({"cu", "grap"});
   REQUIRE(d.size() == 1);
   CHECK(d[0].notes.at(0).text == "did you mean 'graph'?");
-  CHECK(dependency_rule({"a b.cu"}, {"x$.json"}) == "a\\ b.cu: x$$.json\n\nx$$.json:\n");
+  CHECK(dependency_rule({"a b.cu"}, {"x$.json"}, true) == "a\\ b.cu: x$$.json\n\nx$$.json:\n");
+  CHECK(dependency_rule({"a b.cu"}, {"x$.json"}, false) == "a\\ b.cu: x$$.json\n");
+  Options named;
+  named.lock = "l", named.baseline = "b", named.response_files = {"r1", "r2"};
+  CHECK(dependencies(named, "s.json") == std::vector<std::string>{"s.json", "l", "b", "r1", "r2"});
+  CHECK(dependencies(Options{}, "-").empty());
 }
 
 TEST_CASE("without CUDA: a remark, or exit code 7 for what was asked for by name") {

@@ -1,0 +1,192 @@
+"""docs/examples, built as their readers build them, against an installed mirage-opt. A stub stands for nvcc, so that each library takes
+a moment. What needs PyTorch is skipped where there is none.
+
+BUILD: the build folder to install from; MIRAGE_OPT: the command that was built in it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("BUILD", ROOT / "build"))
+EXAMPLES = ROOT / "docs" / "examples"
+QUICK = ["--states", "0", "--gate", "none"]
+
+
+def setUpModule():
+    global WORK, PREFIX, ENVIRONMENT
+    WORK = Path(tempfile.mkdtemp(prefix="mirage-examples."))
+    PREFIX = WORK / "prefix"
+    (WORK / "bin").mkdir()
+    shutil.copy(ROOT / "test" / "examples" / "nvcc_stub.sh", WORK / "bin" / "nvcc")
+    for component in ("command", "development"):
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", PREFIX, "--component", component], check=True, capture_output=True)
+    ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MIRAGE_OPT")}
+    ENVIRONMENT["PATH"] = f"{WORK / 'bin'}:{PREFIX / 'bin'}:{os.environ['PATH']}"
+    ENVIRONMENT["PYTHONPATH"] = str(ROOT / "lib" / "python")
+    ENVIRONMENT["STUB_LOG"] = str(WORK / "stub.log")
+
+
+def tearDownModule():
+    shutil.rmtree(WORK, ignore_errors=True)
+
+
+def run(*command, cwd=None, expect=0, **environment):
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != expect:
+        raise AssertionError(f"exit {done.returncode}, not {expect}: {command}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def built():
+    """Libraries that the stub made since the last call, sorted."""
+    log = WORK / "stub.log"
+    names = sorted(Path(n).name for n in log.read_text().split()) if log.exists() else []
+    log.unlink(missing_ok=True)
+    return names
+
+
+def has_torch():
+    return subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+def cuda():
+    """Words that let CMake find the real toolkit; nothing where there is none."""
+    for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        if root and os.path.exists(os.path.join(root, "bin", "nvcc")):
+            return [f"-DCUDAToolkit_ROOT={root}"]
+    return []
+
+
+class Examples(unittest.TestCase):
+    def setUp(self):
+        self.folder = WORK / self.id().split(".")[-1]
+        shutil.copytree(EXAMPLES, self.folder)
+        built()
+
+    def touch_spec(self, name):
+        """Another program: the attribute changes what is decided."""
+        path = self.folder / f"{name}.json"
+        text = path.read_text().replace('"M": 16', '"M": 24').replace('"M": 8', '"M": 24')
+        time.sleep(0.02)
+        path.write_text(text)
+
+    def test_make(self):
+        make = ["make", "-j4", "MIRAGE_OPT_FLAGS=" + " ".join(QUICK)]
+        folder = self.folder / "make"
+        run(*make, cwd=folder)
+        self.assertEqual(built(), ["libgated.so", "libnorm_linear.so"])
+        self.assertIn("gated: wrong device", run("./app", cwd=folder))
+        run(*make, cwd=folder)
+        self.assertEqual(built(), [])
+        self.touch_spec("gated")
+        run(*make, cwd=folder)
+        self.assertEqual(built(), ["libgated.so"])
+        self.assertEqual(len(json.loads((folder / "lock.json").read_text())["decisions"]), 3)
+        run(*make, cwd=folder)
+        self.assertEqual(built(), [])
+        os.utime(folder / "lock.json")  # somebody else changed it
+        run(*make, cwd=folder)
+        self.assertEqual(built(), ["libgated.so", "libnorm_linear.so"])
+
+    def test_static_library_of_a_makefile(self):
+        out = self.folder / "out"
+        run("mirage-opt", "-q", self.folder / "gated.json", "-o", out, "--emit", "cu,h,makefile", *QUICK)
+        run("make", "-C", out, "libgated.a")
+        self.assertTrue((out / "libgated.a").exists())
+
+    def cmake(self, *words):
+        build = self.folder / "build"
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+        run("cmake", *generator, "-S", self.folder / "cmake", "-B", build, f"-DCMAKE_PREFIX_PATH={PREFIX}", "-Dflags=" + ";".join(QUICK), *words)
+        return build
+
+    @unittest.skipUnless(cuda(), "there is no CUDA Toolkit, which the application needs")
+    def test_cmake_application_runs_from_where_it_was_moved(self):
+        build = self.cmake(*cuda())
+        run("cmake", "--build", build)
+        self.assertEqual(built(), ["libgated.so", "libnorm_linear.so"])
+        run("cmake", "--build", build)
+        self.assertEqual(built(), [])
+        self.touch_spec("gated")
+        run("cmake", "--build", build)
+        self.assertEqual(built(), ["libgated.so"])
+        run("cmake", "--install", build, "--prefix", self.folder / "installed")
+        os.rename(self.folder / "installed", self.folder / "moved")
+        shutil.rmtree(build)
+        self.assertIn("norm_linear: wrong device", run(self.folder / "moved" / "bin" / "app"))
+        config = next((self.folder / "moved").rglob("gatedConfig.cmake"))
+        (self.folder / "user").mkdir()
+        (self.folder / "user" / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES C)\nfind_package(gated REQUIRED)\nget_target_property(at gated::gated IMPORTED_LOCATION)\nmessage(STATUS \"at ${at}\")\n"
+        )
+        said = run("cmake", "-S", self.folder / "user", "-B", self.folder / "user" / "build", f"-Dgated_DIR={config.parent}")
+        self.assertIn(f"at {config.parent.parent.parent / 'libgated.so'}", said)
+
+    def test_cxx(self):
+        build = self.folder / "build"
+        run("cmake", "-S", self.folder / "cxx", "-B", build, f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DCMAKE_BUILD_TYPE=Debug")
+        run("cmake", "--build", build)
+        said = run(build / "compile_spec", self.folder / "gated.json", self.folder / "out")
+        self.assertIn("gated.cu: ", said)
+        self.assertTrue((self.folder / "out" / "gated.cu").exists())
+        pc = next(PREFIX.rglob("mirage.pc"))
+        said = run("pkg-config", "--cflags", "--libs", "mirage", PKG_CONFIG_PATH=str(pc.parent))
+        self.assertIn("-lmirage", said)
+
+    def test_ci(self):
+        flags = {"MIRAGE_OPT_FLAGS": " ".join(QUICK)}
+        specs, lock, out = self.folder / "kernels", self.folder / "lock.json", self.folder / "out"
+        specs.mkdir()
+        shutil.copy(self.folder / "gated.json", specs)
+        run("sh", "ci/check.sh", specs, lock, out, cwd=self.folder, expect=10, **flags)
+        run("sh", "ci/check.sh", specs, lock, out, cwd=self.folder, FROZEN="", **flags)
+        run("sh", "ci/check.sh", specs, lock, out, cwd=self.folder, **flags)
+        run("sh", "ci/check.sh", specs, lock, self.folder / "again", f"{out}.json", cwd=self.folder, **flags)
+        self.assertEqual((out / "gated" / "gated.cu").read_text(), (self.folder / "again" / "gated" / "gated.cu").read_text())
+
+    @unittest.skipUnless(has_torch(), "there is no PyTorch")
+    def test_torch(self):
+        said = run(sys.executable, self.folder / "torch" / "block.py", self.folder / "out", *QUICK)
+        self.assertIn("not called: there is no ", said)
+
+    @unittest.skipUnless(has_torch(), "there is no PyTorch")
+    def test_kernelbench(self):
+        run("sh", self.folder / "kernelbench" / "run.sh", self.folder / "out", PYTHON=sys.executable, MIRAGE_OPT_FLAGS=" ".join(QUICK))
+        self.assertEqual(len(list((self.folder / "out" / "kernels").rglob("*_kernelbench.py"))), 1)
+
+
+class Installed(unittest.TestCase):
+    def test_what_is_installed(self):
+        files = {str(p.relative_to(PREFIX)) for p in PREFIX.rglob("*") if p.is_file()}
+        for file in (
+            "bin/mirage-opt",
+            "share/man/man1/mirage-opt.1.gz",
+            "share/bash-completion/completions/mirage-opt",
+            "share/zsh/vendor-completions/_mirage-opt",
+            "share/fish/vendor_completions.d/mirage-opt.fish",
+            "share/mirage-opt/spec.schema.json",
+            "share/mirage-opt/specs/odd.json",
+            "include/mirage/driver/compile.h",
+            "include/mirage/support/options.def",
+        ):
+            self.assertIn(file, files)
+        for end in ("cmake/mirage-opt/mirage-optConfig.cmake", "pkgconfig/mirage.pc", "libmirage.a"):
+            self.assertTrue(any(f.endswith(end) for f in files), end)
+
+    def test_nothing_needs_cuda(self):
+        said = run("ldd", PREFIX / "bin" / "mirage-opt")
+        self.assertNotIn("cuda", said)
+        self.assertNotIn("nvrtc", said)
+        self.assertNotIn("not found", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
