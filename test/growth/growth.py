@@ -16,6 +16,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -276,7 +277,9 @@ def kept_rows(path):
 
 def measure(o):
     folder = tempfile.mkdtemp(prefix="growth.")
-    all_programs = [p for p in programs(o.programs, o.seed, o.most_nodes) if not o.kind or p[0] in o.kind]
+    all_programs = [p for p in programs(o.programs, o.seed, o.most_nodes) if (not o.kind or p[0] in o.kind) and re.search(o.match, p[2])]
+    if o.largest_first:
+        all_programs.reverse()
     begin, rows, bad = time.time(), [], []
     kept, lock = kept_rows(o.rows), threading.Lock()
 
@@ -454,6 +457,8 @@ def main():
     a.add_argument("--binary", default="build/mirage-opt")
     a.add_argument("--programs", type=int, default=500)
     a.add_argument("--kind", action="append", help="only this kind")
+    a.add_argument("--match", default="", help="only programs whose names this regular expression finds")
+    a.add_argument("--largest-first", action="store_true")
     a.add_argument("--gate", default="auto", help="as mirage-opt's")
     a.add_argument("--emit", default="cu,report")
     a.add_argument("--flag", action="append", default=[], help="one more word for mirage-opt")
