@@ -11,6 +11,7 @@ namespace mirage::search {
 namespace {
 
 constexpr int kMaxAxes = 3;
+constexpr size_t kMaxUses = 500;   // of what one kernel loads
 constexpr size_t kMaxSplits = 20'000, kMaxLoads = 1'000'000;   // of one problem, loads of all splits together: a program with hundreds of layers has a reduction of its own in each, and pairs of them
 
 /// Indices of einsum notation: each use of a leaf brings fresh ones, operators join them.
@@ -370,6 +371,11 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
   Splits out;
   const Indices ix(g, classes, p, options.recompute);
   if (ix.is_too_large()) return out;
+  if (ix.uses().size() > kMaxUses) {
+    out.index_closed = 1;
+    out.index_example = "one kernel for " + std::to_string(ix.uses().size()) + " uses of its inputs";
+    return out;
+  }
   std::vector<Axis> axes = candidate_axes(ix, p, out);
   std::erase_if(axes, [&](const Axis& a) { return std::count(options.whole.begin(), options.whole.end(), a.cls) > 0; });
   std::vector<unsigned> grids;   // more axes first: fewer are an instance of them
