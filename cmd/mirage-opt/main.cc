@@ -18,6 +18,7 @@
 #include "manual.h"
 #include "reference.h"
 #include "mirage/driver/compile.h"
+#include "mirage/driver/dump.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
 #include "mirage/support/foreign.h"
@@ -174,12 +175,8 @@ Compiled compile_one(const Options& o, const Source& source, bool is_corpus) {
   if (o.time) log_text(trace.print_times());
   if (!o.trace.empty()) done.chrome = trace.chrome_json(r.name);
   if (!o.dump_dir.empty()) {
-    auto folder = OutputFolder::open(is_corpus ? (fs::path(o.dump_dir) / r.name).string() : o.dump_dir);
-    Diagnostics errors = folder ? Diagnostics{} : folder.errors();
-    for (const auto& [name, text] : trace.products())
-      if (errors.empty()) errors = folder->write(name, text);
-    if (errors.empty()) errors = folder->commit();
-    done.exit = more_severe(done.exit, show(errors));
+    const std::string folder = is_corpus ? (fs::path(o.dump_dir) / r.name).string() : o.dump_dir;
+    done.exit = more_severe(done.exit, show(write_dump(folder, trace.products())));
   }
   return done;
 }

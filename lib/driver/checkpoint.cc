@@ -4,7 +4,9 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
@@ -12,11 +14,34 @@ namespace mirage {
 
 namespace {
 
-constexpr const char* kMagic = "mirage-opt checkpoint 1";
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr const char* kSchema = "mirage-opt checkpoint 2";
+constexpr size_t kMostSteps = 20'000, kMostOutcome = 4'000;   // together less than the reader takes; what is not kept is made again
 constexpr auto kEvery = std::chrono::seconds(1);
 
-Diagnostic bad(const std::string& path, const std::string& text) { return {Severity::kError, DiagCode::kCheckpoint, {path, 0, 0, 1}, text, {{{}, "remove the file to begin anew"}}}; }
+Diagnostic bad(const std::string& path, const std::string& text) {
+  return {Severity::kError, DiagCode::kCheckpoint, {path, 0, 0, 1}, text, {{{}, "remove the file to begin anew"}}};
+}
+
+std::string quoted(const std::string& s) {
+  return nlohmann::json(s).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+/// The file: a line of JSON for every step, and a sum over all before it.
+std::string text_of(const std::string& about, const std::map<std::string, std::string>& known) {
+  std::string text = fmt::format("{{\"schema\": \"{}\",\n\"about\": {},\n\"steps\": {{", kSchema, quoted(about));
+  const char* before = "\n";
+  for (const auto& [key, outcome] : known) {
+    text += before + quoted(key) + ": " + quoted(outcome);
+    before = ",\n";
+  }
+  text += "},\n";
+  return text + fmt::format("\"sum\": \"{:016x}\"}}\n", hash_text(text));
+}
+
+const std::string* string_at(const nlohmann::ordered_json& j, const char* key) {
+  const auto it = j.is_object() ? j.find(key) : j.end();
+  return it != j.end() && it->is_string() ? it->get_ptr<const std::string*>() : nullptr;
+}
 
 }  // namespace
 
@@ -29,20 +54,21 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const std::string& 
     c.state_->changed = true;   // there will be a file that says whose it is, even if no step was worth keeping
     return c;
   }
-  auto text = read_file(path, kMostBytes);
+  const auto text = read_file(path, JsonLimits{}.bytes);
   if (!text) return text.errors();
-  if (!text->starts_with(kMagic)) return bad(path, "this is no checkpoint of mirage-opt");
-  const size_t last = text->size() > 1 ? text->rfind('\n', text->size() - 2) : std::string::npos;
-  if (last == std::string::npos || text->back() != '\n' || text->substr(last + 1) != fmt::format("end {:016x}\n", hash_text(std::string_view(*text).substr(0, last + 1)))) return bad(path, "the checkpoint is damaged");
-  size_t at = text->find('\n') + 1;
-  const size_t about_end = text->find('\n', at);
-  if (text->substr(at, about_end - at) != about) return bad(path, fmt::format("the checkpoint is of another run: {} there, {} here", text->substr(at, about_end - at), about));
-  for (at = about_end + 1; at <= last;) {
-    const size_t end = text->find('\n', at), tab = text->find('\t', at);
-    if (tab == std::string::npos || tab > end) return bad(path, "the checkpoint is damaged");
-    c.state_->known.emplace(text->substr(at, tab - at), text->substr(tab + 1, end - tab - 1));
-    at = end + 1;
+  const auto j = read_json_text(*text, path, DiagCode::kCheckpoint);
+  const std::string* schema = j ? string_at(*j, "schema") : nullptr;
+  if (!schema || *schema != kSchema)
+    return bad(path, "this is no checkpoint of this mirage-opt" + (j ? std::string() : ": " + j.errors().front().text));
+  const std::string* its_about = string_at(*j, "about");
+  const auto steps = j->find("steps");
+  if (!its_about || steps == j->end() || !steps->is_object()) return bad(path, "the checkpoint is damaged");
+  for (const auto& [key, outcome] : steps->items()) {
+    if (!outcome.is_string()) return bad(path, "the checkpoint is damaged");
+    c.state_->known.emplace(key, outcome.get<std::string>());
   }
+  if (text_of(*its_about, c.state_->known) != *text) return bad(path, "the checkpoint is damaged");
+  if (*its_about != about) return bad(path, fmt::format("the checkpoint is of another run: {} there, {} here", *its_about, about));
   return c;
 }
 
@@ -54,6 +80,7 @@ void Checkpoint::connect(SearchOptions& o) {
   };
   o.remember = [state = state_](const std::string& key, const std::string& outcome) {
     std::lock_guard lock(state->mutex);
+    if (state->known.size() >= kMostSteps || key.size() + outcome.size() > kMostOutcome) return;
     state->known[key] = outcome;
     state->changed = true;
     if (std::chrono::steady_clock::now() - state->written > kEvery) (void)state->write();   // a disk that is full now may not be at the end, where it is said
@@ -67,10 +94,7 @@ Diagnostics Checkpoint::write() {
 
 Diagnostics Checkpoint::State::write() {
   if (!changed) return {};
-  std::string text = fmt::format("{}\n{}\n", kMagic, about);
-  for (const auto& [key, outcome] : known) text += key + "\t" + outcome + "\n";
-  text += fmt::format("end {:016x}\n", hash_text(text));
-  Diagnostics errors = write_file(path, text);
+  Diagnostics errors = write_file(path, text_of(about, known));
   changed = !errors.empty();
   written = std::chrono::steady_clock::now();
   return errors;

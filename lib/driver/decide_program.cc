@@ -17,6 +17,7 @@
 #include "driver/pass_steps.h"
 #include "driver/report.h"
 #include "driver/reuse.h"
+#include "driver/unsettled.h"
 #include "driver/search_options.h"
 #include "driver/z3_judge.h"
 #include "mirage/ir/stabilize.h"
@@ -282,12 +283,7 @@ class Decides {
                fmt::format("--gate emulate: the kernels were {}", decision.gates.empty() ? "not emulated" : decision.gates.front()),
                {}}};
     if (run_hints(o_).any()) decision.tuned = with_hints(decision.plan(straightforward()), run_hints(o_));
-    if ((decision.choice || decision.stitched()) && decision.support.kind != Verdict::Kind::kEqual)
-      d_.warnings.push_back({Severity::kWarning,
-                             DiagCode::kNotSettled,
-                             {run_.source, 0, 0, 1},
-                             "the result is equal to the program at reduced sizes only: " + decision.support.reason,
-                             {}});
+    if (auto warning = unsettled_warning(decision, run_.source)) d_.warnings.push_back(std::move(*warning));
     d_.is_whole = !recalled_ && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
                   !(decision.partition && decision.partition->search.stop_reason == "time");
     return {};

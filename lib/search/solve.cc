@@ -95,6 +95,8 @@ void Enumerator::settle(const std::shared_ptr<SplitSearch>& s) {
   ahead_.drop(s);
 }
 
+constexpr int64_t kFreeLoads = 50'000;
+
 /// The splits of a problem join the queue, and other threads may begin with them.
 void Enumerator::enqueue(const Problem& problem, const SplitOptions& which, std::vector<Queued>& queue) {
   const auto key = std::tuple{problem.leaves, problem.targets, poor_now_};
@@ -103,6 +105,9 @@ void Enumerator::enqueue(const Problem& problem, const SplitOptions& which, std:
   if (ready != prepared_.end()) prepared_.erase(ready);
   else ahead_.expect(opened.searches, options_.max_ideas, limits(nullptr).effort);
   count(Gate::kIndex, opened.splits.index_example, opened.splits.index_closed);
+  int64_t loads = 0;
+  for (const Split& s : opened.splits.all) loads += static_cast<int64_t>(s.loads.size());
+  if (loads > kFreeLoads) report_.effort += loads / 5;   // what finding them took, where a program has hundreds of layers
   for (const Split& s : opened.too_large)
     count(Gate::kMemory, "tiles of at least " + std::to_string(least_bytes(ref_.graph(), s)) + " bytes" + (s.loop_class < 0 ? " without a loop" : ""));
   report_.max_block_ops_used = std::max(report_.max_block_ops_used, opened.max_block_ops);

@@ -2,6 +2,7 @@
 #include "search/splits.h"
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -10,6 +11,8 @@ namespace mirage::search {
 namespace {
 
 constexpr int kMaxAxes = 3;
+constexpr size_t kMaxUses = 500;   // of what one kernel loads
+constexpr size_t kMaxSplits = 20'000, kMaxLoads = 1'000'000;   // of one problem, loads of all splits together: a program with hundreds of layers has a reduction of its own in each, and pairs of them
 
 /// Indices of einsum notation: each use of a leaf brings fresh ones, operators join them.
 class Indices {
@@ -115,11 +118,27 @@ class Indices {
   int visits_ = 0;
 };
 
+/// Roots of indices; there may be thousands, one of each layer.
+class Roots {
+ public:
+  void add(int i) {
+    if (sorted_.empty()) first_ = i;
+    sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), i), i);
+  }
+  bool has(int i) const { return std::binary_search(sorted_.begin(), sorted_.end(), i); }
+  int first() const { return first_; }                          ///< the one that was added first
+  size_t size() const { return sorted_.size(); }
+  int operator[](size_t k) const { return sorted_[k]; }
+ private:
+  int first_ = -1;
+  std::vector<int> sorted_;
+};
+
 /// One grid axis: a dimension of each target, and the indices on it.
-struct Axis { int cls; std::vector<int> dims; std::vector<int> roots; };
+struct Axis { int cls; std::vector<int> dims; Roots roots; };
 
 /// Summed indices of one extent that no target has, to be split together by the loop or by a grid axis.
-struct Group { int cls; std::vector<int> roots; bool is_all = true; };
+struct Group { int cls; Roots roots; bool is_all = true; };
 
 constexpr size_t kMaxApart = 4;   // indices of one extent whose subsets are tried
 
@@ -130,14 +149,14 @@ std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& optio
     if (ix.kept(i)) { if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too"; continue; }
     auto it = std::find_if(all.begin(), all.end(), [&](const Group& g) { return g.cls == ix.class_of(i); });
     if (it == all.end()) it = all.insert(all.end(), Group{ix.class_of(i), {}, true});
-    it->roots.push_back(i);
+    it->roots.add(i);
   }
   std::vector<Group> some;
   for (const Group& g : all) {
     if (g.roots.size() < 2 || g.roots.size() > kMaxApart) continue;
     for (unsigned mask = (1u << g.roots.size()) - 2; mask > 0; mask--) {
       Group part{g.cls, {}, false};
-      for (size_t r = 0; r < g.roots.size(); r++) if (mask >> r & 1) part.roots.push_back(g.roots[r]);
+      for (size_t r = 0; r < g.roots.size(); r++) if (mask >> r & 1) part.roots.add(g.roots[r]);
       some.push_back(part);
     }
   }
@@ -162,7 +181,7 @@ std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& ou
       }
       if (found < 0) { good = false; break; }
       a.dims.push_back(found);
-      a.roots.push_back(ix.find(of[static_cast<size_t>(found)]));
+      a.roots.add(ix.find(of[static_cast<size_t>(found)]));
     }
     if (good) { axes.push_back(a); continue; }
     if (out.index_closed++ == 0) out.index_example = "grid axis on dimension " + std::to_string(d) + " of the first output: it is also summed, or not every output has it";
@@ -170,8 +189,8 @@ std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& ou
   return axes;
 }
 
-/// nullopt if a group splits nothing.
-std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Axis>& axes, const Group* partial, const Group* loop) {
+/// nullopt if a group splits nothing. `uses`: by leaf, in the problem's order, each leaf's as they were met.
+std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Indices::Use>& uses, const std::vector<Axis>& axes, const Group* partial, const Group* loop) {
   Split s;
   s.axes = static_cast<int>(axes.size()) + (partial != nullptr);
   s.stores.resize(p.targets.size());
@@ -184,23 +203,31 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
     s.axis_class[axes.size()] = partial->cls;
   }
   bool looped = false, parted = false;
-  for (ValueId leaf : p.leaves)
-    for (const auto& use : ix.uses()) {
-      if (use.leaf != leaf) continue;
-      Load l{leaf, {}};
-      for (size_t d = 0; d < use.index.size(); d++) {
-        const int i = use.index[d];
-        if (i < 0) continue;
-        for (size_t a = 0; a < axes.size(); a++)
-          if (std::count(axes[a].roots.begin(), axes[a].roots.end(), ix.find(i))) l.part.grid[a] = static_cast<int8_t>(d);
-        if (partial && l.part.grid[axes.size()] < 0 && std::count(partial->roots.begin(), partial->roots.end(), ix.find(i))) { l.part.grid[axes.size()] = static_cast<int8_t>(d); parted = true; }
-        if (loop && l.part.loop < 0 && std::count(loop->roots.begin(), loop->roots.end(), ix.find(i))) { l.part.loop = static_cast<int8_t>(d); looped = true; }
-      }
-      if (std::find(s.loads.begin(), s.loads.end(), l) == s.loads.end()) s.loads.push_back(l);
+  size_t own = 0;   // loads of the use's leaf begin there: uses come by leaf
+  for (const auto& use : uses) {
+    if (s.loads.empty() || s.loads.back().leaf != use.leaf) own = s.loads.size();
+    Load l{use.leaf, {}};
+    for (size_t d = 0; d < use.index.size(); d++) {
+      if (use.index[d] < 0) continue;
+      const int i = ix.find(use.index[d]);
+      for (size_t a = 0; a < axes.size(); a++)
+        if (axes[a].roots.has(i)) l.part.grid[a] = static_cast<int8_t>(d);
+      if (partial && l.part.grid[axes.size()] < 0 && partial->roots.has(i)) { l.part.grid[axes.size()] = static_cast<int8_t>(d); parted = true; }
+      if (loop && l.part.loop < 0 && loop->roots.has(i)) { l.part.loop = static_cast<int8_t>(d); looped = true; }
     }
+    if (std::find(s.loads.begin() + static_cast<std::ptrdiff_t>(own), s.loads.end(), l) == s.loads.end()) s.loads.push_back(l);
+  }
   if (loop) s.loop_class = loop->cls;
   if ((loop && !looped) || (partial && !parted)) return std::nullopt;
   return s;
+}
+
+std::vector<Indices::Use> uses_by_leaf(const Indices& ix, const Problem& p) {
+  std::map<ValueId, size_t> place;
+  for (size_t l = 0; l < p.leaves.size(); l++) place.try_emplace(p.leaves[l], l);
+  std::vector<Indices::Use> uses = ix.uses();
+  std::stable_sort(uses.begin(), uses.end(), [&](const Indices::Use& a, const Indices::Use& b) { return place.at(a.leaf) < place.at(b.leaf); });
+  return uses;
 }
 
 /// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
@@ -241,16 +268,16 @@ class Estimate {
   }
 
  private:
-  using Roots = std::vector<std::vector<int>>;   // per axis
-  Roots axis_roots(const Split& s, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
-    Roots out;
-    for (size_t a = 0; a < axes.size(); a++) if (s.axis_mask >> a & 1) out.push_back(axes[a].roots);
-    if (s.partial_group >= 0) out.push_back(groups[static_cast<size_t>(s.partial_group)].roots);
+  using AxisRoots = std::vector<const Roots*>;
+  AxisRoots axis_roots(const Split& s, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
+    AxisRoots out;
+    for (size_t a = 0; a < axes.size(); a++) if (s.axis_mask >> a & 1) out.push_back(&axes[a].roots);
+    if (s.partial_group >= 0) out.push_back(&groups[static_cast<size_t>(s.partial_group)].roots);
     return out;
   }
-  int64_t blocks_of(const Roots& axes) const {
+  int64_t blocks_of(const AxisRoots& axes) const {
     int64_t n = 1;
-    for (const auto& roots : axes) { const auto r = static_cast<size_t>(roots[0]); n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r]; }
+    for (const Roots* roots : axes) { const auto r = static_cast<size_t>(roots->first()); n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r]; }
     return n;
   }
   int64_t cost_of(const Split& s, double work, int64_t blocks, const std::vector<Group>& groups) const {
@@ -262,33 +289,33 @@ class Estimate {
     return static_cast<int64_t>(us * 1000) + 1;
   }
   /// Products of all blocks: along an axis that does not split it, each of a matmul is made again by every block.
-  double work_of(const Roots& axes) const {
+  double work_of(const AxisRoots& axes) const {
     double total = 1;
     for (NodeId n : p_.inside) {
       if (!g_.form<MatMul>(n)) continue;
       const ValueId v = g_.node(n).first_value, x = g_.node(n).operands[0];
       double products = static_cast<double>(g_.dims(v).elements()) * static_cast<double>(g_.dims(x).back());
-      for (const auto& roots : axes) {
-        auto split = [&](ValueId u) { for (int i : ix_.of(u)) if (i >= 0 && std::count(roots.begin(), roots.end(), ix_.find(i))) return true; return false; };
-        if (!split(v) && !split_sum(n, roots)) products *= static_cast<double>((extent_[static_cast<size_t>(roots[0])] + 31) / 32);
+      for (const Roots* roots : axes) {
+        auto split = [&](ValueId u) { for (int i : ix_.of(u)) if (i >= 0 && roots->has(ix_.find(i))) return true; return false; };
+        if (!split(v) && !split_sum(n, *roots)) products *= static_cast<double>((extent_[static_cast<size_t>(roots->first())] + 31) / 32);
       }
       total += products;
     }
     return total;
   }
-  bool split_sum(NodeId n, const std::vector<int>& roots) const {
+  bool split_sum(NodeId n, const Roots& roots) const {
     const int k = ix_.summed_by(n);
-    return k >= 0 && std::count(roots.begin(), roots.end(), ix_.find(k));
+    return k >= 0 && roots.has(ix_.find(k));
   }
   /// Bytes of a block: its loads, and the largest contraction's or reduction's result.
-  int64_t memory_of(const Split& s, const Roots& axes, const std::vector<Group>& groups) const {
+  int64_t memory_of(const Split& s, const AxisRoots& axes, const std::vector<Group>& groups) const {
     auto tile = [&](int i) -> int64_t {
       if (i < 0) return 1;
       const auto root = static_cast<size_t>(ix_.find(i));
       int64_t e = extent_[root];
-      if (s.loop_group >= 0 && std::count(groups[static_cast<size_t>(s.loop_group)].roots.begin(), groups[static_cast<size_t>(s.loop_group)].roots.end(), static_cast<int>(root))) e = std::min<int64_t>(e, 32);
+      if (s.loop_group >= 0 && groups[static_cast<size_t>(s.loop_group)].roots.has(static_cast<int>(root))) e = std::min<int64_t>(e, 32);
       for (size_t a = 0; a < axes.size(); a++)
-        if (std::count(axes[a].begin(), axes[a].end(), static_cast<int>(root))) e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
+        if (axes[a]->has(static_cast<int>(root))) e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
       return e;
     };
     int64_t loads = 0, largest = 0;
@@ -344,21 +371,31 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
   Splits out;
   const Indices ix(g, classes, p, options.recompute);
   if (ix.is_too_large()) return out;
+  if (ix.uses().size() > kMaxUses) {
+    out.index_closed = 1;
+    out.index_example = "one kernel for " + std::to_string(ix.uses().size()) + " uses of its inputs";
+    return out;
+  }
   std::vector<Axis> axes = candidate_axes(ix, p, out);
   std::erase_if(axes, [&](const Axis& a) { return std::count(options.whole.begin(), options.whole.end(), a.cls) > 0; });
   std::vector<unsigned> grids;   // more axes first: fewer are an instance of them
   for (unsigned mask = 0; mask < 1u << axes.size(); mask++) if (std::popcount(mask) <= kMaxAxes) grids.push_back(mask);
   std::stable_sort(grids.begin(), grids.end(), [](unsigned a, unsigned b) { return std::popcount(a) > std::popcount(b); });
   const std::vector<Group> groups = reduction_groups(ix, options, out);
+  const std::vector<Indices::Use> uses = uses_by_leaf(ix, p);
+  size_t loads = 0;
+  const auto is_full = [&] { return out.all.size() >= kMaxSplits || loads >= kMaxLoads; };
   auto add = [&](unsigned mask, int partial, int loop) {
+    if (is_full()) return;
     std::vector<Axis> chosen;
     for (size_t a = 0; a < axes.size(); a++) if (mask >> a & 1) chosen.push_back(axes[a]);
     auto at = [&](int i) { return i < 0 ? nullptr : &groups[static_cast<size_t>(i)]; };
-    auto s = make_split(ix, p, chosen, at(partial), at(loop));
+    auto s = make_split(ix, p, uses, chosen, at(partial), at(loop));
     if (!s) return;
     s->axis_mask = mask;
     s->partial_group = partial;
     s->loop_group = loop;
+    loads += s->loads.size();
     out.all.push_back(std::move(*s));
   };
   const int count = static_cast<int>(groups.size());
@@ -369,13 +406,14 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
   }
   for (unsigned mask : grids) {
     if (!options.partial || std::popcount(mask) == kMaxAxes) continue;
-    for (int part = 0; part < count; part++) {
+    for (int part = 0; part < count && !is_full(); part++) {
       if (groups[static_cast<size_t>(part)].is_all == options.apart) continue;
       add(mask, part, part);
       add(mask, part, -1);
       for (int loop = 0; loop < count; loop++) if (groups[static_cast<size_t>(loop)].cls != groups[static_cast<size_t>(part)].cls && groups[static_cast<size_t>(loop)].is_all) add(mask, part, loop);
     }
   }
+  if (is_full() && out.index_closed++ == 0) out.index_example = "more splits than " + std::to_string(out.all.size()) + ", which have " + std::to_string(loads) + " loads";
   if (!options.recompute) Estimate(g, ix, p, options).judge(out.all, axes, groups);
   return out;
 }

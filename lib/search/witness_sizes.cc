@@ -139,8 +139,9 @@ class Sizes {
       const bool summed = summed_[static_cast<size_t>(a)];
       const auto bad = not_for.find(a);
       int64_t next = step == 4 ? (summed ? 8 : 6) - variant_ : (summed ? 4 : 6) - variant_;
+      const std::set<int>& beside = near[static_cast<size_t>(a)];
       const auto is_used = [&](int64_t x) {
-        return taken_.count(x) > 0 || (bad != not_for.end() && bad->second.count(x) > 0) || std::any_of(near[static_cast<size_t>(a)].begin(), near[static_cast<size_t>(a)].end(), [&](int o) { return extent_[static_cast<size_t>(o)] == x; });
+        return taken_.count(x) > 0 || (bad != not_for.end() && bad->second.count(x) > 0) || std::any_of(beside.begin(), beside.end(), [&](int o) { return extent_[static_cast<size_t>(o)] == x; });
       };
       while (is_used(next)) next += summed ? 4 : step;
       e = next;

@@ -6,6 +6,7 @@ With --signals it sends SIGTERM at random moments, and SIGKILL, and looks at wha
 
   test/growth/growth.py --binary build/mirage-opt                 500 programs, default gate
   test/growth/growth.py --gate none --programs 40                 a slice
+  test/growth/growth.py --rows FILE                               what has ended is kept in FILE and not run again by the next call with it
   test/growth/growth.py --signals                                 40 programs x 5 SIGTERM, 100 SIGKILL
 """
 import argparse
@@ -15,12 +16,14 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 CPU_LIMIT_S, MEMORY_LIMIT_MB, MEAN_LIMIT_S = 120, 2000, 10
@@ -260,17 +263,41 @@ def table(rows):
         print(f"| {kind} | " + " | ".join(cells) + f" | {'' if e is None else f'{e:.1f}'} |")
 
 
+def kept_rows(path):
+    """Rows of an earlier call by program; the last line may be cut."""
+    kept = {}
+    if path and os.path.exists(path):
+        with open(path) as f:
+            for line in f:
+                if line.endswith("\n"):
+                    row = json.loads(line)
+                    kept[row[2]] = tuple(row)
+    return kept
+
+
 def measure(o):
     folder = tempfile.mkdtemp(prefix="growth.")
-    all_programs = [p for p in programs(o.programs, o.seed, o.most_nodes) if not o.kind or p[0] in o.kind]
+    all_programs = [p for p in programs(o.programs, o.seed, o.most_nodes) if (not o.kind or p[0] in o.kind) and re.search(o.match, p[2])]
+    if o.largest_first:
+        all_programs.reverse()
     begin, rows, bad = time.time(), [], []
+    kept, lock = kept_rows(o.rows), threading.Lock()
+
+    def one(p):
+        if p[2] in kept:
+            return kept[p[2]]
+        row = run_one(o, folder, *p)
+        if o.rows:
+            with lock, open(o.rows, "a") as f:
+                f.write(json.dumps(row) + "\n")
+        return row
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
-        for r in pool.map(lambda p: run_one(o, folder, *p), all_programs):
+        for r in pool.map(one, all_programs):
             rows.append(r)
             why = [w for w, is_so in ((f"exit code {r[5]}: {r[6]}", r[5] not in DOCUMENTED), (f"{r[3]:.0f} s", r[3] > CPU_LIMIT_S), (f"{r[4]:.0f} MB", r[4] > MEMORY_LIMIT_MB)) if is_so]
             if why:
                 bad.append(f"{r[2]}: {', '.join(why)}")
-            if o.verbose:
+            if o.verbose and r[2] not in kept:
                 print(f"{r[2]}: {r[3]:.1f} s, {r[4]:.0f} MB, exit {r[5]} {r[6]}", file=sys.stderr, flush=True)
     if not o.keep:
         shutil.rmtree(folder, ignore_errors=True)
@@ -430,6 +457,8 @@ def main():
     a.add_argument("--binary", default="build/mirage-opt")
     a.add_argument("--programs", type=int, default=500)
     a.add_argument("--kind", action="append", help="only this kind")
+    a.add_argument("--match", default="", help="only programs whose names this regular expression finds")
+    a.add_argument("--largest-first", action="store_true")
     a.add_argument("--gate", default="auto", help="as mirage-opt's")
     a.add_argument("--emit", default="cu,report")
     a.add_argument("--flag", action="append", default=[], help="one more word for mirage-opt")
@@ -437,6 +466,7 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--most-nodes", type=int, default=4000)
     a.add_argument("--keep", action="store_true", help="the specs stay")
+    a.add_argument("--rows", metavar="FILE", help="one line of JSON for every program that has ended; a later call goes on behind them")
     a.add_argument("--verbose", action="store_true")
     a.add_argument("--signals", action="store_true")
     a.add_argument("--signalled", type=int, default=40, help="programs that get SIGTERM five times")

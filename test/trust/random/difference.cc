@@ -106,7 +106,9 @@ struct Domains { int64_t both = 0, first = 0, second = 0; };
 
 /// The first element where both graphs are finite and far apart.
 std::optional<std::string> apart(const Graph& a, const Graph& b, const std::vector<Array<double>>& x, bool counts, Domains& domains) {
+  left_range() = false;
   const auto al = OwnEvaluator<Noisy>::run(a, exact(x)), bl = OwnEvaluator<Noisy>::run(b, exact(x));
+  counts = counts && !left_range();   // infinite for its size is not undefined
   for (size_t r = 0; r < al.size(); r++)
     for (size_t i = 0; i < al[r].data.size(); i++) {
       const Noisy u = al[r].data[i], v = bl[r].data[i];

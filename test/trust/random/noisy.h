@@ -20,6 +20,16 @@ struct Noisy {
   bool operator!=(const Noisy& o) const { return v != o.v; }
 };
 
+/// Set where a number left the range on the way, upward or to 0: what is not finite then says nothing of the reals.
+inline bool& left_range() {
+  thread_local bool has = false;
+  return has;
+}
+inline long double in_range(long double v, bool may_be_zero, bool of_finite) {
+  if (of_finite && (std::isinf(v) || (v == 0 && !may_be_zero))) left_range() = true;
+  return v;
+}
+
 /// A result that was rounded once, a few units in the last place; what underflows is off by as much as the smallest number.
 inline Noisy rounded(long double v, long double e) { return {v, e + std::fabs(v) * 0x1p-61L + 1e-4900L}; }
 /// Of a function that grows or falls on the way from x - e to x + e: the farther end.
@@ -29,7 +39,7 @@ template <class F> Noisy monotonic(const Noisy& x, F f) {
 }
 
 inline Noisy operator+(const Noisy& a, const Noisy& b) {
-  const long double s = a.v + b.v, part = s - a.v;
+  const long double s = in_range(a.v + b.v, true, std::isfinite(a.v) && std::isfinite(b.v)), part = s - a.v;
   const bool is_exact = (a.v - (s - part)) + (b.v - part) == 0;   // counts are
   return is_exact ? Noisy{s, a.e + b.e} : rounded(s, a.e + b.e);
 }
@@ -37,7 +47,7 @@ inline Noisy operator-(const Noisy& a, const Noisy& b) { return a + Noisy{-b.v, 
 inline Noisy operator-(const Noisy& a) { return {-a.v, a.e}; }
 inline Noisy operator*(const Noisy& a, const Noisy& b) {
   const auto part = [](long double value, long double error) { return error == 0 ? 0 : std::fabs(value) * error; };
-  const long double p = a.v * b.v, e = part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e);
+  const long double p = in_range(a.v * b.v, a.v == 0 || b.v == 0, std::isfinite(a.v) && std::isfinite(b.v)), e = part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e);
   return std::isfinite(p) && std::fma(a.v, b.v, -p) == 0 && (p != 0 || a.v == 0 || b.v == 0) ? Noisy{p, e} : rounded(p, e);
 }
 inline Noisy operator/(const Noisy& a, const Noisy& b) {
@@ -52,18 +62,18 @@ inline Noisy compared(bool is, const Noisy& a, const Noisy& b) {
   return {is ? 1.0L : 0.0L, std::fabs(a.v - b.v) <= a.e + b.e && a.e + b.e > 0 ? 1.0L : 0.0L};
 }
 
-inline Noisy exp(const Noisy& x) { return monotonic(x, [](long double t) { return std::exp(t); }); }
+inline Noisy exp(const Noisy& x) { in_range(std::exp(x.v), false, std::isfinite(x.v)); return monotonic(x, [](long double t) { return std::exp(t); }); }
 inline Noisy log(const Noisy& x) { return x.e > 0 && x.v <= x.e ? Noisy{std::log(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log(t); }); }
 inline Noisy sqrt(const Noisy& x) { return x.e > 0 && x.v < x.e ? Noisy{std::sqrt(x.v), INFINITY} : monotonic(x, [](long double t) { return std::sqrt(t); }); }
 inline Noisy tanh(const Noisy& x) { return monotonic(x, [](long double t) { return std::tanh(t); }); }
 inline Noisy erf(const Noisy& x) { return monotonic(x, [](long double t) { return std::erf(t); }); }
 inline Noisy log1p(const Noisy& x) { return x.e > 0 && 1 + x.v <= x.e ? Noisy{std::log1p(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log1p(t); }); }
-inline Noisy expm1(const Noisy& x) { return monotonic(x, [](long double t) { return std::expm1(t); }); }
+inline Noisy expm1(const Noisy& x) { in_range(std::expm1(x.v), true, std::isfinite(x.v)); return monotonic(x, [](long double t) { return std::expm1(t); }); }
 inline Noisy sin(const Noisy& x) { return rounded(std::sin(x.v), std::min(x.e, 2.0L)); }
 inline Noisy cos(const Noisy& x) { return rounded(std::cos(x.v), std::min(x.e, 2.0L)); }
 inline Noisy fabs(const Noisy& x) { return {std::fabs(x.v), x.e}; }
 inline Noisy pow(const Noisy& x, const Noisy& y) {
-  const long double v = std::pow(x.v, y.v);
+  const long double v = in_range(std::pow(x.v, y.v), true, std::isfinite(x.v) && x.v != 0 && std::isfinite(y.v));
   if (x.e == 0 && y.e == 0) return rounded(v, 0);
   if (x.v <= x.e) return {v, INFINITY};
   const long double slope = std::fabs(y.v) * x.e / (x.v - x.e) + std::fabs(std::log(x.v)) * y.e;

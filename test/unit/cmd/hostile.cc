@@ -256,6 +256,27 @@ TEST_CASE("files of the user's that have our names stay") {
   CHECK(t.read("o/sm.h") == "mine\n");
 }
 
+TEST_CASE("files of the user's stay where dependencies and dumps are written") {
+  const HostileFolder t;
+  t.write("small.json", kSmall);
+  const std::vector<std::string> words = {"small.json", "-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o"};
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"-MD"}, {"-MD", "-MF", "deps.mk"}, {"--dump-dir", "dump"}}) {
+    const std::string mine = more.size() == 1 ? "o/sm.d" : more.size() == 3 ? "deps.mk" : "dump/01-parse.sm.graph";
+    INFO(mine);
+    REQUIRE(hostile_run(t, with(words, more)).exit == 0);
+    REQUIRE(hostile_run(t, with(words, more)).exit == 0);   // its own files are replaced
+    fs::remove_all(t.at("o"));
+    fs::create_directories(t.at("o"));
+    t.write(mine, "o/sm.cu: small.json\n\ttouch mine\n");
+    const HostileRun r = hostile_run(t, with(words, more));
+    CHECK(r.exit == 11);
+    CHECK(says(r, mine + ": error: mirage-opt did not make this file"));
+    CHECK(t.read(mine) == "o/sm.cu: small.json\n\ttouch mine\n");
+    t.write(mine, "");   // nobody's loss
+    CHECK(hostile_run(t, with(words, more)).exit == 0);
+  }
+}
+
 TEST_CASE("a gate that cannot run is no verdict, and what is damaged in its cache is made anew") {
   const HostileFolder t;
   t.write("small.json", kSmall);

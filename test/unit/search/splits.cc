@@ -55,6 +55,29 @@ TEST_CASE("splits: a grid axis may split what is summed; then the results are pa
   CHECK(it->stores[0] == Partition{{1, 0, -1}, -1});
 }
 
+TEST_CASE("splits: of hundreds of layers, which have a contraction each, and pairs of them, a bounded number is made, and that is said") {
+  const auto layers = [](int count) {
+    std::string inputs = R"("x0": {"shape": [16, 32], "dtype": "float16"})", nodes;
+    for (int i = 0; i < count; i++) {
+      const auto name = [&](const char* what, int k = 0) { return "\"" + std::string(what) + std::to_string(i + k) + "\""; };
+      inputs += ", " + name("a") + R"(: {"shape": [32, 64], "dtype": "float16"}, )" + name("b") + R"(: {"shape": [64, 32], "dtype": "float16"})";
+      nodes += (i ? ", " : "") + std::string(R"({"op": "matmul", "inputs": [)") + name("x") + ", " + name("a") + R"(], "output": )" + name("u") + R"(}, {"op": "relu", "inputs": [)" + name("u") + R"(], "output": )" + name("r") +
+               R"(}, {"op": "matmul", "inputs": [)" + name("r") + ", " + name("b") + R"(], "output": )" + (i + 1 < count ? name("x", 1) : "\"y\"") + "}";
+    }
+    return parse(R"({"version": "1.0", "name": "t", "inputs": {)" + inputs + R"(}, "outputs": {"y": {"shape": [16, 32], "dtype": "float32"}}, "nodes": [)" + nodes + "]}");
+  };
+  SplitOptions options;
+  options.partial = true;
+  for (const int count : {3, 150, 400}) {
+    const Splits s = splits_of(layers(count), options);
+    size_t loads = 0;
+    for (const Split& o : s.all) loads += o.loads.size();
+    CHECK(loads < 1'001'000);
+    CHECK((s.index_example.find("more splits than") != std::string::npos) == (count == 150));
+    if (count == 400) CHECK(s.all.empty());
+  }
+}
+
 TEST_CASE("splits: two uses of one tensor have indices of their own") {
   const Splits s = splits_of(matmul_program(R"("x": {"shape": [256, 64], "dtype": "float16"})", "",
                                             R"({"op": "matmul", "inputs": ["x", "x"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "exp", "inputs": ["s"], "output": "e"},
