@@ -19,6 +19,7 @@
 #include "reference.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/dump.h"
+#include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
 #include "mirage/support/foreign.h"
@@ -30,6 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxModelBytes = int64_t{1} << 31;   // as protocol buffers
 constexpr int64_t kMaxSpecBytes = 64 << 20;   // the reader's own limit is lower and has the better message
 
 /// An assert has printed everything; abort's exit status would be 134.
@@ -68,6 +70,14 @@ Result<Source> read_source(const std::string& path) {
   return Source{path, std::move(*text)};
 }
 
+/// A spec, or a model as one.
+Result<Source> read_program(const std::string& path, const Options& o) {
+  if (!is_model(path)) return read_source(path);
+  auto bytes = read_file(path, kMaxModelBytes);
+  if (!bytes) return bytes.errors();
+  return spec_of_model({path, std::move(*bytes)}, o);
+}
+
 /// Folders as their specs in name order; everything else as it is.
 Result<std::vector<std::string>> expand_folders(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
@@ -79,9 +89,9 @@ Result<std::vector<std::string>> expand_folders(const std::vector<std::string>& 
     }
     std::vector<std::string> found;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
-      if (at->path().extension() == ".json" || at->path().extension() == ".mg") found.push_back(at->path().string());
+      if (at->path().extension() == ".json" || at->path().extension() == ".mg" || is_model(at->path().string())) found.push_back(at->path().string());
     if (error) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "cannot read the folder: " + error.message(), {}};
-    if (found.empty()) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "no spec (*.json, *.mg) is in the folder", {}};
+    if (found.empty()) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "no spec (*.json, *.mg, *.onnx) is in the folder", {}};
     std::sort(found.begin(), found.end());
     out.insert(out.end(), found.begin(), found.end());
   }
@@ -287,7 +297,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
   std::vector<Source> sources;
   ExitCode exit = ExitCode::kOk;
   for (const std::string& path : *paths) {
-    auto source = read_source(path);
+    auto source = read_program(path, o);
     if (source) sources.push_back(std::move(*source));
     else exit = more_severe(exit, show(source.errors()));
   }

@@ -1,4 +1,5 @@
 // The modes that compile nothing: check, canonicalize, verify, check-certificate, one stage. Each is a few calls of other directories; cmd/ prints what they return.
+#include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "driver/report.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/plan.h"
+#include "mirage/spec/onnx.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/hash.h"
 
@@ -121,6 +123,14 @@ std::string program_name(const Source& s, const Options& o) {
   if (!choice) return "";
   const auto p = read_spec(s, *choice);
   return p ? p->program.name : "";
+}
+
+bool is_model(const std::string& path) { return path.ends_with(".onnx"); }
+
+Result<Source> spec_of_model(const Source& bytes, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return choice.errors();
+  return onnx_spec(bytes.text, bytes.name, {choice->bind});
 }
 
 std::string spec_operators(bool as_json) { return as_json ? list_ops_json() : list_ops(); }

@@ -250,14 +250,15 @@ class Lowering {
     return true;
   }
 
-  bool iota(NodeId n, const Iota& i) {   // its dimension keeps a place even where it has extent 1
+  /// Dimensions of extent 1 keep their places: rows and columns of a mask, as long as each other, are told apart by them at other extents.
+  bool iota(NodeId n, const Iota& i) {
     const ValueId r = g_.node(n).first_value;
     Layout l;
     int place = -1;
     for (int d = 0; d < g_.dims(r).rank(); d++) {
       const int k = group_of(r, d);
       if (d == i.dim) place = static_cast<int>(l.size());
-      if (d == i.dim || (k >= 0 && groups(r)[static_cast<size_t>(k)][0] == d)) l.push_back(k);
+      if (d == i.dim || k < 0 || groups(r)[static_cast<size_t>(k)][0] == d) l.push_back(k);
     }
     return add(n, Iota{place, dims_of(r, l)}, {}, l);
   }

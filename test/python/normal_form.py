@@ -78,6 +78,11 @@ def evaluate(spec, inputs):
         with open(path, "w", encoding="utf-8") as f:
             json.dump(spec, f)
         normal = json.loads(opt("--canonicalize", path, "--quiet"))
+    return run_normal_form(normal, inputs)
+
+
+def run_normal_form(normal, inputs):
+    """The same of a normal form that was read already."""
     values = {k: v if v.dtype == torch.bool else v.double() for k, v in inputs.items()}
     for n in normal["nodes"]:
         t, op = n.get("attrs", {}), n["op"]
