@@ -287,9 +287,19 @@ class Decides {
                              {run_.source, 0, 0, 1},
                              "the result is equal to the program at reduced sizes only: " + decision.support.reason,
                              {}});
-    d_.is_whole = !recalled_ && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
+    if (recalled_ && !run_.given.certificate) remember();
+    d_.is_whole = !run_.given.certificate && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
                   !(decision.partition && decision.partition->search.stop_reason == "time");
     return {};
+  }
+
+  /// What a run that searched said of its decision is said of it again.
+  void remember() {
+    d_.remembered = Remembered{recalled_->from, std::move(recalled_->told)};
+    const nlohmann::ordered_json& told = d_.remembered->told;
+    if (told.is_null() || d_.measured.result) return;
+    d_.decision.why = told["why"].get<std::string>();
+    d_.not_done = told["not_done"].get<std::vector<std::string>>();
   }
 
   void show_result() {
