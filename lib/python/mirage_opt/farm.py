@@ -109,6 +109,10 @@ def _tasks(ray: Any, measure: bool, target: str) -> Any:
     """The remote function: a CPU for each compilation; with --measure a whole GPU of the target, one at a time. A cluster that has several
     kinds of GPU says which one a machine has by a resource of the target's name (ray start --resources='{"sm_90a": 8}').
     """
+    from . import command
+
+    for module in (command, sys.modules[__name__]):  # travels with the task: other machines need mirage-opt only
+        ray.cloudpickle.register_pickle_by_value(module)
     needs: dict[str, Any] = {"num_cpus": 1, "max_retries": 8}
     if measure:
         needs["num_gpus"] = 1
