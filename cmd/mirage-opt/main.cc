@@ -5,14 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <new>
+#include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "corpus.h"
 #include "flags.h"
 #include "interruption.h"
 #include "manual.h"
@@ -27,26 +26,11 @@
 #include "mirage/support/warden.h"
 
 namespace mirage {
-namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMaxModelBytes = int64_t{1} << 31;   // as protocol buffers
 constexpr int64_t kMaxSpecBytes = 64 << 20;   // the reader's own limit is lower and has the better message
 
-/// An assert has printed everything; abort's exit status would be 134.
-extern "C" void on_abort(int) { _exit(static_cast<int>(ExitCode::kBug)); }
-
-void install_signals() {
-  struct sigaction abort_action {};
-  abort_action.sa_handler = on_abort;
-  sigaction(SIGABRT, &abort_action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);   // a file that is too large is an error of write()
-}
-
-/// Prints diagnostics with the source that they speak of, and returns the exit code of the worst.
-ExitCode show(const Diagnostics& all, const std::vector<Source>& sources = {}) {
+ExitCode show(const Diagnostics& all, const std::vector<Source>& sources) {
   ExitCode exit = ExitCode::kOk;
   for (const Diagnostic& d : all) {
     auto at = std::find_if(sources.begin(), sources.end(), [&](const Source& s) { return s.name == d.where.file; });
@@ -56,7 +40,6 @@ ExitCode show(const Diagnostics& all, const std::vector<Source>& sources = {}) {
   return exit;
 }
 
-/// Everything that goes to standard output: a write that fails (disk full) is an error like any other; that the reader has gone ("| head") is none.
 ExitCode print_out(const std::string& text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return ExitCode::kOk;
@@ -78,24 +61,19 @@ Result<Source> read_program(const std::string& path, const Options& o) {
   return spec_of_model({path, std::move(*bytes)}, o);
 }
 
-/// Folders as their specs in name order; everything else as it is.
-Result<std::vector<std::string>> expand_folders(const std::vector<std::string>& paths) {
-  std::vector<std::string> out;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (path == "-" || !fs::is_directory(path, error)) {
-      out.push_back(path);
-      continue;
-    }
-    std::vector<std::string> found;
-    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
-      if (at->path().extension() == ".json" || at->path().extension() == ".mg" || is_model(at->path().string())) found.push_back(at->path().string());
-    if (error) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "cannot read the folder: " + error.message(), {}};
-    if (found.empty()) return Diagnostic{Severity::kError, DiagCode::kFileMissing, {path, 0, 0, 1}, "no spec (*.json, *.mg, *.onnx) is in the folder", {}};
-    std::sort(found.begin(), found.end());
-    out.insert(out.end(), found.begin(), found.end());
-  }
-  return out;
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An assert has printed everything; abort's exit status would be 134.
+extern "C" void on_abort(int) { _exit(static_cast<int>(ExitCode::kBug)); }
+
+void install_signals() {
+  struct sigaction abort_action {};
+  abort_action.sa_handler = on_abort;
+  sigaction(SIGABRT, &abort_action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);   // a file that is too large is an error of write()
 }
 
 ExitCode finish(const ModeResult& r, const std::vector<Source>& sources) {
@@ -128,14 +106,12 @@ std::optional<ExitCode> run_plain_mode(const Options& o) {
   return std::nullopt;
 }
 
-Listener listener(const std::string& prefix) {
+Listener mode_listener() {
   Listener l;
-  l.progress = [prefix](const std::string& s) { log_progress(prefix + s); };
-  l.live = [prefix](const std::string& s) { log_live(prefix + s); };
+  l.progress = log_progress;
+  l.live = log_live;
   l.print = [](const std::string& s) { log_text(s); };
   l.interrupted = interrupt_flag();
-  l.best = keep_best;
-  l.before_writing = before_writing;
   return l;
 }
 
@@ -157,118 +133,13 @@ std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source
     if (!graph) return show(graph.errors());
     std::vector<Source> all = sources;
     all.push_back(*graph);
-    return finish(why_not_graph(*graph, sources, o, listener("")), all);
+    return finish(why_not_graph(*graph, sources, o, mode_listener()), all);
   }
   if (!o.check && !o.canonicalize && !o.print_name && o.run.empty()) return std::nullopt;
   ExitCode exit = ExitCode::kOk;
   for (const Source& s : sources)
-    exit = more_severe(exit, finish(o.print_name ? print_result_name(s, o) : o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, listener("")), {s}));
+    exit = more_severe(exit, finish(o.print_name ? print_result_name(s, o) : o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, mode_listener()), {s}));
   return exit;
-}
-
-struct Compiled { ExitCode exit; CompileResult result; std::string chrome; };
-
-/// One spec: compile, then what the see-inside flags want.
-Compiled compile_one(const Options& o, const Source& source, bool is_corpus) {
-  Trace trace({o.print_after, !o.dump_dir.empty(), true, [](const std::string& s) { log_text(s); }});
-  Compiled done{ExitCode::kOk, {}, ""};
-  done.result = compile(o, source, trace, listener(is_corpus ? source.name + ": " : ""));
-  forget_best();
-  const CompileResult& r = done.result;
-  show(r.diagnostics, {source});
-  for (const std::string& n : r.notes) log_note(n);
-  if (!r.interrupted.empty()) log_text(r.interrupted + "\n");
-  if (!r.summary.empty()) log_progress(r.summary);
-  done.exit = r.exit;
-  if (o.explain && !r.explanation.empty()) done.exit = more_severe(done.exit, print_out(r.explanation));
-  if (o.stats) log_text(trace.print_stats());
-  if (o.time) log_text(trace.print_times());
-  if (!o.trace.empty()) done.chrome = trace.chrome_json(r.name);
-  if (!o.dump_dir.empty()) {
-    const std::string folder = is_corpus ? (fs::path(o.dump_dir) / r.name).string() : o.dump_dir;
-    done.exit = more_severe(done.exit, show(write_dump(folder, trace.products())));
-  }
-  return done;
-}
-
-/// Names become folders in corpus mode: two results must not end in one.
-Diagnostics check_duplicates(const std::vector<Source>& sources, const Options& o) {
-  std::map<std::string, std::string> seen;
-  Diagnostics errors;
-  for (const Source& s : sources) {
-    const std::string name = program_name(s, o);
-    if (name.empty()) continue;   // its errors come when it is compiled
-    auto [at, is_new] = seen.emplace(name, s.name);
-    if (!is_new) errors.push_back({Severity::kError, DiagCode::kUsage, {s.name, 0, 0, 1}, "the name '" + name + "' is taken by " + at->second, {{{}, "set another \"name\" in the spec"}}});
-  }
-  return errors;
-}
-
-/// What belongs to the whole run: the thread that ends an interrupted one writes it as well.
-struct Corpus {
-  const Options o;
-  const bool is_corpus;
-  std::optional<Source> baseline;
-  std::mutex mutex;
-  ExitCode exit = ExitCode::kOk;
-  std::vector<std::string> reports;
-  std::vector<CompileResult> results;
-  std::string chrome;
-
-  void add(CompileResult r, ExitCode its_exit, std::string its_chrome) {
-    std::lock_guard lock(mutex);
-    exit = more_severe(exit, its_exit);
-    reports.push_back(r.timed_report);
-    results.push_back(std::move(r));
-    chrome = std::move(its_chrome);
-  }
-  ExitCode write() {
-    std::lock_guard lock(mutex);
-    if (!o.report.empty()) {
-      std::string text = reports.empty() ? "{}\n" : reports[0];
-      if (is_corpus) text = fmt::format("{{\"schema_version\": 1, \"exit_code\": {}, \"specs\": [\n{}]}}\n", static_cast<int>(exit), fmt::join(reports, ",\n"));
-      exit = more_severe(exit, show(write_file(o.report, text)));
-    }
-    if (!o.trace.empty()) exit = more_severe(exit, show(write_file(o.trace, chrome)));
-    if (!o.junit.empty()) exit = more_severe(exit, show(write_file(o.junit, junit_xml(results))));
-    if (baseline) exit = more_severe(exit, show(compare_with_baseline(*baseline, reports)));
-    return exit;
-  }
-  /// For the thread that ends an interrupted run: what it has written, if there was anything.
-  void end_interrupted(const CompileResult* r) {
-    if (!r) {
-      log_text("interrupted: nothing was written: there was no result yet\n");
-    } else {
-      show(r->diagnostics);
-      log_text((r->interrupted.empty() ? "interrupted: nothing was written" : r->interrupted) + "\n");
-      add(*r, more_severe(r->exit, interrupted_code()), "");
-    }
-    write();
-  }
-};
-
-ExitCode run_compile(const Options& o, const std::vector<Source>& sources, bool is_corpus) {
-  if (o.output.empty()) return usage("no output folder: give -o DIR (or one of --check, --canonicalize, --verify, --run)");
-  if (auto errors = check_duplicates(sources, o); !errors.empty()) return show(errors);
-  const auto corpus = std::shared_ptr<Corpus>(new Corpus{o, is_corpus, {}, {}, {}, {}, {}, {}});
-  if (!o.baseline.empty()) {   // read before the long work
-    auto text = read_source(o.baseline);
-    if (!text) return show(text.errors());
-    if (auto errors = compare_with_baseline(*text, {}); !errors.empty()) return show(errors);
-    corpus->baseline = std::move(*text);
-  }
-  expect_interrupts([corpus](const CompileResult* r) { corpus->end_interrupted(r); });
-  for (const Source& s : sources) {
-    Options mine = o;
-    if (is_corpus) mine.output = (fs::path(o.output) / program_name(s, o)).string();
-    if (is_corpus && !o.checkpoint.empty()) mine.checkpoint += "." + program_name(s, o);
-    Compiled one = compile_one(mine, s, is_corpus);
-    corpus->add(std::move(one.result), one.exit, std::move(one.chrome));
-    if (is_interrupted()) break;
-  }
-  before_writing();
-  const ExitCode exit = corpus->write();
-  return is_interrupted() ? interrupted_code() : exit;
 }
 
 ExitCode run(const std::vector<std::string>& arguments) {
@@ -277,7 +148,8 @@ ExitCode run(const std::vector<std::string>& arguments) {
     ExitCode exit = show(line.errors());
     return exit;
   }
-  const Options& o = line->options;
+  Options& o = line->options;
+  if (const char* cache = std::getenv("MIRAGE_OPT_CACHE"); cache && o.cache.empty() && !o.no_cache) o.cache = cache;
   if (line->help) return print_out(line->help_text);
   if (line->version_json) return print_out(version_json(MIRAGE_VERSION));
   if (line->version) return print_out(fmt::format("mirage-opt {}\n", MIRAGE_VERSION));
@@ -291,29 +163,25 @@ ExitCode run(const std::vector<std::string>& arguments) {
     }
   if (!errors.empty()) return show(errors);
   if (auto exit = run_plain_mode(o)) return *exit;
+  if (!o.merge_reports.empty()) return merge_reports(o);
   if (o.specs.empty() && o.certificate.empty() && o.einsum.empty()) return usage("no spec given");
-  auto paths = expand_folders(o.specs);
-  if (!paths) return show(paths.errors());
-  std::vector<Source> sources;
-  ExitCode exit = ExitCode::kOk;
-  for (const std::string& path : *paths) {
-    auto source = read_program(path, o);
-    if (source) sources.push_back(std::move(*source));
-    else exit = more_severe(exit, show(source.errors()));
-  }
+  auto specs = find_specs(o);
+  if (!specs) return show(specs.errors());
   if (!o.einsum.empty()) {
     auto source = einsum_source(o.einsum);
     if (!source) return show(source.errors());
-    sources.push_back(std::move(*source));
+    specs->push_back({std::move(*source), ""});
   }
-  if (exit != ExitCode::kOk) return exit;
+  std::vector<Source> sources;
+  for (const SpecFile& f : *specs) sources.push_back(f.source);
   if (auto mode = run_spec_mode(o, sources)) return *mode;
   std::error_code ignored;
   const bool is_corpus = sources.size() > 1 || std::any_of(o.specs.begin(), o.specs.end(), [&](const std::string& p) { return p != "-" && fs::is_directory(p, ignored); });
-  return run_compile(o, sources, is_corpus);
+  return run_corpus(o, std::move(*specs), is_corpus);
 }
 
 }  // namespace
+
 }  // namespace mirage
 
 int main(int argc, char** argv) {

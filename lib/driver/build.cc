@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "driver/cache_folder.h"
+#include "mirage/spec/json_text.h"
 
 namespace mirage {
 
@@ -61,6 +66,10 @@ class Builds {
       out_.not_done.push_back(fmt::format("registers and spills are not known: the kernels' texts have {} kB, and at most {} are compiled to see", bytes >> 10, kMostLookedAt >> 10));
       return;
     }
+    const std::string key = content_key(cu() + "\n" + target_.nvrtc_arch + "\n" + (tools_.has_nvrtc() ? tools_.nvrtc : "") + "\n" + compiler());
+    if (const auto known = from_cache(o_, "facts", key)) {
+      if (const auto report = read_facts(*known)) return use_resources(*report);
+    }
     ProcessLimits look = limits_;
     look.timeout_s = std::min(look.timeout_s, kLookSeconds);
     Result<Compiled> c = tools_.has_nvrtc() ? compile_with_nvrtc_apart(tools_, cu(), target_, DeviceCode::kCubin, look) : compile_with_nvcc(tools_, cu(), target_, DeviceCode::kCubin, look);
@@ -70,11 +79,41 @@ class Builds {
       return;
     }
     if (!c) return fail(c.errors());
-    for (const KernelResources& k : c->ptxas.kernels) {
+    put_into_cache(o_, "facts", key, facts_text(c->ptxas));
+    use_resources(c->ptxas);
+  }
+
+  void use_resources(const PtxasReport& ptxas) {
+    for (const KernelResources& k : ptxas.kernels) {
       out_.facts[k.name] = {k.registers, k.spill_store_bytes + k.spill_load_bytes, k.static_smem_bytes};
       if (k.spills()) out_.not_done.push_back(fmt::format("kernel {} spills registers: {} bytes stored, {} bytes loaded", k.name, k.spill_store_bytes, k.spill_load_bytes));
     }
-    for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+    for (const std::string& a : ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+  }
+
+  /// Asked once: it is a process.
+  const std::string& compiler() {
+    if (!compiler_) compiler_ = compiler_version(tools_);
+    return *compiler_;
+  }
+
+  static std::string facts_text(const PtxasReport& r) {
+    nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+    for (const KernelResources& k : r.kernels) kernels.push_back({k.name, k.registers, k.stack_bytes, k.spill_store_bytes, k.spill_load_bytes, k.static_smem_bytes});
+    return nlohmann::ordered_json{{"kernels", kernels}, {"advisories", r.advisories}}.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+
+  static std::optional<PtxasReport> read_facts(const std::string& text) {
+    try {
+      const auto j = read_json_text(text, "", DiagCode::kToolFailed);
+      if (!j) return std::nullopt;
+      PtxasReport r;
+      for (const auto& k : j->at("kernels")) r.kernels.push_back({k.at(0), k.at(1), k.at(2), k.at(3), k.at(4), k.at(5)});
+      r.advisories = j->at("advisories").get<std::vector<std::string>>();
+      return r;
+    } catch (const std::exception&) {   // another form: as if it were not there
+      return std::nullopt;
+    }
   }
 
   void device_code(Emit kind, DeviceCode code, const std::string& file) {
@@ -83,7 +122,7 @@ class Builds {
     Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_) : compile_with_nvrtc_apart(tools_, cu(), target_, code, limits_);
     if (!c) return fail(c.errors());
     fail(folder_.write(file, c->bytes));
-    if (tools_.has_nvcc()) out_.compiler = compiler_version(tools_);
+    if (tools_.has_nvcc()) out_.compiler = compiler();
   }
 
   Diagnostic missing(const std::string& file, const std::string& why) const {
@@ -98,14 +137,23 @@ class Builds {
       else out_.not_done.push_back(fmt::format("{} was not built: {}; build it with 'make' in the output folder where CUDA is installed", file, why));
       return;
     }
+    std::string made_from = cu() + "\n" + module_.files.at(module_.name + ".map") + "\n" + compiler();
+    for (const std::string& a : nvcc_library_arguments(module_.name, target_)) made_from += "\n" + a;
+    const std::string key = content_key(made_from), place = (std::filesystem::path(folder_.staging()) / file).string();
+    const auto known = compiler().empty() ? std::nullopt : from_cache(o_, "lib", key);   // a compiler that does not say what it is may be another one
     for (const char* suffix : {".cu", ".map", ".h", "_check.cu"})
       if (auto errors = write_file((std::filesystem::path(folder_.staging()) / (module_.name + suffix)).string(), module_.files.at(module_.name + suffix)); !errors.empty()) return fail(errors);
-    Result<Compiled> c = build_library(tools_, module_.name, target_, folder_.staging(), limits_);
-    if (!c) return fail(c.errors());
-    for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+    if (known) {
+      if (auto errors = write_file(place, *known, true); !errors.empty()) return fail(errors);
+    } else {
+      Result<Compiled> c = build_library(tools_, module_.name, target_, folder_.staging(), limits_);
+      if (!c) return fail(c.errors());
+      for (const std::string& a : c->ptxas.advisories) out_.not_done.push_back("ptxas: " + a);
+      if (const auto bytes = read_file(place); bytes && c->ptxas.advisories.empty() && !compiler().empty()) put_into_cache(o_, "lib", key, *bytes);
+    }
     if (wanted_.contains(Emit::kSo)) {
       folder_.keep(file);
-      out_.compiler = compiler_version(tools_);
+      out_.compiler = compiler();
     }
   }
 
@@ -134,6 +182,7 @@ class Builds {
   OutputFolder& folder_;
   const Toolchain& tools_;
   ProcessLimits limits_;
+  std::optional<std::string> compiler_;
   Built out_;
 };
 

@@ -15,7 +15,7 @@ namespace mirage {
 namespace {
 
 constexpr const char* kSchema = "mirage-opt checkpoint 2";
-constexpr size_t kMostSteps = 20'000, kMostOutcome = 4'000;   // together less than the reader takes; what is not kept is made again
+constexpr size_t kMostKept = 20'000, kMostOutcome = 4'000;   // together less than the reader takes; what is not kept is made again
 constexpr auto kEvery = std::chrono::seconds(1);
 
 Diagnostic bad(const std::string& path, const std::string& text) {
@@ -80,7 +80,7 @@ void Checkpoint::connect(SearchOptions& o) {
   };
   o.remember = [state = state_](const std::string& key, const std::string& outcome) {
     std::lock_guard lock(state->mutex);
-    if (state->known.size() >= kMostSteps || key.size() + outcome.size() > kMostOutcome) return;
+    if (state->known.size() >= kMostKept || key.size() + outcome.size() > kMostOutcome) return;
     state->known[key] = outcome;
     state->changed = true;
     if (std::chrono::steady_clock::now() - state->written > kEvery) (void)state->write();   // a disk that is full now may not be at the end, where it is said

@@ -31,13 +31,13 @@ std::string xml(const std::string& s) {
   return out;
 }
 
-/// Reports by name: of one spec, or of a corpus.
+/// Reports by name: of one spec, or of a corpus, where one has the name of its folder.
 void collect(const Json& j, std::map<std::string, Json>& out) {
   if (j.contains("specs") && j["specs"].is_array())
     for (const Json& one : j["specs"]) collect(one, out);
   if (j.contains("points") && j["points"].is_array())   // of a library for several programs: each has a name of its own
     for (const Json& one : j["points"]) collect(one, out);
-  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object()) out[j["name"].get<std::string>()] = j;
+  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object()) out[j.contains("folder") && j["folder"].is_string() ? j["folder"].get<std::string>() : j["name"].get<std::string>()] = j;
 }
 
 /// The text under a key; "" where there is none, or something else: a baseline is a file that anybody may have written.
@@ -83,34 +83,33 @@ Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std:
   return out;
 }
 
-namespace {
-
-/// The program's name; of a spec that could not be read its file.
-std::string case_name(const CompileResult& r, size_t number) {
-  if (!r.name.empty()) return r.name;
-  for (const Diagnostic& d : r.diagnostics) if (!d.where.file.empty()) return d.where.file;
-  return fmt::format("spec {}", number);
+std::map<std::string, std::string> slower_by_name(const Diagnostics& slower) {
+  std::map<std::string, std::string> out;
+  for (const Diagnostic& d : slower)
+    if (d.code == DiagCode::kSlower) {
+      std::string& text = out[d.text.substr(0, d.text.find(": "))];
+      text += (text.empty() ? "" : "\n") + d.text;
+    }
+  return out;
 }
 
-}  // namespace
-
-std::string junit_xml(const std::vector<CompileResult>& results) {
+std::string junit_xml(const std::vector<SpecOutcome>& outcomes, const std::map<std::string, std::string>& regressions) {
   size_t failures = 0;
+  double seconds = 0;
   std::string cases;
-  for (size_t i = 0; i < results.size(); i++) {
-    const CompileResult& r = results[i];
-    cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\"", xml(case_name(r, i + 1)));
-    if (r.exit == ExitCode::kOk) {
-      cases += ">\n    <system-out>" + xml(r.summary) + "</system-out>\n  </testcase>\n";
-      continue;
-    }
-    failures++;
-    std::string text;
-    for (const Diagnostic& d : r.diagnostics)
-      if (d.severity == Severity::kError) text += render(d, "");
-    cases += fmt::format(">\n    <failure message=\"exit code {}\">{}</failure>\n  </testcase>\n", static_cast<int>(r.exit), xml(text));
+  for (size_t i = 0; i < outcomes.size(); i++) {
+    const SpecOutcome& r = outcomes[i];
+    const std::string name = !r.folder.empty() ? r.folder : !r.name.empty() ? r.name : fmt::format("spec {}", i + 1);
+    seconds += r.seconds;
+    cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\" time=\"{:.3f}\">\n", xml(name), r.seconds);
+    const auto slower = regressions.find(name);
+    if (r.exit != ExitCode::kOk) cases += fmt::format("    <failure message=\"exit code {}\">{}</failure>\n", static_cast<int>(r.exit), xml(r.errors));
+    else if (slower != regressions.end()) cases += fmt::format("    <failure message=\"slower than the baseline\">{}</failure>\n", xml(slower->second));
+    else cases += "    <system-out>" + xml(r.summary) + "</system-out>\n";
+    failures += r.exit != ExitCode::kOk || slower != regressions.end();
+    cases += "  </testcase>\n";
   }
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"mirage-opt\" tests=\"{}\" failures=\"{}\">\n{}</testsuite>\n", results.size(), failures, cases);
+  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"mirage-opt\" tests=\"{}\" failures=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n", outcomes.size(), failures, seconds, cases);
 }
 
 }  // namespace mirage

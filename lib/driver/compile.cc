@@ -18,12 +18,14 @@
 #include "driver/emulation.h"
 #include "driver/family.h"
 #include "driver/outputs.h"
+#include "driver/remembered.h"
 #include "driver/reuse.h"
 #include "driver/self_test.h"
 #include "driver/toolchain.h"
 #include "driver/write_result.h"
 #include "mirage/plan/passes.h"
 #include "mirage/plan/plan.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 
 namespace mirage {
@@ -136,10 +138,10 @@ CompileResult compile_program(const Program& program, const DecideRun& run, cons
   trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
   trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
   trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
-  const ResultFacts facts{run.target, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, module};
-  CompileResult written = write_result(std::move(result), o, source, facts, std::move(d.not_done), folder, trace, listener);
-  if (d.is_whole)   // what a clock cut short is not kept
-    for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate)) {
+  const ResultFacts facts{run.target, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, module, d.remembered ? &*d.remembered : nullptr};
+  CompileResult written = write_result(std::move(result), o, source, facts, d.not_done, folder, trace, listener);
+  if (d.is_whole && !o.frozen)   // what a clock cut short is not kept
+    for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate, d.remembered ? d.remembered->told : told_of(own_json(written.report), d.not_done))) {
       if (e.severity == Severity::kError) return failed({e}, std::move(written));
       written.diagnostics.push_back(e);
     }

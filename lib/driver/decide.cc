@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "driver/emulation.h"
+#include "driver/fit_limits.h"
 #include "driver/memory_end.h"
 #include "driver/report.h"
 #include "driver/search_options.h"
@@ -66,7 +67,9 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
 Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done) {
   Decision d;
   std::string refused;   // of what is predicted to be faster: the best, and why it was not used
+  std::map<size_t, std::string> all_refused;
   const auto refuse = [&](const Choice& c, const std::string& why) {
+    all_refused[c.candidate] = why;
     not_done.push_back(fmt::format("structure {} with {} was not used: {}", found.candidates[c.candidate].structure.rank, numbers_text(c.numbers), why));
     if (refused.empty()) refused = fmt::format("{:.2f} us: {}", c.plan.predicted_us, why);
   };
@@ -78,6 +81,7 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
     if (open && c.plan.predicted_us > kSettledMayCost * open->choice->plan.predicted_us) break;
     const Structure& s = found.candidates[c.candidate].structure;
     if (!c.is_given && !surely_faster(c.plan, straightforward, fmt::format("structure {} with {}", s.rank, numbers_text(c.numbers)), not_done)) {
+      all_refused[c.candidate] = "within what the model is off by for generic block kernels";
       if (refused.empty()) refused = fmt::format("{:.2f} us: within what the model is off by", c.plan.predicted_us);
       continue;
     }
@@ -86,7 +90,10 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
     if (!instance.refusal.empty()) { refuse(c, instance.refusal); continue; }
     Verdict support = support_of(folding, c.graph, seed);
     if (support.kind == Verdict::Kind::kDifferent) { refuse(c, to_string(support)); continue; }
-    if (support.kind != Verdict::Kind::kEqual && open) continue;
+    if (support.kind != Verdict::Kind::kEqual && open) {
+      all_refused[c.candidate] = to_string(support);
+      continue;
+    }
     if (const GateResult g = gate(c.plan, d); g.kind == GateResult::Kind::kFailed) { refuse(c, g.text); continue; }
     d.choice = &c;
     d.claims = std::move(instance.claims);
@@ -94,14 +101,22 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
     d.is_divided = c.is_given;
     d.why = fmt::format("{} kernel{} instead of {}: {:.2f} us predicted, {:.2f} us straightforward ({})", c.plan.kernels.size(), c.plan.kernels.size() == 1 ? "" : "s", straightforward.kernels.size(),
                         c.plan.predicted_us, straightforward.predicted_us, numbers_text(c.numbers));
-    if (d.support.kind == Verdict::Kind::kEqual) return d;
+    if (d.support.kind == Verdict::Kind::kEqual) {
+      if (open) all_refused[open->choice->candidate] = to_string(open->support) + "; what is as fast within 3 % is settled";
+      d.refused = std::move(all_refused);
+      return d;
+    }
     open = std::exchange(d, Decision{});
   }
-  if (open) return std::move(*open);
+  if (open) {
+    open->refused = std::move(all_refused);
+    return std::move(*open);
+  }
+  d.refused = std::move(all_refused);
   const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(), straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
   if (found.report.stop_reason.starts_with("not searched") || found.report.stop_reason.starts_with(kInPieces)) d.why = kernels + ": " + found.report.stop_reason;
   else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
-  else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits the target", found.candidates.size());
+  else if (choices.best.empty()) d.why = kernels + fmt::format(": none of the {} verified graphs fits {}: {}", found.candidates.size(), o.target, why_none_fits(choices));
   else if (!refused.empty()) d.why = kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
   else d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)", choices.best.front().plan.predicted_us);
   return d;

@@ -38,6 +38,7 @@ struct Decision {
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
   GateResult::Kind gated = GateResult::Kind::kNotRun;
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
+  std::map<size_t, std::string> refused;     ///< per candidate: why it was not used although it is predicted to be faster
   bool is_divided = false;                   ///< its kernels are divided as measuring found fastest, now or before
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }

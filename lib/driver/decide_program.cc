@@ -284,9 +284,19 @@ class Decides {
                {}}};
     if (run_hints(o_).any()) decision.tuned = with_hints(decision.plan(straightforward()), run_hints(o_));
     if (auto warning = unsettled_warning(decision, run_.source)) d_.warnings.push_back(std::move(*warning));
-    d_.is_whole = !recalled_ && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
+    if (recalled_ && !run_.given.certificate) remember();
+    d_.is_whole = !run_.given.certificate && !is_interrupted(listener_) && d_.found.report.stop_reason != "time" &&
                   !(decision.partition && decision.partition->search.stop_reason == "time");
     return {};
+  }
+
+  /// What a run that searched said of its decision is said of it again.
+  void remember() {
+    d_.remembered = Remembered{recalled_->from, std::move(recalled_->told)};
+    const nlohmann::ordered_json& told = d_.remembered->told;
+    if (told.is_null() || d_.measured.result) return;
+    d_.decision.why = told["why"].get<std::string>();
+    d_.not_done = told["not_done"].get<std::vector<std::string>>();
   }
 
   void show_result() {

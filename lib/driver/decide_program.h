@@ -3,11 +3,13 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "driver/compile_from.h"
 #include "driver/decide.h"
+#include "driver/remembered.h"
 #include "driver/search_memory.h"
 
 namespace mirage {
@@ -36,6 +38,7 @@ struct Decided {
   Planned straightforward;             ///< has a plan
   std::string key;                     ///< of lock and cache
   bool was_recalled = false, is_whole = false;   ///< is_whole: nothing cut it short, so it may be kept
+  std::optional<Remembered> remembered;          ///< it was recalled from lock or cache
   Found found;
   Choices choices;
   const Found no_found = interrupted_search();   ///< should the run be told to end before there is anything

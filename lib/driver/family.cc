@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "driver/build.h"
 #include "driver/emulation.h"
@@ -16,10 +17,12 @@
 #include "driver/outputs.h"
 #include "driver/report.h"
 #include "driver/reuse.h"
+#include "driver/remembered.h"
 #include "driver/self_test.h"
 #include "driver/toolchain.h"
 #include "driver/write_result.h"
 #include "mirage/ir/prefix.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/worker_pool.h"
 
 namespace mirage {
@@ -75,15 +78,17 @@ class FamilyCompiler {
     for (size_t p = 0; p < decided_.size(); p++) {
       const Decided& d = *decided_[p];
       points.push_back(
-          {family_.points[p].values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, d.not_done});
+          {family_.points[p].values, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, d.not_done,
+           d.remembered ? &*d.remembered : nullptr});
     }
-    const FamilyCounts counts{memory_.searched(), memory_.shared()};
+    const FamilyCounts counts = counts_of_searches();
     CompileResult written =
         write_family(std::move(result), run_.options, source_, {family_.axes, is_padded(), points, family_.hint, run_.target, counts},
                      folder_, trace_, listener_);
     for (size_t p = 0; p < decided_.size(); p++)
-      if (decided_[p]->is_whole)
-        for (const Diagnostic& e : keep(decided_[p]->folding.program, options_of_point(p), decided_[p]->key, written.certificates[p])) {
+      if (decided_[p]->is_whole && !run_.options.frozen)
+        for (const Diagnostic& e : keep(decided_[p]->folding.program, options_of_point(p), decided_[p]->key, written.certificates[p],
+                                        told_of_point(p, written.report, counts))) {
           if (e.severity == Severity::kError) return failed({e}, std::move(written));
           written.diagnostics.push_back(e);
         }
@@ -91,6 +96,28 @@ class FamilyCompiler {
   }
 
  private:
+  /// Of a run that recalls all points: what was counted when they were decided, which the hint's decision keeps.
+  FamilyCounts counts_of_searches() const {
+    const auto is_recalled = [](const std::unique_ptr<Decided>& d) { return d->remembered.has_value(); };
+    if (std::all_of(decided_.begin(), decided_.end(), is_recalled)) {
+      const nlohmann::ordered_json& told = decided_[family_.hint]->remembered->told;
+      const auto count = [&](const char* key) {
+        return told.contains(key) && told[key].is_number_integer() ? told[key].get<int64_t>() : int64_t{0};
+      };
+      return {count("family_searches"), count("family_carried_over")};
+    }
+    return {memory_.searched(), memory_.shared()};
+  }
+  nlohmann::ordered_json told_of_point(size_t p, const std::string& report, const FamilyCounts& counts) const {
+    if (decided_[p]->remembered) return decided_[p]->remembered->told;
+    if (report.empty()) return nullptr;
+    nlohmann::ordered_json told = told_of(own_json(report)["points"][p], decided_[p]->not_done);
+    if (p != family_.hint) return told;
+    told["family_searches"] = counts.searched;
+    told["family_carried_over"] = counts.shared;
+    return told;
+  }
+
   Diagnostic one_value(const char* flag) const {
     const VarAxis& axis = family_.axes.front();
     return {Severity::kError,

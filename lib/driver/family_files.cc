@@ -43,12 +43,10 @@ Json axes_json(const FamilyResult& f) {
   return out;
 }
 
-/// Of the whole: axes, values and every program.
-std::string family_id(const FamilyResult& f) {
-  std::string text;
-  for (const VarAxis& a : f.axes) text += a.name + fmt::format(" {}\n", fmt::join(a.values, " "));
-  for (const ResultOfPoint& p : f.points) text += p.folding.whole.canonical + "\n";
-  return fmt::format("{:016x}", hash_text(text));
+std::string id_of_family(const FamilyResult& f) {
+  std::vector<std::string> canonical;
+  for (const ResultOfPoint& p : f.points) canonical.push_back(p.folding.whole.canonical);
+  return family_id(f.axes, canonical);
 }
 
 FamilyModule module_of(const FamilyResult& f, const std::string& id, const Options& o) {
@@ -82,7 +80,7 @@ Options without_axes(Options o) {
 /// What is said of the points, in their order, and of all of them.
 struct ToldFamily {
   std::vector<Told> points;
-  std::string report, timed_report, certificate, explanation, graphs, dots, html;
+  std::string report, timed_report, certificate, explanation, steps, graphs, dots, html;
   std::vector<std::string> not_done;
 };
 
@@ -99,12 +97,13 @@ class Tells {
       const std::string at = point_text(f_.axes, p.values);
       const CudaModule own{module_.module.name, {}, module_.points[i]};
       for (const std::string& n : p.not_done) out_.not_done.push_back(at + ": " + n);
-      const ResultFacts facts{f_.target, p.folding, p.found, p.choices, p.decision, p.straightforward, p.measured, own};
+      const ResultFacts facts{f_.target, p.folding, p.found, p.choices, p.decision, p.straightforward, p.measured, own, p.remembered};
       Told told = tell_of(without_axes(o_), facts, built_of(i), p.not_done, {}, trace, "");
       reports.push_back(named(told.report, p));
       timed.push_back(named(told.timed_report, p));
       certificates.push_back({{"dims", dims_json(f_, p.values)}, {"certificate", own_json(told.certificate)}});
       out_.explanation += at + ":\n" + told.explanation;
+      if (!told.steps.empty()) out_.steps += at + ": " + told.steps;
       const Graph graph = p.folding.unfold(p.decision.graph(p.folding.program));
       const std::string name = module_.module.name + "_" + point_label(f_.axes, p.values);
       out_.graphs += "# " + at + "\n" + print(graph, name);
@@ -118,7 +117,7 @@ class Tells {
     for (size_t i = 0; i < checks.size() && checks.size() == f_.points.size(); i++) with_times["points"][i]["measured"] = checks[i];
     out_.timed_report = with_times.dump(2) + "\n";
     out_.certificate = certificate(std::move(certificates));
-    for (size_t i = 0; i < f_.points.size(); i++) out_.html += html_of(i);
+    if (wanted_outputs(o_).contains(Emit::kHtml)) out_.html = html();
     return std::move(out_);
   }
 
@@ -205,8 +204,14 @@ class Tells {
     return out.dump(1) + "\n";
   }
 
-  std::string html_of(size_t p) const { return report_html(own_report(p), out_.points[p].graph, out_.points[p].plan); }
-  std::string own_report(size_t p) const { return named(out_.points[p].report, f_.points[p]).dump(); }
+  std::string html() const {
+    std::vector<ReportPart> parts;
+    for (size_t i = 0; i < f_.points.size(); i++) {
+      parts.push_back(out_.points[i].part());
+      parts.back().report = named(parts.back().report, f_.points[i]).dump();
+    }
+    return report_html(out_.report, parts);
+  }
 
   const FamilyResult& f_;
   const Options& o_;
@@ -224,6 +229,13 @@ std::string family_was_written(const Options& o, size_t files, bool has_library)
 
 }  // namespace
 
+std::string family_id(const std::vector<VarAxis>& axes, const std::vector<std::string>& canonical) {
+  std::string text;
+  for (const VarAxis& a : axes) text += a.name + fmt::format(" {}\n", fmt::join(a.values, " "));
+  for (const std::string& c : canonical) text += c + "\n";
+  return fmt::format("{:016x}", hash_text(text));
+}
+
 std::string point_label(const std::vector<VarAxis>& axes, const std::vector<int64_t>& values) {
   std::string out;
   for (size_t a = 0; a < axes.size(); a++) out += (a ? "_" : "") + axes[a].name + std::to_string(values[a]);
@@ -232,7 +244,7 @@ std::string point_label(const std::vector<VarAxis>& axes, const std::vector<int6
 
 CompileResult write_family(CompileResult r, const Options& o, const Source& source, const FamilyResult& family,
                            std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
-  const std::string id = family_id(family);
+  const std::string id = id_of_family(family);
   const FamilyModule module = trace.stage("emit", [&] { return module_of(family, id, o); });
   const std::string& name = module.module.name;
   trace.count(Stat::kKernels, static_cast<int64_t>(module.module.kernels.size()));
@@ -256,6 +268,7 @@ CompileResult write_family(CompileResult r, const Options& o, const Source& sour
   r.timed_report = std::move(told.timed_report);
   r.certificate = std::move(told.certificate);
   r.explanation = std::move(told.explanation);
+  r.steps = std::move(told.steps);
   r.notes.insert(r.notes.end(), told.not_done.begin(), told.not_done.end());
   r.summary = fmt::format("{}: {} ({} searches, {} carried over)", name, why_text(family, module.module.kernels.size()),
                           family.counts.searched, family.counts.shared);

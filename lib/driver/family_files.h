@@ -19,6 +19,7 @@ struct ResultOfPoint {
   const Plan& straightforward;
   const Measured& measured;
   std::vector<std::string> not_done;
+  const Remembered* remembered = nullptr;   ///< of a decision that was recalled
 };
 
 /// How often searches were made, and answered by what others had found.
@@ -39,6 +40,8 @@ CompileResult write_family(CompileResult r, const Options& o, const Source& sour
 /// The same into a staging folder of its own; for a run that must end now.
 CompileResult write_best_family(const Options& o, const Source& source, const FamilyResult& family, const Listener& listener);
 
+/// spec_id of the whole: axes, values and the canonical text of every program.
+std::string family_id(const std::vector<VarAxis>& axes, const std::vector<std::string>& canonical);
 /// "M16_S1024": in names of files and graphs.
 std::string point_label(const std::vector<VarAxis>& axes, const std::vector<int64_t>& values);
 

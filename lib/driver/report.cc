@@ -50,12 +50,35 @@ Json claim_json(const Claim& c) {
   return out;
 }
 
+/// What device memory, or the units that compute, take at least: bytes and operations of the kernel at the machine's full rates.
+double roofline_us(const KernelPlan& k, const Target& t) {
+  const double rate = strategy_of(k).match ? t.tensor_flops_per_us : t.f32_flops_per_us;
+  return std::max(static_cast<double>(k.bytes) / t.dram_bytes_per_us, k.flops / rate);
+}
+
+/// The same of the whole program: its inputs read once, its outputs written once, what the result computes.
+double roofline_us(const ReportData& d) {
+  double bytes = 0, us = 0;
+  for (const auto* side : {&d.program.inputs, &d.program.outputs})
+    for (const TensorInfo& t : *side) bytes += static_cast<double>(t.type.dims.elements() * dtype_bytes(t.type.dtype));
+  for (const KernelPlan& k : d.plan.kernels) us += k.flops / (strategy_of(k).match ? d.target.tensor_flops_per_us : d.target.f32_flops_per_us);
+  return std::max(bytes / d.target.dram_bytes_per_us, us);
+}
+
+Json timeline_json(const KernelPlan& k) {
+  const Timeline t = strategy_of(k).timeline(k);
+  Json steps = Json::array(), shared = Json::array();
+  for (const TimelineStep& s : t.steps) steps.push_back({{"phase", s.phase}, {"text", s.text}});
+  for (const SharedLife& s : t.shared) shared.push_back({{"what", s.what}, {"offset", s.offset}, {"bytes", s.bytes}, {"first", s.first}, {"last", s.last}});
+  return {{"steps", steps}, {"shared", shared}};
+}
+
 Json kernels_json(const ReportData& d) {
   Json out = Json::array();
   for (size_t i = 0; i < d.plan.kernels.size(); i++) {
     const KernelPlan& k = d.plan.kernels[i];
     Json row = {{"name", k.name}, {"kind", strategy_of(k).match ? "graph-defined" : "region"}, {"strategy", strategy_of(k).name}, {"predicted_us", rounded(k.predicted_us)},
-                {"bytes", k.bytes}, {"flops", k.flops}, {"why", k.why}};
+                {"bytes", k.bytes}, {"flops", k.flops}, {"roofline_us", rounded(roofline_us(k, d.target))}, {"why", k.why}};
     if (i < d.module.kernels.size()) {
       const KernelText& t = d.module.kernels[i];
       row["grid"] = t.grid;
@@ -73,14 +96,35 @@ Json kernels_json(const ReportData& d) {
       else other["reason"] = r.reason;
       row["other_strategies"].push_back(other);
     }
+    row["timeline"] = timeline_json(k);
     out.push_back(row);
+  }
+  return out;
+}
+
+/// Why a plan of that predicted time was not what is emitted.
+std::string lost_by(const ReportData& d, double us) {
+  const double best = d.plan.predicted_us;
+  if (us > best) return fmt::format("slower: {:.2f} us predicted, {:.3g} times the result's {:.2f}", us, us / best, best);
+  if (d.measurement) return fmt::format("{:.2f} us predicted; measured slower than what was chosen, or not right", us);
+  return fmt::format("{:.2f} us predicted, within what the result's better support may cost (3 %), or within what the model is off by", us);
+}
+
+Json steps_json(const std::vector<AlgebraStep>& steps) {
+  Json out = Json::array();
+  for (size_t i = 0; i < steps.size(); i++) {
+    out.push_back({{"what", steps[i].what}, {"kernels", steps[i].kernels}, {"bytes", steps[i].bytes}, {"flops", steps[i].flops}});
+    if (const std::string saved = i ? saved_by(steps[i - 1], steps[i]) : ""; !saved.empty()) out.back()["saves"] = saved;
   }
   return out;
 }
 
 Json alternatives_json(const ReportData& d) {
   Json out = Json::array();
-  out.push_back({{"what", "straightforward"}, {"kernels", d.straightforward_kernels}, {"predicted_us", rounded(d.straightforward_us)}, {"chosen", !d.chosen && !(d.partition && d.partition->result)}});
+  const bool is_own = !d.chosen && !(d.partition && d.partition->result);
+  out.push_back({{"what", "straightforward"}, {"kernels", d.straightforward_kernels}, {"predicted_us", rounded(d.straightforward_us)}});
+  if (!is_own) out.back()["lost"] = lost_by(d, d.straightforward_us);
+  out.back()["chosen"] = is_own;
   for (size_t i = 0; i < d.choices.alternatives.size(); i++) {
     const Alternative& a = d.choices.alternatives[i];
     Json row = {{"what", "searched"}, {"rank", a.rank}, {"kernels", a.kernels}};
@@ -89,7 +133,11 @@ Json alternatives_json(const ReportData& d) {
     row["plans"] = a.plans;
     if (!a.reason.empty()) row["reason"] = a.reason;
     for (const auto& [refusal, plans] : a.refusals) row["refusals"].push_back({{"strategy", refusal.first}, {"reason", refusal.second}, {"plans", plans}});
-    row["chosen"] = d.chosen && d.chosen->candidate == i;
+    const bool is_chosen = d.chosen && d.chosen->candidate == i;
+    if (const auto at = d.refused.find(i); at != d.refused.end()) row["lost"] = at->second;
+    else if (!is_chosen && !a.predicted_us) row["lost"] = a.reason;
+    else if (!is_chosen) row["lost"] = lost_by(d, *a.predicted_us);
+    row["chosen"] = is_chosen;
     out.push_back(row);
   }
   return out;
@@ -170,8 +218,9 @@ std::string numbers_text(const std::vector<CallNumbers>& numbers) {
 std::string report_json(const ReportData& d, const Trace* trace, const std::string& measured) {
   Json out = {{"schema_version", kReportVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", d.program.name}, {"spec_id", spec_id(d.program)},
               {"target", d.target.name}, {"machine", d.target.machine}, {"options", result_options_line(d.options)}, {"exit_code", 0}};
-  out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)},
+  out["result"] = {{"kind", d.chosen ? "searched" : d.partition && d.partition->result ? "partitioned" : "straightforward"}, {"why", d.why}, {"predicted_us", rounded(d.plan.predicted_us)}, {"straightforward_us", rounded(d.straightforward_us)}, {"roofline_us", rounded(roofline_us(d))},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes}, {"kernels", kernels_json(d)}};
+  out["roofline"] = {{"dram_bytes_per_us", d.target.dram_bytes_per_us}, {"tensor_flops_per_us", d.target.tensor_flops_per_us}, {"f32_flops_per_us", d.target.f32_flops_per_us}};
   out["search"] = search_json(d.search);
   if (const Candidate* w = winner(d)) {
     out["search"]["effort"] = d.search.effort;
@@ -186,8 +235,10 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
   else if (const Proof& p = d.support.evidence.proof; p.proved) out["proof"] = {{"proved", true}, {"method", p.method}, {"conditions", p.conditions}, {"terms", p.size}};
   else if (d.support.kind == Verdict::Kind::kEqual) out["proof"] = {{"proved", false}, {"trials_at_this_size", d.support.evidence.trials}};
   else out["proof"] = {{"proved", false}, {"reason", d.support.reason}};
+  if (!d.steps.empty()) out["steps"] = steps_json(d.steps);
   out["alternatives"] = alternatives_json(d);
   if (d.partition) out["partition"] = partition_json(*d.partition);
+  if (d.remembered) put_remembered(out, *d.remembered);
   if (d.measurement) out["measurement"] = measurement_json(*d.measurement);
   out["not_done"] = d.not_done;
   out["warnings"] = diagnostics_json(d.warnings);

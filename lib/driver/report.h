@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "driver/algebra_steps.h"
 #include "driver/candidates.h"
 #include "driver/measure.h"
 #include "driver/numbers.h"
 #include "driver/partition.h"
+#include "driver/remembered.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 
@@ -26,6 +28,7 @@ struct ReportData {
   const SearchReport& search;
   const std::vector<Candidate>& candidates;
   const Choices& choices;
+  const std::map<size_t, std::string>& refused;      ///< per candidate: why it was not used although it is predicted to be faster
   const Choice* chosen = nullptr;                    ///< nullptr: the straightforward library
   const std::vector<Claim>& claims;                  ///< of what is emitted
   const Verdict& support;                            ///< of what is emitted, at the sizes of the program
@@ -39,12 +42,19 @@ struct ReportData {
   std::vector<std::string> not_done;                 ///< what was not done, and why
   const Diagnostics& warnings;
   const Partitioned* partition = nullptr;              ///< not nullptr: the program was cut into pieces, or it was tried
+  const std::vector<AlgebraStep>& steps;               ///< from the program to the result; may be empty
+  const Remembered* remembered = nullptr;              ///< not nullptr: the decision was recalled
   const Measurement* measurement = nullptr;            ///< not nullptr: plans were timed on the device
 };
 
 /// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.
 std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
-std::string report_html(const std::string& report_json, const std::string& graph, const std::string& plan);
+/// What report.html says of one program: its report.json, the muGraph and the plan as text, the muGraph as a picture (driver/figures.h).
+struct ReportPart { std::string report, graph, plan, figure; };
+/// One page for a program, or for all points of a library; whole: report.json.
+std::string report_html(const std::string& whole, const std::vector<ReportPart>& parts);
+/// index.html of a corpus: one row per report (report.json, or a failure's), sortable; folders: where each one's files are, relative to the page.
+std::string corpus_html(const std::vector<std::string>& reports, const std::vector<std::string>& folders);
 std::string explain_search(const SearchReport&);
 std::string explain_winner(const ReportData&);         ///< how early the search came to what won; empty if nothing that it found did
 std::string explain_support(const ReportData&);        ///< what supports the result: proof, bounds, what the kernels passed, one a line

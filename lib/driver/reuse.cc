@@ -11,9 +11,11 @@
 
 #include "driver/certificate_file.h"
 #include "driver/decide.h"
+#include "driver/cache_folder.h"
 #include "driver/folding.h"
 #include "driver/piece_program.h"
 #include "driver/reduced.h"
+#include "driver/remembered.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
@@ -44,7 +46,13 @@ Result<Json> read_lock(const std::string& path) {
 
 std::string cache_path(const Options& o, const std::string& key) { return (std::filesystem::path(o.cache) / (key + ".json")).string(); }
 
-bool uses_cache(const Options& o) { return !o.cache.empty() && !o.no_cache; }
+/// The certificate with what is told of it, as a cache keeps it.
+std::string cache_entry(const std::string& certificate, const Json& told) {
+  if (told.is_null()) return certificate;
+  Json out = own_json(certificate);
+  out["told"] = told;
+  return out.dump(1) + "\n";
+}
 
 /// Whether the numbers are the tiles of g's calls, in node order: instantiate() is lenient about those that have no effect.
 bool are_tiles_of(const Graph& g, const std::vector<CallNumbers>& numbers) {
@@ -230,6 +238,7 @@ static Result<std::optional<Recalled>> recall_from_lock(const Folding& folding, 
   auto r = decide_again({o.lock, certificate.dump()}, folding, target, o);
   if (!r) return r.errors();
   r->from = "the lock";
+  if (at->contains("told") && is_told((*at)["told"])) r->told = (*at)["told"];
   if (r->open.empty()) return std::optional(std::move(*r));
   notes.push_back("the lock's decision was not used, for nothing settles that it is the program: " + r->open);
   return std::optional<Recalled>();
@@ -246,6 +255,8 @@ Result<std::optional<Recalled>> recall(const Folding& folding, const Target& tar
   auto r = decide_again({path, *text}, folding, target, o);
   if (!r || !r->open.empty()) return std::optional<Recalled>();
   r->from = "the cache";
+  touch_in_cache(path);
+  if (auto entry = read_json_text(*text, path, DiagCode::kCertificate); entry && entry->contains("told") && is_told((*entry)["told"])) r->told = std::move((*entry)["told"]);
   return std::optional(std::move(*r));
 }
 
@@ -260,35 +271,46 @@ std::vector<std::string> options_in_lock(const Program& program, const Options& 
   return {out.begin(), out.end()};
 }
 
-Diagnostics keep(const Program& program, const Options& o, const std::string& key, const std::string& certificate) {
+static Diagnostics keep_in_cache(const Options& o, const std::string& key, const std::string& text) {
+  const std::string path = cache_path(o, key);
+  std::error_code error;
+  std::filesystem::create_directories(o.cache, error);
+  if (const auto there = read_file(path, JsonLimits().bytes); there && *there == text) return {};
+  Diagnostics unwritten = write_file(path, text);
+  for (Diagnostic& d : unwritten) {   // the result is there all the same, and the next run only takes longer
+    d.severity = Severity::kWarning;
+    d.text = "the decision was not kept in the cache: " + d.text;
+  }
+  if (unwritten.empty()) trim_cache(o.cache, o.cache_size << 20, path);
+  return unwritten;
+}
+
+/// Reads the lock again, with what other processes have added, under the lock of its folder.
+static Diagnostics keep_in_lock(const Program& program, const Options& o, const std::string& key, const std::string& certificate, const Json& told) {
+  const FolderLock held(std::filesystem::path(o.lock).parent_path().string());
+  if (held.is_refused()) return {{Severity::kError, DiagCode::kFileUnwritable, {o.lock, 0, 0, 1}, "cannot write the lock: another process has held its folder for half a minute", {}}};
+  auto lock = read_lock(o.lock);
+  if (!lock) return lock.errors();
+  Json& decisions = (*lock)["decisions"];
+  Json entry = {{"name", program.name}, {"target", o.target}, {"options", result_options_line(o)}, {"certificate", own_json(certificate)}};
+  if (!told.is_null()) entry["told"] = told;
+  if (decisions.contains(key) && decisions[key] == entry) return {};
+  decisions[key] = std::move(entry);
+  using Members = Json::object_t::Container;
+  std::map<std::string, Json> sorted;   // by key, so that a lock does not depend on the order of runs
+  for (auto& [k, v] : decisions.items()) sorted.emplace(k, std::move(v));
+  Json::object_t all;
+  for (auto& [k, v] : sorted) static_cast<Members&>(all).emplace_back(k, std::move(v));   // operator[] would look through all of them for each
+  const Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", std::move(all)}};
+  return write_file(o.lock, out.dump(1) + "\n");
+}
+
+Diagnostics keep(const Program& program, const Options& o, const std::string& key, const std::string& certificate, const Json& told) {
   Diagnostics errors;
-  auto add = [&](const Diagnostics& more) { errors.insert(errors.end(), more.begin(), more.end()); };
-  if (uses_cache(o)) {
-    std::error_code error;
-    std::filesystem::create_directories(o.cache, error);
-    Diagnostics unwritten = write_file(cache_path(o, key), certificate);
-    for (Diagnostic& d : unwritten) {   // the result is there all the same, and the next run only takes longer
-      d.severity = Severity::kWarning;
-      d.text = "the decision was not kept in the cache: " + d.text;
-    }
-    add(unwritten);
-  }
-  if (!o.lock.empty()) {
-    auto lock = read_lock(o.lock);
-    if (!lock) {
-      add(lock.errors());
-      return errors;
-    }
-    Json& decisions = (*lock)["decisions"];
-    decisions[key] = {{"name", program.name}, {"target", o.target}, {"options", result_options_line(o)}, {"certificate", own_json(certificate)}};
-    using Members = Json::object_t::Container;
-    std::map<std::string, Json> sorted;   // by key, so that a lock does not depend on the order of runs
-    for (auto& [k, v] : decisions.items()) sorted.emplace(k, std::move(v));
-    Json::object_t all;
-    for (auto& [k, v] : sorted) static_cast<Members&>(all).emplace_back(k, std::move(v));   // operator[] would look through all of them for each
-    const Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", std::move(all)}};
-    add(write_file(o.lock, out.dump(1) + "\n"));
-  }
+  if (uses_cache(o)) errors = keep_in_cache(o, key, cache_entry(certificate, told));
+  if (o.lock.empty()) return errors;
+  const Diagnostics more = keep_in_lock(program, o, key, certificate, told);
+  errors.insert(errors.end(), more.begin(), more.end());
   return errors;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include <nlohmann/json.hpp>
 #include "driver/certificate_file.h"
 #include "driver/folding.h"
 #include "driver/numbers.h"
@@ -15,6 +16,7 @@ namespace mirage {
 /// What a certificate decides; neither candidates nor pieces: the straightforward library.
 struct Recalled {
   std::string from;                    ///< "the cache", "the lock"
+  nlohmann::ordered_json told;         ///< what was kept beside the decision (driver/remembered.h); null: nothing that can be used
   std::string open;                    ///< not empty: nothing settles at the program's own size that this is the program, and why; such a decision is not used again
   std::optional<Plan> straightforward; ///< the straightforward kernels as measuring divided them
   std::vector<Candidate> candidates;   ///< one or none
@@ -35,7 +37,8 @@ Result<std::optional<Recalled>> recall(const Folding&, const Target&, const Opti
 /// Options with which the lock has this program for this target, where it does not have it with those given: what the user may have forgotten. Sorted, "" for none; empty if there is no such entry.
 std::vector<std::string> options_in_lock(const Program&, const Options&);
 
-/// Keeps a decision where the options ask. Errors: kFileUnwritable, of a lock. A cache that cannot be written (CI often shares one read-only) is a warning of that code.
-Diagnostics keep(const Program&, const Options&, const std::string& key, const std::string& certificate);
+/// Keeps a decision where the options ask, and what is told of it (told_of()); what is there already stays. Processes that share a cache or a lock do not undo each other's work. The cache then gives up what was not
+/// used for longest, down to its size. Errors: kFileUnwritable, of a lock. A cache that cannot be written (CI often shares one read-only) is a warning of that code.
+Diagnostics keep(const Program&, const Options&, const std::string& key, const std::string& certificate, const nlohmann::ordered_json& told = nullptr);
 
 }  // namespace mirage

@@ -7,6 +7,7 @@
 
 #include "driver/build.h"
 #include "driver/decide.h"
+#include "driver/report.h"
 #include "mirage/codegen/module.h"
 #include "mirage/support/file.h"
 
@@ -22,10 +23,14 @@ struct ResultFacts {
   const Plan& straightforward;
   const Measured& measured;
   const CudaModule& module;
+  const Remembered* remembered = nullptr;   ///< of a decision that was recalled
 };
 
 /// What there is to say of one program's result.
-struct Told { std::string report, timed_report, certificate, explanation, graph, plan; };   ///< timed_report: the same with times and measurements
+struct Told {
+  std::string report, timed_report, certificate, explanation, steps, graph, plan, figure;
+  ReportPart part() const { return {report, graph, plan, figure}; }
+};   // timed_report: the same with times and measurements
 /// not_done: notes for the user; warnings: of the run; measured: the check program's JSON.
 Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, const std::vector<std::string>& not_done, const Diagnostics& warnings, const Trace& trace, const std::string& measured);
 

@@ -56,7 +56,8 @@ Strategy attend_strategy() {
           .like = like_attention,
           .text = attend_text,
           .print = [](const KernelPlan& k) { return fmt::format("attend {}\n", k.name) + print(body_of<AttendPlan>(k)); },
-          .use = attend_use};
+          .use = attend_use,
+          .timeline = attend_timeline};
 }
 
 }  // namespace mirage

@@ -92,7 +92,8 @@ Strategy block_strategy() {
           .text = block_text,
           .print = [](const KernelPlan& k) { return fmt::format("block {}\n", k.name) + print(body_of<BlockPlan>(k)); },
           .use = block_use,
-          .shared = block_shared};
+          .shared = block_shared,
+          .timeline = block_timeline};
 }
 
 }  // namespace mirage

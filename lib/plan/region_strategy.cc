@@ -45,7 +45,8 @@ std::string print_regions(const KernelPlan& k) {
 }  // namespace
 
 Strategy region_strategy() {
-  return {.own_divisions = all_regions, .text = region_text, .print = print_regions, .use = region_use};
+  return {.own_divisions = all_regions, .text = region_text, .print = print_regions, .use = region_use,
+          .timeline = region_timeline};
 }
 
 }  // namespace mirage

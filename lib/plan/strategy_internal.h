@@ -10,6 +10,10 @@ namespace mirage {
 #define MIRAGE_STRATEGY(Name, name, help) Strategy name##_strategy();
 #include "mirage/plan/strategies.def"
 
+/// plan/timeline.cc
+#define MIRAGE_STRATEGY(Name, name, help) Timeline name##_timeline(const KernelPlan&);
+#include "mirage/plan/strategies.def"
+
 /// The plan of a kernel of this kind.
 template <class P> const P& body_of(const KernelPlan& k) { return *std::get<std::shared_ptr<const P>>(k.body); }
 

@@ -57,7 +57,8 @@ Strategy stream_strategy() {
           .like = like_stream,
           .text = stream_text,
           .print = [](const KernelPlan& k) { return fmt::format("stream {}\n", k.name) + print(body_of<StreamPlan>(k)); },
-          .use = stream_use};
+          .use = stream_use,
+          .timeline = stream_timeline};
 }
 
 }  // namespace mirage

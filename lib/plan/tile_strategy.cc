@@ -55,7 +55,8 @@ Strategy tile_strategy() {
           .like = like_tile,
           .text = tile_text,
           .print = [](const KernelPlan& k) { return fmt::format("tile {}\n", k.name) + print(body_of<TilePlan>(k)); },
-          .use = tile_use};
+          .use = tile_use,
+          .timeline = tile_timeline};
 }
 
 }  // namespace mirage

@@ -128,6 +128,12 @@ void remove_abandoned(const std::string& path) {
 
 }  // namespace
 
+FolderLock::FolderLock(const std::string& folder) : fd_(open_folder(folder.empty() ? "." : folder)) { refused_ = fd_ >= 0 && !lock_folder(fd_, kLockWaitMs); }
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
 Result<OutputFolder> OutputFolder::open(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 #include "mirage/ir/target.h"
@@ -36,6 +37,7 @@ struct CompileResult {
   std::string summary;                       ///< one line: what was found and what it costs
   std::string explanation;                   ///< --explain: the search funnel as a table
   std::map<std::string, std::string> files;  ///< texts by name; what was written if options.output is not empty
+  std::string steps;                         ///< --explain-result: from the program to the result
   std::string certificate;                   ///< what supports the result, without the hash of a source
   std::vector<std::string> certificates;     ///< of a library for several programs: each one's
   std::string report;                        ///< report.json as written
@@ -58,10 +60,38 @@ const std::vector<std::string>& emitted_kinds();
 const std::vector<std::string>& stage_names();          ///< the stages of a compilation
 const std::vector<std::string>& printed_stages();       ///< what --print-after knows: stages, and pass:NAME for what a rewrite of the plan left
 
+/// What became of one spec of a run, wherever it was compiled.
+struct SpecOutcome {
+  ExitCode exit = ExitCode::kOk;
+  std::string name, folder;                  ///< folder: of its files, relative to the output folder: "attention/gqa"; one spec alone: ""
+  std::string summary, errors;               ///< errors as they were printed
+  std::string report, timed_report;          ///< report.json; what --report has of it
+  double seconds = 0;
+};
+
+/// --report of a corpus: the reports in the order of their folders, with these and the seconds beside them.
+std::string corpus_report(std::vector<SpecOutcome> outcomes);
+/// --merge-reports: what corpus_report() wrote, of parts of a corpus, as one. Errors: kBaseline for what is no such report, kUsage where two reports have a result for one folder.
+Result<std::vector<SpecOutcome>> read_corpus_reports(const std::vector<Source>& reports);
+/// index.html of a corpus, into the output folder; a file of that name that mirage-opt did not make is left alone. Errors: kFileUnwritable.
+Diagnostics write_corpus_index(const std::string& folder, std::vector<SpecOutcome> outcomes);
+/// The reports below a folder of earlier results as one baseline, folders relative to it. Errors: kFileMissing, kBaseline.
+Result<Source> baseline_of_folder(const std::string& folder);
+/// --baseline DIR with a GPU: the library of an earlier run and this one's, timed in turn. nullopt: it cannot be (no GPU, no nvcc, no such library, another program), and predicted times are compared.
+struct TimedAgainst { std::string text; bool is_slower = false; };
+std::optional<TimedAgainst> time_against(const std::string& earlier_folder, const std::string& folder, const Options&, const std::atomic<bool>* interrupted);
+
+/// Which part of a corpus a spec belongs to, 1 to parts: by its id, so that neither order nor paths matter; an invalid spec's by its text.
+int shard_of(const Source&, const Options&, int parts);
+/// The report.json of a complete result of this spec, version and options in `o.output`; nullopt: it is to be made. For --resume.
+std::optional<std::string> finished_report(const Options& o, const Source&);
+
 /// What --baseline says of new reports: kSlower per result that is over 1 % slower than the one of its name in the earlier report (predicted, or measured where both are), kBaseline if that is no report.
 Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports);
-/// --junit: one test case per result; a result with an error is a failure with its words.
-std::string junit_xml(const std::vector<CompileResult>&);
+/// --junit: one test case per spec with its time; an error, and a regression against the baseline (by name), is a failure with its words.
+std::string junit_xml(const std::vector<SpecOutcome>&, const std::map<std::string, std::string>& regressions);
+/// Reports by the names under which a baseline has them: the folder in a corpus, else the name.
+std::map<std::string, std::string> slower_by_name(const Diagnostics& slower);
 
 /// The worse of two exit codes, for several specs in one run.
 ExitCode more_severe(ExitCode, ExitCode);

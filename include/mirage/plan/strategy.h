@@ -42,6 +42,12 @@ struct SharedPlace {
   int64_t line = 0, used = 0;
 };
 
+/// What a kernel does and what lies in its shared memory meanwhile, for people: steps in their order, each in a phase ("before", "loop", "after" the loop; "" where
+/// there is none), and places with the first and last step that needs them. Places whose lifetimes overlap do not.
+struct TimelineStep { std::string phase, text; };
+struct SharedLife { std::string what; int64_t offset = 0, bytes = 0; int first = 0, last = 0; };
+struct Timeline { std::vector<TimelineStep> steps; std::vector<SharedLife> shared; };
+
 struct Strategy {
   const char* name = "";
   const char* help = "";
@@ -64,6 +70,8 @@ struct Strategy {
   Tiling (*use)(const KernelPlan&, int thrift) = nullptr;
   /// Null: it does not say.
   std::vector<SharedPlace> (*shared)(const KernelPlan&) = nullptr;
+  /// Its schedule and the lifetimes of its shared memory.
+  Timeline (*timeline)(const KernelPlan&) = nullptr;
 };
 
 /// All of them, in the order of strategies.def, which is that of KernelBody's alternatives.

@@ -14,6 +14,21 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes = int64
 /// Writes one file beside and renames it over `path`. A path that is no regular file (/dev/stdout, a pipe) is written directly. Errors: kFileUnwritable.
 Diagnostics write_file(const std::string& path, const std::string& bytes, bool executable = false);
 
+/// Holds the lock of a folder (that OutputFolder::commit takes, too) as long as it lives: what is read, changed and written there in between is not mixed with what other processes do. Where there is no such folder, or
+/// the file system has no locks, there is nothing to hold.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  bool is_refused() const { return refused_; }   ///< somebody else has held it for half a minute
+
+ private:
+  int fd_ = -1;
+  bool refused_ = false;
+};
+
 /// A folder that receives a set of files. They are first written completely into a staging folder inside it, then renamed one by one; other files in the folder are left alone. If anything
 /// fails, or commit() is never called, the folder is as it was. What a killed process left in its staging folder is removed by the next one that opens the folder.
 class OutputFolder {

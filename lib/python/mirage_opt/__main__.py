@@ -1,4 +1,4 @@
-"""python -m mirage_opt: export, kernelbench, import, prefix, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
+"""python -m mirage_opt: export, farm, kernelbench, import, prefix, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
 program, 4 cannot be said in a spec, 11 files.
 """
 
@@ -52,6 +52,18 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", default="specs", metavar="DIR")
     p.add_argument("--values", action="append", metavar="AXIS=1,8,64", help="extents of a var axis")
     modes.add_parser("prefix", help="the folder that was installed with the package, for CMAKE_PREFIX_PATH: bin, share, lib/cmake")
+    p = modes.add_parser(
+        "farm",
+        help="a corpus of specs over many machines, by Ray",
+        description="Each spec is compiled once, on a CPU anywhere in the cluster; with --flag=--measure on a GPU of the target, one spec at "
+        "a time on each. What a machine that dies was doing is done by another.",
+    )
+    p.add_argument("sources", nargs="+", metavar="SPEC", help="specs, or folders of specs")
+    p.add_argument("-o", "--output", required=True, metavar="DIR")
+    p.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: RAY_ADDRESS, else one on this machine")
+    p.add_argument("--report", metavar="FILE")
+    p.add_argument("--junit", metavar="FILE")
+    p.add_argument("--flag", action="append", default=[], metavar="FLAG", help="passed on to mirage-opt, such as --flag=--states=0")
     modes.add_parser("operators", help="the table of ATen operators, as Markdown")
     return parser
 
@@ -278,6 +290,20 @@ def operators_table() -> str:
     return "\n".join([head, *lines])
 
 
+def _farm(options: argparse.Namespace) -> int:
+    from .command import CommandError
+    from .farm import farm
+
+    try:
+        return farm(options.sources, options.output, options.flag, address=options.address, report=options.report, junit=options.junit)
+    except CommandError as error:
+        say(f"error: {error}")
+        return error.exit_code or 7
+    except OSError as error:
+        say(f"error: {error}")
+        return FILES
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = _parser().parse_args(arguments)
     if options.mode == "prefix":
@@ -285,6 +311,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
         print(prefix())
         return 0
+    if options.mode == "farm":  # needs no PyTorch
+        return _farm(options)
     try:
         import torch  # noqa: F401
     except ImportError:

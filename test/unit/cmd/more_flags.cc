@@ -73,7 +73,7 @@ TEST_CASE("a lock pins the decision, and --frozen asks for one") {
   REQUIRE(again.exit == 0);
   CHECK(t.read("lock.json") == text);
   for (const char* file : {"one.cu", "one.h", "one.graph", "certificate.json"}) CHECK(t.read("again/" + std::string(file)) == t.read("first/" + std::string(file)));
-  CHECK(Json::parse(t.read("again/report.json"))["search"]["stop_reason"] == "not searched: decided by the lock");
+  CHECK(Json::parse(t.read("again/report.json"))["remembered"]["from"] == "the lock");
   CHECK(opt({a, "-o", t.path + "/other", kTexts, "--frozen", "--lock", lock, "--target=sm_80"}).exit == 10);   // another result
   CHECK(opt({t.write("b.json", spec("two", 192)), "-o", t.path + "/two", kTexts, "--lock", lock}).exit == 0);
   CHECK(Json::parse(t.read("lock.json"))["decisions"].size() == 2);
@@ -90,8 +90,11 @@ TEST_CASE("a cache is used, and one that is damaged is not") {
   TempFolder t;
   const std::string a = t.write("a.json", spec("one", 320)), cache = t.path + "/cache";
   REQUIRE(opt({a, "-o", t.path + "/first", kTexts, "--cache", cache}).exit == 0);
-  REQUIRE(std::distance(fs::directory_iterator(cache), fs::directory_iterator()) == 1);
-  const fs::path entry = fs::directory_iterator(cache)->path();
+  std::vector<fs::path> decisions;   // beside them what the compiler said
+  for (const auto& e : fs::directory_iterator(cache))
+    if (e.path().extension() == ".json") decisions.push_back(e.path());
+  REQUIRE(decisions.size() == 1);
+  const fs::path entry = decisions[0];
   REQUIRE(opt({a, "-o", t.path + "/again", kTexts, "--cache", cache, "--frozen"}).exit == 0);
   CHECK(t.read("again/one.cu") == t.read("first/one.cu"));
   CHECK(opt({a, "-o", t.path + "/not", kTexts, "--cache", cache, "--no-cache", "--frozen"}).exit == 10);
@@ -115,7 +118,7 @@ TEST_CASE("--junit and --baseline") {
   const std::string unreadable = t.write("c.json", "{]");   // one without a name is known by its file
   CHECK(opt({a, unreadable, "-o", t.path + "/out", kTexts, "--junit", t.path + "/unread.xml", "--report", t.path + "/unread.json"}).exit == 3);
   CHECK(t.read("unread.xml").find("<testcase name=\"" + unreadable + "\"") != std::string::npos);
-  CHECK(Json::parse(t.read("unread.json"))["specs"][1]["errors"][0]["file"] == unreadable);
+  CHECK(Json::parse(t.read("unread.json"))["specs"][0]["errors"][0]["file"] == unreadable);
   CHECK(xml.find("zzz") != std::string::npos);
   CHECK(xml.find("\xff") == std::string::npos);
   // What is no report, or one that somebody changed, is no bug of ours.

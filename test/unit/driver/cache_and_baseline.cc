@@ -1,0 +1,104 @@
+// Products in the cache, and the statistics of libraries that are timed in turn.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <unistd.h>
+
+#include "driver/baseline.h"
+#include "driver/cache_folder.h"
+#include "mirage/support/file.h"
+#include "mirage/support/hash.h"
+#include "mirage/support/warden.h"
+
+using namespace mirage;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Times of a library on a simulated device: 1 % of noise that is normal, 2 % of the looks disturbed by up to a fifth, a drift of the clocks over the rounds.
+class Device {
+ public:
+  explicit Device(uint64_t seed, double slower) : rng_(seed), slower_(slower) {}
+  std::optional<double> operator()(bool is_new, int round) {
+    const double normal = std::sqrt(-2 * std::log(1 - rng_.uniform())) * std::cos(6.283185307 * rng_.uniform());
+    const double disturbed = rng_.uniform() < 0.02 ? 0.2 * rng_.uniform() : 0;
+    return 10 * (is_new ? slower_ : 1) * (1 + 0.01 * normal + disturbed) * (1 + 0.002 * round);
+  }
+
+ private:
+  Rng rng_;
+  double slower_;
+};
+
+int alarms(int runs, double slower) {
+  int n = 0;
+  for (int i = 0; i < runs; i++) {
+    const auto r = time_in_turn(Device(static_cast<uint64_t>(1000 + i), slower), static_cast<uint64_t>(i));
+    n += r->kind == TimeRatio::Kind::kSlower;
+  }
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("libraries in turn: equal ones raise no alarm, 3 % slower ones do") {
+  CHECK(alarms(200, 1) <= 2);
+  CHECK(alarms(200, 1.03) >= 190);
+  CHECK(alarms(40, 0.9) == 0);
+}
+
+TEST_CASE("the interval holds the median, and what cannot be timed ends the comparison") {
+  const TimeRatio r = judge_ratios({1, 1.1, 0.9, 1.05, 0.95, 1, 1.02, 0.98, 1.01, 0.99, 1, 1.03, 0.97, 1, 1.2}, 7);
+  CHECK(r.median == 1);
+  CHECK((r.low <= r.median && r.median <= r.high));
+  CHECK(to_string(r).find("15 rounds") != std::string::npos);
+  CHECK(judge_ratios({2, 2, 2}, 1).kind == TimeRatio::Kind::kSlower);
+  CHECK(judge_ratios({0.99, 1.03, 0.99, 1.03}, 1).kind == TimeRatio::Kind::kInconclusive);
+  int looks = 0;
+  CHECK(!time_in_turn([&](bool, int) -> std::optional<double> { return ++looks < 5 ? std::optional(1.0) : std::nullopt; }, 1));
+  CHECK(looks == 5);
+  std::vector<bool> order;
+  time_in_turn([&](bool is_new, int) -> std::optional<double> { return order.push_back(is_new), 1.0; }, 1);
+  CHECK((order.size() == 30 && order[0] != order[1] && order[0] == order[3]));   // who comes first alternates
+}
+
+TEST_CASE("a product in the cache is what was put there, or is not there") {
+  const TemporaryFolder folder;
+  Options o;
+  o.cache = folder.path() + "/cache";
+  const std::string key = content_key("source and flags");
+  CHECK(key.size() == 32);
+  CHECK(!from_cache(o, "lib", key));
+  put_into_cache(o, "lib", key, std::string("\x7f" "ELF\0 bytes", 11));
+  CHECK(from_cache(o, "lib", key) == std::string("\x7f" "ELF\0 bytes", 11));
+  CHECK(!from_cache(o, "facts", key));
+  const std::string path = o.cache + "/lib-" + key;
+  const std::string whole = read_file(path).value();
+  for (const std::string& bad : {whole.substr(0, whole.size() - 1), whole + "x", std::string(), std::string(33, 'a')}) {
+    REQUIRE(write_file(path, bad).empty());
+    CHECK(!from_cache(o, "lib", key));
+  }
+  o.no_cache = true;
+  put_into_cache(o, "lib", content_key("other"), "x");
+  CHECK(!fs::exists(o.cache + "/lib-" + content_key("other")));
+}
+
+TEST_CASE("the cache gives up what was not used for longest, and nothing that is not its own") {
+  const TemporaryFolder folder;
+  Options o;
+  o.cache = folder.path();
+  const auto entry = [&](int i) { return content_key(std::to_string(i)); };
+  REQUIRE(write_file(o.cache + "/notes.json", std::string(5000, 'n')).empty());
+  for (int i = 0; i < 6; i++) {
+    put_into_cache(o, "lib", entry(i), std::string(1000, 'x'));
+    fs::last_write_time(o.cache + "/lib-" + entry(i), fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
+  }
+  CHECK(from_cache(o, "lib", entry(0)));   // used just now
+  trim_cache(o.cache, 3200, o.cache + "/lib-" + entry(2));
+  CHECK(fs::exists(o.cache + "/lib-" + entry(0)));
+  CHECK(!fs::exists(o.cache + "/lib-" + entry(1)));
+  CHECK(fs::exists(o.cache + "/lib-" + entry(2)));   // asked to stay
+  CHECK(!fs::exists(o.cache + "/lib-" + entry(3)));
+  CHECK(fs::exists(o.cache + "/lib-" + entry(5)));
+  CHECK(fs::exists(o.cache + "/notes.json"));
+}
