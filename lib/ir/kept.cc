@@ -319,7 +319,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
       const auto v = static_cast<size_t>(node.first_value + i);
       const DType t = types[v];
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v] || users[v].size() > 1)));
+      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) || (where == Where::kShared && users[v].size() > 1));
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

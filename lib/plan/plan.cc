@@ -213,7 +213,7 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   keep(KeptValues::Where::kMemoryAndBodies);
   // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges. A cast within a body may be what no strategy but the general one takes.
   const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body); });
-  if (has_rows) keep(KeptValues::Where::kOperands);
+  if (has_rows) keep(KeptValues::Where::kOperands), keep(KeptValues::Where::kShared);
   if (has_rows || !best.plan || generic(*best.plan)) consider(graph, false);
   return best;
 }

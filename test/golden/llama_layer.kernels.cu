@@ -57,13 +57,13 @@
 //       %12 = accum.sum rescaled 1 %10 %6
 //       %13 = accum.sum rescaled 1 %11 %6
 //       %14 = div %13 %12
-//       output 0 %14 grid(2,1,0) : real
+//       output 0 %14 grid(2,1,0) : f16
 //     }
 //     %18 = reshape [8,1,4,128] %17
 //     %19 = transpose (1,0,2,3) %18
 //     %20 = reshape [1,4096] %19
 //     %21 = call grid(64,1,1) loop(128) (%20, %7) {
-//       %0 = input 0 grid(-,-,-) loop(1) : real[1,32]
+//       %0 = input 0 grid(-,-,-) loop(1) : f16[1,32]
 //       %1 = input 1 grid(1,-,-) loop(0) : f16[32,64]
 //       %2 = matmul %0 %1
 //       %3 = accum.sum %2
@@ -271,8 +271,8 @@ struct llama_layer_k1_attend_parts {
   static constexpr int kQueries = 4, kKeys = 4096, kFeatures = 128, kColumns = 128, kLiveColumns = 128, kFeatureSteps = 8, kUsedColumns = 128, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 8, kRows = 1, kEvenChunks = 2;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 139392, kRecordBytes = 520, kRecordPitch = 528;
-  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = true, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = false, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 4096, kKnownAt = 135168, kReceiveAt = 135168, kBarsAt = 137344, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = true, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {
@@ -318,7 +318,7 @@ struct llama_layer_k1_attend_parts {
     key = key < kKeys ? key : kKeys - 1;
     return e;
   }
-  using Out = mo::tf32;
+  using Out = mo::f16;
   struct After {
     Row row;
     float sum, inverse, maximum; 
@@ -333,10 +333,11 @@ struct llama_layer_k1_attend_parts {
     MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {
     }
     MO_FN void store_pair(const Args& a, const mo::AttendPlace& at, float x0, float x1, int query, int column) const {
-      if (column < kLiveColumns) mo::store_pack<2>(&static_cast<mo::tf32*>(a.out0)[0 + int64_t(at.batch) * 512 + int64_t(query) * 128 + int64_t(column) * 1], mo::Pack<2>{{column0(a, at, x0, query, column), column0(a, at, x1, query, column + 1)}});
+      if (column < kLiveColumns) mo::store_pack<2>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 512 + int64_t(query) * 128 + int64_t(column) * 1], mo::Pack<2>{{column0(a, at, x0, query, column), column0(a, at, x1, query, column + 1)}});
     }
   };
   static MO_FN void store_vector(const Args& a, const mo::AttendPlace& at, int query, int column, uint4 x) {
+    if (column < kLiveColumns) *reinterpret_cast<uint4*>(&static_cast<mo::f16*>(a.out0)[0 + int64_t(at.batch) * 512 + int64_t(query) * 128 + int64_t(column) * 1]) = x;
   }
 };
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) llama_layer_k1_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* out0) {
@@ -371,46 +372,26 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
     mbarrier_expect(bar, 16384);
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
-  fetch(0);   // the rest behind the rows, which would wait for it in device memory
+  for (int s = 0; s < kStages; s++) fetch(s);
   await_previous();   // weights are under way; everything else may come from the kernel ahead
-  Vector<f32, 8> x0[kUnits], next0[kUnits];
-  const auto fetch_small = [&](int chunk) {
-    #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
-      next0[u] = load_eight((const f32*)in0 + 0 + k, k < kDepth);
-    }
-  };
-  fetch_small(chunk_of(0));
-  for (int s = 1; s < kStages; s++) fetch(s);
   warp_barrier();
   cluster_arrive_relaxed();
   StreamSum<kRows> sum0;
   sum0.clear();
-  LineScale<kRows> lines0;
-  lines0.start();
+  Vector<f16, 8> x0[kUnits], next0[kUnits];
+  const auto fetch_small = [&](int chunk) {
+    #pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+      const int k = chunk * kChunk + u * 32 + lane % 4 * 8;
+      next0[u] = load_eight((const f16*)in0 + 0 + k, k < kDepth);
+    }
+  };
+  fetch_small(chunk_of(0));
   #pragma unroll 4
   for (int round = 0; round < kRounds; round++) {
     const int chunk = chunk_of(round);
     for (int u = 0; u < kUnits; u++) x0[u] = next0[u];
     if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));
-    Small<f16> scaled0[kUnits][kRows];
-    {
-      Pack<8> value[kUnits][kRows];
-      float most[kRows];
-      for (int r = 0; r < kRows; r++) most[r] = 0.0f;
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) {
-        for (int r = 0; r < kRows; r++) { const auto v0 = to_pack(x0[u]); value[u][r] = v0; most[r] = Max::combine(most[r], largest(value[u][r])); }
-      }
-      if (lines0.outgrown(most)) {
-        float change[kRows];
-        lines0.follow(most, change);
-        scale_rows(sum0, change);
-      }
-      #pragma unroll
-      for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled0[u][r] = small_operand<f16>(scaled(value[u][r], lines0.scale[r]));
-    }
     {
       const int step = round * kSteps + 0, place = step % kStages;
       mbarrier_wait(ready + 8 * place, step / kStages & 1);
@@ -418,16 +399,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
       #pragma unroll
       for (int u = 0; u < kUnits; u++) {
         Small<f16> small0[kRows];
-        for (int r = 0; r < kRows; r++) small0[r] = rotated(scaled0[u][r]);
+        for (int r = 0; r < kRows; r++) small0[r] = rotated(small_operand<f16>(x0[u]));
         sum0.add(w0, u, small0);
       }
       warp_barrier();
       fetch(step + kStages);
     }
   }
-  float back0[kRows];
-  lines0.inverse(back0);
-  scale_rows(sum0, back0);
   StreamSum<kRows>& total0 = sum0;
   Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished
   put_items(items + warp * (kRing / 16) + 0 * kItems, total0);
@@ -741,7 +719,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 12;
 constexpr int kNumTensors = 15;
 constexpr uint64_t kWorkspaceBytes = 45056u;
-constexpr int kMaxSharedBytes = 139472;
+constexpr int kMaxSharedBytes = 137424;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 8192u, {1, 4096}, {4096, 1}},   // x: f16[1,4096]
     {1, 2, 16, 8192u, {4096}, {1}},   // g1: f16[4096]
@@ -810,7 +788,7 @@ inline int check_device(int device) {
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131272)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k1_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 139472)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k1_attend), cudaFuncAttributeMaxDynamicSharedMemorySize, 137424)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k2_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k4_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 65608)) != cudaSuccess) return error;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&llama_layer_k5_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 133192)) != cudaSuccess) return error;
@@ -899,7 +877,7 @@ inline int launch(const llama_layer_dims* dims, const void* const* t, void* work
   if ((error = encode_map(map1_1, static_cast<const char*>(t[5]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   mo::TensorMap map1_2;
   if ((error = encode_map(map1_2, static_cast<const char*>(t[6]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {128, 32768}, {256}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(llama_layer_k1_attend, dim3(64u, 1u, 1u), 128u, 139472u, stream, map1_0, map1_1, map1_2, static_cast<void*>(w + 8192))) != cudaSuccess) return error;
+  if ((error = start(llama_layer_k1_attend, dim3(64u, 1u, 1u), 128u, 137424u, stream, map1_0, map1_1, map1_2, static_cast<void*>(w + 8192))) != cudaSuccess) return error;
   mo::TensorMap map2_0;
   if ((error = encode_map(map2_0, static_cast<const char*>(t[7]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 4096}, {8192}, {64, 128}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
   if ((error = start(llama_layer_k2_stream, dim3(128u, 1u, 1u), 128u, 133192u, stream, map2_0, static_cast<const void*>(w + 8192), static_cast<void*>(w + 0))) != cudaSuccess) return error;
@@ -997,7 +975,7 @@ MIRAGE_API int llama_layer_launch_dlpack(const mirage_llama_layer::DlTensor* con
 MIRAGE_API const char* llama_layer_status_string(int status) { return mirage_llama_layer::status_string(status); }
 
 MIRAGE_API const char* llama_layer_info_json(void) {
-  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"51016978b2996b38\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":45056,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_stream\",\"grid\":[96,1,1],\"threads\":128,\"smem_bytes\":131272},{\"name\":\"llama_layer_k1_attend\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":139472},{\"name\":\"llama_layer_k2_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k3_row\",\"grid\":[1,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_k4_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k5_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
+  return "{\"schema\":1,\"name\":\"llama_layer\",\"program\":\"llama_layer\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"51016978b2996b38\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":45056,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"g1\",\"c_name\":\"g1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"wq\",\"c_name\":\"wq\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"wk\",\"c_name\":\"wk\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"wv\",\"c_name\":\"wv\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"k_cache\",\"c_name\":\"k_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"v_cache\",\"c_name\":\"v_cache\",\"dtype\":\"float16\",\"shape\":[8,4096,128],\"strides\":[524288,128,1],\"span_bytes\":8388608},{\"name\":\"wo\",\"c_name\":\"wo\",\"dtype\":\"float16\",\"shape\":[4096,4096],\"strides\":[4096,1],\"span_bytes\":33554432},{\"name\":\"g2\",\"c_name\":\"g2\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w_gate\",\"c_name\":\"w_gate\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_up\",\"c_name\":\"w_up\",\"dtype\":\"float16\",\"shape\":[4096,14336],\"strides\":[14336,1],\"span_bytes\":117440512},{\"name\":\"w_down\",\"c_name\":\"w_down\",\"dtype\":\"float16\",\"shape\":[14336,4096],\"strides\":[4096,1],\"span_bytes\":117440512}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[1,4096],\"strides\":[4096,1],\"span_bytes\":8192},{\"name\":\"k_new\",\"c_name\":\"k_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048},{\"name\":\"v_new\",\"c_name\":\"v_new\",\"dtype\":\"float16\",\"shape\":[1,1024],\"strides\":[1024,1],\"span_bytes\":2048}],\"kernels\":[{\"name\":\"llama_layer_k0_stream\",\"grid\":[96,1,1],\"threads\":128,\"smem_bytes\":131272},{\"name\":\"llama_layer_k1_attend\",\"grid\":[64,1,1],\"threads\":128,\"smem_bytes\":137424},{\"name\":\"llama_layer_k2_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192},{\"name\":\"llama_layer_k3_row\",\"grid\":[1,1,1],\"threads\":256,\"smem_bytes\":0},{\"name\":\"llama_layer_k4_stream\",\"grid\":[224,1,1],\"threads\":128,\"smem_bytes\":65608},{\"name\":\"llama_layer_k5_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":133192}]}";
 }
 
 MIRAGE_API unsigned llama_layer_abi_version(void) { return 1u; }

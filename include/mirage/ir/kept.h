@@ -26,6 +26,7 @@ class KeptValues {
     kOperands,          ///< what a product or a call reads
     kMemory,            ///< what lies in memory: what a product or a call makes or reads, or what waits for one
     kMemoryAndBodies,   ///< and in calls' bodies the operands of float16 products (bfloat16 products round theirs in any case)
+    kShared,            ///< what lies in memory, and what several nodes read (a sum over it, and what divides it by that)
   };
   /// g (kernel level) with a cast behind every value that may be kept and lies there, read by all that read the value. nullopt if there are none. origin: as above.
   std::optional<Graph> rounded(const Graph& g, Where where, std::span<const ValueId> origin = {}) const;
