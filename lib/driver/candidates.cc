@@ -110,7 +110,7 @@ Examined examine_stable(const Structure& s, const Program& program, const Witnes
   return examine(s, program, w, seed);
 }
 
-Examined examine_quickly(const Structure& s, const Program& program, const Witnesses& w, uint64_t seed) {
+Examined examine_quickly(const Structure& s, const Witnesses& w, uint64_t seed) {
   Examined out;
   out.candidate.structure = s;
   if (std::optional<Graph> graph = stabilize(s.graph)) out.candidate.structure.graph = std::move(*graph);

@@ -110,7 +110,7 @@ std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, 
   std::vector<Candidate> candidates;
   out.search = enumerate(unshifted, target, options, [&](const Structure& s) {
     if (options.stop && options.stop->load()) return SinkVerdict::kUnknown;
-    Examined e = examine_quickly(s, program, witnesses, seed);   // choose() examines what is chosen
+    Examined e = examine_quickly(s, witnesses, seed);   // choose() examines what is chosen
     if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
     return e.verdict;
   });

@@ -176,3 +176,12 @@ TEST_CASE("rows in shared memory leave room for what their reductions have there
   }
   CHECK(staged > 0);
 }
+
+TEST_CASE("a reduction in two halves computes what only its own reductions read", "[bugs]") {
+  // A sum and a maximum of one stored value: the first half read it, the second made it, and the kernels stood in a circle.
+  const Program p = program(R"({"version": "1.0", "name": "pooled", "inputs": {"a": {"shape": [4, 1024, 48], "dtype": "float32"}, "b": {"shape": [4, 1024, 48], "dtype": "float32"}}, "outputs": {"m": {"dtype": "float32"}, "n": {"dtype": "float32"}}, "nodes": [{"op": "add", "inputs": ["a", "b"], "output": "x"}, {"op": "max", "inputs": ["x"], "output": "m", "attrs": {"axis": 1}}, {"op": "mean", "inputs": ["x"], "output": "n", "attrs": {"axis": 1}}]})");
+  const Planned planned = make_plan(p, p.graph, *find_target("sm_90a"));
+  REQUIRE(planned.plan);
+  CHECK(planned.plan->kernels.size() == 2);   // both halves; nobody stores x
+  for (const Buffer& b : planned.plan->buffers) CHECK((b.kind != Buffer::Kind::kWorkspace || b.dims.elements() < 4 * 1024 * 48));
+}
