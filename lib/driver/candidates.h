@@ -41,6 +41,9 @@ Examined examine(const Structure&, const Program&, const Witnesses&, uint64_t se
 /// The same for a structure as the search finds it, whose exponentials have no shift: its stable form (mirage/ir/stabilize.h) if that holds, else itself.
 Examined examine_stable(const Structure&, const Program&, const Witnesses&, uint64_t seed);
 
+/// What a search of many pieces asks of each of its graphs, of which few are chosen: one trial at the ragged witness. What is chosen must be examined whole (verify_instance). The stable form, where there is one.
+Examined examine_quickly(const Structure&, const Program&, const Witnesses&, uint64_t seed);
+
 /// Small numbers with the same tail classes as `numbers` has over `extents`: an axis that is split stays split, a ragged tail stays ragged where the small extent allows it.
 std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents, const std::vector<CallNumbers>& numbers, const std::vector<CallNumbers>& small_extents);
 

@@ -53,6 +53,7 @@ class Units {
   Cuts run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) classify(n);
     split_at_results();
+    split_at_epilogues();
     return finish();
   }
 
@@ -138,6 +139,42 @@ class Units {
         take(def(results[r]));
       }
     }
+  }
+
+  /// What elementwise functions make of a contraction's result is a cut point where a reduction reads it and others do, too: the kernel that contracts may store that instead.
+  void split_at_epilogues() {
+    const int count = static_cast<int>(contracts_.size());
+    for (int u = 0; u < count; u++) {
+      if (contracts_[static_cast<size_t>(u)]) continue;
+      std::set<NodeId> epilogue;
+      std::set<ValueId> read_behind;   // values of the epilogue
+      bool is_contracted = false;
+      size_t nodes = 0;
+      for (NodeId n = 0; n < g_.num_nodes(); n++) {
+        if (unit(n) != u) continue;
+        nodes++;
+        const Node& node = g_.node(n);
+        const bool inside = g_.form<Map>(n) && !is_reduced(node.first_value) && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return unit(def(v)) != u || epilogue.count(def(v)) > 0; });
+        if (inside) epilogue.insert(n);
+        for (ValueId v : node.operands) {
+          const int w = unit(def(v));
+          is_contracted = is_contracted || (inside && w >= 0 && contracts_[static_cast<size_t>(w)] && g_.dims(v).elements() == g_.dims(node.first_value).elements());
+          if (!inside && w == u && epilogue.count(def(v))) read_behind.insert(source_of(g_, free_, v));
+        }
+      }
+      if (!is_contracted || epilogue.size() == nodes || read_behind.size() != 1) continue;
+      const ValueId v = *read_behind.begin();
+      const auto& readers = users_[static_cast<size_t>(v)];
+      if (readers.size() < 2 || std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Reduce>(n) || is_reduced(g_.node(n).first_value); })) continue;
+      const int fresh = static_cast<int>(contracts_.size());
+      contracts_.push_back(false);
+      for (NodeId n : epilogue) unit(n) = fresh;
+    }
+  }
+  /// Whether a reduction reads v, and nobody else.
+  bool is_reduced(ValueId v) const {
+    const auto& readers = users_[static_cast<size_t>(v)];
+    return readers.size() == 1 && (g_.form<Reduce>(readers[0]) || (g_.form<Map>(readers[0]) && is_reduced(g_.node(readers[0]).first_value)));
   }
 
   Cuts finish() {

@@ -25,8 +25,8 @@ namespace {
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at least
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
-constexpr size_t kSearchedLonger = 8;    // pieces that get a 32nd of all states each: those that may gain most for their size
-constexpr size_t kSearchedLongest = 1;   // and an eighth: that may gain most, and that may gain most for its size
+constexpr size_t kAtOnce = 8;            // pieces that are searched longer before it is asked again which
+constexpr int64_t kLonger = 4;           // times as long
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
@@ -110,11 +110,10 @@ std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, 
   std::vector<Candidate> candidates;
   out.search = enumerate(unshifted, target, options, [&](const Structure& s) {
     if (options.stop && options.stop->load()) return SinkVerdict::kUnknown;
-    Examined e = examine_stable(s, program, witnesses, seed);
+    Examined e = examine_quickly(s, program, witnesses, seed);   // choose() examines what is chosen
     if (e.verdict == SinkVerdict::kVerified) candidates.push_back(std::move(e.candidate));
     return e.verdict;
   });
-  for (Candidate& c : candidates) c.claims.clear();
   if (memory) memory->keep(problem, program, candidates, out.search);
   return candidates;
 }
@@ -225,11 +224,10 @@ class Partitioner {
     most_first(worth);
     worth.resize(std::min(worth.size(), kMaxSearched));
     const int64_t all = options_.max_states;
-    search_forms(worth, 1, std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
-    // Once more, and longer, those that were cut short. A large piece may gain what its parts do, so for most of them its size counts.
-    search_longer(worth, 2, kSearchedLonger, all / 32, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
-    search_longer(worth, 3, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f); });
-    search_longer(worth, 4, kSearchedLongest, all / 8, [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()); });
+    longest_.assign(first_.size(), std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
+    spent_.assign(first_.size(), 0);
+    search_forms(worth, 1);
+    search_longer(worth);
     note_refusals();
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
@@ -237,11 +235,29 @@ class Partitioner {
       if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
     }
   }
-  template <class Gain> void search_longer(std::vector<size_t> forms, int round, size_t most, int64_t states, Gain&& gain) {
-    std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
-    std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return gain(a) > gain(b); });
-    forms.resize(std::min(forms.size(), most));
-    search_forms(forms, round, states);
+  /// Once more, and longer, those that were cut short: each gets effort in proportion to what it may still gain for its size (a large piece may gain what its parts do), as far as `max_states` for all of them goes.
+  void search_longer(std::vector<size_t> forms) {
+    const int64_t all = options_.max_states, most = std::max(kMinStates, all / 8);
+    int64_t left = all;
+    for (size_t f : forms) left -= spent_[f];
+    const auto turn = [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()) / static_cast<double>(spent_[f] + 1); };
+    for (int round = 2; left > 0 && !is_late() && !is_stopped(); round++) {
+      std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || longest_[f] >= most || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
+      std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return turn(a) > turn(b); });
+      std::vector<size_t> now;
+      for (size_t f : forms) {
+        if (now.size() >= kAtOnce || left <= 0) break;
+        longest_[f] = std::min(most, kLonger * longest_[f]);
+        left -= longest_[f];
+        now.push_back(f);
+      }
+      if (now.empty()) return;
+      const auto sum = [&] { int64_t n = 0; for (size_t f : now) n += spent_[f]; return n; };
+      const int64_t before = sum();
+      search_forms(now, round);
+      for (size_t f : now) left += longest_[f];
+      left -= sum() - before;
+    }
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
   void note_refusals() {
@@ -267,26 +283,28 @@ class Partitioner {
   void most_first(std::vector<size_t>& forms) const {
     std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return may_still_gain(a) > may_still_gain(b); });
   }
-  void search_forms(const std::vector<size_t>& forms, int round, int64_t states) {
+  void search_forms(const std::vector<size_t>& forms, int round) {
     std::mutex mutex;
     size_t done = 0;
     parallel_for(options_.threads, static_cast<int64_t>(forms.size()), [&](int64_t i) {
-      if (!is_late() && !is_stopped()) search_form(forms[static_cast<size_t>(i)], round, states, forms.size());
+      if (!is_late() && !is_stopped()) search_form(forms[static_cast<size_t>(i)], round, forms.size());
       std::lock_guard lock(mutex);
       if (tell_) tell_(fmt::format("partition: {} of {} pieces", ++done, forms.size()));
     });
   }
-  void search_form(size_t f, int round, int64_t states, size_t searched) {
+  void search_form(size_t f, int round, size_t searched) {
     SearchOptions each = options_;
     each.threads = 1;
     each.max_bytes = options_.max_bytes / 16;   // many run at once, and how many must not matter
-    each.max_states = states;
+    each.max_states = longest_[f];
     if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(searched);
     std::optional<Evaluated> e = unless_memory_ends([&] {
       Evaluated found = plan_only(evaluated_[f]);
       search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_, memory_, round);
       return std::optional(std::move(found));
     }, std::optional<Evaluated>());
+    if (e && getenv("DBGP")) fprintf(stderr, "round %d form %zu units %zu straight %.2f -> %.2f may %.2f effort %ld of %ld stop %s verified %ld found %ld: %s\n", round, f, graph_.cuts[first_[f]].units.size(), e->straightforward_us, e->us, e->may_gain_us, (long)e->search.effort, (long)longest_[f], e->search.stop_reason.c_str(), (long)e->search.verified, e->structure ? (long)e->structure->effort : -1L, describe(pieces_[first_[f]].graph).c_str());
+    if (e) spent_[f] += e->search.effort;
     if (e && (!evaluated_[f].structure || e->us <= evaluated_[f].us)) evaluated_[f] = std::move(*e);
   }
 
@@ -524,6 +542,7 @@ class Partitioner {
   std::vector<size_t> form_;       // per cut, its distinct piece
   std::vector<size_t> first_;      // per distinct piece, a cut that makes it
   std::vector<Evaluated> evaluated_;
+  std::vector<int64_t> longest_, spent_;   // per distinct piece, effort: that its next search may spend, and of all its searches
   int64_t plans_left_ = most_plans(g_, kWholePlans);   // of the whole
   Partitioned out_;
 };

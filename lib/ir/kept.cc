@@ -216,11 +216,20 @@ KeptValues::~KeptValues() = default;
 bool KeptValues::empty() const { return !table_->any; }
 
 std::vector<DType> KeptValues::of(const Graph& g, std::span<const ValueId> origin) const {
+  if (empty()) return std::vector<DType>(static_cast<size_t>(g.num_values()), DType::kReal);
+  return types_of(g, numbers_of(g, origin, table_->of_reference, [&](const Meaning& m) { return table_->find(m); }));
+}
+
+std::vector<DType> KeptValues::types_of(const Graph& g, std::span<const int> numbers) const {
   std::vector<DType> out(static_cast<size_t>(g.num_values()), DType::kReal);
-  if (empty()) return out;
-  const std::vector<int> numbers = numbers_of(g, origin, table_->of_reference, [&](const Meaning& m) { return table_->find(m); });
   for (size_t v = 0; v < out.size(); v++)
     if (g.type(static_cast<ValueId>(v)).dtype == DType::kReal) out[v] = table_->type(numbers[v]);
+  for (NodeId n = g.num_nodes() - 1; n >= 0; n--) {   // all elements of what a view shows are elements of the view
+    const Node& node = g.node(n);
+    if (!g.form<Transpose>(n) && !g.form<Reshape>(n)) continue;
+    DType& of = out[static_cast<size_t>(node.operands[0])];
+    if (g.type(node.operands[0]).dtype == DType::kReal && of == DType::kReal) of = out[static_cast<size_t>(node.first_value)];
+  }
   return out;
 }
 
@@ -281,6 +290,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
   if (empty()) return std::nullopt;
   const auto find = [&](const Meaning& m) { return table_->find(m); };
   const std::vector<int> numbers = numbers_of(g, origin, table_->of_reference, find);
+  const std::vector<DType> types = types_of(g, numbers);
   const std::vector<bool> read = multiplied(g), waiting = waits(g);
   const auto users = g.users();
   Builder b(Level::kKernel);
@@ -293,23 +303,23 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
     Op op = node.op;
     if (const auto* call = std::get_if<Call>(&node.op)) {
       std::vector<int> given;
-      std::vector<DType> types;
-      for (size_t i = 0; i < operands.size(); i++) given.push_back(numbers[static_cast<size_t>(node.operands[i])]), types.push_back(b.graph().type(operands[i]).dtype);
+      std::vector<DType> read_as;
+      for (size_t i = 0; i < operands.size(); i++) given.push_back(numbers[static_cast<size_t>(node.operands[i])]), read_as.push_back(b.graph().type(operands[i]).dtype);
       const Graph& body = *call->body;
       std::vector<DType> round(static_cast<size_t>(body.num_values()), DType::kReal);
       const Untiled untiled(body, std::span<const int>(given), find);
       for (ValueId v = 0; v < body.num_values() && where == Where::kMemoryAndBodies; v++)
         if (!body.def_form<Input>(v) && body.type(v).dtype == DType::kReal && table_->type(untiled.number(v)) == DType::kF16) round[static_cast<size_t>(v)] = DType::kF16;
-      Graph typed = typed_body(body, types, round);
+      Graph typed = typed_body(body, read_as, round);
       any = any || typed.num_nodes() != body.num_nodes();
       op = Call{std::make_shared<const Graph>(std::move(typed))};
     }
     const ValueId first = b.add(op, operands);
     for (int i = 0; i < node.num_values; i++) {
       const auto v = static_cast<size_t>(node.first_value + i);
-      const DType t = g.type(node.first_value + i).dtype == DType::kReal ? table_->type(numbers[v]) : DType::kReal;
+      const DType t = types[v];
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])));
+      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v] || users[v].size() > 1)));
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

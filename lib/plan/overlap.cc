@@ -4,6 +4,7 @@
 // launch, its barriers and the first bytes of its weights (docs/planning.md, "Kernels that start early").
 #include "plan/overlap.h"
 
+#include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
@@ -64,7 +65,31 @@ bool loses_by_crowding(const Plan& plan, size_t i, const Target& target) {
   return false;
 }
 
+/// What the kernel in place i and the one behind it gain.
+double gain_around(const std::vector<KernelPlan>& kernels, size_t i, const KernelPlan& k, const Target& target) {
+  return (i > 0 ? gain(kernels[i - 1], k, target) : 0) + (i + 1 < kernels.size() ? gain(k, kernels[i + 1], target) : 0);
+}
+
 }  // namespace
+
+void make_room(Plan& plan, const Target& target, const ContractRule& rule) {
+  constexpr size_t kMost = 64;
+  if (target.sm < 90 || plan.kernels.size() < 2) return;
+  for (size_t i = 0; i < plan.kernels.size(); i++) {
+    KernelPlan& k = plan.kernels[i];
+    if (leaves_room(k, target)) continue;
+    const KernelPlan* best = nullptr;
+    const std::vector<KernelPlan> others = kernel_alternatives(k, target, rule, kMost);
+    double least = k.predicted_us - gain_around(plan.kernels, i, k, target);
+    for (const KernelPlan& o : others) {
+      if (!is<AttendPlan>(o) || !leaves_room(o, target)) continue;
+      if (const double us = o.predicted_us - gain_around(plan.kernels, i, o, target); us < least) least = us, best = &o;
+    }
+    if (!best) continue;
+    plan.predicted_us += best->predicted_us - k.predicted_us;
+    k = *best;
+  }
+}
 
 void start_early(Plan& plan, const Target& target) {
   if (target.sm < 90) return;

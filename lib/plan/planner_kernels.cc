@@ -184,7 +184,10 @@ Planned Planner::finish() {
   plan.views = std::move(views_);
   plan.graph = g_;
   place_slots(plan);
-  if (is_on(Pass::kEarly, target_)) start_early(plan, target_);
+  if (is_on(Pass::kEarly, target_)) {
+    if (!model_) make_room(plan, target_, contract_rule(program_));
+    start_early(plan, target_);
+  }
   return {std::move(plan), ""};
 }
 

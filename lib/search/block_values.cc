@@ -6,6 +6,7 @@
 namespace mirage::search {
 namespace {
 
+constexpr int64_t kElementsOfEffort = 1;
 constexpr int64_t kValueBytes = 512, kExpressionBytes = 512;   // beside the elements of its tensor: tags, tables, texts; about, measured
 
 uint64_t hash_tensor(const Dims& dims, const std::vector<FieldAlgebra::Value>& data) {
@@ -360,13 +361,18 @@ int BlockValues::target_of(int id) const {
 }
 
 /// Field multiplications, about.
-int64_t BlockValues::effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first) {
+int64_t BlockValues::effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first, const FieldTensor& last) {
   const auto n = static_cast<int64_t>(result.data.size());
+  constexpr int64_t kPower = 300;   // modulo p, and modulo q
   if (std::holds_alternative<MatMul>(op)) return 2 * n * first.dims.back();
   const auto* m = std::get_if<Map>(&op);
   if (!m) return static_cast<int64_t>(first.data.size());
-  const bool cheap = m->fn == MapFn::kAdd || m->fn == MapFn::kSub || m->fn == MapFn::kMul || m->fn == MapFn::kNeg || m->fn == MapFn::kSquare || m->fn == MapFn::kWhere;
-  return cheap ? 4 * n : 300 * n;   // powers modulo p
+  switch (m->fn) {
+    case MapFn::kAdd: case MapFn::kSub: case MapFn::kMul: case MapFn::kNeg: case MapFn::kSquare: case MapFn::kWhere: return 4 * n;
+    case MapFn::kDiv: return 4 * n + kPower * static_cast<int64_t>(last.data.size());   // an inverse for every divisor
+    case MapFn::kExp: return 16 * n;
+    default: return kPower * n;
+  }
 }
 
 int BlockValues::apply(int op, std::span<const int> operands) {
@@ -377,13 +383,15 @@ int BlockValues::apply(int op, std::span<const int> operands) {
   if (auto gate = infer_tags(o, operands, v)) return close(*gate, op, operands);
   if (expression_gate_) {
     const int before = pool_.size();
+    const int64_t elements = pool_.elements();
     v.expr = expression(o, operands);
+    meter_.report.effort += (pool_.elements() - elements) / kElementsOfEffort;
     if (!meter_.charge((pool_.size() - before) * kExpressionBytes)) return -1;
     const bool inside = std::any_of(problem_.targets.begin(), problem_.targets.end(), [&](ValueId t) { return pool_.subexpr(v.expr, expressions_[static_cast<size_t>(t)]); });
     if (!inside) return close(Gate::kExpression, op, operands);
   }
   v.data = evaluate(o, operands);
-  meter_.report.effort += effort_of(o.op, v.data, value(operands[0]).data) / 64;
+  meter_.report.effort += effort_of(o.op, v.data, value(operands[0]).data, value(operands.back()).data) / 64;
   if (algebra_.zero_division()) {
     algebra_.clear_zero_division();
     return close(Gate::kType, op, operands);

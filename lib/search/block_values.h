@@ -77,7 +77,7 @@ class BlockValues {
   std::optional<Gate> matmul_tags(std::span<const int> operands, BlockValue& out) const;
   std::optional<Gate> unary_tags(const BlockOp& op, const BlockValue& x, BlockValue& out) const;
   ExprId expression(const BlockOp& op, std::span<const int> operands);
-  static int64_t effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first);
+  static int64_t effort_of(const Op& op, const FieldTensor& result, const FieldTensor& first, const FieldTensor& last);
   FieldTensor evaluate(const BlockOp& op, std::span<const int> operands);
   int intern(BlockValue v);
   void recognise(BlockValue& v);

@@ -1,6 +1,7 @@
 // The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products. The search compares values by it; the
 // verifier has an algebra of its own and judges anew, so a collision here costs time only. Other functions are keyed random functions; a maximum is an associative one.
 #pragma once
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -51,7 +52,7 @@ class FieldAlgebra {
   static constexpr uint64_t kP = 2305843009213691579ull, kQ = 1152921504606845789ull;   // kP = 2 kQ + 1, both prime; 4 has order kQ
 
   explicit FieldAlgebra(uint64_t seed)
-      : p_(kP), q_(kQ), generator_(p_.from(4)), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
+      : p_(kP), q_(kQ), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
 
   static constexpr uint64_t kNone = ~uint64_t{0};
   Value random(Rng& rng) const { return {p_.from(rng.next()), q_.from(rng.next())}; }
@@ -65,7 +66,7 @@ class FieldAlgebra {
     return mul(x, last_inverse_);
   }
   Value neg(Value x) const { return sub({}, x); }
-  Value exp(Value x) const { return {p_.pow(generator_, x.q == kNone ? hash_combine(key_, x.p) : q_.to(x.q)), kNone}; }   // one beneath another is a keyed function
+  Value exp(Value x) const { return {power_of_generator(x.q == kNone ? hash_combine(key_, x.p) : q_.to(x.q)), kNone}; }   // one beneath another is a keyed function
   Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), x.q == kNone ? kNone : q_.pow(x.q, root_q_ % (kQ - 1))}; }   // multiplicative, as the axioms say
   Value log(Value x) const { return keyed(3, x); }
   Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
@@ -90,6 +91,24 @@ class FieldAlgebra {
   void clear_zero_division() { zero_division_ = false; }
 
  private:
+  /// 4^e: a product for every byte of e.
+  static uint64_t power_of_generator(uint64_t e) {
+    static const std::array<std::array<uint64_t, 256>, 8> powers = [] {   // of 4^(256^i)
+      const Modulus p(kP);
+      std::array<std::array<uint64_t, 256>, 8> out{};
+      uint64_t base = p.from(4);
+      for (auto& row : out) {
+        row[0] = p.one();
+        for (size_t i = 1; i < row.size(); i++) row[i] = p.mul(row[i - 1], base);
+        base = p.mul(row.back(), base);
+      }
+      return out;
+    }();
+    static constexpr Modulus p(kP);
+    uint64_t r = p.one();
+    for (size_t i = 0; e != 0; i++, e >>= 8) r = p.mul(r, powers[i][e & 255]);
+    return r;
+  }
   static bool both(Value x, Value y) { return x.q != kNone && y.q != kNone; }
   static constexpr uint64_t kRoot = 65537;   // prime to kP - 1 and kQ - 1
   static constexpr uint64_t inverse_mod(uint64_t a, uint64_t m) {
@@ -112,7 +131,7 @@ class FieldAlgebra {
     return {p_.from(h), q_.from(mix64(h))};
   }
   Modulus p_, q_;
-  uint64_t generator_, key_, root_p_, root_q_;
+  uint64_t key_, root_p_, root_q_;
   Value origin_;
   bool zero_division_ = false;
   Value last_divisor_{}, last_inverse_{};

@@ -12,6 +12,7 @@ namespace mirage::search {
 
 /// Best first: the split whose next step is made is the one with the least of this. Each gets effort in inverse proportion to what its graphs cost at least (those that are not good: to four times that), so what is
 /// reached after some effort under its own split is there after about that, times the number of splits that are no dearer. Among splits that have had none: the cheapest.
+constexpr int64_t kFirstStep = 8'000;   // effort: about a first step. So one that was begun goes on before a much dearer one begins
 struct Turn {
   double spent_on_cost = 0;
   int64_t cost = 0;
@@ -19,7 +20,7 @@ struct Turn {
 };
 inline Turn turn_of(const Split& s, int64_t spent) {
   const int64_t cost = s.is_good ? s.cost : 4 * s.cost;
-  return {static_cast<double>(spent) * static_cast<double>(cost), cost};
+  return {static_cast<double>(spent + kFirstStep) * static_cast<double>(cost), cost};
 }
 
 /// kIdeas: graphs with at most so many ideas that no other beats (all, without dominance). kSecondChances: a few that are beaten, for when none of the best passed.

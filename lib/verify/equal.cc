@@ -175,11 +175,11 @@ Verdict decide(const Job& job) {
   constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) | 1u << static_cast<int>(Uninterpreted::kPow);
   if (last.kind == Outcome::Kind::kPass) {
     // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
-    const RealReport reals = last.used ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
+    const RealReport reals = last.used && job.draws != Draws::kNone ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
     if (reals.difference) return different(*reals.difference);
     if (reals.undefined) return only_one_defined(reals);
     // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees that something is lost (that both graphs have is the program's own affair).
-    if (last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined && !prove(job.a, job.a, steps).may_be_undefined)
+    if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined && !prove(job.a, job.a, steps).may_be_undefined)
       return unknown("a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
     if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
       return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared + (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
@@ -229,7 +229,7 @@ Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials, Draws d
   const uint64_t s = hash_combine(hash_combine(a.hash(), b.hash()), seed);
   const Primes primes = draw_primes(s);
   const Verdict v = decide(a, b, primes, s, trials, draws);
-  const int more = v.kind == Verdict::Kind::kEqual ? trials_for_bound(a, v.evidence) : 0;
+  const int more = v.kind == Verdict::Kind::kEqual && draws != Draws::kNone ? trials_for_bound(a, v.evidence) : 0;
   return more > v.evidence.trials ? decide(a, b, primes, s, more, draws) : v;
 }
 

@@ -28,7 +28,7 @@ std::string number(double x) {
 int num_draws(const Graph& a, const Graph& b, const std::vector<Type>& inputs, Draws draws) {
   int64_t size = 0;
   for (const Type& t : inputs) size += t.dims.elements();
-  if (draws == Draws::kQuick) return size > kLarge ? 1 : kQuickKinds;
+  if (draws != Draws::kThorough) return size > kLarge ? 1 : kQuickKinds;
   return std::clamp(static_cast<int>(kRealWork / (1 + evaluation_work(a) + evaluation_work(b))), 1, kThoroughDraws);
 }
 
@@ -144,7 +144,7 @@ RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>
         return report;
       }
   }
-  const int often = draws == Draws::kQuick ? kQuickKinds / 2 : kThoroughDraws / 4;
+  const int often = draws == Draws::kThorough ? kThoroughDraws / 4 : kQuickKinds / 2;
   for (size_t r = 0; r < tallies.size(); r++) {
     report.disjoint |= std::none_of(tallies[r].begin(), tallies[r].end(), [](const Tally& t) { return t.nonzero; }) &&
                        std::any_of(tallies[r].begin(), tallies[r].end(), [&](const Tally& t) { return t.one_alone >= often; });

@@ -31,6 +31,7 @@ class KeptValues {
   std::optional<Graph> rounded(const Graph& g, Where where, std::span<const ValueId> origin = {}) const;
 
  private:
+  std::vector<DType> types_of(const Graph& g, std::span<const int> numbers) const;   ///< as of()
   struct Table;
   std::unique_ptr<Table> table_;
 };

@@ -39,10 +39,11 @@ struct Verdict {
 };
 std::string to_string(const Verdict&);   ///< one line
 
-/// How much fp64 looks at: kQuick for the many graphs that a search compares, kThorough for a verdict that somebody will believe.
-enum class Draws : uint8_t { kQuick, kThorough };
+/// How much fp64 looks at: kNone for graphs of which those that are chosen are compared again, kQuick for the many graphs that a search compares, kThorough for a verdict that somebody will believe.
+enum class Draws : uint8_t { kNone, kQuick, kThorough };
 
-/// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types. At least so many trials; more where few more bring a bound of 2^-40.
+/// Random testing in Z_p x Z_q; a proof where that finds functions it does not know and real numbers agree. Both are kernel-level graphs (calls allowed) with equal input and result types. At least so many trials; more where few more bring a bound of 2^-40
+/// (not with kNone: there Equal is what the fields say alone, which may invent laws of roots).
 Verdict equal(const Graph& a, const Graph& b, uint64_t seed, int trials = 2, Draws draws = Draws::kQuick);
 
 /// The verdict at the graphs' own size: a proof wins over everything; else trials whose draws cover the graphs' conditions; else Unknown, with what was seen. Graphs that are too large to evaluate
