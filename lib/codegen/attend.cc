@@ -31,8 +31,9 @@ class AttendEmitter {
     k.name = name_;
     const std::string functions = (p_.wide ? wide_copies(k) : copies(k)) + row() + gain() + logit() + known() + share() + after();   // these say which operands are read through pointers
     std::string args, params, list;
-    for (const auto& [field, map] : {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}}) {
+    for (const auto& [field, map] : {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}, {"k_second", "map_k_second"}, {"v_second", "map_v_second"}}) {
       if (p_.wide && p_.value_boxes == 0 && field[0] == 'v') continue;   // its columns are K's
+      if (!in_parts() && field[1] != '\0') continue;
       args += fmt::format("const mo::TensorMap* {}; ", field);
       params += fmt::format("{}const __grid_constant__ mo::TensorMap {}", params.empty() ? "" : ", ", map);
       list += fmt::format("{}&{}", list.empty() ? "" : ", ", map);
@@ -92,6 +93,7 @@ class AttendEmitter {
     flags({{"kWarpRings", p_.warp_rings}, {"kProducer", p_.producer}, {"kTurns", p_.turns}, {"kEarly", early_}, {"kPlainLogit", s_.plain}, {"kHugeLogits", s_.huge}, {"kPlainWeight", s_.share == s_.weights && s_.v.factors.empty()}, {"kNarrowParts", p_.narrow_parts}, {"kPairFactors", p_.pair_factors()},
            {"kKeyLinesAlongKeys", s_.k.lines_along_rows}, {"kValueLinesAlongKeys", s_.v.lines_along_rows}, {"kVectorStores", vector_stores()}, {"kQueryGains", p_.query_gains()}, {"kFloat16", s_.dtype == DType::kF16}, {"kKeySquares", key_squares_ && squares_pay()}, {"kValueSquares", value_squares_ && squares_pay()}});
     ints({{"kMeets", p_.meets}, {"kTiles", p_.tiles()}});
+    if (in_parts()) ints({{"kFirstKeys", s_.first_keys}});
     if (p_.wide) {
       ints({{"kBoxes", p_.features / 64}, {"kValueBoxes", p_.value_boxes}, {"kValueBox", p_.value_box}, {"kScoresAt", p_.scores_at}, {"kWeightsAt", p_.weights_at},
             {"kStatisticsAt", p_.statistics_at}, {"kReceivedAt", p_.receive_at}});
@@ -99,12 +101,18 @@ class AttendEmitter {
     }
     return out;
   }
+  bool in_parts() const { return s_.first_keys > 0; }
+  int64_t chunks() const { return s_.chunks(p_.chunk); }
+  /// The chunk that has a key.
+  std::string chunk_of(const std::string& key) const {
+    if (!in_parts()) return fmt::format("{} / {}", key, p_.chunk);
+    return fmt::format("({0} < kFirstKeys ? {0} / {1} : {2} + ({0} - kFirstKeys) / {1})", key, p_.chunk, (s_.first_keys + p_.chunk - 1) / p_.chunk);
+  }
   /// Chunks of every warpgroup of every block, if they all have as many; else 0.
   int64_t even_chunks() const {
     if (limited()) return 0;
-    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
     const int64_t parts = int64_t{p_.cluster} * p_.meets * p_.key_groups;
-    return chunks % parts == 0 ? chunks / parts : 0;
+    return chunks() % parts == 0 ? chunks() / parts : 0;
   }
   /// Whether masks remove chunks, which are not looked at then.
   bool limited() const { return !p_.wide && (s_.last || s_.first); }
@@ -114,7 +122,7 @@ class AttendEmitter {
     return std::clamp<int64_t>((int64_t{20} << 20) / bytes, 1, s_.batch.elements());
   }
   std::string place_limited() const {
-    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk, rows = p_.group_rows() * p_.query_groups;
+    const int64_t chunks = this->chunks(), rows = p_.group_rows() * p_.query_groups;
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
     // The tiles with the most chunks of all batches start first, so that the last to end are short; but only as many batches side by side as L2 holds the keys and values of.
     const int64_t batches = s_.batch.elements(), side = together(), whole = batches / side * side, last = batches - whole;
@@ -124,8 +132,8 @@ class AttendEmitter {
     else text += fmt::format(", in_section = item % {0}, first = item / {0} * {2}, side = first < {3} ? {2} : {4};\n    at.tile = {1}in_section / side;\n    at.batch = first + in_section % side;\n", side * p_.tiles(), reversed, side, whole, last);
     text += fmt::format("    const int first_query = at.tile * {}, last_query = first_query + {} < {} ? first_query + {} : {};\n    int begin = 0, end = {};\n", rows, rows - 1, s_.queries, rows - 1, s_.queries - 1, chunks);
     text += "    if (mo::masks_skip()) {\n";
-    if (s_.first) text += fmt::format("      begin = first_query + ({0}) > 0 ? (first_query + ({0})) / {1} : 0;\n", *s_.first, p_.chunk);
-    if (s_.last) text += fmt::format("      const int last_key = last_query + ({0});\n      if (last_key / {1} + 1 < end) end = last_key < 0 ? 0 : last_key / {1} + 1;\n", *s_.last, p_.chunk);
+    if (s_.first) text += fmt::format("      begin = first_query + ({0}) > 0 ? {1} : 0;\n", *s_.first, chunk_of(fmt::format("(first_query + ({}))", *s_.first)));
+    if (s_.last) text += fmt::format("      const int last_key = last_query + ({0});\n      if ({1} + 1 < end) end = last_key < 0 ? 0 : {1} + 1;\n", *s_.last, chunk_of("last_key"));
     text += fmt::format("      if (begin > end) begin = end;\n    }}\n    const int part = (end - begin + {0}) / {1};\n    at.first = begin + at.rank * part;\n    at.chunks = at.first + part < end ? part : end - at.first;\n    if (at.chunks < 0) at.chunks = 0;\n    return at;\n  }}\n", p_.cluster - 1, p_.cluster);
     return text + clear();
   }
@@ -141,7 +149,7 @@ class AttendEmitter {
     return place_all() + (p_.wide || s_.plain ? "" : clear());
   }
   std::string place_all() const {
-    const int64_t chunks = (s_.keys + p_.chunk - 1) / p_.chunk;
+    const int64_t chunks = this->chunks();
     std::string text = "  static MO_FN mo::AttendPlace place() {\n    const int id = mo::block_id();\n    mo::AttendPlace at;\n";
     const int64_t parts = int64_t{p_.cluster} * p_.meets;
     if (p_.meets == 1) text += fmt::format("    at.rank = id % {0};\n    at.group = 0;\n    at.tile = id / {0} % {1};\n    at.batch = id / {2};\n    at.first = at.rank * {3};\n", p_.cluster, p_.tiles(), p_.cluster * p_.tiles(), p_.chunks_per_block);
@@ -162,9 +170,16 @@ class AttendEmitter {
     for (int d = a.dims.rank() - 3; d >= 0; d--) if (a.dims[d] > 1) return a.strides[d];
     return a.strides[a.dims.rank() - 2];
   }
+  /// What lies in one part of a tensor: all of it; where keys lie in two, those before their end or those behind it.
+  Access part_of(const AttendTensor& t, bool second) const {
+    Access a = access(t);
+    if (!in_parts() || &t == &s_.q) return a;
+    a.dims[t.row_dim] = second ? s_.keys - s_.first_keys : s_.first_keys;
+    if (second) a.buffer = t.second.buffer, a.offset = t.second.offset, a.strides = t.second.strides;
+    return a;
+  }
   /// Whether batches follow each other like lines, and no box reaches beyond its batch: then lines of all batches are counted through, and the map has two dimensions.
-  bool counts_through(const AttendTensor& t, int lines) const {
-    const Access& a = access(t);
+  bool counts_through(const AttendTensor& t, const Access& a, int lines) const {
     if (t.lines_along_rows || a.dims[t.row_dim] % lines != 0 || s_.batch.rank() + 2 != a.dims.rank()) return false;
     int64_t next = a.dims[t.row_dim] * a.strides[t.row_dim];
     for (int d = a.dims.rank() - 3; d >= 0; d--) {
@@ -173,9 +188,9 @@ class AttendEmitter {
     }
     return next / a.strides[t.row_dim] < (int64_t{1} << 31);
   }
-  /// Adds the map of a tensor cut into boxes of 64 elements along its lines and `lines` of them; gives the batch coordinates. first: text that comes before the number of a line.
-  std::string add_map(KernelText& k, const AttendTensor& t, int lines, std::string& first) const {
-    const Access& a = access(t);
+  /// Adds the map of a tensor (of its second part) cut into boxes of 64 elements along its lines and `lines` of them; gives the batch coordinates. first: text that comes before the number of a line.
+  std::string add_map(KernelText& k, const AttendTensor& t, int lines, std::string& first, bool second = false) const {
+    const Access a = part_of(t, second);
     const int along = t.lines_along_rows ? t.row_dim : t.col_dim, across = t.lines_along_rows ? t.col_dim : t.row_dim;
     TensorMapText m;
     m.buffer = a.buffer;
@@ -186,7 +201,7 @@ class AttendEmitter {
     m.strides = {a.dims[across] > 1 ? a.strides[across] * 2 : (a.dims[along] * 2 + 15) / 16 * 16};
     m.box = {64, lines};
     std::string coordinates;
-    const bool through = counts_through(t, lines);
+    const bool through = counts_through(t, a, lines);
     first = through && s_.batch.elements() > 1 ? fmt::format("at.batch * {} + ", a.dims[across]) : "";
     if (through) m.dims[1] *= s_.batch.elements();
     if (through && a.dims[across] == 1 && s_.batch.elements() > 1) m.strides[0] = batch_stride(a) * 2;
@@ -203,11 +218,22 @@ class AttendEmitter {
   }
   /// Whether every key is read by one block, so that it need not stay in L2.
   bool once() const { return p_.tiles() == 1 && s_.v.input != s_.k.input; }
-  std::string copy(const char* name, int boxes, int bytes, const std::string& along, const std::string& across, const std::string& batch) const {
-    std::string out = fmt::format("  static MO_FN void copy_{}(const Args& a, const mo::AttendPlace& at, uint32_t to, int key, uint32_t bar) {{\n", name);
-    for (int b = 0; b < boxes; b++)
-      out += fmt::format("    mo::copy_box(to + {}, *a.{}, {}, {}{}, bar{});\n", b * bytes, name, fmt::format(fmt::runtime(along), 64 * b), across, batch, once() ? ", mo::evict_first_policy()" : "");
-    return out + "  }\n";
+  /// Coordinates of a box, text: along its lines ({} for how many boxes it is behind the first), of its first line, of its batch.
+  struct Coordinates { std::string along, across, batch; };
+  /// The copies of one chunk of keys: `of` writes those from the map that it is told, each at some coordinates.
+  template <class F> std::string chunk_copies(const std::string& name, const std::string& more, const std::array<Coordinates, 2>& at, F of) const {
+    std::string out = fmt::format("  static MO_FN void copy_{}(const Args& a, const mo::AttendPlace& at, uint32_t to, {}int key, uint32_t bar) {{\n", name, more);
+    if (!in_parts()) return out + of(name, at[0], "    ") + "  }\n";
+    out += "    if (key < kFirstKeys) {\n" + of(name, at[0], "      ");
+    return out + "    } else {\n      key -= kFirstKeys;\n" + of(name + "_second", at[1], "      ") + "    }\n  }\n";
+  }
+  const char* policy() const { return once() ? ", mo::evict_first_policy()" : ""; }
+  std::string copy(const char* name, int boxes, int bytes, const std::array<Coordinates, 2>& at) const {
+    return chunk_copies(name, "", at, [&](const std::string& map, const Coordinates& c, const char* indent) {
+      std::string out;
+      for (int b = 0; b < boxes; b++) out += fmt::format("{}mo::copy_box(to + {}, *a.{}, {}, {}{}, bar{});\n", indent, b * bytes, map, fmt::format(fmt::runtime(c.along), 64 * b), c.across, c.batch, policy());
+      return out;
+    });
   }
   std::string copies(KernelText& k) const {
     std::string out;
@@ -220,23 +246,33 @@ class AttendEmitter {
         out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, {}at.tile * {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * p_.group_rows() * 128, 64 * b, first, p_.group_rows() * p_.query_groups, p_.group_rows() * i, q);
     out += "  }\n";
     const bool k_along = s_.k.lines_along_rows, v_along = s_.v.lines_along_rows;
-    const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk, first);
-    out += k_along ? copy("k", p_.chunk / 64, p_.features * 128, "key + {}", "0", kb) : copy("k", p_.features / 64, p_.chunk * 128, "{}", first + "key", kb);
-    const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk, first);
-    out += v_along ? copy("v", p_.chunk / 64, p_.columns * 128, "key + {}", "0", vb) : copy("v", p_.columns / 64, p_.chunk * 128, "{}", first + "key", vb);
+    std::array<Coordinates, 2> of_k, of_v;
+    for (size_t second = 0; second < (in_parts() ? 2 : 1); second++) {
+      const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk, first, second == 1);
+      of_k[second] = k_along ? Coordinates{"key + {}", "0", kb} : Coordinates{"{}", first + "key", kb};
+      const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk, first, second == 1);
+      of_v[second] = v_along ? Coordinates{"key + {}", "0", vb} : Coordinates{"{}", first + "key", vb};
+    }
+    out += copy("k", (k_along ? p_.chunk : p_.features) / 64, (k_along ? p_.features : p_.chunk) * 128, of_k);
+    out += copy("v", (v_along ? p_.chunk : p_.columns) / 64, (v_along ? p_.columns : p_.chunk) * 128, of_v);
     return out;
   }
   /// One box of 64 columns each, of any number.
   std::string wide_copies(KernelText& k) const {
-    std::string first, out;
-    const auto add = [&](const char* name, const AttendTensor& t, int lines, const char* number, const std::string& line) {
-      const std::string batch = add_map(k, t, lines, first);
-      out += fmt::format("  static MO_FN void copy_{0}(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, {1}uint32_t bar) {{\n    mo::copy_box(to, *a.{0}, 64 * box, {2}{3}{4}, bar{5});\n  }}\n", name, number, first, line, batch,
-                         *number && once() ? ", mo::evict_first_policy()" : "");
-    };
-    add("q", s_.q, 16, "", "at.tile * 16");
-    add("k", s_.k, p_.chunk, "int key, ", "key");
-    if (p_.value_boxes > 0) add("v", s_.v, p_.chunk, "int key, ", "key");
+    std::string first;
+    const std::string q = add_map(k, s_.q, 16, first);
+    std::string out = fmt::format("  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, uint32_t bar) {{\n    mo::copy_box(to, *a.q, 64 * box, {}at.tile * 16{}, bar);\n  }}\n", first, q);
+    std::array<Coordinates, 2> of_k, of_v;
+    for (size_t second = 0; second < (in_parts() ? 2 : 1); second++) {
+      const std::string kb = add_map(k, s_.k, p_.chunk, first, second == 1);
+      of_k[second] = {"64 * box", first + "key", kb};
+      if (p_.value_boxes == 0) continue;
+      const std::string vb = add_map(k, s_.v, p_.chunk, first, second == 1);
+      of_v[second] = {"64 * box", first + "key", vb};
+    }
+    const auto box = [&](const std::string& map, const Coordinates& c, const char* indent) { return fmt::format("{}mo::copy_box(to, *a.{}, {}, {}{}, bar{});\n", indent, map, c.along, c.across, c.batch, policy()); };
+    out += chunk_copies("k", "int box, ", of_k, box);
+    if (p_.value_boxes > 0) out += chunk_copies("v", "int box, ", of_v, box);
     else out += "  static MO_FN void copy_v(const Args&, const mo::AttendPlace&, uint32_t, int, int, uint32_t) {}\n";
     return out;
   }
@@ -407,7 +443,7 @@ class AttendEmitter {
     const auto& x = s_.axes[static_cast<size_t>(v)];
     const int rank = a.dims.rank(), key_dim = x[0] == Axis::kKey ? rank - 2 : rank - 1;
     if (p_.wide || !((x[0] == Axis::kQuery && x[1] == Axis::kKey) || (x[0] == Axis::kKey && x[1] == Axis::kQuery))) return false;
-    if (s_.keys % 2 != 0 || a.strides[key_dim] != 1 || a.offset % 2 != 0) return false;
+    if (s_.keys % 2 != 0 || s_.first_keys % 2 != 0 || a.strides[key_dim] != 1 || a.offset % 2 != 0) return false;
     for (int d = 0; d < rank; d++) if (d != key_dim && a.dims[d] > 1 && a.strides[d] % 2 != 0) return false;
     return true;
   }
@@ -435,7 +471,7 @@ class AttendEmitter {
     std::string out;
     for (const auto& [name, list, where] : {std::tuple{"key", &p_.key_known, Where::kKeyRow}, {"value", &p_.value_known, Where::kValueRow}}) {
       if (list->empty()) continue;
-      out += fmt::format("  template <class Tile> static MO_FN void {}_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {{\n    const bool inside = key < kKeys;\n    key = inside ? key : kKeys - 1;\n", name);
+      out += fmt::format("  template <class Tile> static MO_FN void {}_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {{\n    const bool inside = key < {};\n    key = inside ? key : kKeys - 1;\n", name, in_parts() ? "(key - r < kFirstKeys ? kFirstKeys : kKeys)" : "kKeys");
       Region r;
       std::string stores;
       for (size_t i = 0; i < list->size(); i++) {

@@ -152,6 +152,7 @@ static std::string prepare_attend(const Graph& body, const std::vector<Access>& 
   base.operands = operands;
   base.results = results;
   if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return (why);
+  if (std::string why = find_second_parts(base); !why.empty()) return why;
   const AttendShape& s = base.shape;
   if (!has_int_places(operands, results) || s.batch.elements() > kMostPlaces / std::max(s.queries, s.keys)) return "dimensions beyond 32-bit places";   // batches may be one dimension with rows
   base.features = static_cast<int>(up(s.features, 64));
@@ -212,7 +213,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.chunk = chunk;
             p.cluster = cluster;
             p.blocks_per_sm = per_sm;
-            const int64_t chunks = up(s.keys, chunk) / chunk;
+            const int64_t chunks = s.chunks(chunk);
             if (!divide_keys(p, chunks, meets, target)) continue;
             if (stages < std::min<int64_t>(p.chunks_per_block, key_groups + 1) || (stages > p.chunks_per_block && stages > 2)) continue;
             p.stages = static_cast<int>(std::min<int64_t>(stages, p.chunks_per_block));
@@ -241,7 +242,7 @@ AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>&
             p.blocks_per_sm = per_sm;
             p.stages = stages;
             p.producer = false;
-            const int64_t chunks = up(s.keys, chunk) / chunk;
+            const int64_t chunks = s.chunks(chunk);
             if (!divide_keys(p, chunks, meets, target)) continue;
             if ((stages > 1 && p.chunks_per_block < warps * stages)) continue;
             if (per_sm > 1 && p.blocks() <= target.num_sms && cluster <= 2) continue;
@@ -282,7 +283,7 @@ AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const
   p.helpers = model.helpers;
   p.producer = model.producer;
   p.turns = model.turns;
-  const int64_t chunks = up(p.shape.keys, p.chunk) / p.chunk;
+  const int64_t chunks = p.shape.chunks(p.chunk);
   if (!divide_keys(p, chunks, model.meets, target)) return {nullptr, {}, "fewer chunks than warps"};
   if (!p.warp_rings && (p.producer ? p.chunks_per_block <= p.stages : p.chunks_per_block > p.stages)) return {nullptr, {}, "the ring turns at one shape only"};
   if (!place_threads(p) || !place_memory(p, target)) return {nullptr, {}, "registers or shared memory"};
@@ -301,6 +302,7 @@ std::string print(const AttendPlan& p) {
   out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at, p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);
   for (const auto& [name, t] : {std::pair{"q", &s.q}, {"k", &s.k}, {"v", &s.v}})
     out += fmt::format("  {}: node {}, lines along {}, {} factors{}\n", name, t->input, t->lines_along_rows ? "rows" : "columns", t->factors.size(), t->gains.empty() ? "" : fmt::format(", {} gains", t->gains.size()));
+  if (s.first_keys > 0) out += fmt::format("  keys in two parts: {} and {}\n", s.first_keys, s.keys - s.first_keys);
   out += fmt::format("  scale: {} factors; per-key values: {} for logits, {} for shares\n", s.scale.size(), p.key_known.size(), p.value_known.size());
   return out;
 }

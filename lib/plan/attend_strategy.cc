@@ -51,6 +51,7 @@ Tiling attend_use(const KernelPlan& k, int thrift) {
 
 Strategy attend_strategy() {
   return {.reads_positions = true,
+          .reads_parts = true,
           .match = match_attention,
           .divisions = all_attentions,
           .like = like_attention,

@@ -18,6 +18,10 @@ int64_t shared_from(const AttendPlan& p) {
   if (a.buffer != b.buffer || rank != b.dims.rank() || a.strides[k.row_dim] != b.strides[v.row_dim]) return -1;
   for (int d = 0; d < rank - 2; d++) if (a.dims[d] != b.dims[d] || (a.dims[d] > 1 && a.strides[d] != b.strides[d])) return -1;
   const int64_t from = b.offset - a.offset;
+  if (p.shape.first_keys > 0) {   // and so in the second part
+    const SecondPart &c = k.second, &d = v.second;
+    if (c.buffer != d.buffer || c.strides != d.strides || d.offset - c.offset != from) return -1;
+  }
   return from >= 0 && from % 64 == 0 && from + p.columns <= p.features ? from : -1;
 }
 
@@ -60,7 +64,7 @@ void add_wide_plans(const AttendPlan& base, const Target& target, std::vector<At
           p.cluster = cluster;
           p.meets = meets;
           p.stages = stages;
-          const int64_t chunks = up(s.keys, chunk) / chunk, parts = int64_t{cluster} * meets;
+          const int64_t chunks = s.chunks(chunk), parts = int64_t{cluster} * meets;
           p.chunks_per_block = up(chunks, parts) / parts;
           if (p.chunks_per_block * (parts - 1) >= chunks || stages > p.chunks_per_block) continue;   // every block has work
           if (meets > 1 && p.blocks() / cluster > clusters_that_fit(cluster, target)) continue;     // all are resident

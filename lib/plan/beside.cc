@@ -14,7 +14,7 @@ namespace mirage {
 namespace {
 
 bool same_place(const Access& a, const Access& b) {
-  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump;
+  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump && a.second == b.second;
 }
 
 /// What a result is rounded to before it is stored; none where the store itself does that.
@@ -82,7 +82,7 @@ std::vector<StreamShape> Planner::shapes_beside(const std::vector<int>& items) c
   for (int i : items) {
     std::string reason;
     const CallAccess c = accesses_of(items_[static_cast<size_t>(i)].call);
-    if (c.computes) return {};
+    if (c.computes || std::any_of(c.operands.begin(), c.operands.end(), [](const Access& a) { return a.second.buffer >= 0; })) return {};
     auto shape = match_stream(c.body, c.operands, c.results, contract_rule(program_), kMaxStreamRows, reason);
     if (!shape || (!out.empty() && !stands_beside(out[0], *shape))) return {};
     out.push_back(std::move(*shape));

@@ -38,7 +38,10 @@ static std::vector<int> weights_of(const KernelPlan& k) {
   }
   if (const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) add(**tile);
   if (const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body))
-    for (const AttendTensor* t : {&(*attend)->shape.k, &(*attend)->shape.v}) out.push_back((*attend)->operands[static_cast<size_t>((*attend)->body.form<Input>(t->input)->param)].buffer);
+    for (const AttendTensor* t : {&(*attend)->shape.k, &(*attend)->shape.v}) {
+      out.push_back((*attend)->operands[static_cast<size_t>((*attend)->body.form<Input>(t->input)->param)].buffer);
+      if (t->second.buffer >= 0) out.push_back(t->second.buffer);
+    }
   return out;
 }
 

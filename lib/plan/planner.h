@@ -59,6 +59,12 @@ class Planner {
 
   /// The view of a value that is stored or a view of something stored. assume: values still without a place will be dense.
   std::optional<View> view_with(ValueId v, bool assume) const;
+  /// What the view of an operand becomes through v, which shows the same elements: each part of it by itself.
+  std::optional<View> seen_through(ValueId v, const View& operand) const;
+  /// Of one part, whose dimensions are `from` and, through v, `to`; false if there are no such strides.
+  bool see_part(ValueId v, const Dims& from, const Dims& to, int64_t& offset, Dims& strides) const;
+  /// What dimension d of v's operand is of v; -1: it is not one of v's.
+  int dim_through(ValueId v, int d) const;
   void find_reduces();
 
   /// Stores what several kernels would compute again, and cuts expressions that grow too long.
@@ -134,6 +140,17 @@ class Planner {
   std::optional<Unmoved> read_runs(size_t i) const;      ///< calls read what lies elsewhere in runs
   /// Gives the value its view if the calls are no slower with it than without it and item i, or the model has it so.
   bool takes(size_t i, const Unmoved&);
+
+  /// Attention reads a concatenation of two stored values where they lie, where that is cheaper than a kernel that stores it (parts.cc).
+  void place_parts();
+  /// The view of v as two parts, if it is such a concatenation, seen through reshapes and the like. stored: what of it must be stored for that, and is not.
+  std::optional<View> view_in_parts(ValueId v, std::optional<ValueId>& stored);
+  /// Leaves v out of item i, if calls alone read it; whether it did.
+  bool try_parts(size_t i, ValueId v);
+  /// Whether the model's kernels read v in two parts.
+  bool model_has_parts(ValueId v) const;
+  /// Whether operand o of a call is v or a view of it.
+  bool shows(ValueId o, ValueId v) const;
 
   /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
   void drop_positions();

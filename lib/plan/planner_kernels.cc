@@ -63,7 +63,12 @@ std::vector<int> Planner::buffers_touched(const Item& item) const {
     return out;
   }
   const Node& n = g_.node(item.call);
-  for (ValueId o : n.operands) if (!is_computed(item.call, o)) out.push_back(view_with(o, false)->buffer);
+  for (ValueId o : n.operands) {
+    if (is_computed(item.call, o)) continue;
+    const View view = *view_with(o, false);
+    out.push_back(view.buffer);
+    if (view.second.buffer >= 0) out.push_back(view.second.buffer);
+  }
   for (int k = 0; k < n.num_values; k++) out.push_back(views_[static_cast<size_t>(n.first_value + k)].buffer);
   return out;
 }
@@ -90,6 +95,7 @@ int64_t Planner::place(const std::vector<std::vector<int>>& sequence) {
   for (View& v : views_)
     if (v.buffer >= 0) {
       v.buffer = to[static_cast<size_t>(v.buffer)];
+      if (v.second.buffer >= 0) v.second.buffer = to[static_cast<size_t>(v.second.buffer)];
       if (v.buffer < 0) v = {};
     }
   for (Item& item : items_)
@@ -148,6 +154,7 @@ bool Planner::is_computed(NodeId call, ValueId operand) const {
 Planned Planner::finish() {
   if (is_on(Pass::kPositions, target_)) drop_positions();
   if (is_on(Pass::kRuns, target_)) place_runs();
+  if (is_on(Pass::kParts, target_)) place_parts();
   join_calls();
   join_regions();
   const std::vector<std::vector<int>> sequence = order();
@@ -178,8 +185,9 @@ Planned Planner::finish() {
   }
   for (ValueId v = 0; v < g_.num_values(); v++)
     if (views_[static_cast<size_t>(v)].buffer < 0 && is_view(op_of(v)))
-      if (auto view = view_with(v, false)) pending_.push_back({v, *view});
+      if (auto view = view_with(v, false); view && view->second.buffer < 0) pending_.push_back({v, *view});
   for (auto& [v, view] : pending_) views_[static_cast<size_t>(v)] = view;
+  for (View& view : views_) if (view.second.buffer >= 0) view = {};   // nobody stores it: what it is made of is stored
   plan.buffers = std::move(buffers_);
   plan.views = std::move(views_);
   plan.graph = g_;
@@ -196,7 +204,7 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
   CallAccess out;
   const auto access = [&](ValueId v) {
     const View view = *view_with(v, false);
-    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32, -1, view.run, view.jump};
+    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32, -1, view.run, view.jump, view.second};
   };
   for (ValueId o : node.operands) {
     out.operands.push_back(is_computed(n, o) ? Access{} : access(o));
@@ -224,8 +232,9 @@ std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
   size_t taken = 0;
   for (const Strategy& s : strategies()) {
     if (!s.match) continue;
-    Attempt a = computes && !s.reads_positions ? Attempt{std::nullopt, {}, "positions that are not stored"} : s.match(work);
-    if (!a.body && first_reason.empty() && (!computes || s.reads_positions)) first_reason = a.reason;
+    const bool can_read = (!computes || s.reads_positions) && (!work.has_parts() || s.reads_parts);
+    Attempt a = can_read ? s.match(work) : Attempt{std::nullopt, {}, computes && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
+    if (!a.body && first_reason.empty() && can_read) first_reason = a.reason;
     said.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
     if (!a.body || (found && a.cost.us >= cost.us)) continue;
     found = true;

@@ -107,18 +107,50 @@ std::optional<View> Planner::view_with(ValueId v, bool assume) const {
   if (!is_view(op_of(v))) return std::nullopt;
   auto view = view_with(operand(v), assume);
   if (!view) return std::nullopt;
-  View out = *view;
-  if (auto* t = form<Transpose>(v)) {
-    for (int i = 0; i < out.strides.rank(); i++) out.strides[i] = view->strides[t->perm[static_cast<size_t>(i)]];
-  } else if (auto* s = form<Slice>(v)) {
-    out.offset += s->start * out.strides[s->dim];
-    out.strides[s->dim] *= s->step;
+  return seen_through(v, *view);
+}
+
+int Planner::dim_through(ValueId v, int d) const {
+  const Dims &from = g_.dims(operand(v)), &to = g_.dims(v);
+  if (const auto* t = form<Transpose>(v)) return static_cast<int>(std::find(t->perm.begin(), t->perm.end(), d) - t->perm.begin());
+  if (const auto* s = form<Slice>(v)) return s->dim == d ? -1 : d;
+  if (const auto* r = form<Repeat>(v)) return r->dim == d ? -1 : d;
+  int64_t ahead = 1, before = 1;   // elements of the dimensions ahead of it
+  for (int i = 0; i < d; i++) ahead *= from[i];
+  for (int i = 0; i < to.rank() && before <= ahead; before *= to[i++])
+    if (before == ahead && to[i] == from[d]) return i;
+  return -1;
+}
+
+bool Planner::see_part(ValueId v, const Dims& from, const Dims& to, int64_t& offset, Dims& strides) const {
+  if (const auto* t = form<Transpose>(v)) {
+    const Dims s = strides;
+    for (int i = 0; i < s.rank(); i++) strides[i] = s[t->perm[static_cast<size_t>(i)]];
+  } else if (const auto* s = form<Slice>(v)) {
+    offset += s->start * strides[s->dim];
+    strides[s->dim] *= s->step;
+  } else if (const auto* r = form<Repeat>(v)) {
+    if (from[r->dim] != 1) return false;
+    strides[r->dim] = 0;
   } else {
-    auto strides = reshape_strides(g_.dims(operand(v)), view->strides, g_.dims(v));
-    if (!strides) return std::nullopt;
-    out.strides = *strides;
+    const auto s = reshape_strides(from, strides, to);
+    if (!s) return false;
+    strides = *s;
   }
-  return out;
+  return true;
+}
+
+std::optional<View> Planner::seen_through(ValueId v, const View& of) const {
+  const Dims &from = g_.dims(operand(v)), &to = g_.dims(v);
+  View out = of;
+  if (of.second.buffer < 0) return see_part(v, from, to, out.offset, out.strides) ? std::optional(out) : std::nullopt;
+  out.second.dim = dim_through(v, of.second.dim);
+  if (out.second.dim < 0) return std::nullopt;
+  Dims part = from, shown = to;
+  part[of.second.dim] = shown[out.second.dim] = of.second.first;
+  if (!see_part(v, part, shown, out.offset, out.strides)) return std::nullopt;
+  part[of.second.dim] = shown[out.second.dim] = from[of.second.dim] - of.second.first;
+  return see_part(v, part, shown, out.second.offset, out.second.strides) ? std::optional(out) : std::nullopt;
 }
 
 void Planner::find_reduces() {

@@ -1,7 +1,13 @@
 // The table of strategies (plan/strategies.def).
 #include "plan/strategy_internal.h"
 
+#include <algorithm>
+
 namespace mirage {
+
+bool Work::has_parts() const {
+  return std::any_of(operands.begin(), operands.end(), [](const Access& a) { return a.second.buffer >= 0; });
+}
 
 std::span<const Strategy> strategies() {
   static const std::vector<Strategy> kTable = [] {

@@ -25,12 +25,16 @@ struct AttendTensor {
   int row_dim = -1, col_dim = -1;        ///< of the tensor: along queries or keys; along features or columns
   bool lines_along_rows = false;         ///< neighbours along row_dim are neighbours in memory (col_dim otherwise)
   std::vector<AttendFactor> factors;
+  SecondPart second;                     ///< K and V, where AttendShape::first_keys is set: the keys from there on
   std::vector<AttendFactor> gains;       ///< per feature: those of K as well as of Q multiply Q, once; per column: those of V multiply what the loop summed
 };
 
 /// What the graph says, whatever the plan.
 struct AttendShape {
   int64_t queries = 1, keys = 1, features = 1, columns = 1;
+  int64_t first_keys = 0;                 ///< the keys of the first part, where K and V lie in two (a cache, and what is appended to it); 0: in one
+  /// Chunks of that many keys: none has keys of both parts.
+  int64_t chunks(int64_t chunk) const { return first_keys == 0 ? (keys + chunk - 1) / chunk : (first_keys + chunk - 1) / chunk + (keys - first_keys + chunk - 1) / chunk; }
   Dims batch;                             ///< leading dimensions at full extent
   DType dtype = DType::kF16;
   AttendTensor q, k, v;

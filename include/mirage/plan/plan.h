@@ -27,8 +27,14 @@ struct Buffer {
   int64_t bytes() const;       ///< span: from the first to the last element
 };
 
+/// Where the elements from number `first` on along dimension `dim` lie, of what lies in two places (a cache, and what is appended to it). buffer -1: all lies in one.
+struct SecondPart {
+  int buffer = -1; int64_t offset = 0; Dims strides; int dim = -1; int64_t first = 0;
+  friend bool operator==(const SecondPart&, const SecondPart&) = default;
+};
+
 /// How a kernel-level value is read: element i of the value is at buffer[offset + sum i_d * strides_d]. Broadcast dimensions have stride 0.
-struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0, jump = 0; };   // run, jump: as of an Access
+struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0, jump = 0; SecondPart second = {}; };   // run, jump, second: as of an Access
 
 /// One operand or result of a kernel.
 struct Access {
@@ -36,6 +42,7 @@ struct Access {
   bool tf32 = false;                              ///< as its buffer's
   int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
   int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
+  SecondPart second = {};                         ///< operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
 };
 
 #define MIRAGE_STRATEGY(Name, name, help) struct Name##Plan;

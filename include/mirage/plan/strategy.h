@@ -16,6 +16,8 @@ struct Work {
   const Target& target;
   ContractRule rule;
   bool positions = false;
+  /// Whether an operand lies in two parts.
+  bool has_parts() const;
 };
 
 /// What a strategy makes of it: a body with its cost, or one sentence why it does not fit.
@@ -54,6 +56,7 @@ struct Strategy {
   bool is_general = false;        ///< takes what the others leave, and is priced less exactly
   bool repeats_rows = false;      ///< rows that a product prepares are prepared again for each block of its columns
   bool reads_positions = false;   ///< computes positions that are not stored itself
+  bool reads_parts = false;       ///< operands may lie in two parts (Access::second)
   /// The cheapest plan by its cost model. Null: takes no block graphs.
   Attempt (*match)(const Work&) = nullptr;
   /// Every plan that it has for that work, under the names, nodes and workspace of kernel `of`.

@@ -57,6 +57,27 @@ MO_FN bool masks_skip() { return true; }   // host twin
 /// its queries; and its chunks of keys, from `first`, `chunks` of them.
 struct AttendPlace { int rank, tile, batch, group, first, chunks; };
 
+/// Where chunks of keys begin and end. A loop goes along in steps of kStep per chunk from start(its first chunk); key(): the first key there. kTail: whether a chunk may have fewer keys than it has room for; end(): behind
+/// the last key of the chunk whose first key is key0.
+template <class P, class = void> struct AttendKeys {
+  static constexpr bool kTail = P::kKeys % P::kChunk != 0;
+  static constexpr int kStep = P::kChunk;
+  static MO_FN int start(int chunk) { return chunk * P::kChunk; }
+  static MO_FN int key(int at) { return at; }
+  static MO_FN int end(int) { return P::kKeys; }
+};
+/// Keys in two parts, the second one from kFirstKeys on: no chunk has keys of both. key0 is the number of a key among all.
+template <class P> struct AttendKeys<P, decltype(void(P::kFirstKeys))> {
+  static constexpr int kFirstChunks = (P::kFirstKeys + P::kChunk - 1) / P::kChunk;
+  static constexpr bool kTail = P::kFirstKeys % P::kChunk != 0 || (P::kKeys - P::kFirstKeys) % P::kChunk != 0;
+  static constexpr int kStep = 1;
+  static MO_FN int start(int chunk) { return chunk; }
+  static MO_FN int key(int at) { return at < kFirstChunks ? at * P::kChunk : P::kFirstKeys + (at - kFirstChunks) * P::kChunk; }
+  static MO_FN int end(int key0) { return key0 < P::kFirstKeys ? P::kFirstKeys : P::kKeys; }
+};
+/// The first key of a chunk.
+template <class P> MO_FN int attend_key(int chunk) { return AttendKeys<P>::key(AttendKeys<P>::start(chunk)); }
+
 /// Row sums and whole rows of a swizzled tile in shared memory, lines along the row (128 bytes of each of WIDTH / 64 boxes of `box` bytes). LANES threads share a row.
 template <class T, int WIDTH, int LANES> struct AttendRow {
   const unsigned char* line;   // of the first box
@@ -163,13 +184,13 @@ template <class P> struct AttendMemory {
 template <class P> MO_FN void attend_copy_k(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int n, int c) {
   const int s = n % P::kStages;
   mbarrier_expect(mem.k_full(s), P::kKeyBytes);
-  P::copy_k(a, at, mem.k(s), (at.first + c) * P::kChunk, mem.k_full(s));
+  P::copy_k(a, at, mem.k(s), attend_key<P>(at.first + c), mem.k_full(s));
 }
 /// The n-th chunk of a ring, chunk c of the block.
 template <class P> MO_FN void attend_copy_v(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int n, int c) {
   const int s = n % P::kStages;
   mbarrier_expect(mem.v_full(s), P::kValueBytes);
-  P::copy_v(a, at, mem.v(s), (at.first + c) * P::kChunk, mem.v_full(s));
+  P::copy_v(a, at, mem.v(s), attend_key<P>(at.first + c), mem.v_full(s));
 }
 
 /// A factor of float16 weights that could exceed their range, or lift the rounding of the smallest of them, moves into the row that it belongs to, by a power of two: such rows hold values near the smallest there are, and the move is exact.
@@ -355,11 +376,12 @@ template <class P> MO_FN void attend_softmax(const typename P::Args& a, const At
       for (int i = 0; i < P::kChunk / 2; i++) t.S[i] *= t.down[(i >> 1) & 1];
     }
   }
-  if constexpr (P::kKeys % P::kChunk != 0) {
-    if (key0 + P::kChunk > P::kKeys) {
+  if constexpr (AttendKeys<P>::kTail) {
+    const int end = AttendKeys<P>::end(key0);
+    if (key0 + P::kChunk > end) {
 #pragma unroll
       for (int i = 0; i < P::kChunk / 2; i++)
-        if (key0 + 8 * (i >> 2) + 2 * quad + (i & 1) >= P::kKeys) t.S[i] = -infinity();
+        if (key0 + 8 * (i >> 2) + 2 * quad + (i & 1) >= end) t.S[i] = -infinity();
     }
   }
   if constexpr (kAttendLags<P>) {
@@ -433,10 +455,10 @@ template <class P> MO_FN void attend_weights(const typename P::Args& a, const At
       }
 #pragma unroll
       for (int i = 0; i < 4; i++) w[i] = P::weight(a, at, w[i], t.row[i >> 1], values[i & 1], t.query[i >> 1], key0 + 8 * j + 2 * quad + (i & 1));
-      if constexpr (P::kKeys % P::kChunk != 0) {
+      if constexpr (AttendKeys<P>::kTail) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-          if (key0 + 8 * j + 2 * quad + (i & 1) >= P::kKeys) w[i] = 0;
+          if (key0 + 8 * j + 2 * quad + (i & 1) >= AttendKeys<P>::end(key0)) w[i] = 0;
       }
     }
     uint32_t x = pack_pair<typename P::T>(w[0], w[1]), y = pack_pair<typename P::T>(w[2], w[3]);

@@ -86,7 +86,7 @@ template <class P> MO_FN void attend_produce(const typename P::Args& a, const At
 /// PRODUCES: the warp refills the ring, too. A chunk is let go once the same warpgroup has the scores of its next, kKeyGroups further, and these may need that one's values; so it is refilled behind the work on that one.
 template <class P, bool PRODUCES> MO_FN void attend_help(const typename P::Args& a, const AttendPlace& at, const AttendMemory<P>& mem, int helper) {
   for (int c = 0; c < at.chunks; c++) {
-    const int s = c % P::kStages, turn = (c / P::kStages) & 1, key0 = (at.first + c) * P::kChunk;
+    const int s = c % P::kStages, turn = (c / P::kStages) & 1, key0 = attend_key<P>(at.first + c);
     constexpr int kUnits = P::kChunk / 32, kHelpers = attend_helpers<P>();
     const int mine = (kUnits % kHelpers == 0 ? helper : (helper + kHelpers - c * kUnits % kHelpers) % kHelpers) * 32 + lane_id();
     if constexpr (P::kKeyKnown > 0) {
@@ -165,23 +165,25 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
   // The stage of a chunk, and of the one before: addresses go along with it, since from its number they would be made again in every turn, behind the waits.
   struct Stage {
     uint32_t bars, keys;   // k_full, and the others kStages barriers further each; the stage's keys, its values behind them
-    int s, parity, key0;
+    int s, parity, at;   // at: place among the keys, as AttendKeys counts
     MO_FN void next() {
       constexpr int kBytes = P::kKeyBytes + P::kValueBytes;
       s += P::kKeyGroups;
       bars += 8 * P::kKeyGroups;
       keys += kBytes * P::kKeyGroups;
-      key0 += P::kChunk * P::kKeyGroups;
+      at += AttendKeys<P>::kStep * P::kKeyGroups;
       if (s >= P::kStages) { s -= P::kStages; bars -= 8 * P::kStages; keys -= kBytes * P::kStages; parity ^= 1; }
     }
+    MO_FN int key0() const { return AttendKeys<P>::key(at); }
+    MO_FN int next_key0() const { return AttendKeys<P>::key(at + AttendKeys<P>::kStep * P::kKeyGroups); }
     MO_FN uint32_t bar(int kind) const { return bars + 8 * P::kStages * kind; }
     MO_FN uint32_t values() const { return keys + P::kKeyBytes; }
   };
   enum { kKeysFull, kValuesFull, kKeysEmpty, kValuesEmpty, kKeysKnown, kValuesKnown };   // as in AttendMemory
-  Stage now{mem.k_full(group_k), mem.k(group_k), group_k, 0, (at.first + group_k) * P::kChunk};
+  Stage now{mem.k_full(group_k), mem.k(group_k), group_k, 0, AttendKeys<P>::start(at.first + group_k)};
   const auto softmax = [&](const Stage& x) {
     if constexpr (P::kKeyKnown > 0) mbarrier_wait(x.bar(kKeysKnown), x.parity);
-    if (t.active) attend_softmax<P>(a, at, t, x.key0, mem.k_values(x.s));
+    if (t.active) attend_softmax<P>(a, at, t, x.key0(), mem.k_values(x.s));
   };
   const auto free_keys = [&](const Stage& x, bool read) {   // a stage's keys: once the scores are made, or once what is known of its keys was read, too
     if (!P::kProducer || read != (P::kKeyKnown > 0)) return;
@@ -190,7 +192,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
   };
   const auto weights = [&](const Stage& x) {
     if constexpr (P::kValueKnown > 0) mbarrier_wait(x.bar(kValuesKnown), x.parity);
-    if (t.active) attend_weights<P>(a, at, t, x.key0, mem.v_values(x.s));
+    if (t.active) attend_weights<P>(a, at, t, x.key0(), mem.v_values(x.s));
   };
   if (P::kTurns && turn == P::kGroups - 1) named_barrier_arrive(2, 256);
   mbarrier_wait(now.bar(kKeysFull), 0);
@@ -200,7 +202,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
   wgmma_pin(t.S);
   free_keys(now, false);
   softmax(now);
-  if (mine > 1) attend_fetch<P>(a, at, t, now.key0 + P::kKeyGroups * P::kChunk);
+  if (mine > 1) attend_fetch<P>(a, at, t, now.next_key0());
   free_keys(now, true);
   weights(now);
 #pragma unroll 1
@@ -220,7 +222,7 @@ template <class P> MO_FN void attend_loop(const typename P::Args& a, const Atten
     wgmma_pin(t.S);
     free_keys(now, false);
     softmax(now);
-    if (i + 1 < mine) attend_fetch<P>(a, at, t, now.key0 + P::kKeyGroups * P::kChunk);
+    if (i + 1 < mine) attend_fetch<P>(a, at, t, now.next_key0());
     free_keys(now, true);
     wgmma_wait<0>();
     wgmma_pin(t.O);

@@ -20,7 +20,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
   const int mine = P::kEvenChunks > 0 ? P::kEvenChunks : (at.chunks - warp + P::kKeyGroups - 1) / P::kKeyGroups;
 #pragma unroll 1
   for (int i = 0; i < mine; i++) {
-    const int s = i % P::kStages, parity = (i / P::kStages) & 1, chunk = i * P::kKeyGroups + warp, next = i + P::kStages, key0 = (at.first + chunk) * P::kChunk;
+    const int s = i % P::kStages, parity = (i / P::kStages) & 1, chunk = i * P::kKeyGroups + warp, next = i + P::kStages, key0 = attend_key<P>(at.first + chunk);
     mbarrier_wait(mem.k_full(s), parity);
 #pragma unroll
     for (int j = 0; j < P::kChunk / 2; j++) t.S[j] = 0;
@@ -40,7 +40,7 @@ template <class P> MO_FN void attend_warp_loop(const typename P::Args& a, const 
     warp_barrier();
     if (lane == 0 && next < mine) attend_copy_k<P>(a, at, mem, next, next * P::kKeyGroups + warp);
     attend_softmax<P>(a, at, t, key0, mem.k_values(s));
-    if (i + 1 < mine) attend_fetch<P>(a, at, t, key0 + P::kKeyGroups * P::kChunk);
+    if (i + 1 < mine) attend_fetch<P>(a, at, t, attend_key<P>(at.first + chunk + P::kKeyGroups));
     attend_rescale<P>(t);
     mbarrier_wait(mem.v_full(s), parity);
     if constexpr (P::kValueKnown > 0) {

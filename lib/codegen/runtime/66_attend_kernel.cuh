@@ -40,7 +40,7 @@ template <class P> MO_FN void attend(const typename P::Args& a, unsigned char* s
   const AttendGains<P> gains(a, at);
 #pragma unroll
   for (int r = 0; r < 2; r++) t.query[r] = at.tile * kTile + row0 + (lane_id() >> 2) + 8 * r;
-  attend_fetch<P>(a, at, t, (at.first + group_k) * P::kChunk);
+  attend_fetch<P>(a, at, t, attend_key<P>(at.first + group_k));
   mbarrier_wait(mem.q_full(), 0);
 #pragma unroll
   for (int r = 0; r < 2; r++) {

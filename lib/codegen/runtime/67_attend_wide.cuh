@@ -31,7 +31,7 @@ template <class P> struct WideMemory {
 
 /// A warp's boxes of one chunk; with_q: the same columns of q come along.
 template <class P> MO_FN void wide_copy(const typename P::Args& a, const AttendPlace& at, const WideMemory<P>& mem, int warp, int c, bool with_q) {
-  const int s = c % P::kStages, key = (at.first + c) * P::kChunk;
+  const int s = c % P::kStages, key = attend_key<P>(at.first + c);
 #pragma unroll 1
   for (int b = warp; b < mem.kAll; b += 8) {
     mbarrier_expect(mem.bar(s, b), mem.kBox + (with_q && b < P::kBoxes ? 2048 : 0));
@@ -96,7 +96,7 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
     for (int c = 0; c < 2; c++) {
       float& y = x[2 * e + c];
       if constexpr (!P::kPlainLogit) y = P::logit(a, at, y, of_row, nullptr, typename P::Fetched(), 0, query, key0 + col + c);
-      if (P::kKeys % P::kChunk != 0 && key0 + col + c >= P::kKeys) y = -infinity();
+      if (AttendKeys<P>::kTail && key0 + col + c >= AttendKeys<P>::end(key0)) y = -infinity();
       most = ::fmaxf(most, y);
     }
   }
@@ -115,7 +115,7 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
       total += w[c];
       if constexpr (!P::kPlainWeight) {
         w[c] = P::weight(a, at, w[c], of_row, nullptr, query, key);
-        if (P::kKeys % P::kChunk != 0 && key >= P::kKeys) w[c] = 0;
+        if (AttendKeys<P>::kTail && key >= AttendKeys<P>::end(key0)) w[c] = 0;
       }
     }
     *reinterpret_cast<uint32_t*>(mem.weights(row) + (2 * lane + 32 * e) * 2) = pack_pair<typename P::T>(w[0], w[1]);
@@ -269,7 +269,7 @@ template <class P> MO_FN void attend_wide(const typename P::Args& a, unsigned ch
       of_row = P::row(a, at, mem.q_row(row, thread_id() & 7), at.tile * 16 + row);
       scale = P::scale(of_row) * kLog2E;
     }
-    wide_softmax<P>(a, at, mem, of_row, scale, (at.first + c) * P::kChunk, m, sum);
+    wide_softmax<P>(a, at, mem, of_row, scale, attend_key<P>(at.first + c), m, sum);
     barrier();
     wide_results<P>(mem, O, warp, s, parity, c == 0);
     if (P::kRefills && c + P::kStages < at.chunks) {
