@@ -136,18 +136,18 @@ TEST_CASE("a forged checkpoint may cost a result, never its correctness", "[forg
   o.states = 50'000;
   REQUIRE(compile_with(h, o).exit == ExitCode::kOk);
   const std::string honest = *read_file(path);
-  const size_t head = honest.find('\n', honest.find('\n') + 1) + 1, tail = honest.rfind("end ");
+  const auto read = nlohmann::ordered_json::parse(honest);
+  REQUIRE(read.at("steps").size() > 10);
   for (uint64_t seed = 1; seed <= 3; seed++) {
-    std::string text = honest.substr(0, head);
     Rng rng(seed);
-    for (size_t at = head, end; at < tail; at = end + 1) {   // numbers of the outcomes, and whose outcomes they are
-      end = honest.find('\n', at);
-      const std::string line = honest.substr(at, end - at);
-      const size_t tab = line.find('\t');
-      text += rng.below(3) ? line.substr(0, tab + 1) + mutated_words(line.substr(tab + 1), rng.next()) : line;
-      text += '\n';
-    }
-    REQUIRE(write_file(path, text + fmt::format("end {:016x}\n", hash_text(text))).empty());
+    auto steps = read.at("steps");
+    for (auto& [key, outcome] : steps.items())   // numbers of the outcomes, and whose outcomes they are
+      if (rng.below(3)) outcome = mutated_words(outcome.get<std::string>(), rng.next());
+    std::string text = fmt::format("{{\"schema\": {},\n\"about\": {},\n\"steps\": {{", read.at("schema").dump(), read.at("about").dump());   // as lib/driver/checkpoint.cc writes it
+    const char* before = "\n";
+    for (const auto& [key, outcome] : steps.items()) text += before + nlohmann::json(key).dump() + ": " + outcome.dump(), before = ",\n";
+    text += "},\n";
+    REQUIRE(write_file(path, text + fmt::format("\"sum\": \"{:016x}\"}}\n", hash_text(text))).empty());
     INFO("seed " << seed);
     const CompileResult r = compile_with(h, o);
     const bool is_refused = r.exit != ExitCode::kOk && !r.diagnostics.empty();
