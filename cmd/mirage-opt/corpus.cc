@@ -24,7 +24,6 @@
 #include "mirage/driver/dump.h"
 #include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
-#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/log.h"
 #include "mirage/support/warden.h"
@@ -245,11 +244,10 @@ class Whole {
       if (times && times->is_slower) out.push_back({Severity::kError, DiagCode::kSlower, {}, name + ": " + times->text, {}});
       else if (times) log_note(name + ": " + times->text);
       if (times) continue;
-      const auto read = read_json_text(s.timed_report.empty() ? "{}" : s.timed_report, s.folder, DiagCode::kBaseline);
-      if (!read || !read->is_object()) continue;
-      Json report = *read;
-      if (!s.folder.empty()) report["folder"] = s.folder;
-      reports.push_back(report.dump(-1, ' ', false, Json::error_handler_t::replace));
+      auto report = read_own_json(s.timed_report.empty() ? "{}" : s.timed_report, s.folder);
+      if (!report) continue;
+      if (!s.folder.empty()) (*report)["folder"] = s.folder;
+      reports.push_back(report->dump(-1, ' ', false, Json::error_handler_t::replace));
     }
     const Diagnostics by_reports = compare_with_baseline(*baseline_, reports);
     out.insert(out.end(), by_reports.begin(), by_reports.end());
@@ -281,8 +279,7 @@ std::string as_text(const Compiled& c) {
 
 Compiled from_text(const std::string& text, const Job& job, int status) {
   Compiled c;
-  const auto read = read_json_text(text, job.file.source.name, DiagCode::kBaseline);
-  const Json j = read ? Json(*read) : Json();
+  const Json j = read_own_json(text, job.file.source.name).value_or(Json());
   c.outcome.folder = job.folder, c.outcome.name = job.name;
   if (!j.is_object()) {   // it ended before it could say anything
     const std::string how = WIFSIGNALED(status) ? fmt::format("its process ended by signal {}", WTERMSIG(status)) : fmt::format("its process ended with exit code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);

@@ -1,5 +1,6 @@
 // Convolutions and pools. Paddings that differ at the two ends are a pad in front.
 #include <algorithm>
+#include <cmath>
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {
