@@ -53,12 +53,17 @@ std::string deps_path(const Options& o, const std::string& name) {
   return o.deps_file.empty() ? (std::filesystem::path(o.output) / (name + ".d")).string() : o.deps_file;
 }
 
-/// Whether a text is what dependency_rule() writes for one source: a rule in one line, then the source as a target without a recipe. It has no mark of ours, because ninja reads no comments there.
+/// Whether a text is what dependency_rule() writes: a rule in one line, then (-MP) sources as targets without a recipe. It has no mark of ours, because ninja reads no comments there.
 bool is_dependency_rule(std::string_view text) {
   const size_t end = text.find('\n'), colon = text.substr(0, end).find(": ");
   if (end == std::string_view::npos || colon == std::string_view::npos) return false;
-  const std::string source(text.substr(colon + 2, end - colon - 2));
-  return text.substr(end + 1) == "\n" + source + ":\n";
+  const std::string_view sources = text.substr(colon + 2, end - colon - 2);
+  for (size_t at = end + 1, next; at < text.size(); at = next + 1) {
+    next = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, next - at);
+    if (!line.empty() && (!line.ends_with(':') || sources.find(line.substr(0, line.size() - 1)) == std::string_view::npos)) return false;
+  }
+  return true;
 }
 
 /// Files of the user's that have the names of what is to be written: nothing is then.
