@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "driver/drawing.h"
 #include "mirage/driver/compile.h"
 #include "mirage/spec/json_text.h"
 
@@ -17,18 +18,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kTolerance = 1.01;   // below that is rounding in reports, or noise of a measurement
 
-/// XML 1.0 has no other control characters; bytes that are no UTF-8 would make the file unreadable.
-std::string xml(const std::string& s) {
-  std::string out;
-  for (char c : s) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += u < 32 && c != '\n' && c != '\t' ? '?' : u >= 128 ? '?' : c;
-  }
-  return out;
+/// XML 1.0 has no other control characters than the page has; bytes that are no UTF-8 would make the file unreadable.
+std::string xml(std::string s) {
+  for (char& c : s) if (static_cast<unsigned char>(c) >= 128) c = '?';
+  return html_text(s);
 }
 
 /// Reports by name: of one spec, or of a corpus, where one has the name of its folder.

@@ -98,7 +98,9 @@ class Slices {
   int products(ValueId v) const {
     if (g_.def_form<MatMul>(v)) return 1;
     int n = 0;
-    if (g_.def_form<Map>(v)) for (ValueId o : g_.def(v).operands) n += products(o);
+    if (!g_.def_form<Map>(v)) return n;
+    for (ValueId o : g_.def(v).operands)
+      if (is_part(o)) n += products(o);
     return n;
   }
   /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
@@ -112,12 +114,17 @@ class Slices {
     if (!g_.def_form<Map>(v)) return false;
     bool any = false;
     for (ValueId o : g_.def(v).operands) {
+      if (!is_part(o)) continue;
       const Dims& e = g_.dims(o);
-      if (e.rank() == 0 || e.back() == 1 || is_given(o)) continue;
       if (users(o).size() != 1 || !moves(o, e.rank() - 1)) return false;
       any = true;
     }
     return any;
+  }
+  /// Whether a slice of what reads o along its last dimension needs a slice of o that has to be computed: such operands have one reader each (last_moves), so walking them is linear.
+  bool is_part(ValueId o) const {
+    const Dims& e = g_.dims(o);
+    return e.rank() > 0 && e.back() > 1 && !is_given(o);
   }
   /// An input, or a view of one.
   bool is_given(ValueId v) const {
