@@ -6,7 +6,6 @@
 namespace mirage::search {
 namespace {
 
-constexpr int64_t kElementsOfEffort = 1;
 constexpr int64_t kValueBytes = 512, kExpressionBytes = 512;   // beside the elements of its tensor: tags, tables, texts; about, measured
 
 uint64_t hash_tensor(const Dims& dims, const std::vector<FieldAlgebra::Value>& data) {
@@ -388,7 +387,7 @@ int BlockValues::apply(int op, std::span<const int> operands) {
     const int before = pool_.size();
     const int64_t elements = pool_.elements();
     v.expr = expression(o, operands);
-    meter_.report.effort += (pool_.elements() - elements) / kElementsOfEffort;
+    meter_.report.effort += pool_.elements() - elements;   // of normal forms: each is interned
     if (!meter_.charge((pool_.size() - before) * kExpressionBytes)) return -1;
     const bool inside = std::any_of(problem_.targets.begin(), problem_.targets.end(), [&](ValueId t) { return pool_.subexpr(v.expr, expressions_[static_cast<size_t>(t)]); });
     if (!inside) return close(Gate::kExpression, op, operands);
