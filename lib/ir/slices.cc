@@ -94,13 +94,19 @@ class Slices {
     const Dims& d = g_.dims(v);
     return parts.size() > 1 && products(v) == 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
   }
-  /// Products that v is a function of, none of another one: each would be as many as there are parts (the gates of a recurrent cell: two products and a map are 13 us, eight and a map 36).
+  /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a recurrent cell: two products and a map are 13 us, eight and a map 36).
   int products(ValueId v) const {
-    if (g_.def_form<MatMul>(v)) return 1;
+    std::set<ValueId> seen = {v};
+    std::vector<ValueId> next = {v};
     int n = 0;
-    if (!g_.def_form<Map>(v)) return n;
-    for (ValueId o : g_.def(v).operands)
-      if (is_part(o)) n += products(o);
+    while (!next.empty()) {
+      const ValueId at = next.back();
+      next.pop_back();
+      n += g_.def_form<MatMul>(at) != nullptr;
+      if (!g_.def_form<Map>(at)) continue;
+      for (ValueId o : g_.def(at).operands)
+        if (is_part(o) && seen.insert(o).second) next.push_back(o);
+    }
     return n;
   }
   /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
@@ -121,7 +127,7 @@ class Slices {
     }
     return any;
   }
-  /// Whether a slice of what reads o along its last dimension needs a slice of o that has to be computed: such operands have one reader each (last_moves), so walking them is linear.
+  /// Whether a slice of what reads o along its last dimension needs a slice of o that has to be computed.
   bool is_part(ValueId o) const {
     const Dims& e = g_.dims(o);
     return e.rank() > 0 && e.back() > 1 && !is_given(o);
