@@ -12,6 +12,7 @@
 
 #include "driver/candidates.h"
 #include "mirage/ir/eval.h"
+#include "mirage/ir/index_map.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/search/extents.h"
@@ -156,19 +157,78 @@ Calls calls_of(const Plan& full) {
   return out;
 }
 
-/// Dimensions of inputs that one axis of a call's grid, or its loop, splits together: queries', keys' and values' weights in one call have the same extents only because it has them as one.
+using InputDim = std::pair<int, int>;   ///< which parameter, which of its dimensions
+
+/// Which dimension of an input a value's dimension is, element for element.
+class InputDims {
+ public:
+  explicit InputDims(const Graph& g) : g_(g) {}
+
+  /// None: it is a part of one, or several.
+  std::optional<InputDim> of(ValueId v, int d) {
+    if (const auto* in = g_.def_form<Input>(v)) return InputDim{in->param, d};
+    const auto [it, fresh] = known_.emplace(std::pair(v, d), std::nullopt);
+    if (!fresh) return it->second;
+    const NodeId n = g_.value(v).node;
+    const auto found = g_.form<Call>(n) ? behind_call(n, static_cast<int>(v - g_.node(n).first_value), d) : behind(n, d);
+    return known_[{v, d}] = found;
+  }
+
+ private:
+  /// The result of a call, whose dimensions its partitions name: what splits this one splits an operand, too.
+  std::optional<InputDim> behind_call(NodeId n, int result, int d) {
+    const Graph& body = *g_.form<Call>(n)->body;
+    for (NodeId o : body.outputs()) {
+      const Output& out = *body.form<Output>(o);
+      for (size_t a = 0; out.result == result && a < 3; a++)
+        for (NodeId i : body.inputs()) {
+          const Input& in = *body.form<Input>(i);
+          if (out.part.grid[a] != d || in.part.grid[a] < 0) continue;
+          if (const auto found = of(g_.node(n).operands[static_cast<size_t>(in.param)], in.part.grid[a])) return found;
+        }
+    }
+    return std::nullopt;
+  }
+  std::optional<InputDim> behind(NodeId n, int d) {
+    const Node& node = g_.node(n);
+    std::vector<Type> types;
+    for (ValueId o : node.operands) types.push_back(g_.type(o));
+    const IndexMap map = index_map(node.op, types);
+    for (size_t o = 0; o < node.operands.size(); o++)
+      for (int e = 0; e < types[o].dims.rank(); e++) {
+        const DimLink& link = map.operands[o][static_cast<size_t>(e)];
+        if (!(link.kind == DimLink::Kind::kAligned && link.dim == d) && !(link.kind == DimLink::Kind::kRegrouped && is_alone(types[o].dims, g_.dims(node.first_value), map.runs[static_cast<size_t>(link.dim)], e, d))) continue;
+        if (const auto found = of(node.operands[o], e)) return found;
+      }
+    return std::nullopt;
+  }
+  /// Whether dimension e of a run is d of its result: all others have one element.
+  static bool is_alone(const Dims& from, const Dims& to, const DimRun& run, int e, int d) {
+    if (d < run.result_first || d >= run.result_first + run.result_count || from[e] != to[d] || from[e] == 1) return false;
+    int64_t all = 1;
+    for (int i = run.first; i < run.first + run.count; i++) all *= from[i];
+    return all == from[e];
+  }
+
+  const Graph& g_;
+  std::map<std::pair<ValueId, int>, std::optional<InputDim>> known_;
+};
+
+/// Dimensions of inputs that one axis of a call's grid, or its loop, splits together, themselves or as views and results of them: queries', keys' and values' weights in one call have the same extents only because it has them as one.
 search::Alike split_together(const Graph& g) {
   search::Alike out;
+  InputDims inputs(g);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto* call = g.form<Call>(n);
     if (!call) continue;
     for (int a = 0; a < 4; a++) {   // three axes and the loop
-      std::vector<std::pair<int, int>> list;
+      std::vector<InputDim> list;
       for (NodeId i : call->body->inputs()) {
         const Input& in = *call->body->form<Input>(i);
         const int d = a < 3 ? in.part.grid[static_cast<size_t>(a)] : in.part.loop;
-        const auto* of = g.def_form<Input>(g.node(n).operands[static_cast<size_t>(in.param)]);
-        if (d >= 0 && of) list.emplace_back(of->param, d);
+        if (d < 0) continue;
+        const auto of = inputs.of(g.node(n).operands[static_cast<size_t>(in.param)], d);
+        if (of && std::find(list.begin(), list.end(), *of) == list.end()) list.push_back(*of);
       }
       if (list.size() > 1) out.push_back(list);
     }

@@ -33,6 +33,16 @@ struct RoundedAlgebra : DoubleAlgebra {
   double pow(double x, double y) { return moved(DoubleAlgebra::pow(x, y), kFunction); }
 };
 
+/// The values of node n, which is no leaf: of a call (a part of a plan has them) as many as it has results.
+template <class A> std::vector<Tensor<double>> evaluate_node(const Graph& g, NodeId n, const std::vector<Tensor<double>>& values, A& a) {
+  std::vector<const Tensor<double>*> args;
+  for (ValueId v : g.node(n).operands) args.push_back(&values[static_cast<size_t>(v)]);
+  if (const auto* call = g.form<Call>(n)) return evaluate_call(*call->body, std::span<const Tensor<double>* const>(args), a);
+  std::vector<Tensor<double>> out;
+  out.push_back(evaluate_op(g.node(n).op, std::span<const Tensor<double>* const>(args), a));
+  return out;
+}
+
 /// The program's results when every value that a kernel may store is off by `u`.
 std::vector<Tensor<double>> rounded_results(const Program& p, const std::vector<Tensor<double>>& inputs, uint64_t seed, size_t results) {
   const Graph& g = p.graph;
@@ -48,14 +58,15 @@ std::vector<Tensor<double>> rounded_results(const Program& p, const std::vector<
       out[static_cast<size_t>(o->result)] = std::move(t);
       continue;
     }
-    std::vector<const Tensor<double>*> args;
-    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
-    Tensor<double> t = evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a);
     const bool exact = is_view(node.op) || g.type(node.first_value).dtype == DType::kBool || std::holds_alternative<Const>(node.op) || std::holds_alternative<Iota>(node.op);
-    if (!exact) for (double& x : t.data) x = a.moved(x, u);
-    if (!p.kept.empty() && p.kept[static_cast<size_t>(node.first_value)] == DType::kF16)   // whose smallest numbers are this far apart
-      for (double& x : t.data) x += x == 0 ? 0 : kHalfTiny * (2 * a.rng.uniform() - 1);
-    values[static_cast<size_t>(node.first_value)] = std::move(t);
+    std::vector<Tensor<double>> now = evaluate_node(g, n, values, a);
+    for (size_t r = 0; r < now.size(); r++) {
+      const size_t v = static_cast<size_t>(node.first_value) + r;
+      if (!exact) for (double& x : now[r].data) x = a.moved(x, u);
+      if (!p.kept.empty() && p.kept[v] == DType::kF16)   // whose smallest numbers are this far apart
+        for (double& x : now[r].data) x += x == 0 ? 0 : kHalfTiny * (2 * a.rng.uniform() - 1);
+      values[v] = std::move(now[r]);
+    }
   }
   return out;
 }
@@ -71,11 +82,7 @@ double largest_value(const Graph& g, const std::vector<Tensor<double>>& inputs) 
     if (g.form<Output>(n)) continue;
     Tensor<double>& t = values[static_cast<size_t>(node.first_value)];
     if (const auto* in = g.form<Input>(n)) { t = inputs[static_cast<size_t>(in->param)]; continue; }
-    std::vector<const Tensor<double>*> args;
-    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
-    std::vector<Tensor<double>> results;
-    if (const auto* call = g.form<Call>(n)) results = evaluate_call(*call->body, std::span<const Tensor<double>* const>(args), a);
-    else results.push_back(evaluate_op(node.op, std::span<const Tensor<double>* const>(args), a));
+    std::vector<Tensor<double>> results = evaluate_node(g, n, values, a);
     for (size_t r = 0; r < results.size(); r++) values[static_cast<size_t>(node.first_value) + r] = std::move(results[r]);
     for (size_t r = 0; r < results.size() && !is_view(node.op); r++)
       for (double x : values[static_cast<size_t>(node.first_value) + r].data) out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));

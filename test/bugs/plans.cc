@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include "driver/gate.h"
+#include "driver/reduce.h"
+#include "driver/rounding.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
@@ -184,4 +186,73 @@ TEST_CASE("a reduction in two halves computes what only its own reductions read"
   REQUIRE(planned.plan);
   CHECK(planned.plan->kernels.size() == 2);   // both halves; nobody stores x
   for (const Buffer& b : planned.plan->buffers) CHECK((b.kind != Buffer::Kind::kWorkspace || b.dims.elements() < 4 * 1024 * 48));
+}
+
+TEST_CASE("widths that one call splits stay one width at a reduced shape, behind views too", "[bugs]") {
+  // Keys and values of a cross attention: their weights were followed to inputs only where the call read these themselves, so that nothing emulated the kernels.
+  const Program p = program(R"({"name": "widths", "inputs": {"q": {"shape": [1, 3, 192, 64], "dtype": "float16"}, "x": {"shape": [1, 100, 100], "dtype": "float16"}, "wk": {"shape": [100, 192], "dtype": "float16"}, "wv": {"shape": [100, 192], "dtype": "float16"}},
+ "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "matmul", "inputs": ["x", "wk"], "output": "k"}, {"op": "matmul", "inputs": ["x", "wv"], "output": "v"},
+  {"op": "reshape", "inputs": ["k"], "output": "k4", "attrs": {"shape": [1, 100, 3, 64]}}, {"op": "transpose", "inputs": ["k4"], "output": "kt", "attrs": {"perm": [0, 2, 3, 1]}},
+  {"op": "reshape", "inputs": ["v"], "output": "v4", "attrs": {"shape": [1, 100, 3, 64]}}, {"op": "transpose", "inputs": ["v4"], "output": "vt", "attrs": {"perm": [0, 2, 1, 3]}},
+  {"op": "matmul", "inputs": ["q", "kt"], "output": "s"}, {"op": "relu", "inputs": ["s"], "output": "r"}, {"op": "matmul", "inputs": ["r", "vt"], "output": "y"}]})");
+  const auto g = parse_graph(R"(kernel k {
+  %0 = input 0 : f16[1,3,192,64]
+  %1 = input 1 : f16[1,100,100]
+  %2 = input 2 : f16[100,192]
+  %3 = input 3 : f16[100,192]
+  %4 = reshape [1,100,192] %2
+  %5 = reshape [1,100,192] %3
+  %6, %7 = call grid(12,7,1) loop(4) (%1, %4, %5) {
+    %0 = input 0 grid(-,1,-) loop(2) : f16[1,16,32]
+    %1 = input 1 grid(2,-,-) loop(1) : f16[1,32,16]
+    %2 = input 2 grid(2,-,-) loop(1) : f16[1,32,16]
+    %3 = matmul %0 %1
+    %4 = matmul %0 %2
+    %5 = accum.sum %3
+    %6 = accum.sum %4
+    output 0 %5 grid(2,1,-) : f16
+    output 1 %6 grid(2,1,-) : f16
+  }
+  %8 = reshape [1,100,3,64] %6
+  %9 = transpose (0,2,3,1) %8
+  %10 = reshape [1,100,3,64] %7
+  %11 = transpose (0,2,1,3) %10
+  %12 = matmul %0 %9
+  %13 = relu %12
+  %14 = matmul %13 %11
+  output 0 %14 : f16
+})");
+  REQUIRE(g.ok());
+  const Planned full = make_plan(p, *g, target());
+  REQUIRE(full.plan);
+  const Reduced r = reduce_plan(p, *full.plan, target(), Tails::kOwn);
+  CHECK(r.refusal == "");
+  CHECK(r.plan);
+}
+
+TEST_CASE("how far rounding moves a part's results is known of its calls, too", "[bugs]") {
+  // The part of a plan that the gate runs has calls where the program has operators.
+  const auto g = parse_graph(R"(kernel k {
+  %0 = input 0 : f16[8,32]
+  %1 = input 1 : f16[32,16]
+  %2 = call grid(1,1,1) loop(2) (%0, %1) {
+    %0 = input 0 grid(-,-,-) loop(1) : f16[8,16]
+    %1 = input 1 grid(-,-,-) loop(0) : f16[16,16]
+    %2 = matmul %0 %1
+    %3 = accum.sum %2
+    output 0 %3 grid(-,-,-) : f16
+  }
+  output 0 %2 : f16
+})");
+  REQUIRE(g.ok());
+  Program p;
+  p.graph = *g;
+  p.inputs = {{"x", {DType::kF16, {8, 32}}}, {"w", {DType::kF16, {32, 16}}}};
+  p.outputs = {{"y", {DType::kF16, {8, 16}}}};
+  const std::vector<Tensor<double>> inputs = {{{8, 32}, 0.5}, {{32, 16}, 0.25}}, want = {{{8, 16}, 4.0}};
+  const auto spread = rounding_spread(p, inputs, want, 1);
+  REQUIRE(spread.size() == 1);
+  CHECK(spread[0].mean > 1e-4);
+  CHECK(spread[0].mean < 1e-2);
 }
