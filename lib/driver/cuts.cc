@@ -141,7 +141,7 @@ class Units {
     }
   }
 
-  /// What elementwise functions make of a contraction's result is a cut point where a reduction reads it and others do, too: the kernel that contracts may store that instead.
+  /// What elementwise functions make of a contraction's result is a cut point where a reduction reads it, alone or among others: the kernel that contracts may store that instead.
   void split_at_epilogues() {
     const int count = static_cast<int>(contracts_.size());
     for (int u = 0; u < count; u++) {
@@ -154,7 +154,7 @@ class Units {
         if (unit(n) != u) continue;
         nodes++;
         const Node& node = g_.node(n);
-        const bool inside = g_.form<Map>(n) && !is_reduced(node.first_value) && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return unit(def(v)) != u || epilogue.count(def(v)) > 0; });
+        const bool inside = g_.form<Map>(n) && !(is_reduced(node.first_value) && reads_shared(node)) && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return unit(def(v)) != u || epilogue.count(def(v)) > 0; });
         if (inside) epilogue.insert(n);
         for (ValueId v : node.operands) {
           const int w = unit(def(v));
@@ -165,11 +165,15 @@ class Units {
       if (!is_contracted || epilogue.size() == nodes || read_behind.size() != 1) continue;
       const ValueId v = *read_behind.begin();
       const auto& readers = users_[static_cast<size_t>(v)];
-      if (readers.size() < 2 || std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Reduce>(n) || is_reduced(g_.node(n).first_value); })) continue;
+      if (readers.empty() || (readers.size() == 1 && !g_.form<Reduce>(readers[0])) || std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Reduce>(n) || is_reduced(g_.node(n).first_value); })) continue;
       const int fresh = static_cast<int>(contracts_.size());
       contracts_.push_back(false);
       for (NodeId n : epilogue) unit(n) = fresh;
     }
+  }
+  /// Whether it reads what others of its unit read, too: not the square of a sum that is stored, but that.
+  bool reads_shared(const Node& n) const {
+    return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return users_[static_cast<size_t>(v)].size() > 1 && g_.dims(v).elements() == g_.dims(n.first_value).elements(); });
   }
   /// Whether a reduction reads v, and nobody else.
   bool is_reduced(ValueId v) const {

@@ -286,7 +286,28 @@ Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std:
 
 }  // namespace
 
-std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<const ValueId> origin) const {
+std::set<int> KeptValues::meanings_of(const Graph& g, const std::vector<bool>& chosen) const {
+  std::set<int> out;
+  if (empty()) return out;
+  const std::vector<int> numbers = numbers_of(g, {}, {}, [&](const Meaning& m) {
+    const int known = table_->find(m);
+    const auto* map = std::get_if<Map>(&m.op);
+    return known < 0 && map && m.operands.size() == 1 && is16(table_->type(m.operands[0])) && map->fn == cast_to(table_->type(m.operands[0])) ? m.operands[0] : known;
+  });
+  const auto users = g.users();
+  for (ValueId v = 0; v < g.num_values(); v++) {
+    ValueId at = chosen[static_cast<size_t>(v)] ? v : -1;
+    while (at >= 0 && !is16(table_->type(numbers[static_cast<size_t>(at)]))) {   // what a product's epilogue may make of it
+      const auto& readers = users[static_cast<size_t>(at)];
+      const bool goes_on = readers.size() == 1 && g.form<Map>(readers[0]) && g.dims(g.node(readers[0]).first_value) == g.dims(at);
+      at = goes_on ? g.node(readers[0]).first_value : -1;
+    }
+    if (at >= 0) out.insert(numbers[static_cast<size_t>(at)]);
+  }
+  return out;
+}
+
+std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<const ValueId> origin, const std::set<int>& also) const {
   if (empty()) return std::nullopt;
   const auto find = [&](const Meaning& m) { return table_->find(m); };
   const std::vector<int> numbers = numbers_of(g, origin, table_->of_reference, find);
@@ -319,7 +340,7 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
       const auto v = static_cast<size_t>(node.first_value + i);
       const DType t = types[v];
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) || (where == Where::kShared && users[v].size() > 1));
+      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) || (where == Where::kShared && users[v].size() > 1) || also.count(numbers[v]));
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

@@ -195,26 +195,40 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   return planned;
 }
 
+/// Per value of the plan's graph: whether it lies in memory with more than 16 bits, and is no result of the program.
+static std::vector<bool> stored_wide(const Plan& plan) {
+  std::vector<bool> out(static_cast<size_t>(plan.graph.num_values()));
+  for (size_t v = 0; v < out.size(); v++) {
+    const int buffer = plan.views[v].buffer;
+    out[v] = buffer >= 0 && plan.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::kWorkspace && plan.graph.type(static_cast<ValueId>(v)).dtype == DType::kReal;
+  }
+  return out;
+}
+
 Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin) {
+  using Where = KeptValues::Where;
   const KeptValues kept(program.graph, program.kept);
   std::vector<Graph> tried;
   Planned best;
-  const auto consider = [&](const Graph& g, bool is_rounded) {
+  std::optional<Where> rounds;   // where the best one does
+  const auto consider = [&](const Graph& g, std::optional<Where> where) {
     if (std::find(tried.begin(), tried.end(), g) != tried.end()) return;
     tried.push_back(g);
     Planned p = plan_exact(program, g, target);
-    if (p.plan && is_rounded) p.plan->kept = std::make_shared<const Graph>(g);
-    if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p);
+    if (p.plan && where) p.plan->kept = std::make_shared<const Graph>(g);
+    if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p), rounds = where;
   };
-  const auto keep = [&](KeptValues::Where where) {
-    if (const auto g = kept.empty() ? std::nullopt : kept.rounded(graph, where, origin)) consider(*g, true);
+  const auto keep = [&](Where where, const std::set<int>& also = {}) {
+    if (const auto g = kept.empty() ? std::nullopt : kept.rounded(graph, where, origin, also)) consider(*g, where);
   };
-  keep(KeptValues::Where::kMemory);
-  keep(KeptValues::Where::kMemoryAndBodies);
+  keep(Where::kMemory);
+  keep(Where::kMemoryAndBodies);
   // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges. A cast within a body may be what no strategy but the general one takes.
   const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body); });
-  if (has_rows) keep(KeptValues::Where::kOperands), keep(KeptValues::Where::kShared);
-  if (has_rows || !best.plan || generic(*best.plan)) consider(graph, false);
+  if (has_rows) keep(Where::kOperands), keep(Where::kShared);
+  if (has_rows || !best.plan || generic(*best.plan)) consider(graph, std::nullopt);
+  if (best.plan && !kept.empty())   // what this plan stores nevertheless
+    if (const std::set<int> wide = kept.meanings_of(best.plan->graph, stored_wide(*best.plan)); !wide.empty()) keep(rounds.value_or(Where::kOperands), wide);
   return best;
 }
 

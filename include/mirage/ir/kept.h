@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -29,7 +30,11 @@ class KeptValues {
     kShared,            ///< what lies in memory, and what several nodes read (a sum over it, and what divides it by that)
   };
   /// g (kernel level) with a cast behind every value that may be kept and lies there, read by all that read the value. nullopt if there are none. origin: as above.
-  std::optional<Graph> rounded(const Graph& g, Where where, std::span<const ValueId> origin = {}) const;
+  /// also: further values, as meanings_of() names them.
+  std::optional<Graph> rounded(const Graph& g, Where where, std::span<const ValueId> origin = {}, const std::set<int>& also = {}) const;
+  /// Names, the same in every graph, of the values of g (kernel level; casts to a type in which a value may be kept are that value) that `chosen` has (one per value of g) and that may be kept; where
+  /// one may not, of what functions make of it, element by element, and what nothing else reads.
+  std::set<int> meanings_of(const Graph& g, const std::vector<bool>& chosen) const;
 
  private:
   std::vector<DType> types_of(const Graph& g, std::span<const int> numbers) const;   ///< as of()
