@@ -136,6 +136,7 @@ namespace {
 /// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
 /// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
 constexpr double kMoreKernels = 0.88;
+constexpr double kMoreCopies = 0.8;   ///< the same of one without copies of its operands: what they bring depends on the lines of every operand, of which the model knows little
 
 bool generic(const Plan& p) {
   return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
@@ -172,25 +173,27 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target).run();
   const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
-  const auto consider = [&](const Graph& g, bool new_kernels_must_pay, std::vector<Pass> passes) {
+  enum class Kernels { kFree, kCopies, kPay };   // whether more of them must pay, and, if they do not only copy, no general one be among them
+  const auto consider = [&](const Graph& g, Kernels kernels, std::vector<Pass> passes) {
     Planned other = Planner(program, g, target).run();
     if (!other.plan) return;
-    if (planned.plan && new_kernels_must_pay && other.plan->kernels.size() > planned.plan->kernels.size() && (generic(*other.plan) || other.plan->predicted_us > kMoreKernels * planned.plan->predicted_us)) return;
+    if (planned.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned.plan->kernels.size() &&
+        ((kernels == Kernels::kPay && generic(*other.plan)) || other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned.plan->predicted_us)) return;
     if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
     planned = std::move(other);
     planned.plan->passes = std::move(passes);
   };
-  if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, false, {Pass::kOrder});
+  if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
   const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
   const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
   const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);
-  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced, {Pass::kHoist});
-  if (narrow) consider(*narrow, true, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
+  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced ? Kernels::kPay : Kernels::kFree, {Pass::kHoist});
+  if (narrow) consider(*narrow, Kernels::kPay, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
   // A norm's squares leave with the operand, where they would be read again beside the ring.
   if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
-    consider(*normed, true, {Pass::kNorms});
-    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, true, {Pass::kNorms, Pass::kNarrow});
+    consider(*normed, Kernels::kPay, {Pass::kNorms});
+    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, Kernels::kPay, {Pass::kNorms, Pass::kNarrow});
   }
   return planned;
 }

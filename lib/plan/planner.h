@@ -70,6 +70,7 @@ class Planner {
   /// Stores what several kernels would compute again, and cuts expressions that grow too long.
   void find_shared();
   void give_buffers();
+  bool is_operand(const std::vector<std::vector<NodeId>>& users, ValueId v) const;
   int add_workspace(DType dtype, const Dims& dims);
 
   // ---- items

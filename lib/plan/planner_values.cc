@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "mirage/plan/block.h"
+#include "plan/contiguous.h"
 #include "plan/planner.h"
 #include "plan/selection.h"
 #include "plan/storage.h"
@@ -218,9 +219,18 @@ void Planner::give_buffers() {
     View& view = views_[static_cast<size_t>(v)];
     if (view.buffer >= 0 || (!stored_[static_cast<size_t>(v)] && !form<Call>(v))) continue;
     const StoredType stored = stored_type(g_, users, v, rule);
-    view = {add_workspace(stored.dtype, g_.dims(v)), 0, row_major_strides(g_.dims(v))};
+    const int buffer = add_workspace(stored.dtype, g_.dims(v));
+    if (is16(stored.dtype) && is_operand(users, v)) buffers_.back().strides = line_strides(g_.dims(v), dtype_bytes(stored.dtype));
+    view = {buffer, 0, buffers_.back().strides};
     buffers_.back().tf32 = stored.tf32;
   }
+}
+
+/// Whether calls read v, as it lies, and nothing needs its elements without gaps.
+bool Planner::is_operand(const std::vector<std::vector<NodeId>>& users, ValueId v) const {
+  const auto& readers = users[static_cast<size_t>(v)];
+  return std::any_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Call>(n) != nullptr; }) &&
+         std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return is_view(g_.node(n).op); });
 }
 
 int Planner::add_workspace(DType dtype, const Dims& dims) {

@@ -153,7 +153,7 @@ class StreamMatcher {
       depth = full(v, in.part.loop);
       if (depth > 1) set_axis(find(id(v, in.part.loop)), Axis::kDepth);
     }
-    if (depth < 8 || (depth % 8 && !may_be_uneven())) return refuse("no reduction over a multiple of 8");
+    if (depth < 8) return refuse("a reduction over fewer than 8");
     p_.depth = depth;
     if (!name_batch()) return false;
     // Columns: the widest free dimension of a stored operand of a product in the loop; or the narrowest.

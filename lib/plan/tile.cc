@@ -136,6 +136,9 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
     if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major) p.small[static_cast<size_t>(p.small_of[c])].input = -1;
   const bool all_come = std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
   for (TileRows& r : p.small) if (r.type == ContractType::kTF32 && !all_come) r.input = -1;   // a weight's fragments have one order
+  // What copies bring behind the last line's end is zero; what is computed of that need not be.
+  const bool is_copied = p.statistics.empty() && std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 && r.input >= 0; });
+  if (p.depth % 8 && !is_copied) return refuse("a computed operand whose reduction is no multiple of 8");
   for (size_t i = 0; i < p.weights.size(); i++) {
     StreamWeight& w = p.weights[i];
     const auto widened = [&](const StreamContraction& c) { return static_cast<size_t>(c.weight) == i && c.type == ContractType::kTF32; };
