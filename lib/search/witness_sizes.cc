@@ -133,7 +133,8 @@ class Sizes {
       for (int a : atoms) near[static_cast<size_t>(a)].insert(atoms.begin(), atoms.end());
     }
     std::fill(extent_.begin(), extent_.end(), 0);
-    for (auto [uses, a] : by_use_) {
+    for (const auto& use : by_use_) {
+      const int a = use.second;
       int64_t& e = extent_[static_cast<size_t>(a)];
       if (const int64_t own = classes_.pinned[static_cast<size_t>(a)]; own > 0) { e = own; continue; }
       const bool summed = summed_[static_cast<size_t>(a)];
