@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "mirage/support/round.h"
 #include "search/witness.h"
 
 namespace mirage {
@@ -17,7 +18,8 @@ constexpr int64_t kMaxElements = 100'000;
 std::set<int64_t> literals_of(const Graph& g) {
   std::set<int64_t> out;
   for (const Node& n : g.nodes())
-    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty() && c->value == static_cast<double>(static_cast<int64_t>(c->value))) out.insert(static_cast<int64_t>(c->value));
+    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty())
+      if (const auto i = whole_number(c->value)) out.insert(*i);
   return out;
 }
 
