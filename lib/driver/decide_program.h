@@ -42,7 +42,7 @@ struct Decided {
   Found found;
   Choices choices;
   const Found no_found = interrupted_search();   ///< should the run be told to end before there is anything
-  const Choices no_choices;
+  const Choices no_choices{};
   Decision decision;
   Measured measured;
   std::vector<std::string> not_done;

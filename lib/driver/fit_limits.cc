@@ -30,7 +30,9 @@ std::string why_none_fits(const Choices& choices) {
   // What the general strategy says is the graph's own limit: the others take graphs of one form only.
   std::pair<std::string, std::string> limit = {"", first->reason};
   int64_t plans = 0;
-  for (const auto& [refusal, n] : first->refusals) {
+  for (const auto& counted : first->refusals) {
+    const auto& refusal = counted.first;
+    const int64_t n = counted.second;
     const auto all = strategies();
     const bool is_general = std::any_of(all.begin(), all.end(), [&](const Strategy& s) { return std::string_view(s.name) == refusal.first && s.is_general; });
     if (is_general && n > plans) limit = refusal, plans = n;

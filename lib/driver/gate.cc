@@ -27,22 +27,15 @@ using Kind = GateResult::Kind;
 constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
 constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
-constexpr double kMaxWork = 2e9;             ///< floating point operations of one run: some seconds, of eight of which a verdict is made
-constexpr double kMaxElements = 1e8;         ///< of all values together: some 24 bytes each while they are emulated
+constexpr double kMostFlops = 2e9;             ///< floating point operations of one run: some seconds, of eight of which a verdict is made
+constexpr double kMostBytes = 1.4e9;          ///< while they are emulated
+constexpr double kElementBytes = 24;         ///< of a value: as it should be, and in the field
+constexpr double kByteBytes = 21;            ///< of a byte that kernels write: itself, and who touched it (emulate/shadow.h)
 
 std::string shapes(const Program& p) {
   std::string out;
   for (const TensorInfo& t : p.inputs) out += (out.empty() ? "" : " ") + to_string(t.type.dims);
   return out;
-}
-
-/// Why a shape is not emulated: not reduced, or with dimensions that keep their extents, it may be any size. Empty: it is.
-std::string too_large(const Program& p, const Plan& plan) {
-  double work = 0, elements = 0;
-  for (const KernelPlan& k : plan.kernels) work += k.flops;
-  for (ValueId v = 0; v < p.graph.num_values(); v++) elements += static_cast<double>(p.graph.dims(v).elements());
-  if (elements > kMaxElements) return fmt::format("it takes too much memory at {}", shapes(p));
-  return work > kMaxWork ? fmt::format("it takes too long at {}", shapes(p)) : "";
 }
 
 EmulationCase case_of(const Program& program, const Plan& plan, const Target& target, const std::string& prefix) {
@@ -83,6 +76,16 @@ GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& l
 }
 
 }  // namespace
+
+std::string too_large_to_emulate(const Program& p, const Plan& plan) {
+  double work = 0, bytes = 0;
+  for (const KernelPlan& k : plan.kernels) work += k.flops;
+  for (ValueId v = 0; v < p.graph.num_values(); v++) bytes += kElementBytes * static_cast<double>(p.graph.dims(v).elements());
+  for (const Buffer& b : plan.buffers)
+    if (b.kind != Buffer::Kind::kInput) bytes += kByteBytes * static_cast<double>(b.bytes());
+  if (bytes > kMostBytes) return fmt::format("it takes too much memory at {}", shapes(p));
+  return work > kMostFlops ? fmt::format("it takes too long at {}", shapes(p)) : "";
+}
 
 std::string emulation_cache() {
   // What is in the folder is loaded: only one that is ours, and that nobody else may write, will do.
@@ -144,7 +147,7 @@ GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& 
   for (bool tails : {false, true}) {
     const Reduced r = reduce_plan(program, plan, e.target, tails);
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
-    if (const std::string why = too_large(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
+    if (const std::string why = too_large_to_emulate(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
     if (!cases.empty() && shapes(*r.program) == shapes(cases.back().program)) continue;
     cases.push_back(case_of(*r.program, *r.plan, e.target, fmt::format("r{}_", cases.size())));
     at += (at.empty() ? "" : " and ") + shapes(*r.program);
@@ -152,7 +155,7 @@ GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& 
   if (cases.empty()) {
     double work = 0;
     for (const KernelPlan& k : plan.kernels) work += k.flops + static_cast<double>(k.bytes);
-    if (work > kSmallWork || !too_large(program, plan).empty()) return {Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
+    if (work > kSmallWork || !too_large_to_emulate(program, plan).empty()) return {Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
     cases.push_back(case_of(program, plan, e.target, "r0_"));
     at = shapes(program);
   }
@@ -176,7 +179,7 @@ std::string reduce_part(const PartReducer& reducer, const Plan& plan, const Plan
       if (own->kernels.size() == part.kernels.size()) own->kernels[k].early = r.plan->kernels[k].early = plan.kernels[part.kernels[k]].early;
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
     if (const std::string why = part_differs(plan, part, texts, *own, e.target); !why.empty()) return why;
-    if (const std::string why = too_large(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
+    if (const std::string why = too_large_to_emulate(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
     if (!out.cases.empty() && shapes(*r.program) == shapes(out.cases.back().program)) continue;
     out.cases.push_back(case_of(*r.program, *r.plan, e.target, fmt::format("p{}_{}_", number, out.cases.size())));
   }

@@ -15,6 +15,9 @@ struct GateResult {
 /// `compiler`: find_host_compiler(). Libraries are kept in emulation_cache() by the hash of their text.
 GateResult emulation_gate(const Program&, const Plan&, const Target&, const std::string& compiler, uint64_t seed);
 
+/// Why a shape is not emulated as it is: not reduced, or with dimensions that keep their extents, it may be any size. Empty: it is.
+std::string too_large_to_emulate(const Program&, const Plan&);
+
 /// A text that two plans share only if they are the same kernels of the same graph, so that what one passed holds for the other. print(Plan) leaves out what steps compute.
 std::string gate_key(const Program&, const Plan&, const Target&);
 

@@ -152,7 +152,8 @@ Graph part_graph(const Graph& g, const Plan& plan, const PlanPart& part, std::ve
 
 std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, const PlanPart& part) {
   std::pair<Program, Plan> out;
-  auto& [p, model] = out;
+  Program& p = out.first;
+  Plan& model = out.second;
   p.name = "part";
   p.numerics = whole.numerics;
   std::vector<NodeId> to;

@@ -9,6 +9,7 @@
 
 #include "mirage/search/extents.h"
 #include "mirage/search/search.h"
+#include "mirage/support/round.h"
 
 namespace mirage {
 
@@ -151,7 +152,8 @@ bool tie_node(const Graph& g, NodeId n, Extents& extents) {
 std::set<int64_t> literals(const Graph& g) {
   std::set<int64_t> out;
   for (const Node& n : g.nodes())
-    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty() && c->value == static_cast<double>(static_cast<int64_t>(c->value))) out.insert(static_cast<int64_t>(c->value));
+    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty())
+      if (const auto i = whole_number(c->value)) out.insert(*i);
   return out;
 }
 

@@ -5,6 +5,8 @@
 namespace mirage::search {
 namespace {
 
+constexpr double kMostElements = 5e7;   ///< of the values of a witness together, 16 bytes each, all of which are kept
+
 std::vector<FieldTensor> random_params(const std::vector<Type>& types, FieldAlgebra& a, Rng& rng) {
   std::vector<FieldTensor> out;
   for (const Type& t : types) {
@@ -15,12 +17,20 @@ std::vector<FieldTensor> random_params(const std::vector<Type>& types, FieldAlge
   return out;
 }
 
-std::vector<FieldTensor> evaluate_values(const Graph& g, const std::vector<FieldTensor>& params, FieldAlgebra& a) {
+/// Elements of all values of a witness.
+double elements_of(const Graph& g) {
+  double n = 0;
+  for (ValueId v = 0; v < g.num_values(); v++) n += static_cast<double>(g.dims(v).elements());
+  return n;
+}
+
+/// Takes the inputs from params.
+std::vector<FieldTensor> evaluate_values(const Graph& g, std::vector<FieldTensor> params, FieldAlgebra& a) {
   std::vector<FieldTensor> values(static_cast<size_t>(g.num_values()));
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (node.first_value < 0) continue;
-    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = std::move(params[static_cast<size_t>(in->param)]); continue; }
     std::vector<const FieldTensor*> args;
     for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
     values[static_cast<size_t>(node.first_value)] = evaluate_op(node.op, std::span<const FieldTensor* const>(args), a);
@@ -51,6 +61,7 @@ Reference make_reference(const Program& program, uint64_t seed, int parts) {
   r.even = make_witness(program, 0, parts);
   r.ragged = make_witness(program, 1, parts);
   r.refusal = !r.even.refusal.empty() ? r.even.refusal : r.ragged.refusal;
+  if (r.refusal.empty() && std::max(elements_of(r.even.graph), elements_of(r.ragged.graph)) > kMostElements) r.refusal = "its values take too much memory even at small sizes";
   if (!r.refusal.empty()) return r;
   const uint64_t start = hash_combine(hash_text(print(program.graph)), seed);
   for (uint64_t round = 0;; round++) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "mirage/support/round.h"
 #include "search/witness.h"
 
 namespace mirage {
@@ -17,7 +18,8 @@ constexpr int64_t kMaxElements = 100'000;
 std::set<int64_t> literals_of(const Graph& g) {
   std::set<int64_t> out;
   for (const Node& n : g.nodes())
-    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty() && c->value == static_cast<double>(static_cast<int64_t>(c->value))) out.insert(static_cast<int64_t>(c->value));
+    if (const auto* c = std::get_if<Const>(&n.op); c && c->extent_of.empty())
+      if (const auto i = whole_number(c->value)) out.insert(*i);
   return out;
 }
 
@@ -133,7 +135,8 @@ class Sizes {
       for (int a : atoms) near[static_cast<size_t>(a)].insert(atoms.begin(), atoms.end());
     }
     std::fill(extent_.begin(), extent_.end(), 0);
-    for (auto [uses, a] : by_use_) {
+    for (const auto& use : by_use_) {
+      const int a = use.second;
       int64_t& e = extent_[static_cast<size_t>(a)];
       if (const int64_t own = classes_.pinned[static_cast<size_t>(a)]; own > 0) { e = own; continue; }
       const bool summed = summed_[static_cast<size_t>(a)];

@@ -378,16 +378,22 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
 template <class A>
 std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a, bool round_outputs) {
   using V = typename A::Value;
+  // A value goes when its last reader has had it, and inputs are read where they are: a graph of thousands of nodes takes what is alive, not the sum of all.
   std::vector<Tensor<V>> values(static_cast<size_t>(g.num_values()));
+  std::vector<const Tensor<V>*> at(values.size());
+  std::vector<int64_t> readers(values.size(), 0);
   std::vector<Tensor<V>> out(static_cast<size_t>(g.num_results()));
+  for (NodeId n = 0; n < g.num_nodes(); n++)
+    for (ValueId v : g.node(n).operands) readers[static_cast<size_t>(v)]++;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = &params[static_cast<size_t>(in->param)]; continue; }
     std::vector<const Tensor<V>*> args;
-    for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
+    for (ValueId v : node.operands) args.push_back(at[static_cast<size_t>(v)]);
     std::span<const Tensor<V>* const> view(args);
     if (const auto* o = g.form<Output>(n)) {
-      Tensor<V> t = *args[0];
+      Tensor<V>& own = values[static_cast<size_t>(node.operands[0])];
+      Tensor<V> t = args[0] == &own && readers[static_cast<size_t>(node.operands[0])] == 1 ? std::move(own) : *args[0];
       if (round_outputs && rounds(o->dtype)) for (V& x : t.data) x = a.round(x, o->dtype);
       out[static_cast<size_t>(o->result)] = std::move(t);
     } else if (const auto* c = g.form<Call>(n)) {
@@ -396,6 +402,9 @@ std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const 
     } else {
       values[static_cast<size_t>(node.first_value)] = evaluate_op(node.op, view, a);
     }
+    for (auto v = static_cast<size_t>(node.first_value), end = v + static_cast<size_t>(node.num_values); v < end; v++) at[v] = &values[v];
+    for (ValueId v : node.operands)
+      if (--readers[static_cast<size_t>(v)] == 0) values[static_cast<size_t>(v)] = {};
   }
   return out;
 }

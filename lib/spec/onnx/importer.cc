@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include "mirage/support/file.h"
+#include "mirage/support/round.h"
 #include "spec/ast.h"
 
 namespace mirage::onnx {
@@ -60,7 +61,7 @@ spec::AttrValue fallback_value(const std::string& text) {
   else if (text.starts_with('"')) v.text = text.substr(1, text.size() - 2);
   else {
     v.number = std::strtod(text.c_str(), nullptr);
-    v.integer = static_cast<int64_t>(v.number);
+    v.integer = whole_number(v.number).value_or(0);
     v.list = {v.integer};
   }
   return v;

@@ -1,6 +1,7 @@
 // Data movement, constants and shapes. What a model computes of its shapes is known here.
 #include <algorithm>
 #include <cmath>
+#include "mirage/support/round.h"
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {
@@ -244,7 +245,7 @@ Results resize(const OpCall& c) {
   Shape times;
   const auto scales = c.known(2);
   if (scales && !scales->data.empty())
-    for (double s : scales->data) times.push_back(s == std::floor(s) && s >= 1 ? static_cast<int64_t>(s) : 0);
+    for (double s : scales->data) times.push_back(s >= 1 && s <= INT32_MAX ? whole_number(s).value_or(0) : 0);
   else if (c.has(3)) {
     const Shape to = c.known_integers(3, "extents");
     for (size_t i = 0; i < to.size() && i < c.dims().size(); ++i) times.push_back(to[i] % c.dims()[i] ? 0 : to[i] / c.dims()[i]);

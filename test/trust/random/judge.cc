@@ -107,7 +107,7 @@ std::string PairTally::table() const {
       pairs, wrong, stuck, none, unreadable, slowest, slowest_seed);
   out += fmt::format("{:60} {:>8} {:>9} {:>8}\n", "truth", "Equal", "Different", "Unknown");
   for (const auto& [kind, said] : by_kind) {
-    const auto n = [&](const char* v) { const auto it = said.find(v); return it == said.end() ? 0 : it->second; };
+    const auto n = [&said = said](const char* v) { const auto it = said.find(v); return it == said.end() ? 0 : it->second; };
     out += fmt::format("{:60} {:8} {:9} {:8}\n", kind, n("Equal"), n("Different"), n("Unknown"));
   }
   std::vector<std::pair<int, std::string>> laws;

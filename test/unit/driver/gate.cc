@@ -13,6 +13,7 @@
 
 #include "driver/emulation_library.h"
 #include "driver/gate.h"
+#include "mirage/spec/spec.h"
 
 using namespace mirage;
 namespace fs = std::filesystem;
@@ -89,4 +90,16 @@ TEST_CASE("only libraries of emulations are pruned") {
   CHECK(fs::exists(pattern + "/emulation-0000000000000001.77.cc"));
   CHECK_FALSE(fs::exists(pattern + "/emulation-0000000000000002.77.cc"));
   fs::remove_all(pattern);
+}
+
+TEST_CASE("a shape is not emulated where its values, and who touched each byte of them, take too much memory") {
+  const Target target = *find_target("sm_90a");
+  const auto why = [&](int64_t rows, const char* dtype) {
+    const std::string t = fmt::format(R"({{"shape": [{}, 4096], "dtype": "{}"}})", rows, dtype);
+    auto p = parse_spec({"t.json", fmt::format(R"({{"name": "t", "inputs": {{"x": {0}}}, "outputs": {{"y": {0}}}, "nodes": [{{"op": "tanh", "inputs": ["x"], "output": "y"}}]}})", t)});
+    REQUIRE(p);
+    return too_large_to_emulate(*p, *make_plan(*p, p->graph, target).plan);
+  };
+  CHECK(why(3000, "float16").empty());
+  CHECK(why(3000, "float32").rfind("it takes too much memory", 0) == 0);   // 12 million elements: 0.3 GB of values each, 1.0 of who touched a byte
 }

@@ -24,6 +24,19 @@ double difference(const Tensor<double>& a, const Tensor<double>& b) {
   return d;
 }
 
+/// A number that counts how many of it there are.
+struct Counted {
+  static inline int64_t alive = 0, most = 0;
+  double x = 0;
+  Counted(double v = 0) : x(v) { count(); }
+  Counted(const Counted& o) : x(o.x) { count(); }
+  Counted& operator=(const Counted&) = default;
+  ~Counted() { alive--; }
+  operator double() const { return x; }
+  static void count() { most = std::max(most, ++alive); }
+};
+struct CountedAlgebra : DoubleAlgebra { using Value = Counted; };
+
 /// x (m,k) times w (k,n), divided by the root of the row's mean square: one fused block graph with tiles that need not divide.
 Graph fused_rms_linear(int64_t m, int64_t k, int64_t n, int64_t tile_n, int64_t tile_k) {
   Builder body(Level::kBlock, {{(n + tile_n - 1) / tile_n, 1, 1}, (k + tile_k - 1) / tile_k});
@@ -127,4 +140,21 @@ TEST_CASE("rounding to storage types", "[round]") {
   REQUIRE(round_to(0x1p-26, DType::kF16) == 0.0);
   REQUIRE(round_to(1.0 + 0x1p-8, DType::kBF16) == 1.0);
   REQUIRE(round_to(1.0 + 0x1p-7, DType::kBF16) == 1.0 + 0x1p-7);
+}
+
+TEST_CASE("the values of a long chain are not alive together", "[eval]") {
+  Builder g(Level::kKernel);
+  ValueId h = g.add_input(0, {DType::kF32, {8, 8}});
+  for (int i = 0; i < 200; i++) h = g.map(MapFn::kAdd, {h, i % 2 ? g.add_input(1 + i / 2, {DType::kF32, {8, 8}}) : g.map(MapFn::kTanh, {h})});
+  g.add_output(0, h, DType::kF32);
+  g.add_output(1, h, DType::kF32);
+  const Graph graph = std::move(g).finish();
+  std::vector<Tensor<Counted>> params(static_cast<size_t>(graph.num_params()), Tensor<Counted>({8, 8}, 0.5));
+  CountedAlgebra a;
+  const int64_t before = Counted::most = Counted::alive;
+  const auto out = evaluate(graph, std::span<const Tensor<Counted>>(params), a);
+  CHECK(Counted::most - before < 6 * 64);   // 300 values of 64 elements, 101 inputs
+  REQUIRE(out.size() == 2);
+  CHECK(out[0].data == out[1].data);
+  CHECK(out[0].data[0].x > 50);
 }

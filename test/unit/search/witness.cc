@@ -164,3 +164,11 @@ TEST_CASE("witness: products of the same factors are one extent, and the search 
   REQUIRE(w.refusal.empty());
   CHECK(w.params[0].dims == Dims{10 * 14, 6});   // the smallest there are: the one of most uses is 6
 }
+
+TEST_CASE("witness: a program whose values take too much memory at small sizes is refused before anything is evaluated") {
+  std::string nodes;
+  for (int i = 0; i < 3400; i++) nodes += fmt::format(R"({}{{"op": "tanh", "inputs": ["{}"], "output": "{}"}})", i ? ", " : "", i ? fmt::format("t{}", i - 1) : "x", i < 3399 ? fmt::format("t{}", i) : "y");
+  const Program p = parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [16, 24, 32, 40], "dtype": "float16"}}, "outputs": {"y": {"shape": [16, 24, 32, 40], "dtype": "float16"}}, "nodes": [)" + nodes + "]}");
+  CHECK(make_witness(p, 0).params[0].dims.elements() * p.graph.num_values() > 50'000'000);
+  CHECK(find(p).report.stop_reason == "not searched: its values take too much memory even at small sizes");
+}
