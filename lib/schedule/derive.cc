@@ -186,6 +186,10 @@ struct Deriver {
     for (const Role& r : p.roles) d.threads += 32 * r.warps;
     for (const Axis& a : p.axes)
       if (a.kind == AxisKind::kGrid || a.kind == AxisKind::kCluster) d.blocks *= a.extent;
+    const int64_t first = d.blocks;
+    for (const Beside& x : p.beside)
+      if (const Split* s = p.split_of(x.index); s && !s->over.empty())
+        d.blocks += first / p.axes[at(s->over[0])].extent * alone(p, x).axes[at(s->over[0])].extent;
     d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
     if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
     d.accumulators.assign(p.roles.size(), 0);

@@ -176,6 +176,7 @@ struct AttendDescriber {
       w.assume_divides(t, rows() * p.query_groups);
     }
     const IndexId keys = w.find("s");
+    if (keys >= 0) w.p.indices[static_cast<size_t>(keys)].first = s.first_keys;
     std::vector<Axis> over;
     int64_t each = p.chunks_per_block;
     if (p.cluster > 1) over.push_back({"c", AxisKind::kCluster, p.cluster, each}), each *= p.cluster;

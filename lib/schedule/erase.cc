@@ -26,7 +26,7 @@ struct Eraser {
     for (const Split& s : p.splits) {
       const auto i = static_cast<size_t>(s.index);
       if (s.reduced) {
-        const int64_t chunks = ceil_div(p.indices[i].extent, s.tile);
+        const int64_t chunks = ceil_div(p.indices[i].extent, s.tile);   // where a part ends within a tile, the muGraph's tile goes on
         if (launch.loop != 1 && launch.loop != chunks) return no("indices are reduced in different numbers of chunks");
         launch.loop = chunks;
         tile[i] = s.tile;

@@ -33,6 +33,11 @@ class Laws {
     overlays();
     resources();
     if (const Erased e = erase(p_); !e.graph) throw Broken{"P1: " + e.reason};
+    for (size_t i = 0; i < p_.beside.size(); i++) {
+      const KernelProgram other = alone(p_, p_.beside[i]);
+      Laws(other, target_).sizes();
+      if (const Erased e = erase(other); !e.graph) throw Broken{fmt::format("P1: beside, {}: {}", i + 1, e.reason)};
+    }
   }
 
  private:
@@ -52,7 +57,8 @@ class Laws {
   // ---- P2, P11
   void sizes() const {
     for (const Split& s : p_.splits) {
-      const int64_t extent = p_.indices[at(s.index)].extent;
+      const Index& index = p_.indices[at(s.index)];
+      const int64_t extent = index.first ? index.tiles(s.tile) * s.tile : index.extent;   // a part's last tile may be short, not missing
       const std::string& of = p_.indices[at(s.index)].name;
       double all = static_cast<double>(s.tile), unit = all;   // what the axes so far cover; what one part of the last of them has
       for (size_t i = s.over.size(); i-- > 0;) {
@@ -195,8 +201,13 @@ class Laws {
     if (s.kind == Stage::Kind::kCopy) copy(s, loop);
     if (s.kind != Stage::Kind::kFold || loop == kNoLoop || !(way_info(s.way).block)) return;
     for (const Split& x : p_.splits)
-      if (x.reduced && p_.indices[at(x.index)].extent % (x.tile * workers(x)))
+      if (x.reduced && is_shared_in_block(x) && p_.indices[at(x.index)].tiles(x.tile) % workers(x))
         throw Broken{fmt::format("P12: {} meet in a loop that not all run equally often", name(s.over[0]))};
+  }
+  bool is_shared_in_block(const Split& s) const {
+    return std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) {
+      return p_.axes[at(a)].extent > 1 && (p_.axes[at(a)].kind == AxisKind::kWarp || p_.axes[at(a)].kind == AxisKind::kGroup);
+    });
   }
   int64_t workers(const Split& s) const {
     int64_t n = 1;
@@ -238,7 +249,7 @@ class Laws {
     if (split->tile % unit.reduced)
       throw Broken{fmt::format("P4: {} takes {} elements of {} at a time, a tile has {}", unit.name, unit.reduced,
                                p_.indices[at(split->index)].name, split->tile)};
-    if (p_.indices[at(split->index)].extent % split->tile && !copied)
+    if (p_.indices[at(split->index)].has_short_tile(split->tile) && !copied)
       throw Broken{fmt::format("P8: both operands of {} are computed where the last tile of {} has no elements", place(s.to).name,
                                p_.indices[at(split->index)].name)};
   }

@@ -113,10 +113,11 @@ class Reader {
     if (take("per_sm")) { p_.per_sm = static_cast<int>(number(1, 32)); return; }
     if (take("panel")) { p_.panel = number(2, 1 << 20); return; }
     if (take("cooperative")) { p_.cooperative = true; return; }
+    if (take("beside")) return beside();
     if (take("role")) return role();
     const std::string name = word("a statement");
     unknown("statement", name,
-            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "role"});
+            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "beside", "role"});
   }
   Dims dims(int64_t least) {
     Dims out;
@@ -136,6 +137,9 @@ class Reader {
   }
   void params(std::vector<Param>& to) {
     if (number() != static_cast<int64_t>(to.size())) fail(from_, i_ - from_, fmt::format("the next one is {}", to.size()));
+    to.push_back(param());
+  }
+  Param param() {
     Param x;
     x.dtype = dtype();
     x.dims = dims(1);
@@ -150,16 +154,48 @@ class Reader {
       } else if (take("offset")) x.offset = number();
       else if (take("runs")) { x.run = number(1); expect("by"); x.jump = number(1); }
       else if (take("position")) x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+      else if (take("second")) second(x);
       else if (take("tf32")) x.tf32 = true;
-      else break;
+      else return x;
     }
-    to.push_back(x);
+  }
+  void second(Param& x) {
+    x.second.dim = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+    expect("strides");
+    x.second.strides = dims(0);
+    if (x.second.strides.rank() != x.dims.rank()) fail(i_, 1, "a stride for each dimension");
+    expect("offset");
+    x.second.offset = number();
+  }
+  void beside() {
+    Beside x;
+    x.index = row(p_.indices, "index");
+    x.extent = number(1);
+    expect("{");
+    const auto one = [&](const std::vector<Param>& of, std::vector<std::pair<int, Param>>& to) {
+      const auto i = static_cast<int>(number());
+      if (at(i) >= of.size()) fail(from_, i_ - from_, fmt::format("the kernel has {} of these", of.size()));
+      const size_t from = (skip(), i_);
+      to.emplace_back(i, param());
+      if (to.back().second.dims.rank() != of[at(i)].dims.rank()) fail(from, 1, "the same kernel has as many dimensions");
+    };
+    while (!take("}")) {
+      if (take("param")) one(p_.params, x.params);
+      else { expect("result"); one(p_.results, x.results); }
+    }
+    p_.beside.push_back(std::move(x));
   }
   void index() {
     do {
       const std::string name = word("an index");
       unused(p_.indices, name);
-      p_.indices.push_back({name, number(1)});
+      Index x{name, number(1), 0};
+      if (take("=")) {
+        x.first = number(1, x.extent - 1);
+        expect("+");
+        number(x.extent - x.first, x.extent - x.first);
+      }
+      p_.indices.push_back(std::move(x));
     } while (take(","));
   }
   void assumptions() {
@@ -353,6 +389,8 @@ class Reader {
       const int64_t extent = of.back() < 0 ? 1 : p_.indices[at(of.back())].extent;
       if (type.dims[d] != extent)
         fail(from_, i_ - from_, fmt::format("dimension {} of parameter {} has {} elements, the index {}", d, param, type.dims[d], extent));
+      if (p_.params[at(param)].second.dim == d && (of.back() < 0 || p_.indices[at(of.back())].first == 0))
+        fail(from_, i_ - from_, fmt::format("parameter {} lies in two parts along dimension {}, the index has one", param, d));
       if (!peek("]")) expect(",");
     }
     if (static_cast<int>(of.size()) != type.dims.rank())

@@ -124,7 +124,17 @@ struct Printer {
     if (!(x.strides == row_major_strides(x.dims))) out += " strides " + to_string(x.strides);
     if (x.offset) out += fmt::format(" offset {}", x.offset);
     if (x.run) out += fmt::format(" runs {} by {}", x.run, x.jump);
+    if (x.second.dim >= 0) out += fmt::format(" second {} strides {} offset {}", x.second.dim, to_string(x.second.strides), x.second.offset);
     return out + (x.tf32 ? " tf32" : "");
+  }
+  std::string index(const Index& x) const {
+    return x.first ? fmt::format("{} {} = {} + {}", x.name, x.extent, x.first, x.extent - x.first) : fmt::format("{} {}", x.name, x.extent);
+  }
+  std::string beside(const Beside& x) const {
+    std::string out = fmt::format("  beside {} {} {{\n", p.indices[at(x.index)].name, x.extent);
+    for (const auto& [i, to] : x.params) out += fmt::format("    param {} {}\n", i, param(to));
+    for (const auto& [i, to] : x.results) out += fmt::format("    result {} {}\n", i, param(to));
+    return out + "  }\n";
   }
   std::string split(const Split& s) const {
     std::string out = fmt::format("  {} {} by {}", s.reduced ? "reduce" : "split", p.indices[at(s.index)].name, s.tile);
@@ -153,7 +163,7 @@ struct Printer {
     for (size_t i = 0; i < p.params.size(); i++) out += fmt::format("  param {} {}\n", i, param(p.params[i]));
     for (size_t i = 0; i < p.results.size(); i++) out += fmt::format("  result {} {}\n", i, param(p.results[i]));
     for (size_t i = 0; i < p.indices.size(); i++)
-      out += fmt::format("{}{} {}", i ? ", " : "  index ", p.indices[i].name, p.indices[i].extent);
+      out += (i ? ", " : "  index ") + index(p.indices[i]);
     if (!p.indices.empty()) out += "\n";
     for (size_t i = 0; i < p.assumes.size(); i++) out += (i ? ", " : "  assume ") + assumption(p.assumes[i]);
     if (!p.assumes.empty()) out += "\n";
@@ -162,6 +172,7 @@ struct Printer {
     if (p.per_sm != 1) out += fmt::format("  per_sm {}\n", p.per_sm);
     if (p.panel != 1) out += fmt::format("  panel {}\n", p.panel);
     if (p.cooperative) out += "  cooperative\n";
+    for (const Beside& x : p.beside) out += beside(x);
     for (const Role& r : p.roles) {
       out += fmt::format("  role {} {} warps{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "");
       for (const Item& i : r.items) {

@@ -11,12 +11,16 @@
 #include "schedule/words.h"
 
 namespace mirage::schedule {
+
+Param param_of(const Access& a) {
+  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}};
+  if (a.second.buffer >= 0) x.second = {a.second.dim, a.second.offset, a.second.strides};
+  return x;
+}
+
 namespace {
 
 constexpr int kDeepestText = 24;   // of an expression, in text that people read
-
-
-Param param_of(const Access& a) { return {a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32}; }
 
 /// The body over whole tensors: one block, one iteration. What the loop splits stays marked, since accumulators close it.
 Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
@@ -268,6 +272,7 @@ void Writer::drop_joined_indices() {
   p.indices = std::move(kept);
   for (auto& of : p.index_of) for (IndexId& i : of) if (i >= 0) i = to[at(i)];
   for (Split& s : p.splits) s.index = to[at(s.index)];
+  for (Beside& x : p.beside) x.index = to[at(x.index)];
   for (Assumption& a : p.assumes) a.index = to[at(a.index)];
   for (size_t i = 0; i < p.indices.size(); i++)
     for (int number = 0; p.indices[i].name.empty(); number++)

@@ -14,6 +14,8 @@ namespace mirage::schedule {
 /// Why a plan has no program yet; thrown inside lib/schedule only (describe.cc catches it).
 struct Undescribed { std::string why; };
 
+Param param_of(const Access&);
+
 /// Where a value is to be, and how it gets there.
 struct Wish {
   Place place;

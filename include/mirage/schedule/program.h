@@ -48,7 +48,14 @@ using StageId = int;
 constexpr AxisId kLanes = -1;
 
 /// What is counted along a dimension, of all values that share it.
-struct Index { std::string name; int64_t extent = 1; };
+/// first: where tensors that have it lie in two parts, how many of it the first part has; no tile has elements of both. 0: all lie in one.
+struct Index {
+  std::string name;
+  int64_t extent = 1, first = 0;
+  int64_t tiles(int64_t tile) const;
+  /// Whether one of these tiles has fewer elements than the others.
+  bool has_short_tile(int64_t tile) const { return first % tile != 0 || (extent - first) % tile != 0; }
+};
 
 enum class AxisKind : uint8_t { kGrid, kCluster, kGroup, kWarp, kLoop };
 /// kGroup: warpgroups; kLoop: iterations. each: tiles of its index that one part has; 0: as many as the faster axes have together.
@@ -67,6 +74,9 @@ struct Assumption {
   bool answer = true;
 };
 
+/// Where the elements of a dimension lie that follow the first part of its index.
+struct SecondPart { int dim = -1; int64_t offset = 0; Dims strides; };
+
 /// An operand or result as it lies in device memory: elements are at offset + sum of i_d * strides_d.
 struct Param {
   DType dtype = DType::kF32;
@@ -76,7 +86,11 @@ struct Param {
   int64_t run = 0, jump = 0;
   int position = -1;
   bool tf32 = false;
+  SecondPart second = {};
 };
+
+/// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those of the ones before it.
+struct Beside { IndexId index = -1; int64_t extent = 1; std::vector<std::pair<int, Param>> params, results; };
 
 /// A part of shared memory. `owners` parts of a block (warps, or warpgroups) have one each; `slots` follow each other and are used in turn.
 /// Sections follow each other as they are declared. Every step of a ring has the slots' place.
@@ -147,10 +161,14 @@ struct KernelProgram {
   int per_sm = 1;                              ///< blocks of a multiprocessor that it is compiled for
   int64_t panel = 1;                           ///< row blocks that are walked through before the next columns: they share lines of L2
   bool cooperative = false;                    ///< blocks wait for others outside their cluster
+  std::vector<Beside> beside;
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
   const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
   const Split* split_of_axis(AxisId) const;
 };
+
+/// The program that a call beside the first one runs, alone. Assumptions about its index are the first one's and left out.
+KernelProgram alone(const KernelProgram&, const Beside&);
 
 /// The index of each dimension of what `op` makes of operands with these indices and full types; -1 where it is none of theirs.
 std::vector<IndexId> result_indices(const Op& op, std::span<const Type> operands, std::span<const std::vector<IndexId>> of, int rank);

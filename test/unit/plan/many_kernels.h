@@ -39,6 +39,41 @@ inline void each_spec_kernel(const Target& target, size_t divisions, const EachK
   }
 }
 
+/// Kernels whose operands lie in two parts, and calls beside each other: the first divisions of each.
+inline void each_joined_kernel(const Target& target, size_t divisions, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  KernelPlan k;
+  k.name = "k";
+  std::string reason;
+  for (const Linear& of : {Linear{.rows = 16, .depth = 4096, .cols = 2048}, Linear{.rows = 8, .depth = 1024, .cols = 992, .rms = true}}) {
+    const auto shape_of = [&](int64_t cols) {
+      Linear l = of;
+      l.cols = cols;
+      const LinearCase c = linear_case(l);
+      return *match_stream(c.body, c.operands, c.results, {of.t, false}, kMaxStreamRows, reason);
+    };
+    StreamPlan p = stream_plan(shape_of(of.cols));
+    p.beside = {shape_of(512), shape_of(96)};
+    REQUIRE(stands_beside(p, p.beside[0]));
+    std::vector<StreamPlan> plans = stream_divisions(p, target).plans;
+    REQUIRE(!plans.empty());
+    for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
+      k.body = std::make_shared<const StreamPlan>(plans[i]);
+      f(fmt::format("beside {}: {}", of.cols, i), k, plan);
+    }
+  }
+  for (const AttentionCase& of : {AttentionCase{.batches = 4, .queries = 4, .keys = 1024, .first_keys = 1020}, AttentionCase{.first_keys = 4032},
+                                  AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096}}) {
+    const std::vector<AttendPlan> plans = attention_plans(of).plans;
+    REQUIRE(!plans.empty());
+    for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
+      k.body = std::make_shared<const AttendPlan>(plans[i]);
+      f(fmt::format("parts {} + {}: {}", of.first_keys, of.keys - of.first_keys, i), k, plan);
+    }
+  }
+}
+
 inline void each_table_kernel(const Target& target, const EachKernel& f) {
   Plan plan;
   plan.buffers.resize(16);   // operands' and results'

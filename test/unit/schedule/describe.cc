@@ -234,6 +234,13 @@ void check(const std::string& name, const KernelPlan& k, const Plan& plan, Count
       counts.compared += seen.refusal.empty();
     }
   }
+  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body))
+    for (size_t i = 0; i < (*s)->beside.size(); i++) {
+      const schedule::KernelProgram other = alone(*read, read->beside[i]);
+      const schedule::Erased own = schedule::erase(other);
+      REQUIRE(own.graph);
+      CHECK(prove(calling((*s)->beside[i].body, other.params), calling(*own.graph, other.params)).proved);
+    }
   const KernelText t = emit_kernel(k, plan, target());
   const schedule::Derived x = derive(*read);
   CHECK(x.smem_bytes == t.smem_bytes);
@@ -248,6 +255,7 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   Counts counts;
   const auto each = [&](const std::string& name, const KernelPlan& k, const Plan& plan) { check(name, k, plan, counts); };
   each_table_kernel(target(), each);
+  each_joined_kernel(target(), 4, each);
   each_spec_kernel(target(), 12, each);
   for (const auto& [what, n] : counts.refused) {   // these have no programs yet; nothing else goes without one
     INFO(what << ": " << n);
