@@ -42,7 +42,7 @@ class Laws {
 
  private:
   using Axes = std::set<AxisId>;
-  static constexpr AxisId kNoLoop = -2;
+  static constexpr AxisId kNoLoop = -3;
 
   const Place& place(PlaceId x) const { return p_.places[at(x)]; }
   template <class F> void each_stage(F&& f) const {   // f(role, stage, loop axis or kNoLoop), in the order of execution
@@ -52,7 +52,7 @@ class Laws {
         for (StageId s : i.body) f(static_cast<int>(r), s, i.loop);
       }
   }
-  std::string name(AxisId a) const { return a == kLanes ? "lanes" : p_.axes[at(a)].name; }
+  std::string name(AxisId a) const { return axis_name(p_, a); }
 
   // ---- P2, P11
   void sizes() const {
@@ -71,8 +71,6 @@ class Laws {
       if (all < static_cast<double>(extent)) throw Broken{fmt::format("P2: the tiles of {} cover {:.0f} of {} elements", of, all, extent)};
       if (!s.over.empty() && all - unit >= static_cast<double>(extent))
         throw Broken{fmt::format("P2: the last part of {} along {} is empty", of, name(s.over[0]))};
-      if (s.rotated && static_cast<double>(round_up(extent, s.tile)) != all)
-        throw Broken{fmt::format("P2: tiles of {} go round that not all workers have", of)};
       if (!s.reduced && std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) { return p_.axes[at(a)].kind == AxisKind::kLoop; }))
         throw Broken{fmt::format("P2: a loop over {}, which is not reduced", of)};
     }
@@ -107,6 +105,13 @@ class Laws {
     for (PlaceId r : s.reads) if (place(r).value == v) return r;
     return -1;
   }
+  /// Whether what reads a place finds it in shared memory, where warps put their parts, too.
+  bool is_shared(PlaceId x) const {
+    return place(x).section >= 0 || std::any_of(p_.stages.begin(), p_.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kFold && std::find(s.reads.begin(), s.reads.end(), x) != s.reads.end() &&
+             std::any_of(s.through.begin(), s.through.end(), [&](PlaceId t) { return place(t).section >= 0 && p_.sections[at(place(t).section)].reused; });
+    });
+  }
   /// Whether lanes have different parts of index i in a place that v is made of.
   bool in_lanes(ValueId v, IndexId i, const Stage& s) const {
     return find_below(p_.body, v, [&](ValueId x) {
@@ -114,7 +119,7 @@ class Laws {
       if (l < 0) return Look::kInto;
       const auto& of = p_.index_of[at(x)];
       const bool alone = place(s.to).section >= 0 || place(s.to).layout == LayoutId::kLine;   // lanes that have a result each
-      const bool apart = place(l).section >= 0 ? !alone : layout_info(place(l).layout).open;
+      const bool apart = is_shared(l) ? !alone : layout_info(place(l).layout).open;
       return apart && std::find(of.begin(), of.end(), i) != of.end() ? Look::kFound : Look::kPast;
     });
   }
@@ -164,7 +169,10 @@ class Laws {
       if (s.kind == Stage::Kind::kCompute && loop != kNoLoop && std::holds_alternative<Accum>(p_.body.def(place(s.to).value).op))
         accumulates[s.to] = loop;
       std::map<ValueId, Axes> known;
-      if (s.kind == Stage::Kind::kCompute) open_[at(s.to)] = open_in(place(s.to).value, s, known);
+      if (s.kind == Stage::Kind::kCompute) {
+        open_[at(s.to)] = open_in(place(s.to).value, s, known);
+        if (s.warps[2] > 1) open_[at(s.to)].insert(kWarps);
+      }
       if (s.kind == Stage::Kind::kFold) fold(s);
       if (s.kind == Stage::Kind::kStore && !open_[at(s.reads[0])].empty())
         throw Broken{fmt::format("P3: {} is stored while it is open in {}", place(s.reads[0]).name, name(*open_[at(s.reads[0])].begin()))};
@@ -173,7 +181,7 @@ class Laws {
   void fold(const Stage& s) {
     const WayInfo& way = way_info(s.way);
     for (AxisId a : s.over) {
-      const AxisKind kind = a == kLanes ? AxisKind::kLoop : p_.axes[at(a)].kind;
+      const AxisKind kind = a == kLanes ? AxisKind::kLoop : a == kWarps ? AxisKind::kWarp : p_.axes[at(a)].kind;
       const bool can = a == kLanes                  ? way.lanes
                        : kind == AxisKind::kGrid    ? way.grid
                        : kind == AxisKind::kCluster ? way.cluster
@@ -185,7 +193,7 @@ class Laws {
     }
     for (PlaceId r : s.reads) {
       const Accum* a = std::get_if<Accum>(&p_.body.def(place(r).value).op);
-      if (!a || a->degree == 0 || std::all_of(s.over.begin(), s.over.end(), [](AxisId x) { return x == kLanes; })) continue;
+      if (!a || a->degree == 0 || std::all_of(s.over.begin(), s.over.end(), [](AxisId x) { return x < 0; })) continue;
       const ValueId state = p_.body.def(place(r).value).operands[1];
       if (std::none_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return place(x).value == state; }))
         throw Broken{fmt::format("P3: {} meets without the maximum that it is relative to", place(r).name)};
@@ -246,12 +254,25 @@ class Laws {
     const ValueId a = p_.body.def(v).operands[0];
     const Split* split = p_.split_of(p_.index_of[at(a)].back());
     if (!split) return;
-    if (split->tile % unit.reduced)
+    if (split->tile % unit.reduced && !is_padded(v, s))
       throw Broken{fmt::format("P4: {} takes {} elements of {} at a time, a tile has {}", unit.name, unit.reduced,
                                p_.indices[at(split->index)].name, split->tile)};
     if (p_.indices[at(split->index)].has_short_tile(split->tile) && !copied)
       throw Broken{fmt::format("P8: both operands of {} are computed where the last tile of {} has no elements", place(s.to).name,
                                p_.indices[at(split->index)].name)};
+  }
+  /// Whether both operands of a product lie in shared memory with more elements than their tiles have.
+  bool is_padded(ValueId v, const Stage& s) const {
+    return std::all_of(p_.body.def(v).operands.begin(), p_.body.def(v).operands.end(), [&](ValueId o) {
+      while (leaf(o, s) < 0 && std::holds_alternative<Transpose>(p_.body.def(o).op)) o = p_.body.def(o).operands[0];
+      const PlaceId l = leaf(o, s);
+      if (l < 0 || place(l).section < 0) return false;
+      int64_t elements = 1;
+      for (IndexId i : p_.index_of[at(o)])
+        if (const Split* x = i < 0 ? nullptr : p_.split_of(i)) elements *= x->tile;
+        else if (i >= 0) elements *= p_.indices[at(i)].extent;
+      return place(l).elements() > elements;
+    });
   }
   void copy(const Stage& s, AxisId loop) const {
     const Place& to = place(s.to);
@@ -271,7 +292,7 @@ class Laws {
       if (x.owners == 1 && (p_.axes[at(a)].kind == AxisKind::kGroup || p_.axes[at(a)].kind == AxisKind::kWarp))
         uses *= p_.axes[at(a)].extent;
     if (uses <= x.slots) return;
-    if (s.ahead == 0) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
+    if (s.ahead == 0 && path_info(s.path).tracked) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
     const auto at_loop = std::find(split->over.begin(), split->over.end(), loop);
     for (auto a = at_loop + 1; a != split->over.end(); a++)   // chunks that workers take in turn from slots that all share
       if (x.owners == 1 && (p_.axes[at(*a)].kind == AxisKind::kGroup || p_.axes[at(*a)].kind == AxisKind::kWarp) &&

@@ -89,7 +89,9 @@ struct Printer {
     }
     out += " : " + place(s.to);
     if (s.unit != UnitId::kNone) out += std::string(" ") + unit_info(s.unit).name;
-    return out + (s.swap ? " swap" : "");
+    if (s.swap) out += " swap";
+    if (s.warps != std::array<int, 3>{1, 1, 1}) out += fmt::format(" warps {}", fmt::join(s.warps, "x"));
+    return out + through(s);
   }
 
   std::string stage(StageId id) {
@@ -107,9 +109,11 @@ struct Printer {
     std::string out = "fold ";
     for (size_t i = 0; i < s.reads.size(); i++) out += (i ? ", " : "") + p.places[at(s.reads[i])].name;
     out += " over ";
-    for (size_t i = 0; i < s.over.size(); i++)
-      out += (i ? ", " : "") + (s.over[i] == kLanes ? std::string("lanes") : p.axes[at(s.over[i])].name);
-    out += std::string(" by ") + way_info(s.way).name;
+    for (size_t i = 0; i < s.over.size(); i++) out += (i ? ", " : "") + axis_name(p, s.over[i]);
+    return out + " by " + way_info(s.way).name + through(s);
+  }
+  std::string through(const Stage& s) {
+    std::string out;
     for (size_t i = 0; i < s.through.size(); i++) {
       out += (i ? ", " : " through ") + p.places[at(s.through[i])].name;
       if (!declared[at(s.through[i])]) out += " : " + place(s.through[i]);
@@ -140,6 +144,7 @@ struct Printer {
     std::string out = fmt::format("  {} {} by {}", s.reduced ? "reduce" : "split", p.indices[at(s.index)].name, s.tile);
     for (size_t i = 0; i < s.over.size(); i++) {
       const Axis& a = p.axes[at(s.over[i])];
+      if (p.split_of_axis(s.over[i]) != &s) { out += (i ? ", " : " over ") + a.name; continue; }   // another index is cut by it, too
       out += fmt::format("{}{} {} {}{}", i ? ", " : " over ", a.name, a.extent, kAxisKinds[static_cast<size_t>(a.kind)],
                          a.each ? fmt::format(" each {}", a.each) : "");
     }
@@ -148,6 +153,7 @@ struct Printer {
   std::string section(const Section& x) const {
     std::string out = "  shared " + x.name;
     if (x.barriers) out += " mbarriers";
+    if (x.reused) out += " reused";
     if (x.owners != 1) out += fmt::format(" owners {}", x.owners);
     if (x.slots != 1) out += fmt::format(" slots {}", x.slots);
     out += fmt::format(" align {}", x.align);

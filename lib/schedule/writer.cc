@@ -36,6 +36,7 @@ Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
     Op op = node.op;
     if (Output* out = std::get_if<Output>(&op)) out->part = {};
     if (Const* c = std::get_if<Const>(&op)) c->extent_of.clear();   // sizes are numbers here
+    if (Reduce* r = std::get_if<Reduce>(&op); r && r->group == b.graph().dims(node.operands[0])[r->dim]) r->group = 0;
     const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) ||
                        std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Const>(op) ||
                        std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
@@ -119,8 +120,19 @@ IndexId Writer::name(IndexId i, const std::string& name) {
   return i;
 }
 
+void Writer::name_alone(IndexId i, const std::string& name) {
+  std::string own = name;
+  for (int number = 2; find(own) >= 0; number++) own = fmt::format("{}{}", name, number);
+  p.indices[at(i)].name = own;
+}
+
+AxisId Writer::axis(const Axis& a) {
+  p.axes.push_back(a);
+  return static_cast<AxisId>(p.axes.size()) - 1;
+}
+
 AxisId Writer::split(IndexId i, int64_t tile, const std::vector<Axis>& over, bool reduced) {
-  Split s{i, tile, {}, reduced, false};
+  Split s{i, tile, {}, reduced, false, false};
   const auto begin = static_cast<AxisId>(p.axes.size());
   for (const Axis& a : over) {
     s.over.push_back(static_cast<AxisId>(p.axes.size()));

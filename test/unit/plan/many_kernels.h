@@ -9,6 +9,9 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/alternatives.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
@@ -72,6 +75,46 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
       f(fmt::format("parts {} + {}: {}", of.first_keys, of.keys - of.first_keys, i), k, plan);
     }
   }
+}
+
+/// Generic block kernels whose last tiles are short, along columns and along the reduction, and whose sums are of computed operands.
+inline void each_ragged_block(const Target& target, size_t most, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  for (const char* t : {"f16", "f32"}) {
+    const auto g = parse_graph(fmt::format(
+        "block grid(19,1,1) loop(10) {{\n  %x = input 0 loop(1) : {0}[40,64]  %w = input 1 grid(1,-,-) loop(0) : {0}[64,16]  %g = input 2 loop(0) : {0}[64]\n"
+        "  %s = accum.sum (matmul (mul %x %g) %w)  %q = accum.sum (reduce.sum 1 (square %x))  %e = accum.max %x\n"
+        "  output 0 (add (div %s (sqrt %q)) (reduce.max 1 %e)) grid(1,-,-) : {0}\n}}\n", t));
+    INFO((g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    const auto access = [&](int buffer, const Dims& dims) { return Access{buffer, 0, dims, row_major_strides(dims), *parse_dtype(t)}; };
+    const std::vector<Access> operands = {access(0, {40, 600}), access(1, {600, 300}), access(2, {600})}, results = {access(3, {40, 300})};
+    const Work work{*g, operands, results, target, {DType::kF16, false}};
+    KernelPlan k;
+    k.name = "k";
+    const Attempt one = strategies()[0].match(work);
+    INFO(one.reason);
+    REQUIRE(one.body);
+    k.body = *one.body;
+    const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
+    for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("ragged {} {}", t, i), all[i], plan);
+  }
+}
+
+/// The same block graphs by the generic strategy: `most` of its divisions of each, spread over all of them.
+inline EachKernel as_blocks(const Target& target, size_t most, const EachKernel& f) {
+  return [&target, most, f](const std::string& name, const KernelPlan& k, const Plan& plan) {
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires { body->operands; body->body; }) {
+            const Work work{body->body, body->operands, body->results, target, {DType::kF16, false}};
+            const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
+            for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("{} as block {}", name, i), all[i], plan);
+          }
+        },
+        k.body);
+  };
 }
 
 inline void each_table_kernel(const Target& target, const EachKernel& f) {

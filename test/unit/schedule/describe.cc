@@ -40,6 +40,7 @@ Graph calling(const Graph& body, const std::vector<schedule::Param>& params) {
 
 /// The planned body of a kernel; null: a strategy without one.
 const Graph* body_of(const KernelPlan& k) {
+  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return &(*b)->body;
   if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return &(*s)->body;
   if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return &(*t)->body;
   if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) return &(*a)->body;
@@ -83,6 +84,11 @@ Offsets offsets_of(const AttendPlan& p) {
   return {
       {"queries", 0},        {"ring", p.ring_at},        {"k", p.ring_at},           {"v", p.ring_at + int64_t{2} * p.chunk * p.features},
       {"known", p.known_at}, {"received", p.receive_at}, {"barriers", p.barriers_at}};
+}
+Offsets offsets_of(const BlockPlan& p) {
+  Offsets out;
+  for (size_t i = 0; i < p.tiles.size(); i++) if (p.tiles[i].bytes > 0) out[fmt::format("t{}", i)] = p.tiles[i].offset;
+  return out;
 }
 template <class P> Offsets offsets_of(const P&) { return {}; }
 
@@ -256,13 +262,19 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   const auto each = [&](const std::string& name, const KernelPlan& k, const Plan& plan) { check(name, k, plan, counts); };
   each_table_kernel(target(), each);
   each_joined_kernel(target(), 4, each);
+  each_spec_kernel(target(), 1, as_blocks(target(), 5, each));
+  each_table_kernel(target(), as_blocks(target(), 2, each));
+  each_ragged_block(target(), 12, each);
   each_spec_kernel(target(), 12, each);
   for (const auto& [what, n] : counts.refused) {   // these have no programs yet; nothing else goes without one
     INFO(what << ": " << n);
-    CHECK((what == "block: block kernels" || what == "region: region kernels"));
+    CHECK(what == "region: index arithmetic over values of the kernel level, no block graph");
   }
+  for (const auto& [what, n] : counts.refused) UNSCOPED_INFO(what << ": " << n);
+  for (const auto& [what, n] : counts.described) UNSCOPED_INFO(what << ": " << n);
   CHECK(counts.described["stream"] >= 200);
   CHECK(counts.described["tile"] >= 50);
+  CHECK(counts.described["block"] >= 300);
   CHECK(counts.described["attend"] >= 250);
   CHECK(counts.proved.size() >= 140);
   CHECK(counts.compared >= 1);

@@ -111,6 +111,27 @@ TEST_CASE("laws refuse a changed program", "[schedule]") {
   }
 }
 
+TEST_CASE("warps that divide one sum, calls beside each other, and an index in two parts", "[schedule]") {
+  const std::string warps = changed(kNorm, "sync16816 swap", "sync16816 swap warps 1x1x4");
+  CHECK(law(warps).starts_with("P3: z is stored while it is open in warps"));
+  CHECK(law(changed(warps, "fold y over c, v", "fold y over c, v, warps")) == "");
+  CHECK(law(changed(kNorm, "fold y over c, v", "fold y over c, v, warps")).starts_with("P3: y is folded over warps, in which it is not open"));
+  const std::string beside = "  per_sm 2\n  beside n 96 {\n    param 1 f16[4096,96]\n    result 0 f16[16,96]\n  }\n";
+  const auto p = parse_schedule(changed(kNorm, "  per_sm 2\n", beside));
+  REQUIRE(p);
+  CHECK(print(*p) == changed(kNorm, "  per_sm 2\n", beside));
+  CHECK(law(print(*p)) == "");
+  CHECK(derive(*p).blocks == 2 * (96 + 2));
+  CHECK(law(changed(print(*p), "f16[4096,96]", "f16[4096,64]")).find("parameter 1 has 64 elements along n, 96 are beside") != std::string::npos);
+  const std::string parts = changed(kNorm, "k 4096, n", "k 4096 = 4032 + 64, n");
+  CHECK(law(parts) == "");
+  CHECK(law(changed(parts, "4032 + 64", "4000 + 96")).starts_with("P2: the tiles of k cover"));   // a tile more, which no iteration takes
+  CHECK(law(changed(parts, "4032 + 64", "4032 + 65")).find("a number from 64 to 64 belongs here") != std::string::npos);
+  CHECK(law(changed(kNorm, "f16[4096,6144]", "f16[4096,6144] second 0 strides [6144,1] offset 8")).find("lies in two parts") !=
+        std::string::npos);
+  CHECK(law(changed(parts, "f16[4096,6144]", "f16[4096,6144] second 0 strides [6144,1] offset 8")) == "");
+}
+
 TEST_CASE("laws of several lines", "[schedule]") {
   const std::string slots =
       changed(changed(changed(kNorm, "c 2 cluster", "c 2 grid"), "fold q over lanes, c, v by st_async", "fold q over lanes, c, v by slots"),
