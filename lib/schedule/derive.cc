@@ -283,6 +283,74 @@ struct Deriver {
     for (const Place& x : p.places) if (x.in_slots) d.slots_bytes += x.bytes();
   }
 
+  // ---- registers
+  /// Elements of a value that a block works on in one iteration.
+  int64_t block_elements(ValueId v) const {
+    int64_t n = 1;
+    for (IndexId i : p.index_of[at(v)]) {
+      if (i < 0) continue;
+      const Split* s = p.split_of(i);
+      int64_t inside = s ? s->tile : p.indices[at(i)].extent;
+      for (AxisId a : s && !s->reduced ? s->over : std::vector<AxisId>{})
+        if (p.axes[at(a)].kind != AxisKind::kGrid && p.axes[at(a)].kind != AxisKind::kCluster) inside *= p.axes[at(a)].extent;
+      n *= std::min(inside, p.indices[at(i)].extent);
+    }
+    return n;
+  }
+  int registers_of(const Place& x, int warps) const {
+    if (x.section >= 0 || x.in_slots) return 0;
+    if (!x.box.empty()) return static_cast<int>(ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128));
+    const int64_t threads = int64_t{32} * std::max(warps, 1);
+    return static_cast<int>(ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 4 * threads));
+  }
+  /// Of what mma.sync takes from shared memory: the compiler reads one operand of a whole tile before it multiplies.
+  int fragments(const Stage& s, int warps) const {
+    if (s.unit != UnitId::kSync16 && s.unit != UnitId::kSyncTf32) return 0;
+    int most = 0;
+    for (PlaceId x : s.reads) {
+      const Place& y = p.places[at(x)];
+      if (y.section < 0) continue;
+      const int64_t share = p.sections[at(y.section)].owners > 1 ? 1 : std::max(warps, 1);
+      most = std::max(most, static_cast<int>(ceil_div(y.bytes(), 128 * share)));
+    }
+    return most;
+  }
+  /// What a role holds is alive from the stage that makes it to the last that reads it; over the whole loop if it comes from before it, is
+  /// read behind it, accumulates, or was asked for iterations ahead.
+  std::pair<int, int> live_registers(const Role& r) const {   // of places; and what units read
+    std::vector<std::pair<StageId, int>> order;   // stage, the loop that it is in; -1: none
+    std::vector<std::pair<int, int>> loops;       // first and last position
+    for (const Item& i : r.items) {
+      if (i.stage >= 0) { order.emplace_back(i.stage, -1); continue; }
+      loops.emplace_back(order.size(), order.size() + i.body.size() - 1);
+      for (StageId s : i.body) order.emplace_back(s, static_cast<int>(loops.size()) - 1);
+    }
+    std::vector<int> load(order.size() + 1, 0), read(order.size() + 1, 0);
+    for (size_t k = 0; k < order.size(); k++) {
+      const Stage& s = p.stages[at(order[k].first)];
+      if (s.to < 0) continue;
+      auto first = static_cast<int>(k), last = first;
+      for (size_t j = 0; j < order.size(); j++) {
+        const auto& reads = p.stages[at(order[j].first)].reads;
+        if (std::find(reads.begin(), reads.end(), s.to) != reads.end()) last = std::max(last, static_cast<int>(j));
+      }
+      const int loop = order[k].second, reader = order[at(last)].second;
+      if (reader >= 0 && reader != loop) last = loops[at(reader)].second;
+      const bool carried = std::holds_alternative<Accum>(p.body.def(p.places[at(s.to)].value).op) ||
+                           std::holds_alternative<Running>(p.body.def(p.places[at(s.to)].value).op);
+      if (loop >= 0 && (carried || reader != loop || s.ahead > 0)) {
+        first = loops[at(loop)].first;
+        last = std::max(last, loops[at(loop)].second);
+      }
+      const int each = registers_of(p.places[at(s.to)], r.warps) * (s.kind == Stage::Kind::kCopy ? 1 + s.ahead : 1);
+      for (int j = first; j <= last; j++) load[at(j)] += each;
+      read[k] = fragments(s, r.warps);
+    }
+    const int live = *std::max_element(load.begin(), load.end());
+    for (size_t k = 0; k < load.size(); k++) load[k] += read[k];
+    return {live, *std::max_element(load.begin(), load.end())};
+  }
+
   void launch() {
     for (const Role& r : p.roles) d.threads += 32 * r.warps;
     for (const Axis& a : p.axes)
@@ -293,13 +361,11 @@ struct Deriver {
         d.blocks += first / p.axes[at(s->over[0])].extent * alone(p, x).axes[at(s->over[0])].extent;
     d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
     if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
-    d.accumulators.assign(p.roles.size(), 0);
-    each_stage([&](int role, StageId id, bool) {
-      const Stage& s = p.stages[at(id)];
-      if (s.kind != Stage::Kind::kCompute || s.unit == UnitId::kNone || p.places[at(s.to)].section >= 0) return;
-      const int lanes = p.places[at(s.to)].layout == LayoutId::kWgmmaAcc ? 128 : 32;
-      d.accumulators[at(role)] += static_cast<int>(ceil_div(p.places[at(s.to)].bytes(), 4 * lanes));
-    });
+    for (const Role& r : p.roles) {
+      const auto [live, all] = live_registers(r);
+      d.live.push_back(live);
+      d.registers.push_back(all);
+    }
   }
 };
 

@@ -331,8 +331,8 @@ class Laws {
     for (size_t r = 0; r < p_.roles.size(); r++) {
       const int own = p_.roles[r].registers ? p_.roles[r].registers : d.launch_registers;
       registers += int64_t{32} * p_.roles[r].warps * own;
-      if (d.accumulators[r] > own)
-        throw Broken{fmt::format("P7: sums of {} registers in role {}, which has {}", d.accumulators[r], p_.roles[r].name, own)};
+      if (d.live[r] > own)
+        throw Broken{fmt::format("P7: values of {} registers are alive in role {}, which has {}", d.live[r], p_.roles[r].name, own)};
     }
     if (registers * p_.per_sm > 65536) throw Broken{fmt::format("P7: {} registers", registers)};
     if (!d.barriers.empty() && std::none_of(p_.sections.begin(), p_.sections.end(), [](const Section& s) { return s.barriers; }))

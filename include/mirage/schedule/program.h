@@ -197,7 +197,8 @@ struct Derived {
   int threads = 0, cluster = 1;
   int64_t blocks = 1;                          ///< of the grid
   int launch_registers = 0;                    ///< that a thread can have as launched
-  std::vector<int> accumulators;               ///< per role: registers of a thread for sums of matrix units
+  std::vector<int> live;                       ///< per role: registers of a thread for the places that are alive at one time: no kernel has fewer
+  std::vector<int> registers;                  ///< the same and what mma.sync reads of shared memory at a time: what a compiler takes, within 64
 };
 Derived derive(const KernelProgram&);
 

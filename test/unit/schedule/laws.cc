@@ -71,7 +71,8 @@ TEST_CASE("a program prints as it was read, obeys the laws and says what follows
   CHECK(d.barriers[1].bytes == 4096 + 512);
   CHECK(d.blocks == 192);
   CHECK(d.launch_registers == 255);
-  CHECK(d.accumulators == std::vector<int>{32});
+  CHECK(d.live == std::vector<int>{65});        // sums of 32, two copies of rows of 16, and the rows' own sum of squares
+  CHECK(d.registers == std::vector<int>{129});  // and a slot of weights
   const Erased e = erase(*p);
   REQUIRE(e.graph);
   CHECK(e.graph->launch() == Launch{{96, 1, 1}, 64});
@@ -98,7 +99,7 @@ TEST_CASE("laws refuse a changed program", "[schedule]") {
       {"tma ahead 2", "tma ahead 3", "P5: w is asked for 3 uses ahead"},
       {"tma ahead 2", "tma", "P5: nobody refills w"},
       {"ring owners 4 slots 2", "ring owners 4 slots 4", "P7: "},
-      {"  role all 4 warps {", "  role all 4 warps regs 24 {", "P7: sums of 32 registers"},
+      {"  role all 4 warps {", "  role all 4 warps regs 24 {", "P7: values of 65 registers are alive in role all, which has 24"},
       {"  role all 4 warps {", "  role all 32 warps regs 255 {", "P7: "},
       {"  shared barriers mbarriers align 8\n", "", "P7: no place for barriers"},
       {"c 2 cluster", "c 2 grid", "P3: c do not meet by st_async"},
