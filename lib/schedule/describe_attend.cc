@@ -209,6 +209,7 @@ struct AttendDescriber {
     }
     if (others > 0) w.role("idle", others, p.shrink);   // they only give their registers
     work = w.role("work", workers, p.grow);
+    w.p.roles.back().turns = p.turns;
     if (!p.producer && !p.helpers) copies = work;
     if (!p.helpers) helpers = work;
     w.loop_layout = acc();

@@ -64,7 +64,8 @@ class BlockDescriber {
     }
     std::array<AxisId, 3> grid{-1, -1, -1};
     std::vector<AxisId> loop;
-    for (const auto& [i, cut] : cuts) split(i, cut, grid, loop);
+    for (int a = -1; a < 3; a++)   // in the order of the grid: what is erased has it so
+      for (const auto& [i, cut] : cuts) if (cut.grid == a) split(i, cut, grid, loop);
     for (size_t a = 0; a < 3; a++)
       if (g().launch().grid[a] > 1 && grid[a] < 0) throw Undescribed{"blocks that no operand is cut for"};
     if (has_loop() && loop.empty()) throw Undescribed{"a loop over an index of one element"};

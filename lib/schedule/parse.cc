@@ -155,6 +155,7 @@ class Reader {
       else if (take("runs")) { x.run = number(1); expect("by"); x.jump = number(1); }
       else if (take("position")) x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
       else if (take("second")) second(x);
+      else if (take("in")) x.in = static_cast<int>(number(0, std::max<int64_t>(0, static_cast<int64_t>(p_.params.size()) - 1)));
       else if (take("tf32")) x.tf32 = true;
       else return x;
     }
@@ -272,6 +273,7 @@ class Reader {
     r.warps = static_cast<int>(number(0, 32));
     expect("warps");
     if (take("regs")) r.registers = static_cast<int>(number(24, 255));
+    r.turns = take("turns");
     expect("{");
     while (!take("}")) {
       Item item;

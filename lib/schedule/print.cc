@@ -129,6 +129,7 @@ struct Printer {
     if (x.offset) out += fmt::format(" offset {}", x.offset);
     if (x.run) out += fmt::format(" runs {} by {}", x.run, x.jump);
     if (x.second.dim >= 0) out += fmt::format(" second {} strides {} offset {}", x.second.dim, to_string(x.second.strides), x.second.offset);
+    if (x.in >= 0) out += fmt::format(" in {}", x.in);
     return out + (x.tf32 ? " tf32" : "");
   }
   std::string index(const Index& x) const {
@@ -180,7 +181,8 @@ struct Printer {
     if (p.cooperative) out += "  cooperative\n";
     for (const Beside& x : p.beside) out += beside(x);
     for (const Role& r : p.roles) {
-      out += fmt::format("  role {} {} warps{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "");
+      out += fmt::format("  role {} {} warps{}{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "",
+                         r.turns ? " turns" : "");
       for (const Item& i : r.items) {
         if (i.stage >= 0) { out += "    " + stage(i.stage) + "\n"; continue; }
         out += fmt::format("    for {} {{\n", p.axes[at(i.loop)].name);

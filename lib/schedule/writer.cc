@@ -13,7 +13,7 @@
 namespace mirage::schedule {
 
 Param param_of(const Access& a) {
-  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}};
+  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}, -1};
   if (a.second.buffer >= 0) x.second = {a.second.dim, a.second.offset, a.second.strides};
   return x;
 }
@@ -52,7 +52,11 @@ Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
 Writer::Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
   p.name = name;
   p.body = at_full_extents(body, operands);
-  for (const Access& a : operands) p.params.push_back(param_of(a));
+  for (const Access& a : operands) {
+    p.params.push_back(param_of(a));
+    for (size_t i = 0; a.buffer >= 0 && p.params.back().in < 0 && &operands[i] != &a; i++)
+      if (operands[i].buffer == a.buffer) p.params.back().in = static_cast<int>(i);
+  }
   for (NodeId n : p.body.inputs())   // what is not rounded where it lies is a real number to the graph
     if (const Type& t = p.body.type(p.body.node(n).first_value); t.dtype == DType::kReal)
       p.params[at(p.body.form<Input>(n)->param)].dtype = DType::kReal;
@@ -148,7 +152,7 @@ int Writer::section(const Section& s) {
 }
 
 int Writer::role(const std::string& name, int warps, int registers) {
-  p.roles.push_back({name, warps, registers, {}});
+  p.roles.push_back({name, warps, registers, {}, false});
   return static_cast<int>(p.roles.size()) - 1;
 }
 

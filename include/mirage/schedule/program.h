@@ -87,6 +87,7 @@ struct Param {
   int position = -1;
   bool tf32 = false;
   SecondPart second = {};
+  int in = -1;            ///< lies in the memory of that parameter, from its beginning; -1: in memory of its own
 };
 
 /// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those of the ones before it.
@@ -145,7 +146,8 @@ struct Item { StageId stage = -1; AxisId loop = 0; std::vector<StageId> body; };
 
 /// Warps that do the same; 0: a thread of a role behind it does this besides. registers: of a thread, once roles have given and taken; 0:
 /// as launched.
-struct Role { std::string name; int warps = 1; int registers = 0; std::vector<Item> items; };
+/// turns: its warpgroups take turns on the tensor cores.
+struct Role { std::string name; int warps = 1; int registers = 0; std::vector<Item> items; bool turns = false; };
 
 struct KernelProgram {
   std::string name;
