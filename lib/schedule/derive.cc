@@ -191,7 +191,8 @@ struct Deriver {
         }
         const Stage& s = p.stages[at(i.stage)];
         const bool moves = s.kind == Stage::Kind::kFold ||
-                           (s.kind == Stage::Kind::kCompute && s.reads.size() == 1 && p.places[at(s.reads[0])].value == p.places[at(s.to)].value);
+                           (s.kind == Stage::Kind::kCompute && s.reads.size() == 1 &&
+                            p.places[at(s.reads[0])].value == p.places[at(s.to)].value);
         if (s.kind == Stage::Kind::kCopy) continue;
         if (moves && accumulated.count(s.reads.back())) out[at(i.stage)] = end_of_loop(out, s);
         else if (s.kind == Stage::Kind::kFold) out[at(i.stage)] = now;

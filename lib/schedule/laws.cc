@@ -109,7 +109,9 @@ class Laws {
   bool is_shared(PlaceId x) const {
     return place(x).section >= 0 || std::any_of(p_.stages.begin(), p_.stages.end(), [&](const Stage& s) {
       return s.kind == Stage::Kind::kFold && std::find(s.reads.begin(), s.reads.end(), x) != s.reads.end() &&
-             std::any_of(s.through.begin(), s.through.end(), [&](PlaceId t) { return place(t).section >= 0 && p_.sections[at(place(t).section)].reused; });
+             std::any_of(s.through.begin(), s.through.end(), [&](PlaceId t) {
+               return place(t).section >= 0 && p_.sections[at(place(t).section)].reused;
+             });
     });
   }
   /// Whether lanes have different parts of index i in a place that v is made of.

@@ -268,12 +268,12 @@ class Search {
     const std::vector<KernelBody> models = Models(p_).all();
     for (const ContractRule& rule : rules())
       for (const KernelBody& model : models)
-        if (std::optional<KernelPlan> k = attempt(*erased.graph, rule, model)) return {std::move(k), "", "", ""};
+        if (std::optional<KernelPlan> k = attempt(*erased.graph, rule, model)) return {std::move(k), "", "", "", rule};
     return explain();
   }
 
  private:
-  static PlanOf refused(std::string why) { return {std::nullopt, "", "", std::move(why)}; }
+  static PlanOf refused(std::string why) { return {std::nullopt, "", "", std::move(why), {}}; }
 
   /// What a program may have said of its contractions: its kernels' units tell, where the plan agrees.
   std::vector<ContractRule> rules() const {
@@ -300,6 +300,7 @@ class Search {
       if (reasons_.emplace(strategy.name, a.reason).second) order_.push_back(strategy.name);
       return std::nullopt;
     }
+    planned_.insert(strategy.name);
     k.body = std::move(*a.body);
     k.predicted_us = a.cost.us;
     k.why = a.cost.why;
@@ -325,11 +326,15 @@ class Search {
     if (nearest_) {
       const std::vector<std::string> own = lines_of(print(p_));
       return {std::nullopt, trimmed(nearest_->line < own.size() ? own[nearest_->line] : own.back()), trimmed(nearest_->text),
-              fmt::format("the strategy '{}' does this otherwise", nearest_->strategy)};
+              fmt::format("the strategy '{}' does this otherwise{}", nearest_->strategy, others()), {}};
     }
-    std::string why = "no strategy has a plan of these numbers";
-    for (const std::string& s : order_) why += fmt::format("; {}: {}", s, reasons_.at(s));
-    return refused(std::move(why));
+    return refused("no strategy has a plan of these numbers" + others());
+  }
+  /// What those say that have none.
+  std::string others() const {
+    std::string out;
+    for (const std::string& s : order_) if (planned_.count(s) == 0) out += fmt::format("; {}: {}", s, reasons_.at(s));
+    return out;
   }
 
   const KernelProgram& p_;
@@ -341,13 +346,16 @@ class Search {
   size_t common_ = 0;
   std::map<std::string, std::string> reasons_;   // of strategies that have no plan of these numbers
   std::vector<std::string> order_;
+  std::set<std::string> planned_;
 };
 
 }  // namespace
 
 PlanOf plan_of(const KernelProgram& p, const Target& target) {
-  if (auto broken = check_laws(p, target)) return {std::nullopt, "", "", *broken};
+  if (auto broken = check_laws(p, target)) return {std::nullopt, "", "", *broken, {}};
   return Search(p, target).run();
 }
+
+std::string canonical_text(const KernelProgram& p) { return print(Canonical::of(p)); }
 
 }  // namespace mirage::schedule

@@ -128,7 +128,8 @@ struct Printer {
     if (!(x.strides == row_major_strides(x.dims))) out += " strides " + to_string(x.strides);
     if (x.offset) out += fmt::format(" offset {}", x.offset);
     if (x.run) out += fmt::format(" runs {} by {}", x.run, x.jump);
-    if (x.second.dim >= 0) out += fmt::format(" second {} strides {} offset {}", x.second.dim, to_string(x.second.strides), x.second.offset);
+    if (x.second.dim >= 0)
+      out += fmt::format(" second {} strides {} offset {}", x.second.dim, to_string(x.second.strides), x.second.offset);
     if (x.in >= 0) out += fmt::format(" in {}", x.in);
     return out + (x.tf32 ? " tf32" : "");
   }

@@ -42,7 +42,7 @@ namespace mirage_mla {
 //   kernel mla_k0_attend {
 //     param 0 f16[16,576]
 //     param 1 f16[576,4096] strides [1,576]
-//     param 2 f16[4096,512] strides [576,1]
+//     param 2 f16[4096,512] strides [576,1] in 1
 //     result 0 f16[16,512]
 //     index t 16, f 576, s 4096, e 512
 //     assume t % 16, s % 64

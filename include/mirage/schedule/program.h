@@ -61,7 +61,8 @@ enum class AxisKind : uint8_t { kGrid, kCluster, kGroup, kWarp, kLoop };
 /// kGroup: warpgroups; kLoop: iterations. each: tiles of its index that one part has; 0: as many as the faster axes have together.
 struct Axis { std::string name; AxisKind kind = AxisKind::kGrid; int64_t extent = 1, each = 0; };
 
-/// An index in tiles over axes, the slowest first. Indices may be cut by the same axes. reduced: the loop of the muGraph walks over it, and accumulators close it; otherwise
+/// An index in tiles over axes, the slowest first. Indices may be cut by the same axes. reduced: the loop of the muGraph walks over it, and
+/// accumulators close it; otherwise
 /// every element of it has a place of its own. rotated: every block begins at another tile and goes round, so that not all ask for the same
 /// lines at once. live: tiles that masks remove are neither copied nor computed, and the others divided anew.
 struct Split { IndexId index = -1; int64_t tile = 1; std::vector<AxisId> over; bool reduced = false, rotated = false, live = false; };
@@ -90,7 +91,7 @@ struct Param {
   int in = -1;            ///< lies in the memory of that parameter, from its beginning; -1: in memory of its own
 };
 
-/// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those of the ones before it.
+/// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those before it.
 struct Beside { IndexId index = -1; int64_t extent = 1; std::vector<std::pair<int, Param>> params, results; };
 
 /// A part of shared memory. `owners` parts of a block (warps, or warpgroups) have one each; `slots` follow each other and are used in turn.
@@ -101,7 +102,7 @@ struct Section {
   int64_t align = 16;         ///< of its beginning, and of the places in it
   int64_t spare = 0;          ///< bytes that no place here has: of powers of two that scaled rows are divided by, or set aside and not used
   bool barriers = false;      ///< where the barriers are that derive() finds
-  bool reused = false;        ///< it does not follow the others: derive() gives it memory that nothing else needs while its places are in use
+  bool reused = false;        ///< it does not follow the others: derive() gives it memory that nothing else needs while it is in use
 };
 
 /// Where a value is. In registers (section -1) in a layout; in a section of shared memory, in a step of its slots; `over` it, once what is
@@ -128,11 +129,11 @@ struct Stage {
   enum class Kind : uint8_t { kCopy, kCompute, kFold, kStore } kind = Kind::kCompute;
   PlaceId to = -1;                      ///< kCopy, kCompute: what is made
   std::vector<PlaceId> reads;           ///< kCompute: the leaves of its expression; kFold: what meets; kStore: what is stored
-  std::vector<PlaceId> through;         ///< kFold: places that it goes through; kCompute: what a running maximum leaves besides: by how much it grew
+  std::vector<PlaceId> through;         ///< kFold: places that it goes through; kCompute: by how much a running maximum grew
   std::vector<AxisId> over;             ///< kFold: the axes that it closes
   UnitId unit = UnitId::kNone;          ///< kCompute
   bool swap = false;                    ///< kCompute: the second operand takes the side with more rows
-  std::array<int, 3> warps{1, 1, 1};    ///< kCompute: warps that divide the stage's rows, columns and sum, where all of a block make it together
+  std::array<int, 3> warps{1, 1, 1};    ///< kCompute: all of a block that divide its rows, columns and sum, if they make it together
   PathId path = PathId::kLd;            ///< kCopy
   int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
   bool evict_first = false, multicast = false;   ///< kCopy: of L2; to all blocks of the cluster, each its part
@@ -199,8 +200,8 @@ struct Derived {
   int threads = 0, cluster = 1;
   int64_t blocks = 1;                          ///< of the grid
   int launch_registers = 0;                    ///< that a thread can have as launched
-  std::vector<int> live;                       ///< per role: registers of a thread for the places that are alive at one time: no kernel has fewer
-  std::vector<int> registers;                  ///< the same and what mma.sync reads of shared memory at a time: what a compiler takes, within 64
+  std::vector<int> live;                       ///< per role: registers of a thread for places alive at one time: no kernel has fewer
+  std::vector<int> registers;                  ///< and what mma.sync reads of shared memory at a time: what a compiler takes, within 64
 };
 Derived derive(const KernelProgram&);
 

@@ -210,9 +210,11 @@ void check_derived(const KernelPlan& k, const schedule::KernelProgram& p, const 
 /// Emitted text without the places of blocks along axes of the grid that have one block: what is erased has no such axes.
 std::string without_single_axes(const KernelPlan& k, std::string text) {
   const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body);
-  for (size_t a = 0; b && a < 3; a++)
-    if ((*b)->body.launch().grid[a] == 1)
-      text = std::regex_replace(text, std::regex(fmt::format(R"((\(block_{0} \* int64_t\(\d+\)\) \* \d+ \+ | \+ \(block_{0} \* int64_t\(\d+\)\) \* \d+))", "xyz"[a])), "");
+  for (size_t a = 0; b && a < 3; a++) {
+    if ((*b)->body.launch().grid[a] != 1) continue;
+    const std::string start = fmt::format(R"(\(block_{} \* int64_t\(\d+\)\) \* \d+)", "xyz"[a]);
+    text = std::regex_replace(text, std::regex("(" + start + R"( \+ | \+ )" + start + ")"), "");
+  }
   return text;
 }
 
@@ -237,7 +239,11 @@ void check_plan_of(const KernelPlan& k, const Plan& plan, const schedule::Kernel
   back[strategy + (was == is ? ": the same text" : ": another text")]++;
 }
 
-struct Counts { std::map<std::string, int> described, refused; std::set<std::pair<uint64_t, uint64_t>> proved; int compared = 0; std::map<std::string, int> back; };
+struct Counts {
+  std::map<std::string, int> described, refused, back;   // back: plans of programs
+  std::set<std::pair<uint64_t, uint64_t>> proved;
+  int compared = 0;
+};
 
 void check(const std::string& name, const KernelPlan& k, const Plan& plan, Counts& counts) {
   const schedule::Described d = schedule::describe(k, target());
@@ -307,7 +313,7 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   for (const auto& [what, n] : counts.back) {
     INFO(what << ": " << n);
     const bool is_known = what.ends_with("the same text") || what.find("calls beside each other") != std::string::npos ||
-                          what == "attend: another text" ||                                   // of the same program: factors stand in another place
+                          what == "attend: another text" ||                              // of the same program: factors stand elsewhere
                           what.find("weights that could exceed") != std::string::npos ||      // once V's factors stand at the weights
                           (what.starts_with("block: ") && what.ends_with(" rotated")) ||      // over a grid whose first axis has one block
                           what.starts_with("block: read");

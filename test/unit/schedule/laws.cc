@@ -116,14 +116,15 @@ TEST_CASE("warps that divide one sum, calls beside each other, and an index in t
   const std::string warps = changed(kNorm, "sync16816 swap", "sync16816 swap warps 1x1x4");
   CHECK(law(warps).starts_with("P3: z is stored while it is open in warps"));
   CHECK(law(changed(warps, "fold y over c, v", "fold y over c, v, warps")) == "");
-  CHECK(law(changed(kNorm, "fold y over c, v", "fold y over c, v, warps")).starts_with("P3: y is folded over warps, in which it is not open"));
+  CHECK(law(changed(kNorm, "fold y over c, v", "fold y over c, v, warps")).starts_with("P3: y is folded over warps, in which"));
   const std::string beside = "  per_sm 2\n  beside n 96 {\n    param 1 f16[4096,96]\n    result 0 f16[16,96]\n  }\n";
   const auto p = parse_schedule(changed(kNorm, "  per_sm 2\n", beside));
   REQUIRE(p);
   CHECK(print(*p) == changed(kNorm, "  per_sm 2\n", beside));
   CHECK(law(print(*p)) == "");
   CHECK(derive(*p).blocks == 2 * (96 + 2));
-  CHECK(law(changed(print(*p), "f16[4096,96]", "f16[4096,64]")).find("parameter 1 has 64 elements along n, 96 are beside") != std::string::npos);
+  const std::string narrow = law(changed(print(*p), "f16[4096,96]", "f16[4096,64]"));
+  CHECK(narrow.find("parameter 1 has 64 elements along n, 96 are beside") != std::string::npos);
   const std::string parts = changed(kNorm, "k 4096, n", "k 4096 = 4032 + 64, n");
   CHECK(law(parts) == "");
   CHECK(law(changed(parts, "4032 + 64", "4000 + 96")).starts_with("P2: the tiles of k cover"));   // a tile more, which no iteration takes
