@@ -164,7 +164,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
   if (!errors.empty()) return show(errors);
   if (auto exit = run_plain_mode(o)) return *exit;
   if (!o.merge_reports.empty()) return merge_reports(o);
-  if (o.specs.empty() && o.certificate.empty() && o.einsum.empty()) return usage("no spec given");
+  if (o.specs.empty() && o.certificate.empty() && o.einsum.empty() && o.why_not.empty()) return usage("no spec given");
   auto specs = find_specs(o);
   if (!specs) return show(specs.errors());
   if (!o.einsum.empty()) {

@@ -102,30 +102,30 @@ std::string graphs_text(const FamilyFacts& f) {
 }
 
 /// Kernels that are compiled with one form of the device library.
-std::string kernels_text(const FamilyFacts& f, bool ordered) {
-  std::string out;
-  for (size_t k = 0; k < f.kernels.size(); k++)
-    if (f.ordered[k] == ordered) out += f.kernels[k].source + (f.kernels[k].source.ends_with('\n') ? "\n" : "\n\n");
-  if (out.empty()) return "";
+std::string kernels_text(const FamilyFacts& f, bool ordered, bool schedules) {
+  std::vector<const KernelText*> chosen;
+  for (size_t k = 0; k < f.kernels.size(); k++) if (f.ordered[k] == ordered) chosen.push_back(&f.kernels[k]);
+  if (chosen.empty()) return "";
   return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.hinted().name + " {\n\n" +
-         out + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
+         kernels_with_schedules(chosen, schedules) + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
 }
 
 /// Where some points have kernels that begin early and others have not, the device library comes twice: only kernels beside such ones read
 /// in order (MO_ORDERED_LOADS), so that each is compiled as it would be alone.
 std::string emit_family_cu(const FamilyFacts& f) {
-  const std::string plain = kernels_text(f, false), ordered = kernels_text(f, true), host = emit_host(f);
+  const std::string plain = kernels_text(f, false, false), ordered = kernels_text(f, true, false), host = emit_host(f);
+  const std::string plain_told = kernels_text(f, false, true), ordered_told = kernels_text(f, true, true);
   const std::string device = "\n// ======== device library ========\n", kernels = "\n// ======== kernels ========\n";
   std::string out = header_comment(f.hinted(), graphs_text(f));
   if (plain.empty() || ordered.empty()) {
-    const std::string all = plain + ordered + host;
-    return out + device + (plain.empty() ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(all) + kernels + all;
+    return out + device + (plain.empty() ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(plain + ordered + host) + kernels +
+           plain_told + ordered_told + host;
   }
-  out += device + runtime_text_for(plain + host) + kernels + plain;
+  out += device + runtime_text_for(plain + host) + kernels + plain_told;
   out +=
       "// ======== kernels that begin early, and those beside them: with a device library whose loads keep their order ========\n#define "
       "MO_ORDERED_LOADS\n#undef MO_LDG\n#define mo mo_ordered\n" +
-      runtime_text_for(ordered) + kernels + ordered;
+      runtime_text_for(ordered) + kernels + ordered_told;
   return out + "#undef mo\n" + host;
 }
 
@@ -171,7 +171,7 @@ FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<
   std::vector<bool> ordered;
   for (const FamilyMember& m : members) {
     std::vector<KernelText> own;
-    for (const KernelPlan& k : m.plan.kernels) own.push_back(emit_kernel(k, m.plan, target));
+    for (const KernelPlan& k : m.plan.kernels) own.push_back(emit_with_schedule(k, m.plan, target));
     ordered.push_back(any_dependent(own));
     for (KernelText& k : own) k = kernels.add(std::move(k), ordered.back());
     out.points.push_back(std::move(own));

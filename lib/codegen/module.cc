@@ -2,6 +2,7 @@
 #include "mirage/codegen/module.h"
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
+#include "mirage/schedule/describe.h"
 #include "mirage/support/assert.h"
 
 namespace mirage {
@@ -65,9 +66,22 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
   return emitter_of(k)(k, plan, target);
 }
 
+KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Target& target) {
+  constexpr int kMostLines = 40;   // people read kernels, too
+  KernelText text = emit_kernel(k, plan, target);
+  const schedule::Described d = schedule::describe(k, target);
+  if (!d.program) return text;
+  std::string lines = schedule::print(*d.program);
+  size_t end = 0;
+  for (int n = 0; n < kMostLines && end != std::string::npos; n++) end = lines.find('\n', end + (n > 0));
+  if (end != std::string::npos && end + 1 < lines.size()) lines = lines.substr(0, end + 1) + "  ... (--print-after=schedule has all of it)\n";
+  text.schedule = as_comment(lines);
+  return text;
+}
+
 CudaModule emit_module(const Program& program, const Plan& plan, const Target& target, const ModuleOptions& options) {
   std::vector<KernelText> kernels;
-  for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_kernel(k, plan, target));
+  for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_with_schedule(k, plan, target));
   return assemble_module(program, plan, target, options, std::move(kernels));
 }
 

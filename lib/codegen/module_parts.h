@@ -93,6 +93,9 @@ ReferenceText emit_reference(const Program&, int64_t store_limit = int64_t{1} <<
 std::string expand(std::string_view text, const std::vector<std::pair<std::string_view, std::string>>& keys);
 
 std::string hex64(uint64_t);                               ///< module_assemble.cc: 16 digits
+std::string as_comment(const std::string& text);
+KernelText emit_with_schedule(const KernelPlan&, const Plan&, const Target&);   ///< emit_kernel, and its schedule
+std::string kernels_with_schedules(const std::vector<const KernelText*>&, bool schedules);   ///< their texts, one behind the other; what the device library is looked through for has no comments
 std::string header_comment(const ModuleFacts&, const std::string& graphs);   ///< of NAME.cu; graphs: as they are printed
 void check_module(const ModuleFacts&);                     ///< asserts on kernels and buffers
 

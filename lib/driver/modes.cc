@@ -11,6 +11,7 @@
 #include "driver/folding.h"
 #include "driver/joined.h"
 #include "driver/report.h"
+#include "driver/schedule_mode.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/onnx.h"
@@ -215,12 +216,14 @@ ModeResult verify_two(const Source& a, const Source& b, const Options& o) {
 }
 
 ModeResult run_stage(const std::string& stage, const Source& s, const Options& o, const Listener& listener) {
+  if (stage == "schedule" && is_schedule(s.text)) return run_schedule(stage, s, o);
   static const std::vector<std::string> stages = {"parse", "search", "verify", "choose", "partition", "plan", "emit"};
   if (std::find(stages.begin(), stages.end(), stage) == stages.end()) {
     Diagnostic d = at_file(DiagCode::kUsage, "", fmt::format("--run: there is no stage '{}' that runs alone; stages: {}", stage, fmt::join(stages, ", ")));
     if (const std::string near = nearest(stage, stages); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
     return mode_failed({d});
   }
+  if (is_schedule(s.text)) return run_schedule(stage, s, o);
   auto target = resolve_target(o);
   if (!target) return mode_failed(target.errors());
   if (auto one = read_one(s, o); !one && is_json(s.text)) return mode_failed(one.errors());

@@ -1,6 +1,7 @@
 // --why-not: where a muGraph stands in the search space of a spec (search/search.h, why_not). A mode of the command line; called by cmd/ only.
 #include <fmt/format.h>
 
+#include "driver/schedule_mode.h"
 #include "driver/folding.h"
 #include "driver/search_options.h"
 #include "mirage/driver/modes.h"
@@ -30,6 +31,7 @@ std::string planned_text(const Program& program, const Graph& g, const Target& t
 }  // namespace
 
 ModeResult why_not_graph(const Source& graph, const std::vector<Source>& specs, const Options& o, const Listener& listener) {
+  if (is_schedule(graph.text)) return why_not_schedule(graph, o);
   ModeResult r;
   auto failed = [&](Diagnostics errors) {
     for (const Diagnostic& d : errors) r.exit = more_severe(r.exit, exit_code_of(d.code));

@@ -1,6 +1,8 @@
 // What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what
 // a thread holds.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -60,11 +62,13 @@ struct Deriver {
 
   /// Parts that take the chunks of a loop in turn: each sees some slots only.
   int64_t takers() const {
-    int64_t n = 1;
+    std::set<AxisId> parts;
     for (const Split& s : p.splits)
       if (s.reduced)
         for (AxisId a : s.over)
-          if (p.axes[at(a)].kind == AxisKind::kGroup || p.axes[at(a)].kind == AxisKind::kWarp) n *= p.axes[at(a)].extent;
+          if (p.axes[at(a)].kind == AxisKind::kGroup || p.axes[at(a)].kind == AxisKind::kWarp) parts.insert(a);
+    int64_t n = 1;
+    for (AxisId a : parts) n *= p.axes[at(a)].extent;
     return n;
   }
   /// Whether a copy fills a slot of this section again.
@@ -127,7 +131,7 @@ struct Deriver {
     int64_t bytes = 0;
     bool meets = false;
     for (const Stage& s : p.stages) {
-      if (s.kind != Stage::Kind::kFold ||
+      if (s.kind != Stage::Kind::kFold || s.way == WayId::kExchange ||
           std::none_of(s.over.begin(), s.over.end(), [&](AxisId a) { return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster; }))
         continue;
       meets = true;
@@ -168,33 +172,201 @@ struct Deriver {
     return std::max(x.owners * x.slots * slot, over) + x.spare;
   }
 
+  // ---- sections that are given memory while their places are in use
+  struct Life { int64_t bytes = 0; int first = 1 << 30, last = -1; };
+
+  /// Steps that order the use of places: copies in front of the loop are one, then each stage is, then all of the loop, then all that the
+  /// loop accumulated becomes whole, then each stage again.
+  std::vector<int> steps_of_stages() const {
+    std::vector<int> out(p.stages.size(), 0);
+    int now = 0;
+    std::set<PlaceId> accumulated;
+    for (const Role& r : p.roles)
+      for (const Item& i : r.items) {
+        if (i.stage < 0) {
+          now++;
+          for (StageId s : i.body) out[at(s)] = now, accumulated.insert(p.stages[at(s)].to);
+          now++;
+          continue;
+        }
+        const Stage& s = p.stages[at(i.stage)];
+        const bool moves = s.kind == Stage::Kind::kFold ||
+                           (s.kind == Stage::Kind::kCompute && s.reads.size() == 1 &&
+                            p.places[at(s.reads[0])].value == p.places[at(s.to)].value);
+        if (s.kind == Stage::Kind::kCopy) continue;
+        if (moves && accumulated.count(s.reads.back())) out[at(i.stage)] = end_of_loop(out, s);
+        else if (s.kind == Stage::Kind::kFold) out[at(i.stage)] = now;
+        else out[at(i.stage)] = ++now;
+      }
+    return out;
+  }
+  /// When what a loop accumulated is whole: behind the stage that accumulated it.
+  int end_of_loop(const std::vector<int>& step, const Stage& s) const {
+    for (size_t i = 0; i < p.stages.size(); i++) if (p.stages[i].to == s.reads.back()) return step[i] + 1;
+    return 0;
+  }
+  std::vector<Life> lives() {
+    std::vector<Life> out(p.sections.size());
+    const std::vector<int> step = steps_of_stages();
+    const auto touch = [&](PlaceId x, int when) {
+      if (p.places[at(x)].section < 0) return;
+      Life& l = out[at(p.places[at(x)].section)];
+      l.first = std::min(l.first, when);
+      l.last = std::max(l.last, when);
+    };
+    std::map<PlaceId, std::vector<std::pair<PlaceId, int>>> through;   // where what was folded is read, and from when on
+    each_stage([&](int, StageId id, bool) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind == Stage::Kind::kFold)
+        for (PlaceId r : s.reads)
+          for (PlaceId x : s.through) through[r].emplace_back(x, step[at(id)]);
+    });
+    each_stage([&](int, StageId id, bool in_loop) {
+      const Stage& s = p.stages[at(id)];
+      for (PlaceId r : s.reads) {
+        touch(r, step[at(id)]);
+        if (s.kind == Stage::Kind::kFold) continue;
+        for (const auto& [x, since] : through[r]) if (since <= step[at(id)]) touch(x, step[at(id)]);
+      }
+      for (PlaceId x : s.through) touch(x, step[at(id)]);
+      if (s.to < 0) return;
+      touch(s.to, step[at(id)]);
+      if (s.kind == Stage::Kind::kCopy) touch(s.to, 0);   // the first ones are asked for at once
+      const Op& op = p.body.def(p.places[at(s.to)].value).op;
+      if (in_loop && (std::holds_alternative<Accum>(op) || std::holds_alternative<Running>(op))) touch(s.to, step[at(id)] + 1);
+    });
+    for (const Stage& s : p.stages)
+      if (s.kind == Stage::Kind::kFold && s.way == WayId::kExchange) touch(s.through.back(), 0);   // other blocks may be there already
+    return out;
+  }
+  /// The largest first, each as low as nothing is that is in use at the same time. The end of all.
+  int64_t reuse(int64_t base) {
+    std::vector<Life> life = lives();
+    std::vector<size_t> order, placed;
+    for (size_t s = 0; s < p.sections.size(); s++) {
+      if (!p.sections[s].reused) continue;
+      life[s].bytes = section_bytes(s);
+      if (life[s].last >= 0) order.push_back(s);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return life[a].bytes > life[b].bytes; });
+    int64_t end = base;
+    for (size_t s : order) {
+      std::vector<size_t> others;
+      for (size_t o : placed) if (life[o].first <= life[s].last && life[s].first <= life[o].last) others.push_back(o);
+      std::vector<int64_t> starts{base};
+      for (size_t o : others) starts.push_back(d.section_at[o] + life[o].bytes);
+      std::sort(starts.begin(), starts.end());
+      for (int64_t from : starts) {
+        d.section_at[s] = from;
+        if (std::none_of(others.begin(), others.end(), [&](size_t o) {
+              return from < d.section_at[o] + life[o].bytes && d.section_at[o] < from + life[s].bytes;
+            })) break;
+      }
+      placed.push_back(s);
+      end = std::max(end, d.section_at[s] + life[s].bytes);
+    }
+    return end;
+  }
+
   void memory() {
     d.section_at.assign(p.sections.size(), 0);
     d.slot_bytes.assign(p.sections.size(), 0);
     d.place_at.assign(p.places.size(), -1);
     int64_t end = 0;
     for (size_t s = 0; s < p.sections.size(); s++) {
+      if (p.sections[s].reused) continue;
       d.section_at[s] = round_up(end, p.sections[s].align);
       end = d.section_at[s] + section_bytes(s);
     }
+    end = reuse(end);
     for (size_t i = 0; i < p.places.size(); i++) if (p.places[i].section >= 0) d.place_at[i] += d.section_at[at(p.places[i].section)];
     d.smem_bytes = end;
     for (const Place& x : p.places) if (x.in_slots) d.slots_bytes += x.bytes();
+  }
+
+  // ---- registers
+  /// Elements of a value that a block works on in one iteration.
+  int64_t block_elements(ValueId v) const {
+    int64_t n = 1;
+    for (IndexId i : p.index_of[at(v)]) {
+      if (i < 0) continue;
+      const Split* s = p.split_of(i);
+      int64_t inside = s ? s->tile : p.indices[at(i)].extent;
+      for (AxisId a : s && !s->reduced ? s->over : std::vector<AxisId>{})
+        if (p.axes[at(a)].kind != AxisKind::kGrid && p.axes[at(a)].kind != AxisKind::kCluster) inside *= p.axes[at(a)].extent;
+      n *= std::min(inside, p.indices[at(i)].extent);
+    }
+    return n;
+  }
+  int registers_of(const Place& x, int warps) const {
+    if (x.section >= 0 || x.in_slots) return 0;
+    if (!x.box.empty()) return static_cast<int>(ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128));
+    const int64_t threads = int64_t{32} * std::max(warps, 1);
+    return static_cast<int>(ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 4 * threads));
+  }
+  /// Of what mma.sync takes from shared memory: the compiler reads one operand of a whole tile before it multiplies.
+  int fragments(const Stage& s, int warps) const {
+    if (s.unit != UnitId::kSync16 && s.unit != UnitId::kSyncTf32) return 0;
+    int most = 0;
+    for (PlaceId x : s.reads) {
+      const Place& y = p.places[at(x)];
+      if (y.section < 0) continue;
+      const int64_t share = p.sections[at(y.section)].owners > 1 ? 1 : std::max(warps, 1);
+      most = std::max(most, static_cast<int>(ceil_div(y.bytes(), 128 * share)));
+    }
+    return most;
+  }
+  /// What a role holds is alive from the stage that makes it to the last that reads it; over the whole loop if it comes from before it, is
+  /// read behind it, accumulates, or was asked for iterations ahead.
+  std::pair<int, int> live_registers(const Role& r) const {   // of places; and what units read
+    std::vector<std::pair<StageId, int>> order;   // stage, the loop that it is in; -1: none
+    std::vector<std::pair<int, int>> loops;       // first and last position
+    for (const Item& i : r.items) {
+      if (i.stage >= 0) { order.emplace_back(i.stage, -1); continue; }
+      loops.emplace_back(order.size(), order.size() + i.body.size() - 1);
+      for (StageId s : i.body) order.emplace_back(s, static_cast<int>(loops.size()) - 1);
+    }
+    std::vector<int> load(order.size() + 1, 0), read(order.size() + 1, 0);
+    for (size_t k = 0; k < order.size(); k++) {
+      const Stage& s = p.stages[at(order[k].first)];
+      if (s.to < 0) continue;
+      auto first = static_cast<int>(k), last = first;
+      for (size_t j = 0; j < order.size(); j++) {
+        const auto& reads = p.stages[at(order[j].first)].reads;
+        if (std::find(reads.begin(), reads.end(), s.to) != reads.end()) last = std::max(last, static_cast<int>(j));
+      }
+      const int loop = order[k].second, reader = order[at(last)].second;
+      if (reader >= 0 && reader != loop) last = loops[at(reader)].second;
+      const bool carried = std::holds_alternative<Accum>(p.body.def(p.places[at(s.to)].value).op) ||
+                           std::holds_alternative<Running>(p.body.def(p.places[at(s.to)].value).op);
+      if (loop >= 0 && (carried || reader != loop || s.ahead > 0)) {
+        first = loops[at(loop)].first;
+        last = std::max(last, loops[at(loop)].second);
+      }
+      const int each = registers_of(p.places[at(s.to)], r.warps) * (s.kind == Stage::Kind::kCopy ? 1 + s.ahead : 1);
+      for (int j = first; j <= last; j++) load[at(j)] += each;
+      read[k] = fragments(s, r.warps);
+    }
+    const int live = *std::max_element(load.begin(), load.end());
+    for (size_t k = 0; k < load.size(); k++) load[k] += read[k];
+    return {live, *std::max_element(load.begin(), load.end())};
   }
 
   void launch() {
     for (const Role& r : p.roles) d.threads += 32 * r.warps;
     for (const Axis& a : p.axes)
       if (a.kind == AxisKind::kGrid || a.kind == AxisKind::kCluster) d.blocks *= a.extent;
+    const int64_t first = d.blocks;
+    for (const Beside& x : p.beside)
+      if (const Split* s = p.split_of(x.index); s && !s->over.empty())
+        d.blocks += first / p.axes[at(s->over[0])].extent * alone(p, x).axes[at(s->over[0])].extent;
     d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
     if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
-    d.accumulators.assign(p.roles.size(), 0);
-    each_stage([&](int role, StageId id, bool) {
-      const Stage& s = p.stages[at(id)];
-      if (s.kind != Stage::Kind::kCompute || s.unit == UnitId::kNone || p.places[at(s.to)].section >= 0) return;
-      const int lanes = p.places[at(s.to)].layout == LayoutId::kWgmmaAcc ? 128 : 32;
-      d.accumulators[at(role)] += static_cast<int>(ceil_div(p.places[at(s.to)].bytes(), 4 * lanes));
-    });
+    for (const Role& r : p.roles) {
+      const auto [live, all] = live_registers(r);
+      d.live.push_back(live);
+      d.registers.push_back(all);
+    }
   }
 };
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
 #include "mirage/plan/strategy.h"
 #include "schedule/writer.h"
 
@@ -12,16 +11,12 @@ namespace {
 
 struct Describe {
   const KernelPlan& k;
+  KernelProgram operator()(const std::shared_ptr<const BlockPlan>&) const { return describe_block(k); }
   KernelProgram operator()(const std::shared_ptr<const StreamPlan>&) const { return describe_stream(k); }
   KernelProgram operator()(const std::shared_ptr<const TilePlan>&) const { return describe_tile(k); }
-  KernelProgram operator()(const std::shared_ptr<const AttendPlan>& p) const {
-    for (const Access& a : p->operands)
-      if (a.second.buffer >= 0) throw Undescribed{"keys in two parts"};
-    return describe_attend(k);
-  }
-  template <class P>
-  KernelProgram operator()(const std::shared_ptr<const P>&) const {
-    throw Undescribed{fmt::format("{} kernels", strategy_of(k).name)};
+  KernelProgram operator()(const std::shared_ptr<const AttendPlan>&) const { return describe_attend(k); }
+  KernelProgram operator()(const std::shared_ptr<const RegionPlan>&) const {
+    throw Undescribed{"index arithmetic over values of the kernel level, no block graph"};
   }
 };
 

@@ -176,6 +176,7 @@ struct AttendDescriber {
       w.assume_divides(t, rows() * p.query_groups);
     }
     const IndexId keys = w.find("s");
+    if (keys >= 0) w.p.indices[static_cast<size_t>(keys)].first = s.first_keys;
     std::vector<Axis> over;
     int64_t each = p.chunks_per_block;
     if (p.cluster > 1) over.push_back({"c", AxisKind::kCluster, p.cluster, each}), each *= p.cluster;
@@ -208,6 +209,7 @@ struct AttendDescriber {
     }
     if (others > 0) w.role("idle", others, p.shrink);   // they only give their registers
     work = w.role("work", workers, p.grow);
+    w.p.roles.back().turns = p.turns;
     if (!p.producer && !p.helpers) copies = work;
     if (!p.helpers) helpers = work;
     w.loop_layout = acc();

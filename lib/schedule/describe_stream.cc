@@ -26,7 +26,7 @@ struct StreamDescriber {
   void axes() {
     name_shape(w, p);
     const IndexId n = w.find("n"), k = w.find("k"), b = w.find("b");
-    if (n >= 0) w.split(n, p.columns, {{"x", AxisKind::kGrid, p.column_blocks()}}, false);
+    if (n >= 0) w.split(n, p.columns, {{"x", AxisKind::kGrid, ceil_div(p.cols, p.columns)}}, false);
     if (b >= 0) w.split(b, 1, {{"y", AxisKind::kGrid, p.batch}}, false);
     std::vector<Axis> over;
     const int64_t chunks = ceil_div(p.depth, p.chunk), workers = int64_t{p.warps} * p.cluster;
@@ -197,8 +197,30 @@ struct StreamDescriber {
     }
   }
 
+  /// What calls beside the first one have of their own: tensors with columns.
+  void beside() {
+    const IndexId n = w.find("n");
+    for (const StreamShape& other : p.beside) {
+      if (n < 0) throw Undescribed{"calls beside each other of one column"};
+      Beside to{n, other.cols, {}, {}};
+      const auto add = [&](size_t i, ValueId v, const Access& a, std::vector<std::pair<int, Param>>& out) {
+        const auto& of = w.p.index_of[static_cast<size_t>(v)];
+        if (std::find(of.begin(), of.end(), n) != of.end()) out.emplace_back(static_cast<int>(i), param_of(a));
+      };
+      for (NodeId x : g().inputs()) {
+        const auto i = static_cast<size_t>(g().form<Input>(x)->param);
+        add(i, g().node(x).first_value, other.operands[i], to.params);
+        if (!to.params.empty()) to.params.back().second.dtype = w.p.params[static_cast<size_t>(to.params.back().first)].dtype;
+      }
+      for (NodeId x : g().outputs()) {
+        const auto i = static_cast<size_t>(g().form<Output>(x)->result);
+        add(i, g().node(x).operands[0], other.results[i], to.results);
+      }
+      w.p.beside.push_back(std::move(to));
+    }
+  }
+
   KernelProgram run() {
-    if (!p.beside.empty()) throw Undescribed{"calls beside each other"};
     axes();
     sections();
     for (const StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
@@ -207,6 +229,7 @@ struct StreamDescriber {
     for (const StreamStatistic& s : p.statistics) w.compute(s.result, {});
     folds();
     small_inputs();
+    beside();
     return w.finish({loop}, 0);
   }
 };

@@ -1,6 +1,7 @@
 // The muGraph that a program runs. Axes of a reduced index, of whichever kind, are one loop over its chunks; blocks and clusters of the
 // other indices are the grid, and what warps, lanes and iterations of these share is one tile.
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@ struct Eraser {
 
   bool cut() {
     int next = 0;
+    std::map<AxisId, int> grid_of;       // indices that one axis cuts are cut by one axis of the grid
     for (size_t i = 0; i < p.indices.size(); i++) {
       tile.push_back(p.indices[i].extent);
       axis.push_back(-1);
@@ -26,7 +28,7 @@ struct Eraser {
     for (const Split& s : p.splits) {
       const auto i = static_cast<size_t>(s.index);
       if (s.reduced) {
-        const int64_t chunks = ceil_div(p.indices[i].extent, s.tile);
+        const int64_t chunks = ceil_div(p.indices[i].extent, s.tile);   // where a part ends within a tile, the muGraph's tile goes on
         if (launch.loop != 1 && launch.loop != chunks) return no("indices are reduced in different numbers of chunks");
         launch.loop = chunks;
         tile[i] = s.tile;
@@ -34,17 +36,20 @@ struct Eraser {
         continue;
       }
       int64_t inside = s.tile;
-      bool is_cut = false;
+      AxisId cut_by = -1;
       for (AxisId a : s.over) {
         const Axis& x = p.axes[static_cast<size_t>(a)];
-        if (x.kind == AxisKind::kGrid || x.kind == AxisKind::kCluster) is_cut = true;
+        if (x.kind == AxisKind::kGrid || x.kind == AxisKind::kCluster) cut_by = a;
         else inside *= x.extent;
       }
-      if (!is_cut || inside >= p.indices[i].extent) continue;
-      if (next == 3) return no("more than three indices are cut by the grid");
+      if (cut_by < 0 || inside >= p.indices[i].extent) continue;
       tile[i] = inside;
-      axis[i] = next;
-      launch.grid[static_cast<size_t>(next++)] = ceil_div(p.indices[i].extent, inside);
+      const int64_t blocks = ceil_div(p.indices[i].extent, inside);
+      const auto [known, is_new] = grid_of.try_emplace(cut_by, next);
+      axis[i] = known->second;
+      if (is_new && next == 3) return no("more than three indices are cut by the grid");
+      if (!is_new && launch.grid[static_cast<size_t>(axis[i])] != blocks) return no("indices are cut into different numbers of blocks");
+      if (is_new) launch.grid[static_cast<size_t>(next++)] = blocks;
     }
     return true;
   }

@@ -33,11 +33,16 @@ class Laws {
     overlays();
     resources();
     if (const Erased e = erase(p_); !e.graph) throw Broken{"P1: " + e.reason};
+    for (size_t i = 0; i < p_.beside.size(); i++) {
+      const KernelProgram other = alone(p_, p_.beside[i]);
+      Laws(other, target_).sizes();
+      if (const Erased e = erase(other); !e.graph) throw Broken{fmt::format("P1: beside, {}: {}", i + 1, e.reason)};
+    }
   }
 
  private:
   using Axes = std::set<AxisId>;
-  static constexpr AxisId kNoLoop = -2;
+  static constexpr AxisId kNoLoop = -3;
 
   const Place& place(PlaceId x) const { return p_.places[at(x)]; }
   template <class F> void each_stage(F&& f) const {   // f(role, stage, loop axis or kNoLoop), in the order of execution
@@ -47,12 +52,13 @@ class Laws {
         for (StageId s : i.body) f(static_cast<int>(r), s, i.loop);
       }
   }
-  std::string name(AxisId a) const { return a == kLanes ? "lanes" : p_.axes[at(a)].name; }
+  std::string name(AxisId a) const { return axis_name(p_, a); }
 
   // ---- P2, P11
   void sizes() const {
     for (const Split& s : p_.splits) {
-      const int64_t extent = p_.indices[at(s.index)].extent;
+      const Index& index = p_.indices[at(s.index)];
+      const int64_t extent = index.first ? index.tiles(s.tile) * s.tile : index.extent;   // a part's last tile may be short, not missing
       const std::string& of = p_.indices[at(s.index)].name;
       double all = static_cast<double>(s.tile), unit = all;   // what the axes so far cover; what one part of the last of them has
       for (size_t i = s.over.size(); i-- > 0;) {
@@ -65,8 +71,6 @@ class Laws {
       if (all < static_cast<double>(extent)) throw Broken{fmt::format("P2: the tiles of {} cover {:.0f} of {} elements", of, all, extent)};
       if (!s.over.empty() && all - unit >= static_cast<double>(extent))
         throw Broken{fmt::format("P2: the last part of {} along {} is empty", of, name(s.over[0]))};
-      if (s.rotated && static_cast<double>(round_up(extent, s.tile)) != all)
-        throw Broken{fmt::format("P2: tiles of {} go round that not all workers have", of)};
       if (!s.reduced && std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) { return p_.axes[at(a)].kind == AxisKind::kLoop; }))
         throw Broken{fmt::format("P2: a loop over {}, which is not reduced", of)};
     }
@@ -101,6 +105,15 @@ class Laws {
     for (PlaceId r : s.reads) if (place(r).value == v) return r;
     return -1;
   }
+  /// Whether what reads a place finds it in shared memory, where warps put their parts, too.
+  bool is_shared(PlaceId x) const {
+    return place(x).section >= 0 || std::any_of(p_.stages.begin(), p_.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kFold && std::find(s.reads.begin(), s.reads.end(), x) != s.reads.end() &&
+             std::any_of(s.through.begin(), s.through.end(), [&](PlaceId t) {
+               return place(t).section >= 0 && p_.sections[at(place(t).section)].reused;
+             });
+    });
+  }
   /// Whether lanes have different parts of index i in a place that v is made of.
   bool in_lanes(ValueId v, IndexId i, const Stage& s) const {
     return find_below(p_.body, v, [&](ValueId x) {
@@ -108,7 +121,7 @@ class Laws {
       if (l < 0) return Look::kInto;
       const auto& of = p_.index_of[at(x)];
       const bool alone = place(s.to).section >= 0 || place(s.to).layout == LayoutId::kLine;   // lanes that have a result each
-      const bool apart = place(l).section >= 0 ? !alone : layout_info(place(l).layout).open;
+      const bool apart = is_shared(l) ? !alone : layout_info(place(l).layout).open;
       return apart && std::find(of.begin(), of.end(), i) != of.end() ? Look::kFound : Look::kPast;
     });
   }
@@ -158,7 +171,10 @@ class Laws {
       if (s.kind == Stage::Kind::kCompute && loop != kNoLoop && std::holds_alternative<Accum>(p_.body.def(place(s.to).value).op))
         accumulates[s.to] = loop;
       std::map<ValueId, Axes> known;
-      if (s.kind == Stage::Kind::kCompute) open_[at(s.to)] = open_in(place(s.to).value, s, known);
+      if (s.kind == Stage::Kind::kCompute) {
+        open_[at(s.to)] = open_in(place(s.to).value, s, known);
+        if (s.warps[2] > 1) open_[at(s.to)].insert(kWarps);
+      }
       if (s.kind == Stage::Kind::kFold) fold(s);
       if (s.kind == Stage::Kind::kStore && !open_[at(s.reads[0])].empty())
         throw Broken{fmt::format("P3: {} is stored while it is open in {}", place(s.reads[0]).name, name(*open_[at(s.reads[0])].begin()))};
@@ -167,7 +183,7 @@ class Laws {
   void fold(const Stage& s) {
     const WayInfo& way = way_info(s.way);
     for (AxisId a : s.over) {
-      const AxisKind kind = a == kLanes ? AxisKind::kLoop : p_.axes[at(a)].kind;
+      const AxisKind kind = a == kLanes ? AxisKind::kLoop : a == kWarps ? AxisKind::kWarp : p_.axes[at(a)].kind;
       const bool can = a == kLanes                  ? way.lanes
                        : kind == AxisKind::kGrid    ? way.grid
                        : kind == AxisKind::kCluster ? way.cluster
@@ -179,7 +195,7 @@ class Laws {
     }
     for (PlaceId r : s.reads) {
       const Accum* a = std::get_if<Accum>(&p_.body.def(place(r).value).op);
-      if (!a || a->degree == 0 || std::all_of(s.over.begin(), s.over.end(), [](AxisId x) { return x == kLanes; })) continue;
+      if (!a || a->degree == 0 || std::all_of(s.over.begin(), s.over.end(), [](AxisId x) { return x < 0; })) continue;
       const ValueId state = p_.body.def(place(r).value).operands[1];
       if (std::none_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return place(x).value == state; }))
         throw Broken{fmt::format("P3: {} meets without the maximum that it is relative to", place(r).name)};
@@ -195,8 +211,13 @@ class Laws {
     if (s.kind == Stage::Kind::kCopy) copy(s, loop);
     if (s.kind != Stage::Kind::kFold || loop == kNoLoop || !(way_info(s.way).block)) return;
     for (const Split& x : p_.splits)
-      if (x.reduced && p_.indices[at(x.index)].extent % (x.tile * workers(x)))
+      if (x.reduced && is_shared_in_block(x) && p_.indices[at(x.index)].tiles(x.tile) % workers(x))
         throw Broken{fmt::format("P12: {} meet in a loop that not all run equally often", name(s.over[0]))};
+  }
+  bool is_shared_in_block(const Split& s) const {
+    return std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) {
+      return p_.axes[at(a)].extent > 1 && (p_.axes[at(a)].kind == AxisKind::kWarp || p_.axes[at(a)].kind == AxisKind::kGroup);
+    });
   }
   int64_t workers(const Split& s) const {
     int64_t n = 1;
@@ -235,12 +256,25 @@ class Laws {
     const ValueId a = p_.body.def(v).operands[0];
     const Split* split = p_.split_of(p_.index_of[at(a)].back());
     if (!split) return;
-    if (split->tile % unit.reduced)
+    if (split->tile % unit.reduced && !is_padded(v, s))
       throw Broken{fmt::format("P4: {} takes {} elements of {} at a time, a tile has {}", unit.name, unit.reduced,
                                p_.indices[at(split->index)].name, split->tile)};
-    if (p_.indices[at(split->index)].extent % split->tile && !copied)
+    if (p_.indices[at(split->index)].has_short_tile(split->tile) && !copied)
       throw Broken{fmt::format("P8: both operands of {} are computed where the last tile of {} has no elements", place(s.to).name,
                                p_.indices[at(split->index)].name)};
+  }
+  /// Whether both operands of a product lie in shared memory with more elements than their tiles have.
+  bool is_padded(ValueId v, const Stage& s) const {
+    return std::all_of(p_.body.def(v).operands.begin(), p_.body.def(v).operands.end(), [&](ValueId o) {
+      while (leaf(o, s) < 0 && std::holds_alternative<Transpose>(p_.body.def(o).op)) o = p_.body.def(o).operands[0];
+      const PlaceId l = leaf(o, s);
+      if (l < 0 || place(l).section < 0) return false;
+      int64_t elements = 1;
+      for (IndexId i : p_.index_of[at(o)])
+        if (const Split* x = i < 0 ? nullptr : p_.split_of(i)) elements *= x->tile;
+        else if (i >= 0) elements *= p_.indices[at(i)].extent;
+      return place(l).elements() > elements;
+    });
   }
   void copy(const Stage& s, AxisId loop) const {
     const Place& to = place(s.to);
@@ -260,7 +294,7 @@ class Laws {
       if (x.owners == 1 && (p_.axes[at(a)].kind == AxisKind::kGroup || p_.axes[at(a)].kind == AxisKind::kWarp))
         uses *= p_.axes[at(a)].extent;
     if (uses <= x.slots) return;
-    if (s.ahead == 0) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
+    if (s.ahead == 0 && path_info(s.path).tracked) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
     const auto at_loop = std::find(split->over.begin(), split->over.end(), loop);
     for (auto a = at_loop + 1; a != split->over.end(); a++)   // chunks that workers take in turn from slots that all share
       if (x.owners == 1 && (p_.axes[at(*a)].kind == AxisKind::kGroup || p_.axes[at(*a)].kind == AxisKind::kWarp) &&
@@ -299,8 +333,8 @@ class Laws {
     for (size_t r = 0; r < p_.roles.size(); r++) {
       const int own = p_.roles[r].registers ? p_.roles[r].registers : d.launch_registers;
       registers += int64_t{32} * p_.roles[r].warps * own;
-      if (d.accumulators[r] > own)
-        throw Broken{fmt::format("P7: sums of {} registers in role {}, which has {}", d.accumulators[r], p_.roles[r].name, own)};
+      if (d.live[r] > own)
+        throw Broken{fmt::format("P7: values of {} registers are alive in role {}, which has {}", d.live[r], p_.roles[r].name, own)};
     }
     if (registers * p_.per_sm > 65536) throw Broken{fmt::format("P7: {} registers", registers)};
     if (!d.barriers.empty() && std::none_of(p_.sections.begin(), p_.sections.end(), [](const Section& s) { return s.barriers; }))

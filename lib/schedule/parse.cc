@@ -113,10 +113,11 @@ class Reader {
     if (take("per_sm")) { p_.per_sm = static_cast<int>(number(1, 32)); return; }
     if (take("panel")) { p_.panel = number(2, 1 << 20); return; }
     if (take("cooperative")) { p_.cooperative = true; return; }
+    if (take("beside")) return beside();
     if (take("role")) return role();
     const std::string name = word("a statement");
     unknown("statement", name,
-            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "role"});
+            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "beside", "role"});
   }
   Dims dims(int64_t least) {
     Dims out;
@@ -136,6 +137,9 @@ class Reader {
   }
   void params(std::vector<Param>& to) {
     if (number() != static_cast<int64_t>(to.size())) fail(from_, i_ - from_, fmt::format("the next one is {}", to.size()));
+    to.push_back(param());
+  }
+  Param param() {
     Param x;
     x.dtype = dtype();
     x.dims = dims(1);
@@ -150,16 +154,49 @@ class Reader {
       } else if (take("offset")) x.offset = number();
       else if (take("runs")) { x.run = number(1); expect("by"); x.jump = number(1); }
       else if (take("position")) x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+      else if (take("second")) second(x);
+      else if (take("in")) x.in = static_cast<int>(number(0, std::max<int64_t>(0, static_cast<int64_t>(p_.params.size()) - 1)));
       else if (take("tf32")) x.tf32 = true;
-      else break;
+      else return x;
     }
-    to.push_back(x);
+  }
+  void second(Param& x) {
+    x.second.dim = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+    expect("strides");
+    x.second.strides = dims(0);
+    if (x.second.strides.rank() != x.dims.rank()) fail(i_, 1, "a stride for each dimension");
+    expect("offset");
+    x.second.offset = number();
+  }
+  void beside() {
+    Beside x;
+    x.index = row(p_.indices, "index");
+    x.extent = number(1);
+    expect("{");
+    const auto one = [&](const std::vector<Param>& of, std::vector<std::pair<int, Param>>& to) {
+      const auto i = static_cast<int>(number());
+      if (at(i) >= of.size()) fail(from_, i_ - from_, fmt::format("the kernel has {} of these", of.size()));
+      const size_t from = (skip(), i_);
+      to.emplace_back(i, param());
+      if (to.back().second.dims.rank() != of[at(i)].dims.rank()) fail(from, 1, "the same kernel has as many dimensions");
+    };
+    while (!take("}")) {
+      if (take("param")) one(p_.params, x.params);
+      else { expect("result"); one(p_.results, x.results); }
+    }
+    p_.beside.push_back(std::move(x));
   }
   void index() {
     do {
       const std::string name = word("an index");
       unused(p_.indices, name);
-      p_.indices.push_back({name, number(1)});
+      Index x{name, number(1), 0};
+      if (take("=")) {
+        x.first = number(1, x.extent - 1);
+        expect("+");
+        number(x.extent - x.first, x.extent - x.first);
+      }
+      p_.indices.push_back(std::move(x));
     } while (take(","));
   }
   void assumptions() {
@@ -183,6 +220,10 @@ class Reader {
       do {
         Axis a;
         a.name = word("an axis");
+        if (!at_digit()) {   // one that cuts another index, too
+          s.over.push_back(known_axis(a.name));
+          continue;
+        }
         unused(p_.axes, a.name);
         a.extent = number(1, int64_t{1} << 31);
         const std::string kind = word("the kind of an axis");
@@ -198,6 +239,14 @@ class Reader {
     s.live = take("live");
     p_.splits.push_back(std::move(s));
   }
+  AxisId known_axis(const std::string& name) const {
+    std::vector<std::string> known;
+    for (size_t i = 0; i < p_.axes.size(); i++) {
+      if (p_.axes[i].name == name) return static_cast<AxisId>(i);
+      known.push_back(p_.axes[i].name);
+    }
+    unknown("axis", name, known);
+  }
   void section() {
     Section x;
     x.name = word("a name");
@@ -206,6 +255,7 @@ class Reader {
       fail(from_, x.name.size(), fmt::format("'{}' is a word of the language", x.name));
     for (;;) {
       if (take("mbarriers")) x.barriers = true;
+      else if (take("reused")) x.reused = true;
       else if (take("owners")) x.owners = static_cast<int>(number(1, 64));
       else if (take("slots")) x.slots = static_cast<int>(number(1, 4096));
       else if (take("align")) x.align = number(1, 1024);
@@ -223,6 +273,7 @@ class Reader {
     r.warps = static_cast<int>(number(0, 32));
     expect("warps");
     if (take("regs")) r.registers = static_cast<int>(number(24, 255));
+    r.turns = take("turns");
     expect("{");
     while (!take("}")) {
       Item item;
@@ -307,13 +358,16 @@ class Reader {
     s.kind = Stage::Kind::kFold;
     do s.reads.push_back(row(p_.places, "place")); while (take(","));
     expect("over");
-    do s.over.push_back(take("lanes") ? kLanes : row(p_.axes, "axis")); while (take(","));
+    do s.over.push_back(take("lanes") ? kLanes : take("warps") ? kWarps : row(p_.axes, "axis")); while (take(","));
     expect("by");
     s.way = way();
+    through(s, p_.places[at(s.reads.back())].value);
+  }
+  void through(Stage& s, ValueId v) {
     if (!take("through")) return;
     do {
       const std::string name = word("a place");
-      if (take(":")) { s.through.push_back(declare(name, p_.places[at(s.reads.back())].value)); continue; }
+      if (take(":")) { s.through.push_back(declare(name, v)); continue; }
       const auto known = std::find_if(p_.places.begin(), p_.places.end(), [&](const Place& x) { return x.name == name; });
       if (known == p_.places.end()) fail(from_, name.size(), fmt::format("there is no place '{}'", name));
       s.through.push_back(static_cast<PlaceId>(known - p_.places.begin()));
@@ -353,6 +407,8 @@ class Reader {
       const int64_t extent = of.back() < 0 ? 1 : p_.indices[at(of.back())].extent;
       if (type.dims[d] != extent)
         fail(from_, i_ - from_, fmt::format("dimension {} of parameter {} has {} elements, the index {}", d, param, type.dims[d], extent));
+      if (p_.params[at(param)].second.dim == d && (of.back() < 0 || p_.indices[at(of.back())].first == 0))
+        fail(from_, i_ - from_, fmt::format("parameter {} lies in two parts along dimension {}, the index has one", param, d));
       if (!peek("]")) expect(",");
     }
     if (static_cast<int>(of.size()) != type.dims.rank())
@@ -399,6 +455,12 @@ class Reader {
       else i_ = back;
     }
     s.swap = s.unit != UnitId::kNone && take("swap");
+    if (take("warps"))
+      for (size_t i = 0; i < 3; i++) {
+        if (i > 0 && !by()) fail(i_, 1, "warps along rows, columns and the sum: 2x2x1");
+        s.warps[i] = static_cast<int>(number(1, 32));
+      }
+    through(s, v);
   }
 
   // ---- expressions
@@ -406,8 +468,12 @@ class Reader {
     std::vector<Type> types;
     std::vector<std::vector<IndexId>> of;
     for (ValueId v : operands) types.push_back(builder_.graph().type(v)), of.push_back(p_.index_of[at(v)]);
-    const auto v = builder_.try_add(op, std::move(operands));
+    const bool is_simple = std::holds_alternative<Const>(op) || std::holds_alternative<Map>(op) || std::holds_alternative<Transpose>(op);
+    if (is_simple)   // what is written twice is one value: what is subtracted from a maximum is what it is the maximum of
+      for (ValueId v : same_[operands]) if (builder_.graph().def(v).op == op) return v;
+    const auto v = builder_.try_add(op, operands);
     if (!v) fail(from, length, builder_.last_error());
+    if (is_simple) same_[operands].push_back(*v);
     p_.index_of.push_back(result_indices(op, types, of, builder_.graph().dims(*v).rank()));
     return *v;
   }
@@ -505,6 +571,21 @@ class Reader {
     return add(Map{*fn}, std::move(o), from, name.size());
   }
 
+  /// Tensors of a call beside the first have its own extent along its index, and the first one's along the others.
+  void check_beside(const Beside& x) const {
+    const auto check = [&](const char* what, int i, const Dims& dims, const std::vector<IndexId>& of) {
+      for (int d = 0; d < dims.rank(); d++) {
+        const IndexId at_d = of[at(d)];
+        const int64_t extent = at_d < 0 ? 1 : at_d == x.index ? x.extent : p_.indices[at(at_d)].extent;
+        if (dims[d] != extent)
+          fail(s_.size(), 1, fmt::format("{} {} has {} elements along {}, {} are beside", what, i, dims[d],
+                                         at_d < 0 ? "a dimension" : p_.indices[at(at_d)].name, extent));
+      }
+    };
+    for (const auto& [i, to] : x.params)
+      for (const auto& [key, v] : inputs_) if (key.first == i) check("parameter", i, to.dims, key.second);
+    for (const auto& [i, to] : x.results) check("result", i, to.dims, p_.index_of[at(p_.places[at(stored_.at(i))].value)]);
+  }
   void finish() {
     for (size_t r = 0; r < p_.results.size(); r++) {
       const auto place = stored_.find(static_cast<int>(r));
@@ -514,6 +595,7 @@ class Reader {
         fail(s_.size(), 1, fmt::format("result {} is stored from a value of other dimensions", r));
       builder_.add_output(static_cast<int>(r), v, p_.results[r].dtype);
     }
+    for (const Beside& x : p_.beside) check_beside(x);
     if (auto broken = mirage::check_laws(builder_.graph())) fail(s_.size(), 1, "what is computed breaks " + *broken);
     p_.body = std::move(builder_).finish();
   }
@@ -541,6 +623,7 @@ class Reader {
   Builder builder_{Level::kBlock, Launch{}};
   std::map<std::pair<int, std::vector<IndexId>>, ValueId> inputs_;
   std::map<int, PlaceId> stored_;
+  std::map<std::vector<ValueId>, std::vector<ValueId>> same_;   // what was made of the same operands
   std::vector<PlaceId>* reads_ = nullptr;
 };
 

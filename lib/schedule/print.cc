@@ -89,7 +89,9 @@ struct Printer {
     }
     out += " : " + place(s.to);
     if (s.unit != UnitId::kNone) out += std::string(" ") + unit_info(s.unit).name;
-    return out + (s.swap ? " swap" : "");
+    if (s.swap) out += " swap";
+    if (s.warps != std::array<int, 3>{1, 1, 1}) out += fmt::format(" warps {}", fmt::join(s.warps, "x"));
+    return out + through(s);
   }
 
   std::string stage(StageId id) {
@@ -107,9 +109,11 @@ struct Printer {
     std::string out = "fold ";
     for (size_t i = 0; i < s.reads.size(); i++) out += (i ? ", " : "") + p.places[at(s.reads[i])].name;
     out += " over ";
-    for (size_t i = 0; i < s.over.size(); i++)
-      out += (i ? ", " : "") + (s.over[i] == kLanes ? std::string("lanes") : p.axes[at(s.over[i])].name);
-    out += std::string(" by ") + way_info(s.way).name;
+    for (size_t i = 0; i < s.over.size(); i++) out += (i ? ", " : "") + axis_name(p, s.over[i]);
+    return out + " by " + way_info(s.way).name + through(s);
+  }
+  std::string through(const Stage& s) {
+    std::string out;
     for (size_t i = 0; i < s.through.size(); i++) {
       out += (i ? ", " : " through ") + p.places[at(s.through[i])].name;
       if (!declared[at(s.through[i])]) out += " : " + place(s.through[i]);
@@ -124,12 +128,25 @@ struct Printer {
     if (!(x.strides == row_major_strides(x.dims))) out += " strides " + to_string(x.strides);
     if (x.offset) out += fmt::format(" offset {}", x.offset);
     if (x.run) out += fmt::format(" runs {} by {}", x.run, x.jump);
+    if (x.second.dim >= 0)
+      out += fmt::format(" second {} strides {} offset {}", x.second.dim, to_string(x.second.strides), x.second.offset);
+    if (x.in >= 0) out += fmt::format(" in {}", x.in);
     return out + (x.tf32 ? " tf32" : "");
+  }
+  std::string index(const Index& x) const {
+    return x.first ? fmt::format("{} {} = {} + {}", x.name, x.extent, x.first, x.extent - x.first) : fmt::format("{} {}", x.name, x.extent);
+  }
+  std::string beside(const Beside& x) const {
+    std::string out = fmt::format("  beside {} {} {{\n", p.indices[at(x.index)].name, x.extent);
+    for (const auto& [i, to] : x.params) out += fmt::format("    param {} {}\n", i, param(to));
+    for (const auto& [i, to] : x.results) out += fmt::format("    result {} {}\n", i, param(to));
+    return out + "  }\n";
   }
   std::string split(const Split& s) const {
     std::string out = fmt::format("  {} {} by {}", s.reduced ? "reduce" : "split", p.indices[at(s.index)].name, s.tile);
     for (size_t i = 0; i < s.over.size(); i++) {
       const Axis& a = p.axes[at(s.over[i])];
+      if (p.split_of_axis(s.over[i]) != &s) { out += (i ? ", " : " over ") + a.name; continue; }   // another index is cut by it, too
       out += fmt::format("{}{} {} {}{}", i ? ", " : " over ", a.name, a.extent, kAxisKinds[static_cast<size_t>(a.kind)],
                          a.each ? fmt::format(" each {}", a.each) : "");
     }
@@ -138,6 +155,7 @@ struct Printer {
   std::string section(const Section& x) const {
     std::string out = "  shared " + x.name;
     if (x.barriers) out += " mbarriers";
+    if (x.reused) out += " reused";
     if (x.owners != 1) out += fmt::format(" owners {}", x.owners);
     if (x.slots != 1) out += fmt::format(" slots {}", x.slots);
     out += fmt::format(" align {}", x.align);
@@ -153,7 +171,7 @@ struct Printer {
     for (size_t i = 0; i < p.params.size(); i++) out += fmt::format("  param {} {}\n", i, param(p.params[i]));
     for (size_t i = 0; i < p.results.size(); i++) out += fmt::format("  result {} {}\n", i, param(p.results[i]));
     for (size_t i = 0; i < p.indices.size(); i++)
-      out += fmt::format("{}{} {}", i ? ", " : "  index ", p.indices[i].name, p.indices[i].extent);
+      out += (i ? ", " : "  index ") + index(p.indices[i]);
     if (!p.indices.empty()) out += "\n";
     for (size_t i = 0; i < p.assumes.size(); i++) out += (i ? ", " : "  assume ") + assumption(p.assumes[i]);
     if (!p.assumes.empty()) out += "\n";
@@ -162,8 +180,10 @@ struct Printer {
     if (p.per_sm != 1) out += fmt::format("  per_sm {}\n", p.per_sm);
     if (p.panel != 1) out += fmt::format("  panel {}\n", p.panel);
     if (p.cooperative) out += "  cooperative\n";
+    for (const Beside& x : p.beside) out += beside(x);
     for (const Role& r : p.roles) {
-      out += fmt::format("  role {} {} warps{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "");
+      out += fmt::format("  role {} {} warps{}{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "",
+                         r.turns ? " turns" : "");
       for (const Item& i : r.items) {
         if (i.stage >= 0) { out += "    " + stage(i.stage) + "\n"; continue; }
         out += fmt::format("    for {} {{\n", p.axes[at(i.loop)].name);

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "mirage/ir/index_map.h"
+#include "mirage/support/round.h"
+#include "schedule/words.h"
 
 namespace mirage::schedule {
 
@@ -50,6 +52,32 @@ int64_t Place::bytes() const {
   for (size_t i = 0; i + 1 < box.size(); i++) lines *= box[i];
   if (box.empty()) return 0;
   return lines * (pitch ? pitch : box.back() * dtype_bytes(dtype));
+}
+
+int64_t Index::tiles(int64_t tile) const { return (first > 0 ? ceil_div(first, tile) : 0) + ceil_div(extent - first, tile); }
+
+KernelProgram alone(const KernelProgram& p, const Beside& other) {
+  KernelProgram out = p;
+  out.beside.clear();
+  out.indices[at(other.index)].extent = other.extent;
+  for (const auto& [i, x] : other.params) out.params[at(i)] = x;
+  for (const auto& [i, x] : other.results) out.results[at(i)] = x;
+  std::erase_if(out.assumes, [&](const Assumption& a) { return a.index == other.index; });
+  for (const Split& s : out.splits) {
+    if (s.index != other.index || s.over.empty()) continue;
+    int64_t inside = s.tile;
+    for (size_t i = 1; i < s.over.size(); i++) inside *= out.axes[at(s.over[i])].extent;
+    out.axes[at(s.over[0])].extent = ceil_div(other.extent, inside);
+  }
+  Builder b(Level::kBlock, p.body.launch());
+  for (NodeId n = 0; n < p.body.num_nodes(); n++) {
+    const Node& node = p.body.node(n);
+    if (const Input* in = p.body.form<Input>(n))
+      b.add_input(in->param, {p.body.type(node.first_value).dtype, out.params[at(in->param)].dims}, in->part);
+    else if (!b.try_add(node.op, node.operands)) { out.body = Graph(); return out; }   // then it breaks the first law
+  }
+  out.body = b.graph();
+  return out;
 }
 
 int64_t KernelProgram::parts(AxisKind kind) const {

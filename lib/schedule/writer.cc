@@ -11,12 +11,16 @@
 #include "schedule/words.h"
 
 namespace mirage::schedule {
+
+Param param_of(const Access& a) {
+  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}, -1};
+  if (a.second.buffer >= 0) x.second = {a.second.dim, a.second.offset, a.second.strides};
+  return x;
+}
+
 namespace {
 
 constexpr int kDeepestText = 24;   // of an expression, in text that people read
-
-
-Param param_of(const Access& a) { return {a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32}; }
 
 /// The body over whole tensors: one block, one iteration. What the loop splits stays marked, since accumulators close it.
 Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
@@ -32,6 +36,7 @@ Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
     Op op = node.op;
     if (Output* out = std::get_if<Output>(&op)) out->part = {};
     if (Const* c = std::get_if<Const>(&op)) c->extent_of.clear();   // sizes are numbers here
+    if (Reduce* r = std::get_if<Reduce>(&op); r && r->group == b.graph().dims(node.operands[0])[r->dim]) r->group = 0;
     const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) ||
                        std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Const>(op) ||
                        std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
@@ -47,7 +52,11 @@ Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
 Writer::Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
   p.name = name;
   p.body = at_full_extents(body, operands);
-  for (const Access& a : operands) p.params.push_back(param_of(a));
+  for (const Access& a : operands) {
+    p.params.push_back(param_of(a));
+    for (size_t i = 0; a.buffer >= 0 && p.params.back().in < 0 && &operands[i] != &a; i++)
+      if (operands[i].buffer == a.buffer) p.params.back().in = static_cast<int>(i);
+  }
   for (NodeId n : p.body.inputs())   // what is not rounded where it lies is a real number to the graph
     if (const Type& t = p.body.type(p.body.node(n).first_value); t.dtype == DType::kReal)
       p.params[at(p.body.form<Input>(n)->param)].dtype = DType::kReal;
@@ -115,8 +124,19 @@ IndexId Writer::name(IndexId i, const std::string& name) {
   return i;
 }
 
+void Writer::name_alone(IndexId i, const std::string& name) {
+  std::string own = name;
+  for (int number = 2; find(own) >= 0; number++) own = fmt::format("{}{}", name, number);
+  p.indices[at(i)].name = own;
+}
+
+AxisId Writer::axis(const Axis& a) {
+  p.axes.push_back(a);
+  return static_cast<AxisId>(p.axes.size()) - 1;
+}
+
 AxisId Writer::split(IndexId i, int64_t tile, const std::vector<Axis>& over, bool reduced) {
-  Split s{i, tile, {}, reduced, false};
+  Split s{i, tile, {}, reduced, false, false};
   const auto begin = static_cast<AxisId>(p.axes.size());
   for (const Axis& a : over) {
     s.over.push_back(static_cast<AxisId>(p.axes.size()));
@@ -132,7 +152,7 @@ int Writer::section(const Section& s) {
 }
 
 int Writer::role(const std::string& name, int warps, int registers) {
-  p.roles.push_back({name, warps, registers, {}});
+  p.roles.push_back({name, warps, registers, {}, false});
   return static_cast<int>(p.roles.size()) - 1;
 }
 
@@ -268,6 +288,7 @@ void Writer::drop_joined_indices() {
   p.indices = std::move(kept);
   for (auto& of : p.index_of) for (IndexId& i : of) if (i >= 0) i = to[at(i)];
   for (Split& s : p.splits) s.index = to[at(s.index)];
+  for (Beside& x : p.beside) x.index = to[at(x.index)];
   for (Assumption& a : p.assumes) a.index = to[at(a.index)];
   for (size_t i = 0; i < p.indices.size(); i++)
     for (int number = 0; p.indices[i].name.empty(); number++)

@@ -14,6 +14,8 @@ namespace mirage::schedule {
 /// Why a plan has no program yet; thrown inside lib/schedule only (describe.cc catches it).
 struct Undescribed { std::string why; };
 
+Param param_of(const Access&);
+
 /// Where a value is to be, and how it gets there.
 struct Wish {
   Place place;
@@ -32,6 +34,8 @@ class Writer {
   IndexId name(IndexId, const std::string& name);
   IndexId find(const std::string& name) const;   ///< -1: there is none
   AxisId split(IndexId, int64_t tile, const std::vector<Axis>& over, bool reduced);   ///< the first of its axes, the others follow
+  void name_alone(IndexId, const std::string& name);   ///< never another one, however many elements both have
+  AxisId axis(const Axis&);
   int section(const Section&);
   int role(const std::string& name, int warps, int registers = 0);
   void assume_divides(IndexId, int64_t number);  ///< records whether it does
@@ -58,6 +62,8 @@ class Writer {
   /// computes.
   KernelProgram finish(const std::vector<AxisId>& loops, int work);
 
+  std::string unique(const std::string& name);   ///< of places
+  void drop_joined_indices();
   KernelProgram p;
   LayoutId loop_layout = LayoutId::kOct;         ///< of what is computed in the loop and has no other
   const Graph& body() const { return p.body; }
@@ -65,9 +71,7 @@ class Writer {
  private:
   void assume(const Assumption&);
   void label();
-  std::string unique(const std::string& name);
   void add_places(int work);
-  void drop_joined_indices();
   PlaceId place_of(ValueId v) const;
   int uses(ValueId v) const;
   StageId stage_of(ValueId v);
@@ -87,6 +91,7 @@ class Writer {
 };
 
 /// The programs of the strategies' plans; throw Undescribed.
+KernelProgram describe_block(const KernelPlan&);
 KernelProgram describe_stream(const KernelPlan&);
 KernelProgram describe_tile(const KernelPlan&);
 KernelProgram describe_attend(const KernelPlan&);

@@ -42,6 +42,36 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_batch_norm_linear {
 
+//   kernel batch_norm_linear_k0_stream {
+//     param 0 f16[16,4096]
+//     param 1 f16[4096]
+//     param 2 f16[4096]
+//     param 3 f16[4096]
+//     param 4 f16[4096]
+//     param 5 f16[4096,4096]
+//     result 0 f16[16,4096]
+//     index m 16, k 4096, n 4096
+//     assume m <= 16, n % 64, k % 64, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 64 over i 4 loop, c 2 cluster, v 8 warp
+//     shared ring owners 8 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 8 warps {
+//       for i {
+//         w0 = param 5 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : f16 oct 16x64 ld ahead 1
+//         x1 = param 1 [k] : f16 oct 1x64 ld ahead 1
+//         x2 = param 2 [k] : f16 oct 1x64 ld ahead 1
+//         x3 = param 3 [k] : f16 oct 1x64 ld ahead 1
+//         x4 = param 4 [k] : f16 oct 1x64 ld ahead 1
+//         v13 = cast_f16(x4 + x3 * ((x0 - x1) / sqrt(x2 + 1e-05))) : f16 oct 16x64
+//         v15 += v13 @ w0 : f32 sync_acc 16x64 sync16816 swap
+//       }
+//       fold v15 over c, v by st_async through items0 : f32 over ring 8x16x64, received0 : f32 received 16x64
+//       store 0 = v15 by direct
+//     }
+//   }
 // bound by elementwise work: 33.8 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) batch_norm_linear_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;

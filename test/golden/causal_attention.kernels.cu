@@ -46,6 +46,46 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention {
 
+//   kernel causal_attention_k0_attend {
+//     param 0 f16[4,512,64]
+//     param 1 f16[4,512,64]
+//     param 2 real[1,512] position 1
+//     param 3 real[512,1] position 0
+//     param 4 f16[4,64,512] strides [32768,1,64]
+//     result 0 f16[4,512,64]
+//     index s 512, t 512, b0 4, f 64, e 64
+//     assume t % 64, s % 64, s % 128
+//     split b0 by 1 over x0 4 grid
+//     split t by 64 over y 8 grid
+//     reduce s by 64 over c 4 cluster each 2, i 2 loop live
+//     shared queries align 1024
+//     shared ring slots 2 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 64
+//     per_sm 2
+//     role work 4 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       x3 = param 3 [t,1] : real items index
+//       for i {
+//         k = param 4 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 2
+//         v = param 1 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 2
+//         x2 = param 2 [1,s] : real items index
+//         z = q @ k : f32 wgmma_acc 64x64 wgmma
+//         v9 = where(greater(x2, x3), -inf, 0.125 * z) : f32 wgmma_acc
+//         v10 = max(v9, s) : f32 items
+//         fold v10 over lanes by lanes
+//         m = running(v10) : f32 items
+//         p = exp(v9 - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over c by st_async through parts : f16 received 4x16x64 pitch 144, states : f32 received 4x16x2 pitch 144 gap
+//       v19 = a / l : f32 items
+//       store 0 = v19 by direct
+//     }
+//   }
 // attention bound by bytes in flight: 1.0 MB, 0.27 Gflop, 128 blocks of 128 threads, cluster 4, 1 wave(s)
 struct causal_attention_k0_attend_parts {
   using T = mo::f16;

@@ -46,6 +46,47 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention_2k {
 
+//   kernel causal_attention_2k_k0_attend {
+//     param 0 f16[16,2048,64]
+//     param 1 f16[16,2048,64]
+//     param 2 real[1,2048] position 1
+//     param 3 real[2048,1] position 0
+//     param 4 f16[16,64,2048] strides [131072,1,64]
+//     result 0 f16[16,2048,64]
+//     index s 2048, t 2048, b0 16, f 64, e 64
+//     assume t % 64, s % 128, s % 2048
+//     split b0 by 1 over x0 16 grid
+//     split t by 64 over y 32 grid
+//     reduce s by 128 over i 16 loop live
+//     shared queries align 1024
+//     shared ring slots 2 align 1024
+//     shared barriers mbarriers align 128 spare 40
+//     per_sm 2
+//     role copies 4 warps regs 24 {
+//       for i {
+//         k = param 4 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
+//         v = param 1 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
+//       }
+//     }
+//     role work 4 warps regs 232 {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       x3 = param 3 [t,1] : real items index
+//       for i {
+//         x2 = param 2 [1,s] : real items index
+//         z = q @ k : f32 wgmma_acc 64x128 wgmma
+//         v9 = where(greater(x2, x3), -inf, 0.125 * z) : f32 wgmma_acc
+//         v10 = max(v9, s) : f32 items
+//         fold v10 over lanes by lanes
+//         m = running(v10) : f32 items
+//         p = exp(v9 - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       v19 = a / l : f32 items
+//       store 0 = v19 by direct
+//     ... (--print-after=schedule has all of it)
 // attention bound by arithmetic and L2: 16.8 MB, 17.18 Gflop, 512 blocks of 256 threads, cluster 1, 2 wave(s)
 struct causal_attention_2k_k0_attend_parts {
   using T = mo::f16;

@@ -36,6 +36,45 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_gqa_b8 {
 
+//   kernel gqa_b8_k0_attend {
+//     param 0 f16[16,256,64]
+//     param 1 f16[16,64,4096] strides [262144,1,64]
+//     param 2 f16[16,4096,64]
+//     result 0 f16[16,256,64]
+//     index b0 16, t 256, f 64, s 4096, e 64
+//     assume t % 64, s % 64, s % 2048
+//     split b0 by 1 over x0 16 grid
+//     split t by 64 over y 4 grid
+//     reduce s by 64 over c 2 cluster each 32, i 8 loop, g 4 group
+//     shared queries align 1024
+//     shared ring slots 8 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 128
+//     role copies 4 warps regs 24 {
+//       for i {
+//         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
+//         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
+//       }
+//     }
+//     role work 16 warps regs 112 {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       for i {
+//         z = q @ k : f32 wgmma_acc 64x64 wgmma
+//         v3 = max(z, s) : f32 items
+//         fold v3 over lanes by lanes
+//         m = running(v3) : f32 items
+//         p = exp(z - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 4x64x8, results : f32 over ring 4x64x64
+//       fold m, l, a over c by st_async through parts : f16 received 2x32x64 pitch 144, states_2 : f32 received 2x32x2 pitch 144 gap
+//       v12 = a / l : f32 items
+//       store 0 = v12 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 17.8 MB, 4.29 Gflop, 128 blocks of 640 threads, cluster 2, 1 wave(s)
 struct gqa_b8_k0_attend_parts {
   using T = mo::f16;

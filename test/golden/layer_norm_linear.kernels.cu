@@ -49,6 +49,44 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_layer_norm_linear {
 
+//   kernel layer_norm_linear_k0_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[4096]
+//     param 2 f16[4096]
+//     param 3 f16[4096,4096]
+//     param 4 f16[4096]
+//     result 0 f16[8,4096]
+//     index m 8, h 4096, k 4096, n 4096
+//     assume m <= 8, n % 64, k % 64, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 64 over i 4 loop, c 2 cluster, v 8 warp
+//     shared ring owners 8 slots 2 align 1024
+//     shared received align 16
+//     shared early align 4
+//     shared barriers mbarriers align 8
+//     shared prepared align 128
+//     shared scales align 4 spare 32
+//     role all 8 warps {
+//       x0 = param 0 [m,h] : f16 vec ld
+//       x0_2 = param 0 [m,k] : f16 vec ld
+//       x1 = param 1 [k] : f16 vec ld
+//       x2 = param 2 [k] : f16 vec ld
+//       x4 = param 4 [n] : f16 items ld
+//       v8 = sum(x0, h) : f32 items
+//       fold v8 over lanes by lanes through early0 : f32 early 8
+//       v9 = v8 / 4096 : f32 items
+//       v13 = sum(square(x0 - v9), h) : f32 items
+//       fold v13 over lanes by lanes through early1 : f32 early 8
+//       v20 = cast_f16(x2 + x1 * ((x0_2 - v9) / sqrt(1e-05 + v13 / 4096))) : f16 prepared 8x2048 pitch 4160
+//       for i {
+//         w0 = param 3 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         v22 += v20 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v22 over c, v by st_async through items0 : f32 over ring 8x8x64, received0 : f32 received 8x64
+//       v23 = x4 + v22 : f32 items
+//       store 0 = v23 by direct
+//     }
+//   }
 // bound by device memory: 33.7 MB, 128 blocks of 256 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) layer_norm_linear_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in4, void* __restrict__ out0) {
   using namespace mo;

@@ -152,6 +152,41 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer {
 
+//   kernel llama_layer_k0_stream {
+//     param 0 f16[1,4096]
+//     param 1 f16[4096]
+//     param 2 f16[4096,4096]
+//     result 0 f16[1,4096]
+//     index k 4096, n 4096
+//     assume n % 64, k % 128, k % 512
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 8 loop, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared statistics align 4
+//     shared barriers mbarriers align 8 spare 8
+//     beside n 1024 {
+//       param 2 f16[4096,1024]
+//       result 0 f16[1,1024]
+//     }
+//     beside n 1024 {
+//       param 2 f16[4096,1024]
+//       result 0 f16[1,1024]
+//     }
+//     role all 4 warps {
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [1,k] : f16 oct 1x128 ld ahead 1
+//         x1 = param 1 [k] : f16 oct 1x128 ld ahead 1
+//         v6 = x0 * x1 : f16 oct 8x128 scaled
+//         v9 += sum(square(x0), k) : f32 items
+//         v10 += v6 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v9 over lanes, v by shared through parts0 : f32 statistics 4x8
+//       fold v10 over v by shared through items0 : f32 over ring 4x8x64
+//       v14 = v10 / sqrt(1e-05 + v9 / 4096) : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // bound by device memory: 50.4 MB, 96 blocks of 128 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 1) llama_layer_k0_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const __grid_constant__ mo::TensorMap map0_2, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1, void* __restrict__ out0_2) {
   mo::release_next();
@@ -265,6 +300,42 @@ __global__ void __launch_bounds__(128, 1) llama_layer_k0_stream(const __grid_con
   }
 }
 
+//   kernel llama_layer_k1_attend {
+//     param 0 f16[8,4096,128]
+//     param 1 f16[8,4,128]
+//     param 2 f16[8,128,4096] strides [524288,1,128]
+//     result 0 f16[8,4,128]
+//     index b0 8, t 4, f 128, s 4096, e 128
+//     assume not t % 16, s % 64, s % 512
+//     split b0 by 1 over x0 8 grid
+//     split t by 16 over y 1 grid
+//     reduce s by 64 over c 8 cluster each 8, i 2 loop, g 4 warp
+//     shared queries align 1024
+//     shared ring owners 4 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8
+//     role work 4 warps {
+//       q = param 1 [b0,t,f] : f16 queries 1x2x16x64 swizzle 128 tma
+//       for i {
+//         k = param 2 [b0,f,s] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
+//         v = param 0 [b0,s,e] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
+//         z = q @ k : f32 sync_acc 16x64 sync16816
+//         v4 = 0.08838834764831845 * z : f32 sync_acc
+//         v5 = max(v4, s) : f32 items
+//         fold v5 over lanes by lanes
+//         m = running(v5) : f32 items
+//         p = exp(v4 - m) : f32 sync_acc
+//         p16 = p : f16 sync_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 sync_acc 16x128 sync16816
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 4x16x8, results : f32 over ring 4x16x128
+//       fold m, l, a over c by st_async through parts : f16 received 8x1x128 pitch 272, states_2 : f32 received 8x1x2 pitch 272 gap
+//       v14 = a / l : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // attention bound by device memory: 16.8 MB, 0.07 Gflop, 64 blocks of 128 threads, cluster 8, 1 wave(s)
 struct llama_layer_k1_attend_parts {
   using T = mo::f16;
@@ -346,6 +417,27 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) llama_layer_
   mo::attend<llama_layer_k1_attend_parts>({&map_q, &map_k, &map_v, out0}, attend_smem);
 }
 
+//   kernel llama_layer_k2_stream {
+//     param 0 f16[1,4096]
+//     param 1 f16[4096,4096]
+//     result 0 f16[1,4096]
+//     index k 4096, n 4096
+//     assume n % 64, k % 128, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 4 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 4 warps {
+//       for i {
+//         w0 = param 1 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [1,k] : f16 oct 1x128 ld ahead 1
+//         v3 += x0 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v3 over c, v by st_async through items0 : f32 over ring 4x8x64, received0 : f32 received 8x64
+//       store 0 = v3 by direct
+//     }
+//   }
 // bound by device memory: 33.6 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) {
   mo::release_next();
@@ -510,6 +602,32 @@ __global__ void __launch_bounds__(256, 1) llama_layer_k3_row(const void* a0, con
   }
 }
 
+//   kernel llama_layer_k4_stream {
+//     param 0 f16[1,4096]
+//     param 1 f16[4096,14336]
+//     param 2 f16[4096,14336]
+//     result 0 f16[1,14336]
+//     index k 4096, n 14336
+//     assume n % 64, k % 64, k % 256
+//     split n by 64 over x 224 grid
+//     reduce k by 64 over i 16 loop, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared barriers mbarriers align 8 spare 8
+//     per_sm 2
+//     role all 4 warps {
+//       for i {
+//         w0 = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         w1 = param 2 [k,n] : f16 ring.1 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [1,k] : f16 oct 1x64 ld ahead 1
+//         v5 += x0 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//         v6 += x0 @ w1 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v5 over v by shared through items0 : f32 over ring 4x8x64
+//       fold v6 over v by shared through items1 : f32 over ring 4x8x64
+//       v8 = v6 * silu(v5) : f32 items
+//       store 0 = v8 by direct
+//     }
+//   }
 // bound by device memory: 234.9 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 2) llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
   mo::release_next();
@@ -607,6 +725,32 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k4_stream(const __grid_con
   }
 }
 
+//   kernel llama_layer_k5_stream {
+//     param 0 f16[1,4096]
+//     param 1 f16[1,4096]
+//     param 2 f16[14336,4096]
+//     param 3 f16[1,14336]
+//     result 0 f16[1,4096]
+//     index n 4096, k 14336
+//     assume n % 64, k % 128, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 14 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 4 warps {
+//       x0 = param 0 [1,n] : f16 items ld
+//       x1 = param 1 [1,n] : f16 items ld
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x3 = param 3 [1,k] : f16 oct 1x128 ld ahead 1
+//         v6 += x3 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v6 over c, v by st_async through items0 : f32 over ring 4x8x64, received0 : f32 received 8x64
+//       v7 = x0 + x1 + v6 : f32 items
+//       store 0 = v7 by direct
+//     }
+//   }
 // bound by device memory: 117.5 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in3, void* out0) {
   using namespace mo;

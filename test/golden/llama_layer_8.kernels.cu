@@ -153,6 +153,41 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer_8 {
 
+//   kernel llama_layer_8_k0_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[4096]
+//     param 2 f16[4096,4096]
+//     result 0 f16[8,4096]
+//     index m 8, k 4096, n 4096
+//     assume m <= 8, n % 64, k % 128, k % 512
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 8 loop, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared statistics align 4
+//     shared barriers mbarriers align 8 spare 8
+//     beside n 1024 {
+//       param 2 f16[4096,1024]
+//       result 0 f16[8,1024]
+//     }
+//     beside n 1024 {
+//       param 2 f16[4096,1024]
+//       result 0 f16[8,1024]
+//     }
+//     role all 4 warps {
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : f16 oct 8x128 ld ahead 1
+//         x1 = param 1 [k] : f16 oct 1x128 ld ahead 1
+//         v6 = x0 * x1 : f16 oct 8x128 scaled
+//         v9 += sum(square(x0), k) : f32 items
+//         v10 += v6 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v9 over lanes, v by shared through parts0 : f32 statistics 4x8
+//       fold v10 over v by shared through items0 : f32 over ring 4x8x64
+//       v14 = v10 / sqrt(1e-05 + v9 / 4096) : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // bound by device memory: 50.5 MB, 96 blocks of 128 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 1) llama_layer_8_k0_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const __grid_constant__ mo::TensorMap map0_2, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1, void* __restrict__ out0_2) {
   mo::release_next();
@@ -291,6 +326,45 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* a0, vo
   }
 }
 
+//   kernel llama_layer_8_k2_attend {
+//     param 0 f16[8,32,128]
+//     param 1 f16[8,4096,128]
+//     param 2 f16[8,128,4096] strides [524288,1,128]
+//     result 0 f16[8,32,128]
+//     index b0 8, t 32, f 128, s 4096, e 128
+//     assume not t % 64, s % 128, s % 512
+//     split b0 by 1 over x0 8 grid
+//     split t by 64 over y 1 grid
+//     reduce s by 128 over c 8 cluster each 4, i 4 loop
+//     shared queries align 1024
+//     shared ring slots 2 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 32
+//     role copies 1 warps {
+//       for i {
+//         k = param 2 [b0,f,s] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2
+//         v = param 1 [b0,s,e] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2
+//       }
+//     }
+//     role work 4 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x2x64x64 swizzle 128 tma
+//       for i {
+//         z = q @ k : f32 wgmma_acc 64x128 wgmma
+//         v4 = 0.08838834764831845 * z : f32 wgmma_acc
+//         v5 = max(v4, s) : f32 items
+//         fold v5 over lanes by lanes
+//         m = running(v5) : f32 items
+//         p = exp(v4 - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x128 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over c by st_async through parts : f16 received 8x4x128 pitch 272, states : f32 received 8x4x2 pitch 272 gap
+//       v14 = a / l : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 16.9 MB, 0.54 Gflop, 64 blocks of 160 threads, cluster 8, 1 wave(s)
 struct llama_layer_8_k2_attend_parts {
   using T = mo::f16;
@@ -394,6 +468,30 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k3_map(const void* a0, vo
   }
 }
 
+//   kernel llama_layer_8_k4_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[8,4096]
+//     param 2 f16[4096,4096]
+//     result 0 f16[8,4096]
+//     index m 8, n 4096, k 4096
+//     assume m <= 8, n % 64, k % 128, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 4 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 4 warps {
+//       x0 = param 0 [m,n] : f16 items ld
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x1 = param 1 [m,k] : f16 oct 8x128 ld ahead 1
+//         v4 += x1 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v4 over c, v by st_async through items0 : f32 over ring 4x8x64, received0 : f32 received 8x64
+//       v5 = x0 + v4 : f32 items
+//       store 0 = v5 by direct
+//     }
+//   }
 // bound by device memory: 33.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k4_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
   using namespace mo;
@@ -478,6 +576,39 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
   }
 }
 
+//   kernel llama_layer_8_k5_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[4096]
+//     param 2 f16[4096,14336]
+//     param 3 f16[4096,14336]
+//     result 0 f16[8,14336]
+//     index m 8, k 4096, n 14336
+//     assume m <= 8, n % 64, k % 128, k % 256
+//     split n by 64 over x 224 grid
+//     reduce k by 128 over i 16 loop, v 2 warp
+//     shared ring owners 2 slots 2 align 1024
+//     shared statistics align 4
+//     shared barriers mbarriers align 8 spare 8
+//     per_sm 2
+//     role all 2 warps {
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         w1 = param 3 [k,n] : f16 ring.1 128x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : f16 oct 8x128 ld ahead 1
+//         x1 = param 1 [k] : f16 oct 1x128 ld ahead 1
+//         v7 = x0 * x1 : f16 oct 8x128 scaled
+//         v11 += sum(square(x0), k) : f32 items
+//         v12 += v7 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//         v13 += v7 @ w1 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v11 over lanes, v by shared through parts0 : f32 statistics 2x8
+//       fold v12 over v by shared through items0 : f32 over ring 2x8x64
+//       fold v13 over v by shared through items1 : f32 over ring 2x8x64
+//       v16 = sqrt(1e-05 + v11 / 4096) : f32 items
+//       v20 = v13 / v16 * silu(v12 / v16) : f32 items
+//       store 0 = v20 by direct
+//     }
+//   }
 // bound by device memory: 235.2 MB, 224 blocks of 64 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(64, 2) llama_layer_8_k5_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   mo::release_next();
@@ -620,6 +751,30 @@ __global__ void __launch_bounds__(64, 2) llama_layer_8_k5_stream(const __grid_co
   }
 }
 
+//   kernel llama_layer_8_k6_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[8,14336]
+//     param 2 f16[14336,4096]
+//     result 0 f16[8,4096]
+//     index m 8, n 4096, k 14336
+//     assume m <= 8, n % 64, k % 128, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 14 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 4 warps {
+//       x0 = param 0 [m,n] : f16 items ld
+//       for i {
+//         w0 = param 2 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x1 = param 1 [m,k] : f16 oct 8x128 ld ahead 1
+//         v4 += x1 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v4 over c, v by st_async through items0 : f32 over ring 4x8x64, received0 : f32 received 8x64
+//       v5 = x0 + v4 : f32 items
+//       store 0 = v5 by direct
+//     }
+//   }
 // bound by device memory: 117.8 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_8_k6_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, void* out0) {
   using namespace mo;

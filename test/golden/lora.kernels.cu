@@ -34,6 +34,29 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora {
 
+//   kernel lora_k0_stream {
+//     param 0 f16[16,256]
+//     param 1 f16[256,4096]
+//     param 2 f16[256,16]
+//     param 3 f16[16,4096]
+//     result 0 f16[16,4096]
+//     index m 16, k 256, n 4096, r 16
+//     assume m <= 16, n % 32, k % 64, k % 256
+//     split n by 32 over x 128 grid
+//     reduce k by 64 over v 4 warp
+//     shared own align 16
+//     role all 4 warps {
+//       x3 = param 3 [r,n] : f16 sync_a 16x32 ld
+//       w0 = param 1 [k,n] : f16 sync_a 64x32 ld
+//       w1 = param 2 [k,r] : f16 sync_b 64x16 ld
+//       x0 = param 0 [m,k] : f16 oct 16x64 ld
+//       v6 += x0 @ w0 : f32 sync_acc 16x32 sync16816 swap
+//       v7 += x0 @ w1 : f32 sync_acc 16x16 sync16816
+//       v9 = v6 + v7 @ x3 : f32 sync_acc 16x32 sync1688 swap
+//       fold v9 over v by shared through items0 : f32 own 4x16x32
+//       store 0 = v9 by direct
+//     }
+//   }
 // bound by latency: 2.4 MB, 128 blocks of 128 threads, weights straight to registers, 24 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 1) lora_k0_stream(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, const void* __restrict__ in3, void* __restrict__ out0) {
   using namespace mo;

@@ -34,6 +34,44 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora_r64 {
 
+//   kernel lora_r64_k0_tile {
+//     param 0 f16[64,4096]
+//     param 1 f16[4096,4096]
+//     param 2 f16[4096,16]
+//     param 3 f16[16,4096]
+//     result 0 f16[64,4096]
+//     index m 64, k 4096, n 4096, r 16
+//     assume n % 64, m % 64, k % 128, k % 2048
+//     split n by 64 over x 64 grid
+//     split m by 32 over y 1 grid, g 2 group
+//     reduce k by 128 over c 2 cluster, i 16 loop
+//     shared ring slots 3 align 1024
+//     shared received align 16
+//     shared ranks align 4
+//     shared barriers mbarriers align 8
+//     role weights 1 warps {
+//       for i {
+//         w0 = param 1 [k,n] : f16 ring 1x128x64 swizzle 128 tma ahead 3 evict_first
+//         w1 = param 2 [k,r] : f16 ring 32x64 swizzle 128 tma ahead 3
+//       }
+//     }
+//     role rows 1 warps {
+//       for i {
+//         rows0 = param 0 [m,k] : f16 ring 2x64x64 swizzle 128 tma ahead 3
+//       }
+//     }
+//     role work 8 warps {
+//       x3 = param 3 [r,n] : f16 sync_a ld
+//       for i {
+//         v6 += rows0 @ w0 : f32 wgmma_acc 32x64 wgmma swap
+//         v7 += rows0 @ w1 : f32 sync_acc 16x16 sync16816
+//       }
+//       ranks1 = v7 : f32 ranks 2x16x32 pitch 160
+//       v9 = v6 + ranks1 @ x3 : f32 wgmma_acc 32x64 sync1688 swap
+//       fold v9 over c by st_async through received0 : f32 received 1x4x8x64
+//       store 0 = v9 by direct
+//     }
+//   }
 // bound by device memory: 34.9 MB, 128 blocks of 320 threads in clusters of 2, 1 per SM, 108 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(320, 1) lora_r64_k0_tile(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const __grid_constant__ mo::TensorMap map2, const void* __restrict__ in3, void* __restrict__ out0) {
   using namespace mo;

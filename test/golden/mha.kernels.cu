@@ -36,6 +36,41 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mha {
 
+//   kernel mha_k0_attend {
+//     param 0 f16[32,16,64]
+//     param 1 f16[32,64,4096] strides [262144,1,64]
+//     param 2 f16[32,4096,64]
+//     result 0 f16[32,16,64]
+//     index b0 32, t 16, f 64, s 4096, e 64
+//     assume t % 16, s % 32, s % 1024
+//     split b0 by 1 over x0 32 grid
+//     split t by 16 over y 1 grid
+//     reduce s by 32 over u 4 grid each 32, i 4 loop, g 8 warp
+//     shared queries align 1024
+//     shared ring owners 8 align 1024
+//     shared barriers mbarriers align 128 spare 8
+//     cooperative
+//     role work 8 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x16x64 swizzle 128 tma
+//       for i {
+//         k = param 1 [b0,f,s] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1
+//         v = param 2 [b0,s,e] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1
+//         z = q @ k : f32 sync_acc 16x32 sync16816
+//         v3 = max(z, s) : f32 items
+//         fold v3 over lanes by lanes
+//         m = running(v3) : f32 items
+//         p = exp(z - m) : f32 sync_acc
+//         p16 = p : f16 sync_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 sync_acc 16x64 sync16816
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 8x16x8, results : f32 over ring 8x16x64
+//       fold m, l, a over u by slots through posted : f32 slots 98304
+//       v12 = a / l : f32 items
+//       store 0 = v12 by direct
+//     }
+//   }
 // attention bound by device memory: 33.7 MB, 0.54 Gflop, 128 blocks of 256 threads, cluster 1, 1 wave(s)
 struct mha_k0_attend_parts {
   using T = mo::f16;

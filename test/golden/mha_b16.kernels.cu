@@ -36,6 +36,40 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mha_b16 {
 
+//   kernel mha_b16_k0_attend {
+//     param 0 f16[512,16,64]
+//     param 1 f16[512,64,4096] strides [262144,1,64]
+//     param 2 f16[512,4096,64]
+//     result 0 f16[512,16,64]
+//     index b0 512, t 16, f 64, s 4096, e 64
+//     assume t % 16, s % 64, s % 4096
+//     split b0 by 1 over x0 512 grid
+//     split t by 16 over y 1 grid
+//     reduce s by 64 over i 16 loop, g 4 warp
+//     shared queries align 1024
+//     shared ring owners 4 align 1024
+//     shared barriers mbarriers align 128 spare 8
+//     per_sm 2
+//     role work 4 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x16x64 swizzle 128 tma
+//       for i {
+//         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1
+//         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1
+//         z = q @ k : f32 sync_acc 16x64 sync16816
+//         v3 = max(z, s) : f32 items
+//         fold v3 over lanes by lanes
+//         m = running(v3) : f32 items
+//         p = exp(z - m) : f32 sync_acc
+//         p16 = p : f16 sync_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 sync_acc 16x64 sync16816
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 4x16x8, results : f32 over ring 4x16x64
+//       v12 = a / l : f32 items
+//       store 0 = v12 by direct
+//     }
+//   }
 // attention bound by device memory: 539.0 MB, 8.59 Gflop, 512 blocks of 128 threads, cluster 1, 2 wave(s)
 struct mha_b16_k0_attend_parts {
   using T = mo::f16;

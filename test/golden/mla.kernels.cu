@@ -39,6 +39,47 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mla {
 
+//   kernel mla_k0_attend {
+//     param 0 f16[16,576]
+//     param 1 f16[576,4096] strides [1,576]
+//     param 2 f16[4096,512] strides [576,1] in 1
+//     result 0 f16[16,512]
+//     index t 16, f 576, s 4096, e 512
+//     assume t % 16, s % 64
+//     split t by 16 over y 1 grid
+//     reduce s by 64 over u 8 grid each 8, c 8 cluster each 1, i 1 loop
+//     split f by 144 over q 4 warp
+//     shared queries align 1024
+//     shared ring align 1024
+//     shared scores align 16
+//     shared weights align 16
+//     shared statistics align 4 spare 64
+//     shared received align 8
+//     shared barriers mbarriers align 16
+//     cooperative
+//     role work 8 warps {
+//       q = param 0 [t,f] : f16 queries 1x9x16x64 swizzle 128 tma rides
+//       for i {
+//         k = param 1 [f,s] : f16 ring 9x64x64 swizzle 128 apart 9 tma ahead 1
+//         v = param 2 [s,e] : f16 ring swizzle 128 same
+//         z = q @ k : f32 sync_acc 16x32 sync16816
+//         fold z over q by shared through z_parts : f32 scores 4x16x64 pitch 288
+//         v4 = 0.0721687836 * z : f32 sync_acc
+//         v5 = max(v4, s) : f32 items
+//         fold v5 over lanes by lanes
+//         m = running(v5) : f32 statistics 16
+//         p = exp(v4 - m) : f32 sync_acc
+//         p16 = p : f16 weights 16x64 pitch 144
+//         l += sum(p, s) rescaled 1 by m : f32 statistics 16
+//         a += p16 @ v rescaled 1 by m : f32 sync_acc 16x64 sync16816
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over c by st_async through parts : f16 received 16x512, states : f32 received 8x16x2
+//       fold m, l, a over u by slots through posted : f32 slots 57344
+//       v14 = a / l : f32 items
+//       store 0 = v14 by direct
+//     }
+//     ... (--print-after=schedule has all of it)
 // attention bound by its chain of steps: 4.8 MB, 0.14 Gflop, 64 blocks of 256 threads, cluster 8, 8 cluster(s) meet
 struct mla_k0_attend_parts {
   using T = mo::f16;

@@ -41,6 +41,29 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mlp_gelu {
 
+//   kernel mlp_gelu_k0_stream {
+//     param 0 f16[16,1024]
+//     param 1 f16[1024,4096]
+//     param 2 f16[4096]
+//     result 0 f16[16,4096]
+//     index m 16, k 1024, n 4096
+//     assume m <= 16, n % 64, k % 64, k % 512
+//     split n by 64 over x 64 grid
+//     reduce k by 64 over i 2 loop, v 8 warp
+//     shared ring owners 8 slots 2 align 1024
+//     shared barriers mbarriers align 8 spare 8
+//     role all 8 warps {
+//       x2 = param 2 [n] : f16 items ld
+//       for i {
+//         w0 = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : f16 oct 16x64 ld ahead 1
+//         v4 += x0 @ w0 : f32 sync_acc 16x64 sync16816 swap
+//       }
+//       fold v4 over v by shared through items0 : f32 over ring 8x16x64
+//       v6 = gelu_tanh(x2 + v4) : f32 items
+//       store 0 = v6 by direct
+//     }
+//   }
 // bound by device memory: 8.6 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;
@@ -114,6 +137,31 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
   }
 }
 
+//   kernel mlp_gelu_k1_stream {
+//     param 0 f16[4096,1024]
+//     param 1 f16[1024]
+//     param 2 f16[16,4096]
+//     result 0 f16[16,1024]
+//     index k 4096, n 1024, m 16
+//     assume m <= 16, n % 64, k % 64, k % 2048
+//     split n by 64 over x 16 grid
+//     reduce k by 64 over i 2 loop, c 8 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     per_sm 2
+//     role all 4 warps {
+//       x1 = param 1 [n] : f16 items ld
+//       for i {
+//         w0 = param 0 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x2 = param 2 [m,k] : f16 oct 16x64 ld ahead 1
+//         v4 += x2 @ w0 : f32 sync_acc 16x64 sync16816 swap
+//       }
+//       fold v4 over c, v by st_async through items0 : f32 over ring 4x16x64, received0 : f32 received 16x64
+//       v5 = x1 + v4 : f32 items
+//       store 0 = v5 by direct
+//     }
+//   }
 // bound by device memory: 8.6 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;

@@ -35,6 +35,29 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_moe_silu {
 
+//   kernel moe_silu_k0_stream {
+//     param 0 f16[8,8,4096]
+//     param 1 f16[8,4096,4096]
+//     result 0 f16[8,8,4096]
+//     index b 8, m 8, k 4096, n 4096
+//     assume m <= 8, n % 64, k % 64, k % 128
+//     split n by 64 over x 64 grid
+//     split b by 1 over y 8 grid
+//     reduce k by 64 over i 32 loop, v 2 warp
+//     shared ring owners 2 slots 2 align 1024
+//     shared barriers mbarriers align 8 spare 8
+//     per_sm 4
+//     role all 2 warps {
+//       for i {
+//         w0 = param 1 [b,k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [b,m,k] : f16 oct 8x64 ld ahead 1
+//         v3 += x0 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v3 over v by shared through items0 : f32 over ring 2x8x64
+//       v4 = silu(v3) : f32 items
+//       store 0 = v4 by direct
+//     }
+//   }
 // bound by device memory: 269.5 MB, 512 blocks of 64 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(64, 4) moe_silu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) {
   using namespace mo;
@@ -104,6 +127,28 @@ __global__ void __launch_bounds__(64, 4) moe_silu_k0_stream(const __grid_constan
   }
 }
 
+//   kernel moe_silu_k1_stream {
+//     param 0 f16[8,4096,4096]
+//     param 1 f16[8,8,4096]
+//     result 0 f16[8,8,4096]
+//     index b 8, k 4096, n 4096, m 8
+//     assume m <= 8, n % 64, k % 64, k % 128
+//     split n by 64 over x 64 grid
+//     split b by 1 over y 8 grid
+//     reduce k by 64 over i 32 loop, v 2 warp
+//     shared ring owners 2 slots 2 align 1024
+//     shared barriers mbarriers align 8 spare 8
+//     per_sm 4
+//     role all 2 warps {
+//       for i {
+//         w0 = param 0 [b,k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x1 = param 1 [b,m,k] : f16 oct 8x64 ld ahead 1
+//         v3 += x1 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v3 over v by shared through items0 : f32 over ring 2x8x64
+//       store 0 = v3 by direct
+//     }
+//   }
 // bound by device memory: 269.5 MB, 512 blocks of 64 threads in clusters of 1, 4 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(64, 4) moe_silu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;

@@ -36,6 +36,44 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mqa {
 
+//   kernel mqa_k0_attend {
+//     param 0 f16[1,1024,64]
+//     param 1 f16[1,64,4096] strides [262144,1,64]
+//     param 2 f16[1,4096,64]
+//     result 0 f16[1,1024,64]
+//     index t 1024, f 64, s 4096, e 64
+//     assume t % 64, s % 128, s % 512
+//     split t by 64 over y 16 grid
+//     reduce s by 128 over c 8 cluster each 4, i 4 loop
+//     shared queries align 1024
+//     shared ring slots 2 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 32
+//     per_sm 2
+//     role copies 4 warps regs 24 {
+//       for i {
+//         k = param 1 [1,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
+//         v = param 2 [1,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
+//       }
+//     }
+//     role work 4 warps regs 232 {
+//       q = param 0 [1,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       for i {
+//         z = q @ k : f32 wgmma_acc 64x128 wgmma
+//         v3 = max(z, s) : f32 items
+//         fold v3 over lanes by lanes
+//         m = running(v3) : f32 items
+//         p = exp(z - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over c by st_async through parts : f16 received 8x8x64 pitch 144, states : f32 received 8x8x2 pitch 144 gap
+//       v12 = a / l : f32 items
+//       store 0 = v12 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 1.3 MB, 1.07 Gflop, 128 blocks of 256 threads, cluster 8, 1 wave(s)
 struct mqa_k0_attend_parts {
   using T = mo::f16;

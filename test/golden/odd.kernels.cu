@@ -30,6 +30,30 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_odd {
 
+//   kernel odd_k0_block {
+//     param 0 f16[17,1000]
+//     param 1 f16[1000,333]
+//     param 2 f16[333]
+//     result 0 f16[17,333]
+//     index d0 17, k 1000, n 333
+//     reduce k by 256 over i 4 loop rotated
+//     split n by 4 over x 84 grid
+//     shared t0 reused slots 5 align 128
+//     shared t1 reused slots 5 align 128
+//     shared t2 reused align 128
+//     shared t3 reused align 128
+//     role all 16 warps {
+//       x2 = param 2 [n] : f16 t2 1x4 pitch 16 cp_async
+//       for i {
+//         x0 = param 0 [d0,k] : f16 t0 32x256 pitch 528 cp_async ahead 4
+//         x1 = param 1 [k,n] : f16 t1 256x8 ld ahead 4
+//         v4 += x0 @ x1 : f32 sync_acc 16x8 sync16816 warps 2x1x8
+//       }
+//       fold v4 over warps by shared through t3_parts : f32 t3 8x32x8 pitch 48
+//       v6 = relu(x2 + v4) : f32 items
+//       store 0 = v6 by direct
+//     }
+//   }
 // bound by bytes in flight: 0.7 MB, 84 blocks of 512 threads, 1 per SM, 66 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(512, 1) odd_k0_block(const void* __restrict__ in0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
   using namespace mo;

@@ -48,6 +48,47 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_qk_norm_published {
 
+//   kernel qk_norm_published_k0_attend {
+//     param 0 f16[2,256,64]
+//     param 1 f16[2,64,4096] strides [262144,1,64]
+//     param 2 f16[2,4096,64]
+//     result 0 f16[2,256,64]
+//     index b0 2, t 256, f 64, s 4096, e 64
+//     assume t % 64, s % 128, s % 512
+//     split b0 by 1 over x0 2 grid
+//     split t by 64 over y 4 grid
+//     reduce s by 128 over c 8 cluster each 4, i 2 loop, g 2 group
+//     shared queries align 1024
+//     shared ring slots 4 align 1024
+//     shared known slots 4 align 128
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 96
+//     role copies 0 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       for i {
+//         k = param 1 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
+//         v = param 2 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
+//       }
+//     }
+//     role helpers 4 warps regs 72 {
+//       for i {
+//         v14 = sum(square(v), e) : f32 line
+//         by_value = 1 / transpose(sqrt(v14 / 64), 0 2 1) : f32 known 128 apart 1
+//       }
+//     }
+//     role work 8 warps regs 216 {
+//       v2 = sum(square(q), f) : f32 items
+//       fold v2 over lanes by lanes
+//       for i {
+//         z = q @ k : f32 wgmma_acc 64x128 wgmma
+//         v8 = z / sqrt(v2 / 64) : f32 wgmma_acc
+//         v9 = max(v8, s) : f32 items
+//         fold v9 over lanes by lanes
+//         m = running(v9) : f32 items
+//         v18 = exp(v8 - m) : f32 wgmma_acc
+//         p = v18 * by_value : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//     ... (--print-after=schedule has all of it)
 // attention bound by arithmetic and L2: 2.2 MB, 0.54 Gflop, 64 blocks of 384 threads, cluster 8, 1 wave(s)
 struct qk_norm_published_k0_attend_parts {
   using T = mo::f16;

@@ -38,6 +38,35 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_rms_norm_linear_gain {
 
+//   kernel rms_norm_linear_gain_k0_stream {
+//     param 0 bf16[16,4096]
+//     param 1 bf16[4096]
+//     param 2 bf16[4096,6144]
+//     result 0 bf16[16,6144]
+//     index m 16, k 4096, n 6144
+//     assume m <= 16, n % 64, k % 64, k % 512
+//     split n by 64 over x 96 grid
+//     reduce k by 64 over i 8 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared statistics align 4
+//     shared barriers mbarriers align 8
+//     per_sm 2
+//     role all 4 warps {
+//       for i {
+//         w0 = param 2 [k,n] : bf16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : bf16 oct 16x64 ld ahead 1
+//         x1 = param 1 [k] : bf16 oct 1x64 ld ahead 1
+//         v6 = x0 * x1 : bf16 oct 16x64
+//         v9 += sum(square(x0), k) : f32 items
+//         v10 += v6 @ w0 : f32 sync_acc 16x64 sync16816 swap
+//       }
+//       fold v9 over lanes, c, v by st_async through parts0 : f32 statistics 8x16
+//       fold v10 over c, v by st_async through items0 : f32 over ring 4x16x64, received0 : f32 received 16x64
+//       v14 = v10 / sqrt(1e-06 + v9 / 4096) : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // bound by device memory: 50.7 MB, 192 blocks of 128 threads in clusters of 2, 2 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_linear_gain_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) {
   using namespace mo;

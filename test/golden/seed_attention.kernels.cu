@@ -39,6 +39,41 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_seed_attention {
 
+//   kernel seed_attention_k0_attend {
+//     param 0 f16[64,1,128]
+//     param 1 f16[64,4096,128]
+//     param 2 f16[64,128,4096] strides [524288,1,128]
+//     result 0 f16[64,1,128]
+//     index b0 64, f 128, s 4096, e 128
+//     assume s % 64, s % 2048
+//     split b0 by 1 over x0 64 grid
+//     reduce s by 64 over c 2 cluster each 32, i 8 loop, g 4 warp
+//     shared queries align 1024
+//     shared ring owners 4 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8
+//     role work 4 warps {
+//       q = param 0 [b0,1,f] : f16 queries 1x2x16x64 swizzle 128 tma
+//       for i {
+//         k = param 2 [b0,f,s] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
+//         v = param 1 [b0,s,e] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
+//         z = q @ k : f32 sync_acc 16x64 sync16816
+//         v4 = 0.08838834764831845 * z : f32 sync_acc
+//         v5 = max(v4, s) : f32 items
+//         fold v5 over lanes by lanes
+//         m = running(v5) : f32 items
+//         p = exp(v4 - m) : f32 sync_acc
+//         p16 = p : f16 sync_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 sync_acc 16x128 sync16816
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 4x16x8, results : f32 over ring 4x16x128
+//       fold m, l, a over c by st_async through parts : f16 received 2x1x128 pitch 272, states_2 : f32 received 2x1x2 pitch 272 gap
+//       v14 = a / l : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // attention bound by device memory: 134.3 MB, 0.13 Gflop, 128 blocks of 128 threads, cluster 2, 1 wave(s)
 struct seed_attention_k0_attend_parts {
   using T = mo::f16;

@@ -39,6 +39,42 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_softmax_attention {
 
+//   kernel softmax_attention_k0_attend {
+//     param 0 f16[2,256,64]
+//     param 1 f16[2,4096,64]
+//     param 2 f16[2,64,4096] strides [262144,1,64]
+//     result 0 f16[2,256,64]
+//     index b0 2, t 256, f 64, s 4096, e 64
+//     assume t % 64, s % 128, s % 512
+//     split b0 by 1 over x0 2 grid
+//     split t by 64 over y 4 grid
+//     reduce s by 128 over c 8 cluster each 4, i 2 loop, g 2 group
+//     shared queries align 1024
+//     shared ring slots 4 align 1024
+//     shared received align 8
+//     shared barriers mbarriers align 8 spare 128
+//     role work 8 warps {
+//       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+//       for i {
+//         k = param 2 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
+//         v = param 1 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
+//         z = q @ k : f32 wgmma_acc 64x128 wgmma
+//         v4 = 0.125 * z : f32 wgmma_acc
+//         v5 = max(v4, s) : f32 items
+//         fold v5 over lanes by lanes
+//         m = running(v5) : f32 items
+//         p = exp(v4 - m) : f32 wgmma_acc
+//         p16 = p : f16 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 2x64x8, results : f32 over ring 2x64x64
+//       fold m, l, a over c by st_async through parts : f16 received 8x8x64 pitch 144, states_2 : f32 received 8x8x2 pitch 144 gap
+//       v14 = a / l : f32 items
+//       store 0 = v14 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 2.2 MB, 0.54 Gflop, 64 blocks of 256 threads, cluster 8, 1 wave(s)
 struct softmax_attention_k0_attend_parts {
   using T = mo::f16;

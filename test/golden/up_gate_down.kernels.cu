@@ -41,6 +41,32 @@
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_up_gate_down {
 
+//   kernel up_gate_down_k0_stream {
+//     param 0 f16[8,4096]
+//     param 1 f16[4096,14336]
+//     param 2 f16[4096,14336]
+//     result 0 f16[8,14336]
+//     index m 8, k 4096, n 14336
+//     assume m <= 8, n % 64, k % 64, k % 256
+//     split n by 64 over x 224 grid
+//     reduce k by 64 over i 16 loop, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared barriers mbarriers align 8 spare 8
+//     per_sm 2
+//     role all 4 warps {
+//       for i {
+//         w0 = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
+//         w1 = param 2 [k,n] : f16 ring.1 64x64 swizzle 128 tma ahead 2 evict_first
+//         x0 = param 0 [m,k] : f16 oct 8x64 ld ahead 1
+//         v5 += x0 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//         v6 += x0 @ w1 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v5 over v by shared through items0 : f32 over ring 4x8x64
+//       fold v6 over v by shared through items1 : f32 over ring 4x8x64
+//       v8 = v6 * silu(v5) : f32 items
+//       store 0 = v8 by direct
+//     }
+//   }
 // bound by device memory: 235.2 MB, 224 blocks of 128 threads in clusters of 1, 2 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) {
   mo::release_next();
@@ -136,6 +162,27 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
   }
 }
 
+//   kernel up_gate_down_k1_stream {
+//     param 0 f16[14336,4096]
+//     param 1 f16[8,14336]
+//     result 0 f16[8,4096]
+//     index k 14336, n 4096, m 8
+//     assume m <= 8, n % 64, k % 128, k % 1024
+//     split n by 64 over x 64 grid
+//     reduce k by 128 over i 14 loop, c 2 cluster, v 4 warp
+//     shared ring owners 4 slots 2 align 1024
+//     shared received align 16
+//     shared barriers mbarriers align 8
+//     role all 4 warps {
+//       for i {
+//         w0 = param 0 [k,n] : f16 ring 128x64 swizzle 128 tma ahead 2 evict_first
+//         x1 = param 1 [m,k] : f16 oct 8x128 ld ahead 1
+//         v3 += x1 @ w0 : f32 sync_acc 8x64 sync16816 swap
+//       }
+//       fold v3 over c, v by st_async through items0 : f32 over ring 4x8x64, received0 : f32 received 8x64
+//       store 0 = v3 by direct
+//     }
+//   }
 // bound by device memory: 117.7 MB, 128 blocks of 128 threads in clusters of 2, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in1, void* out0) {
   using namespace mo;

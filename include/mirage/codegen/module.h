@@ -37,6 +37,7 @@ struct KernelText {
   int64_t smem_bytes = 0;          ///< dynamic shared memory
   bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
   bool cooperative = false;        ///< blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
+  std::string schedule = {};       ///< how it runs (docs/schedule.md), as a comment that stands in front of it in NAME.cu; "" where the language has no program for it
 };
 #define MIRAGE_STRATEGY(Name, name, help) KernelText emit_##name##_kernel(const KernelPlan&, const Plan&, const Target&);   // codegen/NAME.cc
 #include "mirage/plan/strategies.def"

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "mirage/ir/contraction.h"
 #include "mirage/plan/plan.h"
 #include "mirage/schedule/program.h"
 
@@ -11,6 +12,16 @@ namespace mirage::schedule {
 /// The program of a kernel's plan, which obeys the laws, or one sentence why the language has none for it yet.
 struct Described { std::optional<KernelProgram> program; std::string reason; };
 Described describe(const KernelPlan&, const Target&);
+
+/// The plan that a program describes: describe(*plan.plan) is the program, but for names. Its operands are in buffers of their own, those
+/// of params first, in their order, then second parts, then those of results. Or why there is none: the law that the program breaks, what
+/// strategies say to its numbers, or `line`, the first line of print(program) that the nearest strategy has otherwise, namely as `has`.
+/// rule: what the program may say of its contractions, so that their units are these.
+struct PlanOf { std::optional<KernelPlan> plan; std::string line, has, reason; ContractRule rule; };
+PlanOf plan_of(const KernelProgram&, const Target&);
+
+/// print() with names that follow from the order of the text: the same for programs that differ in names only.
+std::string canonical_text(const KernelProgram&);
 
 /// Its text, or a comment with the reason.
 std::string schedule_text(const KernelPlan&, const Target&);

@@ -42,19 +42,27 @@ const WayInfo& way_info(WayId);
 const LayoutInfo& layout_info(LayoutId);
 
 using IndexId = int;     ///< -1: a dimension of one element
-using AxisId = int;      ///< kLanes: the lanes of a warp
+using AxisId = int;      ///< kLanes: the lanes of a warp; kWarps: the warps that divide the sum of one stage (Stage::warps)
 using PlaceId = int;
 using StageId = int;
-constexpr AxisId kLanes = -1;
+constexpr AxisId kLanes = -1, kWarps = -2;
 
 /// What is counted along a dimension, of all values that share it.
-struct Index { std::string name; int64_t extent = 1; };
+/// first: where tensors that have it lie in two parts, how many of it the first part has; no tile has elements of both. 0: all lie in one.
+struct Index {
+  std::string name;
+  int64_t extent = 1, first = 0;
+  int64_t tiles(int64_t tile) const;
+  /// Whether one of these tiles has fewer elements than the others.
+  bool has_short_tile(int64_t tile) const { return first % tile != 0 || (extent - first) % tile != 0; }
+};
 
 enum class AxisKind : uint8_t { kGrid, kCluster, kGroup, kWarp, kLoop };
 /// kGroup: warpgroups; kLoop: iterations. each: tiles of its index that one part has; 0: as many as the faster axes have together.
 struct Axis { std::string name; AxisKind kind = AxisKind::kGrid; int64_t extent = 1, each = 0; };
 
-/// An index in tiles over axes, the slowest first. reduced: the loop of the muGraph walks over it, and accumulators close it; otherwise
+/// An index in tiles over axes, the slowest first. Indices may be cut by the same axes. reduced: the loop of the muGraph walks over it, and
+/// accumulators close it; otherwise
 /// every element of it has a place of its own. rotated: every block begins at another tile and goes round, so that not all ask for the same
 /// lines at once. live: tiles that masks remove are neither copied nor computed, and the others divided anew.
 struct Split { IndexId index = -1; int64_t tile = 1; std::vector<AxisId> over; bool reduced = false, rotated = false, live = false; };
@@ -67,6 +75,9 @@ struct Assumption {
   bool answer = true;
 };
 
+/// Where the elements of a dimension lie that follow the first part of its index.
+struct SecondPart { int dim = -1; int64_t offset = 0; Dims strides; };
+
 /// An operand or result as it lies in device memory: elements are at offset + sum of i_d * strides_d.
 struct Param {
   DType dtype = DType::kF32;
@@ -76,7 +87,12 @@ struct Param {
   int64_t run = 0, jump = 0;
   int position = -1;
   bool tf32 = false;
+  SecondPart second = {};
+  int in = -1;            ///< lies in the memory of that parameter, from its beginning; -1: in memory of its own
 };
+
+/// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those before it.
+struct Beside { IndexId index = -1; int64_t extent = 1; std::vector<std::pair<int, Param>> params, results; };
 
 /// A part of shared memory. `owners` parts of a block (warps, or warpgroups) have one each; `slots` follow each other and are used in turn.
 /// Sections follow each other as they are declared. Every step of a ring has the slots' place.
@@ -86,6 +102,7 @@ struct Section {
   int64_t align = 16;         ///< of its beginning, and of the places in it
   int64_t spare = 0;          ///< bytes that no place here has: of powers of two that scaled rows are divided by, or set aside and not used
   bool barriers = false;      ///< where the barriers are that derive() finds
+  bool reused = false;        ///< it does not follow the others: derive() gives it memory that nothing else needs while it is in use
 };
 
 /// Where a value is. In registers (section -1) in a layout; in a section of shared memory, in a step of its slots; `over` it, once what is
@@ -112,10 +129,11 @@ struct Stage {
   enum class Kind : uint8_t { kCopy, kCompute, kFold, kStore } kind = Kind::kCompute;
   PlaceId to = -1;                      ///< kCopy, kCompute: what is made
   std::vector<PlaceId> reads;           ///< kCompute: the leaves of its expression; kFold: what meets; kStore: what is stored
-  std::vector<PlaceId> through;         ///< kFold: places that it goes through
+  std::vector<PlaceId> through;         ///< kFold: places that it goes through; kCompute: by how much a running maximum grew
   std::vector<AxisId> over;             ///< kFold: the axes that it closes
   UnitId unit = UnitId::kNone;          ///< kCompute
   bool swap = false;                    ///< kCompute: the second operand takes the side with more rows
+  std::array<int, 3> warps{1, 1, 1};    ///< kCompute: all of a block that divide its rows, columns and sum, if they make it together
   PathId path = PathId::kLd;            ///< kCopy
   int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
   bool evict_first = false, multicast = false;   ///< kCopy: of L2; to all blocks of the cluster, each its part
@@ -129,7 +147,8 @@ struct Item { StageId stage = -1; AxisId loop = 0; std::vector<StageId> body; };
 
 /// Warps that do the same; 0: a thread of a role behind it does this besides. registers: of a thread, once roles have given and taken; 0:
 /// as launched.
-struct Role { std::string name; int warps = 1; int registers = 0; std::vector<Item> items; };
+/// turns: its warpgroups take turns on the tensor cores.
+struct Role { std::string name; int warps = 1; int registers = 0; std::vector<Item> items; bool turns = false; };
 
 struct KernelProgram {
   std::string name;
@@ -147,10 +166,14 @@ struct KernelProgram {
   int per_sm = 1;                              ///< blocks of a multiprocessor that it is compiled for
   int64_t panel = 1;                           ///< row blocks that are walked through before the next columns: they share lines of L2
   bool cooperative = false;                    ///< blocks wait for others outside their cluster
+  std::vector<Beside> beside;
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
   const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
   const Split* split_of_axis(AxisId) const;
 };
+
+/// The program that a call beside the first one runs, alone. Assumptions about its index are the first one's and left out.
+KernelProgram alone(const KernelProgram&, const Beside&);
 
 /// The index of each dimension of what `op` makes of operands with these indices and full types; -1 where it is none of theirs.
 std::vector<IndexId> result_indices(const Op& op, std::span<const Type> operands, std::span<const std::vector<IndexId>> of, int rank);
@@ -177,7 +200,8 @@ struct Derived {
   int threads = 0, cluster = 1;
   int64_t blocks = 1;                          ///< of the grid
   int launch_registers = 0;                    ///< that a thread can have as launched
-  std::vector<int> accumulators;               ///< per role: registers of a thread for sums of matrix units
+  std::vector<int> live;                       ///< per role: registers of a thread for places alive at one time: no kernel has fewer
+  std::vector<int> registers;                  ///< and what mma.sync reads of shared memory at a time: what a compiler takes, within 64
 };
 Derived derive(const KernelProgram&);
 

@@ -19,6 +19,7 @@ struct AttentionCase {
   std::string dtype = "f16";
   std::string q = "%a", k = "%b", v = "%c", scores = "%x", after = "div %r %l", sum = "%p";
   std::string degree = "1";
+  int64_t first_keys = 0;   // above 0: the keys from there on lie in other tensors
 };
 
 /// The plans of an attention graph with operands q (b, m, d), k (b, d, n) stored as (b, n, d), v (b, n, e).
@@ -34,9 +35,14 @@ inline AttendCandidates attention_plans(const AttentionCase& c, const std::strin
   if (!g) UNSCOPED_INFO(text << g.errors()[0].text);
   REQUIRE(g);
   const DType t = *parse_dtype(c.dtype);
-  const std::vector<Access> operands = {{0, 0, {c.batches, c.queries, c.features}, {c.queries * c.features, c.features, 1}, t},
+  std::vector<Access> operands = {{0, 0, {c.batches, c.queries, c.features}, {c.queries * c.features, c.features, 1}, t},
                                         {1, 0, {c.batches, c.features, c.keys}, {c.keys * c.features, 1, c.features}, t},
                                         {2, 0, {c.batches, c.keys, c.columns}, {c.keys * c.columns, c.columns, 1}, t}};
+  if (c.first_keys)
+    for (const int i : {1, 2}) {
+      Access& a = operands[static_cast<size_t>(i)];
+      a.second = {3 + i, 64, a.strides, i == 1 ? 2 : 1, c.first_keys};
+    }
   const std::vector<Access> results = {{3, 0, {c.batches, c.queries, c.columns}, {c.queries * c.columns, c.columns, 1}, t}};
   return attend_candidates(*g, operands, results, *find_target(target));
 }

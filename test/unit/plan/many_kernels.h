@@ -9,6 +9,9 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/alternatives.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
@@ -37,6 +40,81 @@ inline void each_spec_kernel(const Target& target, size_t divisions, const EachK
       for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(*program), divisions))
         f(fmt::format("{} {}: {}", name, i, division_text(k)), k, *planned.plan);
   }
+}
+
+/// Kernels whose operands lie in two parts, and calls beside each other: the first divisions of each.
+inline void each_joined_kernel(const Target& target, size_t divisions, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  KernelPlan k;
+  k.name = "k";
+  std::string reason;
+  for (const Linear& of : {Linear{.rows = 16, .depth = 4096, .cols = 2048}, Linear{.rows = 8, .depth = 1024, .cols = 992, .rms = true}}) {
+    const auto shape_of = [&](int64_t cols) {
+      Linear l = of;
+      l.cols = cols;
+      const LinearCase c = linear_case(l);
+      return *match_stream(c.body, c.operands, c.results, {of.t, false}, kMaxStreamRows, reason);
+    };
+    StreamPlan p = stream_plan(shape_of(of.cols));
+    p.beside = {shape_of(512), shape_of(96)};
+    REQUIRE(stands_beside(p, p.beside[0]));
+    std::vector<StreamPlan> plans = stream_divisions(p, target).plans;
+    REQUIRE(!plans.empty());
+    for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
+      k.body = std::make_shared<const StreamPlan>(plans[i]);
+      f(fmt::format("beside {}: {}", of.cols, i), k, plan);
+    }
+  }
+  for (const AttentionCase& of : {AttentionCase{.batches = 4, .queries = 4, .keys = 1024, .first_keys = 1020}, AttentionCase{.first_keys = 4032},
+                                  AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096}}) {
+    const std::vector<AttendPlan> plans = attention_plans(of).plans;
+    REQUIRE(!plans.empty());
+    for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
+      k.body = std::make_shared<const AttendPlan>(plans[i]);
+      f(fmt::format("parts {} + {}: {}", of.first_keys, of.keys - of.first_keys, i), k, plan);
+    }
+  }
+}
+
+/// Generic block kernels whose last tiles are short, along columns and along the reduction, and whose sums are of computed operands.
+inline void each_ragged_block(const Target& target, size_t most, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  for (const char* t : {"f16", "f32"}) {
+    const auto g = parse_graph(fmt::format(
+        "block grid(19,1,1) loop(10) {{\n  %x = input 0 loop(1) : {0}[40,64]  %w = input 1 grid(1,-,-) loop(0) : {0}[64,16]  %g = input 2 loop(0) : {0}[64]\n"
+        "  %s = accum.sum (matmul (mul %x %g) %w)  %q = accum.sum (reduce.sum 1 (square %x))  %e = accum.max %x\n"
+        "  output 0 (add (div %s (sqrt %q)) (reduce.max 1 %e)) grid(1,-,-) : {0}\n}}\n", t));
+    INFO((g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    const auto access = [&](int buffer, const Dims& dims) { return Access{buffer, 0, dims, row_major_strides(dims), *parse_dtype(t)}; };
+    const std::vector<Access> operands = {access(0, {40, 600}), access(1, {600, 300}), access(2, {600})}, results = {access(3, {40, 300})};
+    const Work work{*g, operands, results, target, {DType::kF16, false}};
+    KernelPlan k;
+    k.name = "k";
+    const Attempt one = strategies()[0].match(work);
+    INFO(one.reason);
+    REQUIRE(one.body);
+    k.body = *one.body;
+    const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
+    for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("ragged {} {}", t, i), all[i], plan);
+  }
+}
+
+/// The same block graphs by the generic strategy: `most` of its divisions of each, spread over all of them.
+inline EachKernel as_blocks(const Target& target, size_t most, const EachKernel& f) {
+  return [&target, most, f](const std::string& name, const KernelPlan& k, const Plan& plan) {
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires { body->operands; body->body; }) {
+            const Work work{body->body, body->operands, body->results, target, {DType::kF16, false}};
+            const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
+            for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("{} as block {}", name, i), all[i], plan);
+          }
+        },
+        k.body);
+  };
 }
 
 inline void each_table_kernel(const Target& target, const EachKernel& f) {

@@ -71,7 +71,8 @@ TEST_CASE("a program prints as it was read, obeys the laws and says what follows
   CHECK(d.barriers[1].bytes == 4096 + 512);
   CHECK(d.blocks == 192);
   CHECK(d.launch_registers == 255);
-  CHECK(d.accumulators == std::vector<int>{32});
+  CHECK(d.live == std::vector<int>{65});        // sums of 32, two copies of rows of 16, and the rows' own sum of squares
+  CHECK(d.registers == std::vector<int>{129});  // and a slot of weights
   const Erased e = erase(*p);
   REQUIRE(e.graph);
   CHECK(e.graph->launch() == Launch{{96, 1, 1}, 64});
@@ -98,7 +99,7 @@ TEST_CASE("laws refuse a changed program", "[schedule]") {
       {"tma ahead 2", "tma ahead 3", "P5: w is asked for 3 uses ahead"},
       {"tma ahead 2", "tma", "P5: nobody refills w"},
       {"ring owners 4 slots 2", "ring owners 4 slots 4", "P7: "},
-      {"  role all 4 warps {", "  role all 4 warps regs 24 {", "P7: sums of 32 registers"},
+      {"  role all 4 warps {", "  role all 4 warps regs 24 {", "P7: values of 65 registers are alive in role all, which has 24"},
       {"  role all 4 warps {", "  role all 32 warps regs 255 {", "P7: "},
       {"  shared barriers mbarriers align 8\n", "", "P7: no place for barriers"},
       {"c 2 cluster", "c 2 grid", "P3: c do not meet by st_async"},
@@ -109,6 +110,28 @@ TEST_CASE("laws refuse a changed program", "[schedule]") {
     INFO(said);
     CHECK((*c.expected ? said.starts_with(c.expected) : said.empty()));
   }
+}
+
+TEST_CASE("warps that divide one sum, calls beside each other, and an index in two parts", "[schedule]") {
+  const std::string warps = changed(kNorm, "sync16816 swap", "sync16816 swap warps 1x1x4");
+  CHECK(law(warps).starts_with("P3: z is stored while it is open in warps"));
+  CHECK(law(changed(warps, "fold y over c, v", "fold y over c, v, warps")) == "");
+  CHECK(law(changed(kNorm, "fold y over c, v", "fold y over c, v, warps")).starts_with("P3: y is folded over warps, in which"));
+  const std::string beside = "  per_sm 2\n  beside n 96 {\n    param 1 f16[4096,96]\n    result 0 f16[16,96]\n  }\n";
+  const auto p = parse_schedule(changed(kNorm, "  per_sm 2\n", beside));
+  REQUIRE(p);
+  CHECK(print(*p) == changed(kNorm, "  per_sm 2\n", beside));
+  CHECK(law(print(*p)) == "");
+  CHECK(derive(*p).blocks == 2 * (96 + 2));
+  const std::string narrow = law(changed(print(*p), "f16[4096,96]", "f16[4096,64]"));
+  CHECK(narrow.find("parameter 1 has 64 elements along n, 96 are beside") != std::string::npos);
+  const std::string parts = changed(kNorm, "k 4096, n", "k 4096 = 4032 + 64, n");
+  CHECK(law(parts) == "");
+  CHECK(law(changed(parts, "4032 + 64", "4000 + 96")).starts_with("P2: the tiles of k cover"));   // a tile more, which no iteration takes
+  CHECK(law(changed(parts, "4032 + 64", "4032 + 65")).find("a number from 64 to 64 belongs here") != std::string::npos);
+  CHECK(law(changed(kNorm, "f16[4096,6144]", "f16[4096,6144] second 0 strides [6144,1] offset 8")).find("lies in two parts") !=
+        std::string::npos);
+  CHECK(law(changed(parts, "f16[4096,6144]", "f16[4096,6144] second 0 strides [6144,1] offset 8")) == "");
 }
 
 TEST_CASE("laws of several lines", "[schedule]") {

@@ -1,0 +1,400 @@
+// Block plans as programs: tiles in shared memory that all warps of a block fill, multiply and reduce together, step by step; the loop
+// divided over the blocks of a cluster, or over warps with rings of their own. Steps follow each other as in the plan.
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "mirage/ir/walk.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/support/round.h"
+#include "schedule/words.h"
+#include "schedule/writer.h"
+
+namespace mirage::schedule {
+namespace {
+
+class BlockDescriber {
+ public:
+  BlockDescriber(const BlockPlan& plan, const std::string& name)
+      : b_(plan), w_(name, plan.body, plan.operands, plan.results), section_(plan.tiles.size(), -1) {}
+
+  KernelProgram run() {
+    if (b_.loop_warps > 1) warps_ = b_.loop_warps;
+    axes();
+    sections();
+    for (const Load& l : b_.loads) if (!l.in_loop) load(l);
+    steps(Phase::kInvariant, before_);
+    for (const Load& l : b_.loads) if (l.in_loop) load(l);
+    steps(Phase::kLoop, inside_);
+    for (const Step& s : b_.steps) if (s.accumulates) meet(s);
+    steps(Phase::kAfter, after_);
+    KernelProgram& p = w_.p;
+    p.per_sm = b_.blocks_per_sm;
+    w_.role("all", b_.threads / 32);
+    for (StageId s : before_) p.roles[0].items.push_back({s, 0, {}});
+    if (!inside_.empty()) p.roles[0].items.push_back({-1, loop_, inside_});
+    for (StageId s : after_) p.roles[0].items.push_back({s, 0, {}});
+    w_.drop_joined_indices();
+    return std::move(p);
+  }
+
+ private:
+  const Graph& g() const { return b_.body; }
+  const SmemTile& tile(int t) const { return b_.tiles[at(t)]; }
+  bool has_loop() const { return std::any_of(b_.loads.begin(), b_.loads.end(), [](const Load& l) { return l.in_loop; }); }
+  /// Whether each warp does a step alone, on tiles of its own.
+  bool is_own(const Step& s) const { return warps_ > 1 && s.phase == Phase::kLoop; }
+
+  // ---- axes
+  struct Cut { int64_t tile = 0; int grid = -1; bool loop = false; friend bool operator==(const Cut&, const Cut&) = default; };
+  void axes() {
+    std::map<IndexId, Cut> cuts;
+    for (NodeId n : g().inputs()) {
+      const Input& in = *g().form<Input>(n);
+      const ValueId v = g().node(n).first_value;
+      for (int d = 0; d < g().dims(v).rank(); d++) {
+        const IndexId i = w_.index_at(v, d);
+        if (i < 0) continue;
+        Cut cut{g().dims(v)[d], -1, in.part.loop == d};
+        for (int a = 0; a < 3; a++) if (in.part.grid[at(a)] == d && g().launch().grid[at(a)] > 1) cut.grid = a;
+        const auto [known, is_new] = cuts.try_emplace(i, cut);
+        if (!is_new && !(known->second == cut)) throw Undescribed{"an index that is cut in two ways"};
+      }
+    }
+    std::array<AxisId, 3> grid{-1, -1, -1};
+    std::vector<AxisId> loop;
+    for (int a = -1; a < 3; a++)   // in the order of the grid: what is erased has it so
+      for (const auto& [i, cut] : cuts) if (cut.grid == a) split(i, cut, grid, loop);
+    for (size_t a = 0; a < 3; a++)
+      if (g().launch().grid[a] > 1 && grid[a] < 0) throw Undescribed{"blocks that no operand is cut for"};
+    if (has_loop() && loop.empty()) throw Undescribed{"a loop over an index of one element"};
+  }
+  void split(IndexId i, const Cut& cut, std::array<AxisId, 3>& grid, std::vector<AxisId>& loop) {
+    if (cut.grid < 0 && !cut.loop) return;
+    Split s{i, cut.tile, {}, cut.loop, cut.loop && g().launch().grid[0] > 1, false};
+    if (cut.grid >= 0) {
+      AxisId& a = grid[at(cut.grid)];
+      if (a < 0) a = w_.axis({std::string(1, "xyz"[cut.grid]), AxisKind::kGrid, g().launch().grid[at(cut.grid)]});
+      s.over.push_back(a);
+    }
+    if (cut.loop && loop.empty()) add_loop(loop);
+    if (cut.loop) s.over.insert(s.over.end(), loop.begin(), loop.end());
+    w_.p.splits.push_back(std::move(s));
+    w_.name_alone(i, cut.loop ? "k" : std::string(1, "nmb"[cut.grid]));
+  }
+  void add_loop(std::vector<AxisId>& loop) {
+    const int64_t each = ceil_div(g().launch().loop, int64_t{b_.cluster});
+    if (b_.cluster > 1) loop.push_back(cluster_ = w_.axis({"c", AxisKind::kCluster, b_.cluster, each}));
+    loop.push_back(loop_ = w_.axis({"i", AxisKind::kLoop, ceil_div(each, int64_t{warps_})}));
+    if (warps_ > 1) loop.push_back(warp_ = w_.axis({"v", AxisKind::kWarp, warps_}));
+  }
+
+  // ---- places
+  void sections() {
+    for (size_t t = 0; t < b_.tiles.size(); t++) {
+      const SmemTile& x = b_.tiles[t];
+      if (x.bytes == 0) continue;
+      Section s{fmt::format("t{}", t), x.copies, x.kind == SmemTile::Kind::kInput ? x.stages : 1, 128, 0, false, true};
+      section_[t] = w_.section(s);
+    }
+  }
+  Place tile_place(int t, const std::string& name) {
+    const SmemTile& x = tile(t);
+    Place to;
+    to.name = w_.unique(name);
+    to.value = x.value;
+    to.dtype = x.dtype;
+    to.section = section_[at(t)];
+    if (to.section < 0) throw Undescribed{"a tile without memory"};
+    const int64_t length = x.extent[x.col ? 1 : 2], lines = x.extent[0] * x.extent[x.col ? 2 : 1];
+    if (x.kind == SmemTile::Kind::kParts && x.parts > 1) to.box.push_back(x.parts);
+    to.box.push_back(lines);
+    to.box.push_back(length);
+    if (x.ld != length) to.pitch = x.ld * dtype_bytes(x.dtype);
+    if (x.swizzle) to.swizzle = 128;
+    return to;
+  }
+  PlaceId add(Place place) {
+    w_.p.places.push_back(std::move(place));
+    return static_cast<PlaceId>(w_.p.places.size()) - 1;
+  }
+  void push(Stage s, std::vector<StageId>& to) {
+    to.push_back(static_cast<StageId>(w_.p.stages.size()));
+    w_.p.stages.push_back(std::move(s));
+  }
+
+  void load(const Load& l) {
+    Stage s;
+    s.kind = Stage::Kind::kCopy;
+    s.path = l.unit >= 4 ? PathId::kCpAsync : PathId::kLd;
+    if (l.in_loop) s.ahead = tile(l.tile).stages - 1;
+    const Input& in = *g().form<Input>(l.input);
+    Place to = tile_place(l.tile, fmt::format("x{}", in.param));
+    to.value = g().node(l.input).first_value;
+    s.to = read_[to.value] = of_tile_[l.tile] = add(std::move(to));
+    push(s, l.in_loop ? inside_ : before_);
+  }
+
+  // ---- expressions: places of what a value is made of
+  void leaves(ValueId v, std::vector<PlaceId>& out) const {
+    find_below(g(), v, [&](ValueId x) {
+      const auto known = read_.find(x);
+      if (known == read_.end()) return Look::kInto;
+      if (std::find(out.begin(), out.end(), known->second) == out.end()) out.push_back(known->second);
+      return Look::kPast;
+    });
+  }
+  std::vector<PlaceId> operands_of(ValueId v) const {
+    std::vector<PlaceId> out;
+    for (ValueId o : g().def(v).operands) leaves(o, out);
+    return out;
+  }
+
+  // ---- steps
+  void steps(Phase phase, std::vector<StageId>& to) {
+    for (const Step& s : b_.steps) {
+      if (s.phase != phase) continue;
+      switch (s.kind) {
+        case Step::Kind::kContract:
+        case Step::Kind::kReduce: sum(s, to); break;
+        case Step::Kind::kFill: fill(s, to); break;
+        case Step::Kind::kAccumulate:
+        case Step::Kind::kRunning: accumulate(s, to); break;
+        case Step::Kind::kChain: chain(s, to); break;
+        case Step::Kind::kStore: store(s, to); break;
+      }
+    }
+  }
+  void fill(const Step& s, std::vector<StageId>& to) {
+    Stage x;
+    Place place = tile_place(s.tile, fmt::format("v{}", s.value));
+    place.value = s.value;
+    leaves(s.value, x.reads);
+    x.to = of_tile_[s.tile] = add(std::move(place));
+    push(std::move(x), to);
+    if (b_.tile_of[at(s.value)] == s.tile) read_[s.value] = of_tile_[s.tile];
+  }
+  /// Elementwise over the iterations, in shared memory.
+  void accumulate(const Step& s, std::vector<StageId>& to) {
+    Stage x;
+    const ValueId v = g().node(s.node).first_value;
+    x.reads = operands_of(v);
+    Place place = tile_place(s.tile, fmt::format("v{}", v));
+    place.value = v;
+    x.to = read_[v] = of_tile_[s.tile] = add(std::move(place));
+    if (s.kind == Step::Kind::kRunning) {
+      Place grown = tile_place(s.factor, fmt::format("v{}_grown", v));
+      grown.value = v;
+      x.through = {add(std::move(grown))};
+    }
+    push(std::move(x), to);
+    last_maxima(v, to);
+  }
+  /// The last of a running maximum is where the maximum is, once the loop is over.
+  void last_maxima(ValueId running, std::vector<StageId>& to) {
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      const Accum* a = g().form<Accum>(n);
+      if (!a || a->fn != ReduceFn::kMax || g().node(n).operands[0] != running || !g().def_form<Running>(running)) continue;
+      Stage x;
+      x.reads = {read_.at(running)};
+      Place place = w_.p.places[at(read_.at(running))];
+      place.value = g().node(n).first_value;
+      place.name = w_.unique(fmt::format("v{}", place.value));
+      x.to = read_[place.value] = add(std::move(place));
+      push(std::move(x), to);
+    }
+  }
+
+  /// Sums of a product or a reduction are in registers first. Where several lanes or warps have parts, or the loop goes on adding, they
+  /// come to shared memory afterwards.
+  void sum(const Step& s, std::vector<StageId>& to) {
+    const ValueId made = g().node(s.node).first_value;
+    const ValueId v = s.accumulates ? tile(s.tile).value : made;
+    Stage x;
+    if (s.kind == Step::Kind::kContract) {
+      x.reads = {of_tile_.at(s.x)};
+      if (s.y != s.x) x.reads.push_back(of_tile_.at(s.y));
+      x.unit = !s.tensor ? UnitId::kFma : s.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16;
+      x.swap = s.tensor && s.swap;
+      if (s.tensor) x.warps = {s.wi, s.wj, s.wk};
+    } else {
+      leaves(g().node(s.node).operands[0], x.reads);
+      x.warps[2] = std::max(1, s.group / 32);
+    }
+    if (s.degree) leaves(g().def(v).operands[1], x.reads);
+    const bool meets = x.warps[2] > 1 || (s.kind == Step::Kind::kReduce && s.group > 1);
+    Place place;
+    if (!s.accumulates && !meets) place = tile_place(s.tile, fmt::format("v{}", v));
+    else place = registers(s, v);
+    place.value = v;
+    x.to = read_[v] = add(std::move(place));
+    if (!s.accumulates && !meets) of_tile_[s.tile] = x.to;
+    push(std::move(x), to);
+    if (!s.accumulates && meets) fold({v}, own_axes(s), WayId::kShared, {s.tile}, to);
+  }
+  Place registers(const Step& s, ValueId v) {
+    Place place;
+    place.name = w_.unique(fmt::format("v{}", v));
+    if (s.kind == Step::Kind::kReduce) {
+      if (s.group == 1) place.layout = LayoutId::kLine;
+    } else if (s.tensor) {
+      const Extent3& e = tile(s.tile).extent;
+      place.layout = LayoutId::kSyncAcc;
+      place.box = {e[0] * (s.swap ? e[2] : e[1]) / s.wi, (s.swap ? e[1] : e[2]) / s.wj};
+    }
+    return place;
+  }
+  std::vector<AxisId> own_axes(const Step& s) const {
+    std::vector<AxisId> over;
+    if (s.kind == Step::Kind::kReduce && s.group > 1) over.push_back(kLanes);
+    if (s.kind == Step::Kind::kReduce ? s.group > 32 : s.tensor && s.wk > 1) over.push_back(kWarps);
+    return over;
+  }
+  void fold(const std::vector<ValueId>& values, const std::vector<AxisId>& over, WayId way, const std::vector<int>& tiles,
+            std::vector<StageId>& to) {
+    Stage x;
+    x.kind = Stage::Kind::kFold;
+    for (ValueId v : values) x.reads.push_back(read_.at(v));
+    x.over = over;
+    x.way = way;
+    for (int t : tiles) {
+      Place parts = tile_place(t, fmt::format("t{}_parts", t));
+      parts.value = values.back();
+      x.through.push_back(add(std::move(parts)));
+    }
+    push(std::move(x), to);
+  }
+
+  /// Behind the loop: warps, and the blocks of a cluster, have parts of what it accumulated.
+  void meet(const Step& s) {
+    if (s.kind == Step::Kind::kChain) return meet_chain(s);
+    const ValueId v = tile(s.tile).value;
+    std::vector<AxisId> over = own_axes(s);
+    if (is_own(s)) over.push_back(warp_);
+    if (!over.empty()) fold({v}, over, WayId::kShared, {s.tile}, after_);
+    else if (s.exchange < 0) to_tile(s.tile, v);
+    if (s.exchange < 0) return;
+    if (over.empty()) fold({v}, {cluster_}, WayId::kExchange, {s.tile, s.exchange}, after_);
+    else fold({v}, {cluster_}, WayId::kExchange, {s.exchange}, after_);
+  }
+
+  // ---- a running softmax between two products in registers
+  void chain(const Step& s, std::vector<StageId>& to) {
+    const ValueId z = g().node(s.scores).first_value, r = tile(s.tile).value;
+    const Extent3 &e = tile(s.x).extent, &f = tile(s.z).extent;
+    const int64_t rows = e[s.x_transposed ? 2 : 1] / s.wi, keys = f[s.z_transposed ? 2 : 1] / s.wk;
+    Stage x;
+    x.reads = {of_tile_.at(s.x), of_tile_.at(s.y)};
+    x.unit = UnitId::kSync16;
+    x.warps = {s.wi, s.wk, 1};
+    put(x, z, "z", LayoutId::kSyncAcc, {rows, keys}, to);
+    const ValueId running = g().def(r).operands[1], most = g().def(running).operands[0];
+    x = {};
+    leaves(g().def(most).operands[0], x.reads);
+    put(x, most, "most", LayoutId::kItems, {}, to);
+    Stage over_lanes;
+    over_lanes.kind = Stage::Kind::kFold;
+    over_lanes.reads = {read_.at(most)};
+    over_lanes.over = {kLanes};
+    over_lanes.way = WayId::kLanes;
+    push(over_lanes, to);
+    x = {};
+    x.reads = {read_.at(most)};
+    put(x, running, "m", LayoutId::kItems, {}, to);
+    last_maxima(running, to);
+    x = {};
+    const ValueId weights = g().def(g().def(r).operands[0]).operands[0];
+    leaves(weights, x.reads);
+    put(x, weights, "p", LayoutId::kSyncAcc, {}, to);
+    w_.p.places.back().dtype = s.type == ContractType::kF16 ? DType::kF16 : DType::kBF16;
+    const PlaceId rounded = read_.at(weights);
+    if (s.sum >= 0) {
+      const ValueId l = tile(s.sum).value;
+      read_.erase(weights);   // sums are of the weights as they were before they were rounded
+      x = {};
+      x.reads = operands_of(l);
+      x.warps = {1, 1, s.wk};
+      put(x, l, "l", LayoutId::kItems, {}, to);
+    }
+    x = {};
+    x.reads = {rounded, of_tile_.at(s.z), read_.at(running)};
+    x.unit = UnitId::kSync16;
+    x.warps = {s.wi, 1, s.wk};
+    put(x, r, "a", LayoutId::kSyncAcc, {rows, f[s.z_transposed ? 1 : 2]}, to);
+  }
+  void put(Stage x, ValueId v, const char* name, LayoutId layout, std::vector<int64_t> box, std::vector<StageId>& to) {
+    Place place;
+    place.name = w_.unique(name);
+    place.value = v;
+    place.layout = layout;
+    place.box = std::move(box);
+    x.to = read_[v] = add(std::move(place));
+    push(std::move(x), to);
+  }
+  void meet_chain(const Step& s) {
+    const ValueId r = tile(s.tile).value, running = g().def(r).operands[1];
+    std::vector<ValueId> all{running};
+    for (NodeId n = 0; n < g().num_nodes(); n++)
+      if (g().form<Accum>(n) && g().node(n).operands[0] == running) all.push_back(g().node(n).first_value);
+    std::vector<int> tiles{s.factor, s.tile};
+    if (s.sum >= 0) {
+      all.push_back(tile(s.sum).value);
+      tiles.push_back(s.sum);
+      Stage x;
+      x.kind = Stage::Kind::kFold;
+      x.reads = {read_.at(tile(s.sum).value)};
+      x.over = {kLanes};
+      x.way = WayId::kLanes;
+      push(std::move(x), after_);
+    }
+    all.push_back(r);
+    if (s.wk > 1) return fold(all, {kWarps}, WayId::kShared, tiles, after_);
+    for (int t : tiles) to_tile(t, tile(t).value);
+  }
+  void to_tile(int t, ValueId v) {
+    Stage x;
+    x.reads = {read_.at(v)};
+    Place place = tile_place(t, fmt::format("v{}_all", v));
+    place.value = v;
+    x.to = read_[v] = add(std::move(place));
+    push(std::move(x), after_);
+  }
+
+  void store(const Step& s, std::vector<StageId>& to) {
+    const Output& out = *g().form<Output>(s.node);
+    if (read_.count(s.value) == 0) {
+      Stage x;
+      leaves(s.value, x.reads);
+      Place place;
+      place.name = w_.unique(fmt::format("v{}", s.value));
+      place.value = s.value;
+      place.dtype = g().type(s.value).dtype == DType::kBool ? DType::kBool : DType::kF32;
+      x.to = read_[s.value] = add(std::move(place));
+      push(std::move(x), to);
+    }
+    Stage x;
+    x.kind = Stage::Kind::kStore;
+    x.result = out.result;
+    x.reads = {read_.at(s.value)};
+    x.way = WayId::kDirect;
+    push(std::move(x), to);
+  }
+
+  const BlockPlan& b_;
+  Writer w_;
+  std::vector<int> section_;                  // per tile; -1: it needs no memory
+  std::map<ValueId, PlaceId> read_;           // where a value is read
+  std::map<int, PlaceId> of_tile_;            // what lies in a tile
+  std::vector<StageId> before_, inside_, after_;
+  AxisId loop_ = -1, cluster_ = -1, warp_ = -1;
+  int warps_ = 1;                             // that divide the loop
+};
+
+}  // namespace
+
+KernelProgram describe_block(const KernelPlan& k) {
+  return BlockDescriber(*std::get<std::shared_ptr<const BlockPlan>>(k.body), k.name).run();
+}
+
+}  // namespace mirage::schedule
