@@ -272,7 +272,7 @@ class ProgramBuilder {
     output_dims_.push_back(d);
   }
 
-  TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range}; }
+  TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range, t.by_value}; }
 
   /// Of an input of whole numbers that gives none: the places that it is an index of, or small numbers.
   std::pair<double, double> default_range(size_t input) const {

@@ -189,7 +189,7 @@ AstTensor JsonReader::read_tensor(const std::string& name, Span where, const Jso
   };
   if (const JsonMember* m = v.find("dtype")) read_dtype(*m, t);
   else missing("dtype");
-  if (const JsonMember* m = v.find("shape")) read_shape(*m, t);
+  if (const JsonMember* m = v.find("shape")) read_shape(*m, t, is_input);
   else if (is_input) missing("shape");
   if (const JsonMember* m = v.find("strides")) read_strides(*m, t);
   if (const JsonMember* m = v.find("range"); m && is_input) read_range(*m, t);
@@ -233,11 +233,13 @@ std::optional<Dims> JsonReader::read_dims(const JsonValue& list, std::string_vie
   return d;
 }
 
-void JsonReader::read_shape(const JsonMember& m, AstTensor& t) {
+void JsonReader::read_shape(const JsonMember& m, AstTensor& t, bool is_input) {
   t.shape_where = m.value.span;
   if (m.value.kind == JsonKind::kNull) {
-    report_.error(DiagCode::kUnsupported, m.value.span, fmt::format("scalar argument '{}' (shape null) is not supported; use a tensor of shape []", t.name));
-    t.ok = false;
+    t.dims = Dims{};
+    t.by_value = is_input;
+    t.ok = is_input && t.ok;
+    if (!is_input) report_.error(DiagCode::kShape, m.value.span, fmt::format("output '{}' has the shape null: only inputs are passed by value; a result of one element has shape []", t.name));
     return;
   }
   t.dims = read_dims(m.value, "shape", false);

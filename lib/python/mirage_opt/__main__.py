@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument"
     )
+    p.add_argument("--by-value", action="append", default=[], metavar="NAME", help="an argument of forward that callers pass by value: a number")
     p.add_argument("--dtype", help="converts parameters and floating-point arguments: float16, bfloat16, float32")
     p.add_argument("--train", action="store_true", help="in training mode (batch norms use the batch; dropout is refused)")
     p.add_argument("--parts", action="store_true", help="write the largest regions that can be said, and a report of the coverage")
@@ -149,10 +150,15 @@ def _export(options: argparse.Namespace) -> int:
     try:
         if options.parts:
             return _parts(module, args, name, options.output)
-        made = export(module, args, name=name)
+        made = export(module, args, name=name, by_value=options.by_value)
     except Unsupported as error:
         say(f"{file}: error: {error}\n  note: --parts writes what can be said")
         return UNSUPPORTED
+    except ValueError as error:
+        if str(error).startswith("by_value: "):
+            return _usage("--by-value: " + str(error)[len("by_value: ") :])
+        say(f"{file}: error: torch.export: {_first_line(error)}")
+        return INVALID
     except Exception as error:
         say(f"{file}: error: torch.export: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
         return INVALID
