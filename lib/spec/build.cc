@@ -237,7 +237,9 @@ class ProgramBuilder {
       if (it == names_.end()) {
         std::vector<std::string> candidates;
         if (!report_.full()) for (const AstNode& node : ast_.nodes) for (const AstNode::Result& r : node.outputs) candidates.push_back(r.name);
-        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), report_.hint(t.name, candidates));
+        std::vector<Note> notes = report_.hint(t.name, candidates);
+        if (notes.empty()) notes.push_back({{}, "name it as the 'output' of the node that computes it, or leave it out of 'outputs'"});
+        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), std::move(notes));
         continue;
       }
       if (it->second.is_input) {

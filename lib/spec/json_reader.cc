@@ -256,7 +256,8 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
   if (t && *t != DType::kReal) return t;
   static const std::vector<std::string> later{"float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float64", "int8", "uint8", "int16"};
   if (std::find(later.begin(), later.end(), v.text) != later.end()) {
-    report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text));
+    report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text),
+                  {{{}, v.text == "float64" ? "declare float32: kernels compute in it" : v.text.starts_with("float") ? "widen it before the program, to float16 say" : "convert it before the program, to int32 say"}});
     return std::nullopt;
   }
   static const std::map<std::string, std::string, std::less<>> other_names{{"half", "float16"}, {"fp16", "float16"}, {"torch.float16", "float16"}, {"float", "float32"}, {"fp32", "float32"}, {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}, {"int", "int32"}, {"long", "int64"}, {"torch.int32", "int32"}, {"torch.int64", "int64"}};

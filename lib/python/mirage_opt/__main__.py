@@ -5,6 +5,8 @@ program, 4 cannot be said in a spec, 11 files.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import logging
 import os
@@ -150,7 +152,8 @@ def _export(options: argparse.Namespace) -> int:
     try:
         if options.parts:
             return _parts(module, args, name, options.output)
-        made = export(module, args, name=name, by_value=options.by_value)
+        with contextlib.redirect_stderr(io.StringIO()):  # PyTorch prints its graph before it raises
+            made = export(module, args, name=name, by_value=options.by_value)
     except Unsupported as error:
         say(f"{file}: error: {error}\n  note: --parts writes what can be said")
         return UNSUPPORTED
@@ -160,7 +163,10 @@ def _export(options: argparse.Namespace) -> int:
         say(f"{file}: error: torch.export: {_first_line(error)}")
         return INVALID
     except Exception as error:
-        say(f"{file}: error: torch.export: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+        if "DataDependent" in type(error).__name__:
+            say(f"{file}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is one program ({_first_line(error)})")
+        else:
+            say(f"{file}: error: torch.export: {_first_line(error)}")
         return INVALID
     path = Path(options.output) / f"{made.spec['name']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
