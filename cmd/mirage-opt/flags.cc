@@ -130,7 +130,7 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
 
 /// Two modes that were asked for at once; one would win silently.
 std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
-  const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
+  const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.parts, "--parts"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
                                                            {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_ops_json, "--list-ops=json"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
                                                            {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {o.print_name, "--print-name"}, {!o.print_reference.empty(), "--print-reference"}, {!o.explain_error.empty(), "--explain-error"}, {!o.merge_reports.empty(), "--merge-reports"}};
   const char* first = nullptr;

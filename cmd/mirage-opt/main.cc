@@ -115,6 +115,15 @@ Listener mode_listener() {
   return l;
 }
 
+/// --parts, of models only.
+ExitCode run_parts(const Options& o) {
+  if (o.specs.size() != 1 || !is_model(o.specs[0])) return usage("--parts divides one ONNX model (a file *.onnx); of a PyTorch module: python -m mirage_opt export FILE.py:CLASS --parts");
+  if (o.output.empty()) return usage("--parts writes a spec per part: give -o DIR");
+  auto bytes = read_file(o.specs[0], kMaxModelBytes);
+  if (!bytes) return show(bytes.errors());
+  return finish(write_parts({o.specs[0], std::move(*bytes)}, o), {});
+}
+
 /// Modes that read specs but compile nothing.
 std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source>& sources) {
   if (o.verify) {
@@ -165,6 +174,7 @@ ExitCode run(const std::vector<std::string>& arguments) {
   if (auto exit = run_plain_mode(o)) return *exit;
   if (!o.merge_reports.empty()) return merge_reports(o);
   if (o.specs.empty() && o.certificate.empty() && o.einsum.empty() && o.why_not.empty()) return usage("no spec given");
+  if (o.parts) return run_parts(o);
   auto specs = find_specs(o);
   if (!specs) return show(specs.errors());
   if (!o.einsum.empty()) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codegen/abi_parts.h"
+#include "codegen/cuda_text.h"
 #include "codegen/names.h"
 
 namespace mirage {
@@ -34,10 +35,11 @@ std::string argument(const ModuleFacts& f, int buffer, bool written) {
   const Buffer& b = f.plan.buffers[static_cast<size_t>(buffer)];
   std::string pointer;
   switch (b.kind) {
-    case Buffer::Kind::kInput: pointer = "t[" + std::to_string(b.index) + "]"; break;
+    case Buffer::Kind::kInput: pointer = "t[" + std::to_string(b.index) + "]"; break;   // of what is passed by value: where the caller's value lies
     case Buffer::Kind::kOutput: pointer = "t[" + std::to_string(f.num_inputs() + b.index) + "]"; break;
     case Buffer::Kind::kWorkspace: return std::string(written ? "static_cast<void*>" : "static_cast<const void*>") + "(w + " + std::to_string(b.offset_bytes) + ")";
   }
+  if (b.by_value) return "*static_cast<const " + std::string(f.device_namespace) + (storage_type(b.dtype) + 2) + "*>(" + pointer + ")";
   return written ? "const_cast<void*>(" + pointer + ")" : pointer;
 }
 
@@ -165,7 +167,15 @@ std::string capability_rule(const Target& t) {
 
 std::string pointer_list(const ModuleFacts& f) {
   std::string out;
-  for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + t.c_name;
+  for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + (!t.by_value() ? t.c_name : "&" + t.c_name + (is16(t.info->type.dtype) ? "__" : ""));
+  return out;
+}
+
+std::string rounded_values(const ModuleFacts& f) {
+  std::string out;
+  for (const AbiTensor& t : f.tensors)   // no tensor's name ends in two underscores: names.cc
+    if (t.by_value() && is16(t.info->type.dtype))
+      out += t.info->type.dtype == DType::kF16 ? "  const __half " + t.c_name + "__ = __float2half_rn(" + t.c_name + ");\n" : "  const __nv_bfloat16 " + t.c_name + "__ = __float2bfloat16_rn(" + t.c_name + ");\n";
   return out;
 }
 
@@ -254,13 +264,13 @@ inline int check_pointers(@POINT@const void* const* t, const void* workspace, si
   for (int i = 0; i < kNumTensors; i++)
     if (t[i] == nullptr) return kNullPointer;
   for (int i = 0; i < kNumTensors; i++)
-    if (misaligned(t[i], 16)) return kMisaligned;
+    if (@TENSOR_I@misaligned(t[i], 16)) return kMisaligned;
   if (const int bad = check_workspace(@POINT_ARGUMENT@workspace, workspace_bytes)) return bad;
   for (int i = kNumInputs; i < kNumTensors; i++)
     for (int k = 0; k < i; k++)
-      if (overlap(t[i], @TENSOR_FACTS@[i].span_bytes, t[k], @TENSOR_FACTS@[k].span_bytes)) return kAliasing;
+      if (@TENSOR_K@overlap(t[i], @TENSOR_FACTS@[i].span_bytes, t[k], @TENSOR_FACTS@[k].span_bytes)) return kAliasing;
   for (int i = 0; @BYTES@ != 0 && i < kNumTensors; i++)
-    if (overlap(t[i], @TENSOR_FACTS@[i].span_bytes, workspace, @BYTES@)) return kAliasing;
+    if (@TENSOR_I@overlap(t[i], @TENSOR_FACTS@[i].span_bytes, workspace, @BYTES@)) return kAliasing;
   return kSuccess;
 }
 
@@ -345,7 +355,7 @@ constexpr const char* kLaunchDlpack = R"~(inline int launch_dlpack(const DlTenso
   if (error != cudaSuccess) return error;
   for (int i = 0; i < kNumTensors; i++) {
     const DlDevice where = tensors[i]->device;
-    if ((where.type != kDlCuda || where.id != device) && where.type != kDlCudaManaged) return kWrongDevice;
+@VALUES_TOO@    if ((where.type != kDlCuda || where.id != device) && where.type != kDlCudaManaged) return kWrongDevice;
   }
   return launch(nullptr, t, workspace, workspace_bytes, stream);
 }
@@ -386,7 +396,7 @@ constexpr const char* kFunctions = R"~(MIRAGE_API int @NAME@_workspace_size(cons
 @INIT@
 
 MIRAGE_API int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t workspace_bytes, cudaStream_t stream) {
-  const void* const tensors[] = {@POINTERS@};
+@ROUNDED@  const void* const tensors[] = {@POINTERS@};
   return mirage_@NAME@::launch(dims, tensors, workspace, workspace_bytes, stream);
 }
 
@@ -426,17 +436,29 @@ constexpr const char* kCheckDims =
 
 std::string c_parameters(const ModuleFacts& f) {
   std::string out;
-  for (const AbiTensor& t : f.tensors) out += std::string(t.is_output ? "void* " : "const void* ") + t.c_name + ", ";
+  for (const AbiTensor& t : f.tensors) out += (t.is_output ? "void* " : t.by_value() ? std::string(c_value_type(t.info->type.dtype)) + " " : "const void* ") + t.c_name + ", ";
   return out;
 }
+
+namespace {
+
+/// Which tensors are values; nothing where none is.
+std::string value_table(const ModuleFacts& f) {
+  if (!f.has_values()) return "";
+  std::string out;
+  for (const AbiTensor& t : f.tensors) out += std::string(out.empty() ? "" : ", ") + (t.by_value() ? "true" : "false");
+  return "constexpr bool kByValue[kNumTensors] = {" + out + "};   // passed by value: their pointers are the host's\n";
+}
+
+}  // namespace
 
 std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kernels, const HostParts& parts) {
   const bool maps = has_maps(kernels);
   const std::vector<std::pair<std::string_view, std::string>> keys = {
-      {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())}, {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", parts.facts}, {"CHECK_DIMS", parts.check_dims},
+      {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())}, {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", value_table(f) + parts.facts}, {"TENSOR_I", f.has_values() ? "!kByValue[i] && " : ""}, {"TENSOR_K", f.has_values() ? "!kByValue[k] && " : ""}, {"CHECK_DIMS", parts.check_dims},
       {"POINT", parts.is_family ? "const Point& point, " : ""}, {"POINT_ARGUMENT", parts.is_family ? "point, " : ""}, {"BYTES", parts.is_family ? "point.workspace_bytes" : "kWorkspaceBytes"},
       {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)}, {"TARGET", f.target.name},
-      {"PDL", any_dependent(kernels) ? kDependentLaunch : ""}, {"INCLUDES", maps ? "#include <cstring>\n#include <cuda.h>\n" : ""}, {"ENCODE", maps ? kEncodeMap : ""},
+      {"PDL", any_dependent(kernels) ? kDependentLaunch : ""}, {"INCLUDES", std::string(maps || f.has_values() ? "#include <cstring>\n" : "") + (maps ? "#include <cuda.h>\n" : "")}, {"ENCODE", maps ? kEncodeMap : ""},
       {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)}, {"TVM_FFI", parts.tvm_ffi}};
   return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) + parts.functions + expand(kHostEnd, keys);
 }
@@ -444,12 +466,13 @@ std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kerne
 std::string emit_host(const ModuleFacts& f) {
   const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", f.name}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f.kernels))},
                                                                       {"TABLE", tensor_table(f)}, {"LAUNCHES", launches(f, any_dependent(f.kernels))}, {"INIT", workspace_init(f)},
-                                                                      {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}};
+                                                                      {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"ROUNDED", rounded_values(f)},
+                                                                      {"VALUES_TOO", f.has_values() ? kDlpackValue : ""}};
   HostParts parts;
   parts.facts = expand(kFacts, keys);
   parts.check_dims = expand(kCheckDims, keys);
   parts.launch = expand(kLaunch, keys);
-  parts.launch_dlpack = kLaunchDlpack;
+  parts.launch_dlpack = expand(kLaunchDlpack, keys);
   parts.functions = expand(kFunctions, keys);
   parts.info = emit_info_json(f);
   parts.tvm_ffi = emit_tvm_ffi(f);

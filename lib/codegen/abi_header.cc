@@ -8,9 +8,17 @@
 namespace mirage {
 namespace {
 
+/// What is passed by value is no memory of the device.
+std::string value_line(const AbiTensor& t) {
+  const std::string c = c_value_type(t.info->type.dtype), type = dtype_long_name(t.info->type.dtype);
+  return " *   input  " + t.c_name + ": " + type + " by value, a C " + c + (is16(t.info->type.dtype) ? " that is rounded" : "") + (t.c_name != t.info->name ? " (" + t.info->name + " in the spec)" : "") +
+         (t.info->range ? "; in the range that the spec promises" : "") + "\n";
+}
+
 std::string tensor_lines(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors) {
+    if (t.by_value()) { out += value_line(t); continue; }
     out += " *   " + std::string(t.is_output ? "output " : "input  ") + t.c_name + ": " + dtype_long_name(t.info->type.dtype) + to_string(t.info->type.dims) + ", strides " +
            to_string(t.info->strides) + " elements, " + std::to_string(t.span_bytes()) + " bytes from the first to the last element";
     if (t.c_name != t.info->name) out += " (" + t.info->name + " in the spec)";
@@ -99,7 +107,7 @@ int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t w
 /* 0 if the library will run on that device, else the status that says why not. */
 int @NAME@_supported(int device, const @NAME@_dims* dims);
 
-/* The same launch for DLPack tensors: inputs, then outputs (@COUNT@); @SHAPES_CHOOSE@shapes, strides (any for extents of 1), dtypes and devices are checked. */
+/* The same launch for DLPack tensors: inputs, then outputs (@COUNT@); @SHAPES_CHOOSE@shapes, strides (any for extents of 1), dtypes and devices are checked@VALUE_TENSORS@. */
 int @NAME@_launch_dlpack(const @NAME@_dltensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
 const char* @NAME@_status_string(int status); /* static text, also for CUDA errors */
@@ -121,6 +129,8 @@ constexpr const char* kAxes = R"~(/* What a call is for: {sizeof(@NAME@_dims), 0
 @VALUES@ * every combination of them; other values are @NAME@_BAD_DIMS. */
 typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved;@FIELDS@ } @NAME@_dims;
 )~";
+
+std::string value_tensors(const ModuleFacts& f) { return f.has_values() ? "; what is passed by value is a tensor of rank 0 on the CPU" : ""; }
 
 /// Must not end the comment.
 std::string version_text(const ModuleFacts& f) {
@@ -154,6 +164,7 @@ std::string family_tensor_lines(const FamilyFacts& f) {
   std::string out;
   for (size_t i = 0; i < f.hinted().tensors.size(); i++) {
     const AbiTensor& t = f.hinted().tensors[i];
+    if (t.by_value()) { out += value_line(t); continue; }
     out += " *   " + std::string(t.is_output ? "output " : "input  ") + t.c_name + ": " + family_tensor(f, i);
     if (t.c_name != t.info->name) out += " (" + t.info->name + " in the spec)";
     if (t.info->range) out += "; values in the range that the spec promises";
@@ -182,7 +193,7 @@ std::string emit_c_header(const ModuleFacts& f) {
   const std::string workspace =
       f.plan.workspace_bytes == 0 ? "none is needed; pass NULL and 0." : bytes + " bytes of device memory aligned to 256 bytes; " + (keeps ? slot_text(f) : kNoSlotText);
   return expand(kHeader, {{"NAME", f.name}, {"VERSION", version_text(f)}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"TENSORS", tensor_lines(f)}, {"PDL", pdl_lines(f)}, {"WORKSPACE_TEXT", workspace},
-                          {"WORKSPACE", bytes}, {"PARAMETERS", c_parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}, {"DIMS", expand(kNoAxes, {{"NAME", f.name}})}, {"OR_VALUES", ""}, {"SHAPES_CHOOSE", ""}});
+                          {"WORKSPACE", bytes}, {"PARAMETERS", c_parameters(f)}, {"COUNT", std::to_string(f.num_tensors())}, {"DIMS", expand(kNoAxes, {{"NAME", f.name}})}, {"VALUE_TENSORS", value_tensors(f)}, {"OR_VALUES", ""}, {"SHAPES_CHOOSE", ""}});
 }
 
 std::string emit_c_header(const FamilyFacts& f) {
@@ -198,7 +209,7 @@ std::string emit_c_header(const FamilyFacts& f) {
             + (f.slot_bytes ? slot_text(hint) : kNoSlotText);
   return expand(kHeader, {{"NAME", hint.name}, {"VERSION", version_text(hint)}, {"TARGET", hint.target.name}, {"SPEC", hint.spec_id}, {"TENSORS", family_tensor_lines(f)}, {"PDL", pdl}, {"WORKSPACE_TEXT", workspace},
                           {"WORKSPACE", "at most " + std::to_string(most)}, {"PARAMETERS", c_parameters(hint)}, {"COUNT", std::to_string(hint.num_tensors())}, {"DIMS", family_dims(f)},
-                          {"OR_VALUES", ", or values that are not served"}, {"SHAPES_CHOOSE", "their shapes choose the values; "}});
+                          {"VALUE_TENSORS", value_tensors(hint)}, {"OR_VALUES", ", or values that are not served"}, {"SHAPES_CHOOSE", "their shapes choose the values; "}});
 }
 
 }  // namespace mirage

@@ -15,7 +15,7 @@ std::string list(const Dims& d) {
 
 std::string tensor(const AbiTensor& t) {
   return "{\"name\":" + json_string(t.info->name) + ",\"c_name\":" + json_string(t.c_name) + ",\"dtype\":" + json_string(dtype_long_name(t.info->type.dtype)) + ",\"shape\":" +
-         list(t.info->type.dims) + ",\"strides\":" + list(t.info->strides) + ",\"span_bytes\":" + std::to_string(t.span_bytes()) + "}";
+         list(t.info->type.dims) + ",\"strides\":" + list(t.info->strides) + ",\"span_bytes\":" + std::to_string(t.span_bytes()) + (t.by_value() ? ",\"by_value\":true}" : "}");
 }
 
 /// Inputs and outputs.

@@ -15,12 +15,20 @@ std::string alone_start(const std::vector<KernelText>&);
 std::string cooperative_start(const std::vector<KernelText>&);
 std::string attributes(const std::vector<KernelText>&);
 int64_t max_smem(const std::vector<KernelText>&);
-std::string pointer_list(const ModuleFacts&);
+std::string pointer_list(const ModuleFacts&);                               ///< of the tensors, and of what was passed by value
+std::string rounded_values(const ModuleFacts&);                             ///< statements that round what C passes as float
+
+/// In launch_dlpack: a value lies where the host reads it.
+inline constexpr const char* kDlpackValue = R"~(    if (kByValue[i]) {
+      if (where.type != 1 && where.type != 3) return kWrongDevice;   // kDLCPU, kDLCUDAHost
+      continue;
+    }
+)~";
 
 /// What differs: texts with nothing left to expand.
 struct HostParts {
   bool is_family = false;     ///< checks take the point whose tensors and workspace they look at
-  std::string dims_fields, facts, check_dims, launch, launch_dlpack, functions, info, tvm_ffi;   ///< tvm_ffi: empty where the sizes are not of one program
+  std::string dims_fields, facts, check_dims, launch, launch_dlpack, functions, info, tvm_ffi;
 };
 /// The host half from the parts and `kernels`, which is all of the library.
 std::string host_text(const ModuleFacts&, const std::vector<KernelText>& kernels, const HostParts&);

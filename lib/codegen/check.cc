@@ -117,8 +117,7 @@ static const char* status_string(int code) { return @NAME@_status_string(code); 
 static int supported(int device) { return @NAME@_supported(device, nullptr); }
 static int workspace_size(size_t* bytes) { return @NAME@_workspace_size(nullptr, bytes); }
 static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_workspace_init(workspace, bytes, stream); }
-static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_launch(nullptr, @POINTERS@workspace, bytes, stream); }
-)~";
+@LAUNCH@)~";
 
 }  // namespace
 
@@ -129,12 +128,29 @@ std::string check_top(const ModuleFacts& f, int num_values) {
                        {"RTOL", number(rtol)}, {"ATOL", number(atol)}});
 }
 
+CheckCall check_call(const ModuleFacts& f, const std::string& point) {
+  CheckCall out;
+  std::string reads;
+  for (size_t i = 0; i < f.tensors.size(); i++) {
+    const std::string n = std::to_string(i), value = "v" + n;
+    const DType t = f.tensors[i].info->type.dtype;
+    out.arguments += (f.tensors[i].by_value() ? value : "t[" + n + "]") + ", ";
+    if (!f.tensors[i].by_value()) continue;
+    const std::string own = t == DType::kF16 ? "__half" : t == DType::kBF16 ? "__nv_bfloat16" : c_value_type(t);
+    const std::string from = t == DType::kF16 ? "__half2float" : t == DType::kBF16 ? "__bfloat162float" : "";
+    out.before += "  static " + std::string(c_value_type(t)) + " " + value + " = 0;\n";
+    reads += "    " + own + " own" + n + ";\n    cuda(cudaMemcpy(&own" + n + ", t[" + n + "], sizeof own" + n + ", cudaMemcpyDeviceToHost), \"a value\");\n    " + value + " = " + from + "(own" + n + ");\n";
+  }
+  if (reads.empty()) return out;   // values were drawn on the device; the first launch of a point fetches them, no later one, so that launches can be captured
+  out.before = "  static int known = -1;\n" + out.before + "  if (known != " + point + ") {\n" + reads + "    known = " + point + ";\n  }\n";
+  return out;
+}
+
 std::string emit_check(const ModuleFacts& f) {
   const ReferenceText reference = emit_reference(f.program);
-  std::string pointers;
-  for (int i = 0; i < f.num_tensors(); i++) pointers += "t[" + std::to_string(i) + "], ";
+  const CheckCall call = check_call(f, "0");
   return check_top(f, reference.num_values) + check_harness(HarnessPart::kDevice) + "\n// ---- the program, one struct per value\n" + reference.definitions +
-         expand(kCalls, {{"NAME", f.name}, {"ROWS", check_tensor_rows(f)}, {"POINTERS", pointers}}) + check_harness(HarnessPart::kHost) + check_harness(HarnessPart::kMain) + check_harness(HarnessPart::kRun) +
+         expand(kCalls, {{"NAME", f.name}, {"ROWS", check_tensor_rows(f)}, {"LAUNCH", call.definition(f.name, "nullptr")}}) + check_harness(HarnessPart::kHost) + check_harness(HarnessPart::kMain) + check_harness(HarnessPart::kRun) +
          check_harness(HarnessPart::kVerdict) + "\nstatic void run_reference() {\n  unused(define, release);\n" + reference.run + "}\n";
 }
 

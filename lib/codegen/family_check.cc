@@ -23,8 +23,7 @@ static const char* status_string(int code) { return @NAME@_status_string(code); 
 static int supported(int device) { return @NAME@_supported(device, &kPoints[g_point]); }
 static int workspace_size(size_t* bytes) { return @NAME@_workspace_size(&kPoints[g_point], bytes); }
 static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_workspace_init(workspace, bytes, stream); }
-static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_launch(&kPoints[g_point], @POINTERS@workspace, bytes, stream); }
-)~";
+@LAUNCH@)~";
 
 constexpr const char* kEachPoint = R"~(
 // Values that the library does not serve are refused.
@@ -59,7 +58,7 @@ std::string point_name(size_t p) { return "point_" + std::to_string(p); }
 
 std::string emit_check(const FamilyFacts& f) {
   const ModuleFacts& hint = f.hinted();
-  std::string definitions, runs, cases, rows, dims, labels, pointers, spoiled;
+  std::string definitions, runs, cases, rows, dims, labels, spoiled;
   int values = 1;
   for (size_t p = 0; p < f.points.size(); p++) {
     const ReferenceText reference = emit_reference(f.points[p].program);
@@ -77,7 +76,6 @@ std::string emit_check(const FamilyFacts& f) {
     dims += "  {sizeof(" + hint.name + "_dims), 0" + numbers + "},\n";
     labels += "  " + c_literal(label) + ",\n";
   }
-  for (int i = 0; i < hint.num_tensors(); i++) pointers += "t[" + std::to_string(i) + "], ";
   for (const std::string& axis : f.c_axes)
     spoiled += "    dims = kPoints[0];\n    dims." + axis + " = value;\n    if (" + hint.name +
                "_workspace_size(&dims, &bytes) != " + hint.name + "_BAD_DIMS) fail(\"a value that is not served is not refused: " + axis +
@@ -87,7 +85,7 @@ std::string emit_check(const FamilyFacts& f) {
   top.replace(top.find(fixed_name), fixed_name.size(), "static const char* kName");
   const std::vector<std::pair<std::string_view, std::string>> keys = {
       {"NAME", hint.name},    {"ROWS", rows},      {"DIMS", dims}, {"LABELS", labels}, {"POINTS", std::to_string(f.points.size())},
-      {"POINTERS", pointers}, {"SPOILED", spoiled}};
+      {"LAUNCH", check_call(hint, "g_point").definition(hint.name, "&kPoints[g_point]")}, {"SPOILED", spoiled}};
   return top + check_harness(HarnessPart::kDevice) + "\n// ---- the program at each point, one struct per value\n" + definitions +
          expand(kFamilyCalls, keys) + check_harness(HarnessPart::kHost) + expand(kEachPoint, keys) +
          "static int check_point(cudaStream_t stream);\n" + check_harness(HarnessPart::kMain) + kPointsLoop +

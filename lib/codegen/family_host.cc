@@ -61,7 +61,7 @@ inline int launch_dlpack(const DlTensor* const* tensors, int count, void* worksp
   if (error != cudaSuccess) return error;
   for (int i = 0; i < kNumTensors; i++) {
     const DlDevice where = tensors[i]->device;
-    if ((where.type != kDlCuda || where.id != device) && where.type != kDlCudaManaged) return kWrongDevice;
+@VALUES_TOO@    if ((where.type != kDlCuda || where.id != device) && where.type != kDlCudaManaged) return kWrongDevice;
   }
   return launch(*point, t, workspace, workspace_bytes, stream);
 }
@@ -80,7 +80,7 @@ constexpr const char* kFamilyFunctions = R"~(MIRAGE_API int @NAME@_workspace_siz
 MIRAGE_API int @NAME@_launch(const @NAME@_dims* dims, @PARAMETERS@void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   const mirage_@NAME@::Point* point = mirage_@NAME@::point_of(dims);
   if (point == nullptr) return mirage_@NAME@::kBadDims;
-  const void* const tensors[] = {@POINTERS@};
+@ROUNDED@  const void* const tensors[] = {@POINTERS@};
   return mirage_@NAME@::launch(*point, tensors, workspace, workspace_bytes, stream);
 }
 
@@ -155,6 +155,8 @@ std::string emit_host(const FamilyFacts& f) {
       {"ENQUEUES", enqueues},
       {"PARAMETERS", c_parameters(hint)},
       {"POINTERS", pointer_list(hint)},
+      {"ROUNDED", rounded_values(hint)},
+      {"VALUES_TOO", hint.has_values() ? kDlpackValue : ""},
       {"INIT", expand(f.slot_bytes ? kInitSlots : kInitNothing, {{"NAME", hint.name}})}};
   HostParts parts;
   parts.is_family = true;
@@ -162,9 +164,10 @@ std::string emit_host(const FamilyFacts& f) {
   parts.facts = expand(kFamilyPoints, keys);
   parts.check_dims = expand(kPointOf, keys);
   parts.launch = expand(kFamilyLaunch, keys);
-  parts.launch_dlpack = kFamilyDlpack;
+  parts.launch_dlpack = expand(kFamilyDlpack, keys);
   parts.functions = expand(kFamilyFunctions, keys);
   parts.info = emit_info_json(f);
+  parts.tvm_ffi = emit_tvm_ffi(f);
   return host_text(hint, f.kernels, parts);
 }
 

@@ -160,6 +160,18 @@ std::string axis_text(const FamilyFacts& f, const std::vector<int64_t>& per_poin
   return out + "}";
 }
 
+std::string type_text(const FamilyFacts& f, size_t tensor) {
+  const Type& type = f.hinted().tensors[tensor].info->type;
+  if (f.hinted().tensors[tensor].by_value()) return std::string(dtype_long_name(type.dtype)) + " by value";
+  std::string out;
+  for (int d = 0; d < type.dims.rank(); d++) {
+    std::vector<int64_t> extents;
+    for (const ModuleFacts& p : f.points) extents.push_back(p.tensors[tensor].info->type.dims[d]);
+    out += (d ? ", " : "") + axis_text(f, extents);
+  }
+  return std::string(dtype_long_name(type.dtype)) + "[" + out + "]";
+}
+
 FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint,
                          const std::string& spec_id, const Target& target, const ModuleOptions& options) {
   MIRAGE_ASSERT(!axes.empty() && hint < members.size()) << "a family has axes and points";
@@ -200,7 +212,11 @@ FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<
   const std::string cu = emit_family_cu(f);
   m.files[m.name + ".h"] = emit_c_header(f);
   m.files[m.name + "_check.cu"] = emit_check(f);
-  m.files[m.name + ".py"] = emit_python(f, cu);
+  m.files[m.name + ".py"] = emit_python(f);
+  m.files[m.name + ".solution.json"] = emit_solution(any, cu);
+  m.files["build.toml"] = emit_hub_build(any);
+  m.files["tvm-ffi-ext/" + m.name + "/__init__.py"] = emit_hub_package(any);
+  m.files[m.name + "_kernelbench.py"] = emit_kernelbench(any, cu, m.files.at(m.name + ".py"));
   m.files["Makefile"] = emit_makefile(any);
   m.files["CMakeLists.txt"] = emit_cmake(any);
   m.files[m.name + ".pc"] = emit_pkg_config(any);

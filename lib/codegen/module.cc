@@ -1,5 +1,8 @@
 // emit_module: the figure of code generation. Every kernel of the plan becomes text through the emitter of its kind, then the module is assembled around them.
+#include <algorithm>
+
 #include "mirage/codegen/module.h"
+#include "codegen/cuda_text.h"
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
 #include "mirage/schedule/describe.h"
@@ -41,12 +44,40 @@ KernelText reads_in_order(KernelText k) {
   return k;
 }
 
-KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
+namespace {
+
+/// The kernel with the inputs that are passed by value among its parameters. Emitters write pointers; here these become the addresses of parameters, which plain loads reach (and only they: Access::by_value).
+KernelText with_values(KernelText k, const Plan& plan) {
+  const auto buffer = [&](int b) -> const Buffer& { return plan.buffers[static_cast<size_t>(b)]; };
+  if (std::none_of(k.args.begin(), k.args.end(), [&](int b) { return buffer(b).by_value; })) return k;
+  for (int b : k.args) k.values.push_back(buffer(b).by_value ? storage_type(buffer(b).dtype) : "");
+  for (const TensorMapText& m : k.maps) MIRAGE_ASSERT(!buffer(m.buffer).by_value) << k.name << " has a tensor map of a value";
+  const size_t global = k.source.find("__global__ "), name = k.source.find(" " + k.name + "(", global), open = name + k.name.size() + 2, close = k.source.find(") {\n", open);
+  MIRAGE_ASSERT(global != std::string::npos && name != std::string::npos && close != std::string::npos) << "no kernel in\n" << k.source;
+  std::string parameters, pointers;
+  size_t at = open;
+  for (size_t i = 0; i < k.maps.size() + k.args.size(); i++) {
+    const size_t end = std::min(k.source.find(", ", at), close);
+    std::string text = k.source.substr(at, end - at);
+    if (i >= k.maps.size() && !k.values[i - k.maps.size()].empty()) {
+      const std::string own = text.substr(text.rfind(' ') + 1);
+      text = "const __grid_constant__ " + k.values[i - k.maps.size()] + " " + own + "_value";
+      pointers += "  const void* const " + own + " = &" + own + "_value;\n";
+    }
+    parameters += (i ? ", " : "") + text;
+    at = end + 2;
+  }
+  k.source.replace(open, close - open, parameters);
+  k.source.insert(k.source.find(") {\n", open) + 4, pointers);
+  return k;
+}
+
+KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Target& target) {
   if (plan.pdl) {
     Plan ordinary = plan;
     ordinary.pdl = false;
-    if (!takes_part(k)) return emit_kernel(k, ordinary, target);
-    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : begins_with(emit_kernel(k, ordinary, target), true, true));
+    if (!takes_part(k)) return emit_with_pointers(k, ordinary, target);
+    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : begins_with(emit_with_pointers(k, ordinary, target), true, true));
     text.dependent = true;
     return text;
   }
@@ -57,7 +88,7 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
     KernelPlan alone = k;
     alone.early = false;
     const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k) || (is<AttendPlan>(k) && weights_early(k, plan)));
-    KernelText text = own ? emitter_of(k)(k, plan, target) : emit_kernel(alone, ordinary, target);
+    KernelText text = own ? emitter_of(k)(k, plan, target) : emit_with_pointers(alone, ordinary, target);
     text = begins_with(std::move(text), releases(k, plan), k.early && !own);
     if (k.early) text = reads_in_order(std::move(text));
     text.dependent = k.early;
@@ -65,6 +96,10 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
   }
   return emitter_of(k)(k, plan, target);
 }
+
+}  // namespace
+
+KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) { return with_values(emit_with_pointers(k, plan, target), plan); }
 
 KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Target& target) {
   constexpr int kMostLines = 40;   // people read kernels, too

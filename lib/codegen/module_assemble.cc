@@ -1,5 +1,5 @@
 // Puts a result's files together: the self-contained NAME.cu (comment, device library, kernels, host code) and, from the same facts, everything that builds and calls it.
-#include <set>
+#include <map>
 #include "codegen/module_parts.h"
 #include "codegen/names.h"
 #include "mirage/support/hash.h"
@@ -22,9 +22,10 @@ int64_t span_elements(const Dims& dims, const Dims& strides) {
 }
 
 void check_kernels(const Plan& plan, const Target& target, const std::vector<KernelText>& kernels) {
-  std::set<std::string> names;
+  std::map<std::string, const KernelText*> names;
   for (const KernelText& k : kernels) {
-    MIRAGE_ASSERT(names.insert(k.name).second) << "two kernels are called " << k.name;
+    const auto [first, is_new] = names.emplace(k.name, &k);   // of a library for several sizes equal kernels are one, also those of one size
+    MIRAGE_ASSERT(is_new || first->second->source == k.source) << "two kernels are called " << k.name;
     MIRAGE_ASSERT(k.args.size() == k.written.size()) << k.name;
     for (size_t i = 0; i < k.args.size(); i++) {
       MIRAGE_ASSERT(k.args[i] >= 0 && k.args[i] < static_cast<int>(plan.buffers.size())) << k.name << " has an argument that is no buffer";

@@ -16,7 +16,11 @@ struct AbiTensor {
   bool is_output = false;
   int64_t span_elements = 0;     ///< from the first to the last element, inclusive
   int64_t span_bytes() const { return span_elements * dtype_bytes(info->type.dtype); }
+  bool by_value() const { return !is_output && info->by_value; }
 };
+
+/// The C type in which an input of this type is passed by value: C has no 16-bit floating-point number, such ones are rounded from a float.
+inline const char* c_value_type(DType t) { return t == DType::kI32 ? "int32_t" : t == DType::kI64 ? "int64_t" : t == DType::kBool ? "uint8_t" : "float"; }
 
 /// What every part needs to know. References outlive the call of assemble_module only.
 struct ModuleFacts {
@@ -31,6 +35,7 @@ struct ModuleFacts {
   std::string_view device_namespace = "mo";   ///< of the device library that the kernels are compiled with
   int num_inputs() const { return static_cast<int>(program.inputs.size()); }
   int num_tensors() const { return static_cast<int>(tensors.size()); }
+  bool has_values() const { return std::any_of(tensors.begin(), tensors.end(), [](const AbiTensor& t) { return t.by_value(); }); }
 };
 
 /// Whether some kernel is started while the one ahead of it still runs.
@@ -51,6 +56,8 @@ struct FamilyFacts {
 
 /// How an extent or stride of a tensor follows the axes, as text: "M", "8 * M", "1024"; where it is no such product its values, "{8, 16, 24}".
 std::string axis_text(const FamilyFacts&, const std::vector<int64_t>& per_point);
+/// "float16[M, 4096]", "float32 by value".
+std::string type_text(const FamilyFacts&, size_t tensor);
 
 /// The parts of a library that serves one program, from its tensors and plan.
 ModuleFacts module_facts(const Program&, const Plan&, const Target&, const ModuleOptions&, const std::vector<KernelText>& kernels);
@@ -65,7 +72,7 @@ std::string emit_info_json(const FamilyFacts&);
 std::string emit_host(const FamilyFacts&);                 ///< family_host.cc
 std::string emit_c_header(const FamilyFacts&);             ///< abi_header.cc
 std::string emit_check(const FamilyFacts&);                ///< family_check.cc
-std::string emit_python(const FamilyFacts&, const std::string& cu_text);   ///< family_python.cc
+std::string emit_python(const FamilyFacts&);               ///< family_python.cc
 std::string emit_c_header(const ModuleFacts&);             ///< abi_header.cc: NAME.h
 std::string emit_makefile(const ModuleFacts&);             ///< module_build_files.cc
 std::string emit_cmake(const ModuleFacts&);
@@ -76,6 +83,15 @@ std::string emit_check(const ModuleFacts&);                ///< check.cc: NAME_c
 enum class HarnessPart : uint8_t { kDevice, kHost, kMain, kRun, kVerdict };
 std::string check_harness(HarnessPart);                    ///< check_harness.cc
 std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows of its table of tensors
+/// How the check calls the library: values are fetched from where they were drawn once per `point` (a C expression).
+struct CheckCall {
+  std::string before, arguments;
+  std::string definition(const std::string& name, const std::string& dims) const {
+    const std::string head = "static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) {", call = "return " + name + "_launch(" + dims + ", " + arguments + "workspace, bytes, stream);";
+    return before.empty() ? head + " " + call + " }\n" : "static void cuda(cudaError_t error, const char* what);\n" + head + "\n" + before + "  " + call + "\n}\n";
+  }
+};
+CheckCall check_call(const ModuleFacts&, const std::string& point);
 std::string check_top(const ModuleFacts&, int num_values); ///< check.cc: what stands before the harness
 std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
 std::string emit_solution(const ModuleFacts&, const std::string& cu);      ///< exchange.cc: FlashInfer-Bench
@@ -83,6 +99,7 @@ std::string emit_hub_build(const ModuleFacts&);            ///< build.toml of Hu
 std::string emit_hub_package(const ModuleFacts&);          ///< the Python package that it installs
 std::string emit_kernelbench(const ModuleFacts&, const std::string& cu, const std::string& py);
 std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
+std::string emit_tvm_ffi(const FamilyFacts&);
 
 /// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
 /// A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed where it is read instead of being stored.

@@ -160,7 +160,7 @@ class Builds {
   void measure() {
     if (const DetectedDevice found = detect_device(); !found.device) {
       out_.exit = more_severe(out_.exit, ExitCode::kToolchain);
-      out_.errors.push_back({Severity::kError, DiagCode::kToolMissing, {}, "--measure: " + found.error, {}});
+      out_.errors.push_back({Severity::kError, DiagCode::kToolMissing, {}, "--measure: " + found.error, {{{}, "leave --measure out, or run it on a machine with the GPU"}}});
       return;
     }
     if (Result<Compiled> c = build_check(tools_, module_.name, target_, folder_.staging(), limits_); !c) return fail(c.errors());

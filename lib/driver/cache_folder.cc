@@ -19,8 +19,6 @@ namespace {
 
 constexpr int64_t kMostProduct = int64_t{1} << 30;   // of one product
 
-std::string product_path(const Options& o, const std::string& kind, const std::string& key) { return (fs::path(o.cache) / (kind + "-" + key)).string(); }
-
 /// Files that a cache has: 16 hex digits and .json, or KIND-32 hex digits. Others in its folder are not ours.
 bool is_entry(const std::string& name) {
   const auto is_hex = [](std::string_view s, size_t digits) { return s.size() == digits && s.find_first_not_of("0123456789abcdef") == std::string_view::npos; };
@@ -30,6 +28,8 @@ bool is_entry(const std::string& name) {
 }
 
 }  // namespace
+
+std::string product_path(const Options& o, const std::string& kind, const std::string& key) { return (fs::path(o.cache) / (kind + "-" + key)).string(); }
 
 std::string content_key(std::string_view text) { return fmt::format("{:016x}{:016x}", hash_text(text, 0x6d697261), hash_text(text, 0x67656f70)); }
 

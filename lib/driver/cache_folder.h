@@ -13,7 +13,9 @@ inline bool uses_cache(const Options& o) { return !o.cache.empty() && !o.no_cach
 /// 32 hex digits of everything that a product depends on.
 std::string content_key(std::string_view text);
 
-/// A product kept under its key; nullopt if it is not there, or is not what was put there (its own hash stands before it). kind: "lib", "facts".
+/// Where a product lies.
+std::string product_path(const Options&, const std::string& kind, const std::string& key);
+/// A product kept under its key; nullopt if it is not there, or is not what was put there (its own hash stands before it). kind: "lib", "facts", "gate".
 std::optional<std::string> from_cache(const Options&, const std::string& kind, const std::string& key);
 /// Keeps it; what cannot be written is left.
 void put_into_cache(const Options&, const std::string& kind, const std::string& key, const std::string& bytes);

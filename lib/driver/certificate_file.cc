@@ -31,7 +31,9 @@ using Json = nlohmann::ordered_json;
 /// What could not be read; nlohmann/json's messages begin with the exception's name in brackets.
 Diagnostic unreadable(const std::string& file, const std::string& what) {
   const size_t end = what.starts_with("[json.exception") ? what.find("] ") : std::string::npos;
-  return broken_certificate(file, "the certificate cannot be read: " + (end == std::string::npos ? what : what.substr(end + 2)));
+  Diagnostic d = broken_certificate(file, "the certificate cannot be read: " + (end == std::string::npos ? what : what.substr(end + 2)));
+  d.notes.push_back({{}, "it is the certificate.json that mirage-opt writes beside a result"});
+  return d;
 }
 
 /// 64-bit numbers as hex text: JSON readers round large integers.

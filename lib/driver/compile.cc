@@ -158,7 +158,7 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   o.target = target->name;
   o.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;   // of "native", too: what was decided for another machine is not for this one
   Options gates = o;   // with the gate that this run asks for
-  if (given.certificate || given.points) gates.gate = given.repeat_gates ? "emulate" : "none";
+  if (given.certificate || given.points) gates.gate = given.repeat_gates ? "emulate" : "none", gates.no_cache = true;   // to repeat is to run
   if (auto refused = refused_option(gates, *target, source.name)) return failed({*refused}, result);
   if (o.gate == "device") o.measure = true;
 

@@ -8,6 +8,7 @@
 
 #include "driver/emulation.h"
 #include "driver/fit_limits.h"
+#include "driver/gate_memory.h"
 #include "driver/memory_end.h"
 #include "driver/report.h"
 #include "driver/search_options.h"
@@ -53,8 +54,17 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
   const auto [it, fresh] = gated.try_emplace(gate_key(program, plan, target));
   GateResult& r = it->second;
   if (fresh)
-    r = unless_memory_ends([&] { return emulation_gate(program, plan, target, find_host_compiler(), verification_seed(program, o)); },
-                           GateResult{GateResult::Kind::kNotRun, std::string("not emulated: ") + kMemoryEnded});
+    r = unless_memory_ends(
+        [&] {
+          const std::string compiler = find_host_compiler();
+          const uint64_t seed = verification_seed(program, o);
+          const std::string key = gate_memory_key(program, plan, target, compiler, seed, o);
+          if (auto known = passed_before(o, key)) return *known;
+          GateResult now = emulation_gate(program, plan, target, compiler, seed);
+          keep_passed(o, key, now);
+          return now;
+        },
+        GateResult{GateResult::Kind::kNotRun, std::string("not emulated: ") + kMemoryEnded});
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
     d.gated = r.kind;

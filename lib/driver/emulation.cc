@@ -102,6 +102,7 @@ EmulationCase make_emulation_case(const Program& program, const Plan& plan, cons
     for (const TensorMapText& m : k.maps) e.maps.push_back({m.buffer, m.offset_bytes, dtype_bytes(m.dtype), m.dims, m.strides, m.box, m.swizzle});
     e.args = k.args;
     e.written = k.written;
+    e.values = k.values;
     e.grid = k.grid;
     e.threads = k.threads;
     e.smem_bytes = k.smem_bytes;

@@ -182,7 +182,7 @@ class FamilyCompiler {
     const std::string at = point_text(family_.axes, family_.points[p].values);
     const Options o = options_of_point(p);
     Options gates = o;
-    gates.gate = run_.gates.gate;
+    gates.gate = run_.gates.gate, gates.no_cache = run_.gates.no_cache;
     Given given = run_.given;
     if (given.points) given.certificate = &(*given.points)[p];
     SearchMemory own(&memory_);

@@ -3,6 +3,7 @@
 #include "mirage/driver/modes.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -16,6 +17,7 @@
 #include "mirage/plan/plan.h"
 #include "mirage/spec/onnx.h"
 #include "mirage/spec/text.h"
+#include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 
 #ifndef MIRAGE_VERSION
@@ -131,7 +133,31 @@ bool is_model(const std::string& path) { return path.ends_with(".onnx"); }
 Result<Source> spec_of_model(const Source& bytes, const Options& o) {
   const auto choice = read_axis_choice(o.bind, o.values);
   if (!choice) return choice.errors();
-  return onnx_spec(bytes.text, bytes.name, {choice->bind});
+  return onnx_spec(bytes.text, bytes.name, {choice->bind, choice->values});
+}
+
+ModeResult write_parts(const Source& bytes, const Options& o) {
+  const auto choice = read_axis_choice(o.bind, o.values);
+  if (!choice) return mode_failed(choice.errors());
+  if (!choice->values.empty())
+    return mode_failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, "--parts takes one extent per dimension", {{{}, "give --bind M=16 instead of --values"}}}});
+  const auto parts = onnx_parts(bytes.text, bytes.name, {choice->bind, {}});
+  if (!parts) return mode_failed(parts.errors());
+  auto folder = OutputFolder::open(o.output);
+  if (!folder) return mode_failed(folder.errors());
+  Diagnostics errors;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const Diagnostics now = folder->write(name, text);
+    errors.insert(errors.end(), now.begin(), now.end());
+  };
+  for (const Source& s : parts->specs) write(s.name + ".json", s.text);
+  write(std::filesystem::path(bytes.name).stem().string() + ".coverage.txt", parts->report);
+  if (errors.empty()) errors = folder->commit();
+  if (!errors.empty()) return mode_failed(errors);
+  ModeResult r;
+  r.text = parts->report;
+  if (parts->specs.empty()) r.exit = ExitCode::kUnsupported;
+  return r;
 }
 
 std::string spec_operators(bool as_json) { return as_json ? list_ops_json() : list_ops(); }

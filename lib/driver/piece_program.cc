@@ -79,12 +79,12 @@ Program PiecePrograms::of(const Piece& piece, bool narrow) const {
     TensorInfo t{fmt::format("in{}", i), whole_.graph.type(v), {}, {}};
     if (const auto* in = whole_.graph.def_form<Input>(v)) {
       const TensorInfo& own = whole_.inputs[static_cast<size_t>(in->param)];
-      t.strides = own.strides, t.range = own.range;
+      t.strides = own.strides, t.range = own.range, t.by_value = own.by_value;
     } else {
       t.strides = row_major_strides(t.type.dims);
       if (const DType as = t.type.dtype == DType::kReal ? leaf_type(v, narrow) : t.type.dtype; t.type.dtype == DType::kReal) t.type.dtype = as == DType::kReal ? DType::kF32 : as;
     }
-    p.canonical += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
+    p.canonical += (t.by_value ? "value " : "") + to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
     p.inputs.push_back(std::move(t));
   }
   for (DType t : p.kept) p.canonical += dtype_name(t)[0];

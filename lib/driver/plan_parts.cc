@@ -165,6 +165,7 @@ std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, co
     if (is_input && b.kind == Buffer::Kind::kInput) t.range = whole.inputs[static_cast<size_t>(b.index)].range;
     model.buffers.push_back({is_input ? Buffer::Kind::kInput : Buffer::Kind::kOutput, static_cast<int>(is_input ? p.inputs.size() : p.outputs.size()), b.dtype, t.type.dims, t.strides, 0});
     model.buffers.back().tf32 = b.tf32;
+    model.buffers.back().by_value = t.by_value = b.by_value;
     return t;
   };
   for (DType t : part.first) {
@@ -210,7 +211,7 @@ std::string part_key(const Program& program, const Plan& plan, const PlanPart& p
   std::string out = p.canonical;
   for (const auto* list : {&p.inputs, &p.outputs})
     for (const TensorInfo& t : *list) out += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
-  for (const Buffer& b : model.buffers) out += b.tf32 ? 't' : '-';
+  for (const Buffer& b : model.buffers) out += b.tf32 ? 't' : b.by_value ? 'v' : '-';
   for (size_t k : part.kernels) out += text_alone(texts[k]);
   return out;
 }

@@ -40,7 +40,7 @@ Result<Json> read_lock(const std::string& path) {
   if (!read) return read.errors();
   Json& j = *read;
   if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") || !j["decisions"].is_object())
-    return broken_certificate(path, "the file is no lock of this version of mirage-opt");
+    return Diagnostic{Severity::kError, DiagCode::kCertificate, {path, 0, 0, 1}, "the file is no lock of this version of mirage-opt", {{{}, "give --lock another file (one that is not there is made), or move this one away"}}};
   return std::move(j);
 }
 

@@ -13,6 +13,9 @@ struct Api {
 
   static void access(const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_, pc); }
   static void access_by(int lane, const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_ / 32 * 32 + lane, pc); }
+  static void device(const void* p, const void* pc) {
+    if (!e().is_global(p)) e().find("out of bounds", "a load of device memory from what is none", pc, true);
+  }
   static void atomic(const void* p, uint64_t bytes, const void* pc) {
     Engine& g = e();
     if (g.is_shared(p)) return g.find("not supported", "an atomic operation on shared memory", pc, true);
@@ -327,7 +330,7 @@ struct Api {
 };
 
 const EmuApi& Engine::api() {
-  static const EmuApi table = {Api::access, Api::access_by, Api::atomic, Api::poll, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
+  static const EmuApi table = {Api::access, Api::access_by, Api::device, Api::atomic, Api::poll, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
                                Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
                                Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait,
                                Api::fence_registers, Api::leave_registers, Api::take_registers};

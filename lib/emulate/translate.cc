@@ -138,7 +138,8 @@ std::string entry(const EmulatedKernel& k) {
   std::string out = "extern \"C\" __attribute__((visibility(\"default\"))) void emu_run_" + k.name + "(void* const* a) {\n  emu_in_" + k.name + "::" + k.symbol + "(";
   for (size_t i = 0; i < k.maps.size() + k.args.size(); i++) {
     const std::string a = "a[" + std::to_string(i) + "]";
-    out += (i ? ", " : "") + (i < k.maps.size() ? "*static_cast<const mo::TensorMap*>(" + a + ")" : a);
+    const std::string value = i < k.maps.size() ? "mo::TensorMap" : k.values.empty() ? "" : k.values[i - k.maps.size()];
+    out += (i ? ", " : "") + (value.empty() ? a : "*static_cast<const " + value + "*>(" + a + ")");
   }
   return out + ");\n}\n";
 }

@@ -57,6 +57,7 @@ void BlockPlanner::place_input(NodeId n, const Input& in) {
 }
 
 int BlockPlanner::unit_of(NodeId n, const Input& in, const Access& a, const SmemTile& t) const {
+  if (a.by_value) return 0;   // asynchronous copies read device memory only
   const Dims& dims = g().dims(g().node(n).first_value);
   const int line_dim = dim_of(dims, t.col ? 1 : 2);
   const int64_t size = dtype_bytes(a.dtype);

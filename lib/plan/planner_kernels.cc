@@ -204,7 +204,8 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
   CallAccess out;
   const auto access = [&](ValueId v) {
     const View view = *view_with(v, false);
-    return Access{view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32, -1, view.run, view.jump, view.second};
+    const Buffer& b = buffers_[static_cast<size_t>(view.buffer)];
+    return Access{view.buffer, view.offset, g_.dims(v), view.strides, b.dtype, b.tf32, -1, view.run, view.jump, b.by_value, view.second};
   };
   for (ValueId o : node.operands) {
     out.operands.push_back(is_computed(n, o) ? Access{} : access(o));

@@ -22,6 +22,7 @@ void Planner::place_inputs() {
   for (size_t i = 0; i < program_.inputs.size(); i++) {
     const TensorInfo& t = program_.inputs[i];
     buffers_.push_back({Buffer::Kind::kInput, static_cast<int>(i), t.type.dtype, t.type.dims, t.strides, 0});
+    buffers_.back().by_value = t.by_value;
   }
   for (size_t i = 0; i < program_.outputs.size(); i++) {
     const TensorInfo& t = program_.outputs[i];

@@ -22,6 +22,7 @@ struct AstTensor {
   std::optional<Dims> strides;
   Span strides_where;
   std::optional<std::pair<double, double>> range;
+  bool by_value = false;                    ///< "shape": null
   bool ok = true;                           ///< false: shape or dtype had errors, so nothing is checked against it
 };
 

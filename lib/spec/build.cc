@@ -237,7 +237,9 @@ class ProgramBuilder {
       if (it == names_.end()) {
         std::vector<std::string> candidates;
         if (!report_.full()) for (const AstNode& node : ast_.nodes) for (const AstNode::Result& r : node.outputs) candidates.push_back(r.name);
-        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), report_.hint(t.name, candidates));
+        std::vector<Note> notes = report_.hint(t.name, candidates);
+        if (notes.empty()) notes.push_back({{}, "name it as the 'output' of the node that computes it, or leave it out of 'outputs'"});
+        report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), std::move(notes));
         continue;
       }
       if (it->second.is_input) {
@@ -272,7 +274,7 @@ class ProgramBuilder {
     output_dims_.push_back(d);
   }
 
-  TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range}; }
+  TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range, t.by_value}; }
 
   /// Of an input of whole numbers that gives none: the places that it is an index of, or small numbers.
   std::pair<double, double> default_range(size_t input) const {

@@ -23,7 +23,7 @@ template <class List> std::string list(const List& items) {
 }
 
 std::string tensor(const TensorInfo& t) {
-  std::string s = fmt::format("\"{}\": {{\"shape\": {}, \"dtype\": \"{}\"", t.name, list(t.type.dims), dtype_long_name(t.type.dtype));
+  std::string s = fmt::format("\"{}\": {{\"shape\": {}, \"dtype\": \"{}\"", t.name, t.by_value ? "null" : list(t.type.dims), dtype_long_name(t.type.dtype));
   if (!(t.strides == row_major_strides(t.type.dims))) s += ", \"strides\": " + list(t.strides);
   if (t.range) s += ", \"range\": [" + number(t.range->first) + ", " + number(t.range->second) + "]";
   return s + "}";

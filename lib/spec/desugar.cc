@@ -100,6 +100,15 @@ ValueId centred(NodeContext& node, ValueId x, const std::vector<int>& axes) {
   return e.map(MapFn::kDiv, {d, e.map(MapFn::kSqrt, {add_eps(node, variance)})});
 }
 
+/// What a product whose inner dimensions differ may have meant: the operand to turn, or their order.
+std::vector<Note> meant_product(const Dims& a, const Dims& b) {
+  const int64_t inner = a.back(), rows = a[a.rank() - 2], columns = b.back(), other = b[b.rank() - 2];
+  if (inner == columns) return {{{}, fmt::format("with the second operand transposed they fit: 'transpose_b': true gives {} x {}, and so does linear, whose weight is (out, in)", to_string(Dims{rows, inner}), to_string(Dims{columns, other}))}};
+  if (rows == other) return {{{}, "with the first operand transposed they fit: 'transpose_a': true"}};
+  if (columns == rows) return {{{}, "in the other order they fit"}};
+  return {};
+}
+
 }  // namespace
 
 ValueId build_matmul(NodeContext& node) {
@@ -123,7 +132,7 @@ ValueId build_matmul(NodeContext& node) {
   }
   const Dims a = e.dims(sides[0]), b = e.dims(sides[1]);
   int ra = a.rank(), rb = b.rank();
-  if (a[ra - 1] != b[rb - 2]) node.fail(DiagCode::kShape, node.operand_where[1], fmt::format("inner dimensions differ: {} x {}", to_string(a), to_string(b)));
+  if (a[ra - 1] != b[rb - 2]) throw BuildError{DiagCode::kShape, node.operand_where[1], fmt::format("inner dimensions differ: {} x {}", to_string(a), to_string(b)), meant_product(a, b)};
   for (int i = 1; i <= std::min(ra, rb) - 2; ++i) {
     int64_t m = a[ra - 2 - i], n = b[rb - 2 - i];
     if (m != n && m != 1 && n != 1) node.fail(DiagCode::kShape, node.operand_where[1], fmt::format("batch dimensions do not broadcast: {} x {}", to_string(a), to_string(b)));

@@ -189,7 +189,7 @@ AstTensor JsonReader::read_tensor(const std::string& name, Span where, const Jso
   };
   if (const JsonMember* m = v.find("dtype")) read_dtype(*m, t);
   else missing("dtype");
-  if (const JsonMember* m = v.find("shape")) read_shape(*m, t);
+  if (const JsonMember* m = v.find("shape")) read_shape(*m, t, is_input);
   else if (is_input) missing("shape");
   if (const JsonMember* m = v.find("strides")) read_strides(*m, t);
   if (const JsonMember* m = v.find("range"); m && is_input) read_range(*m, t);
@@ -233,11 +233,13 @@ std::optional<Dims> JsonReader::read_dims(const JsonValue& list, std::string_vie
   return d;
 }
 
-void JsonReader::read_shape(const JsonMember& m, AstTensor& t) {
+void JsonReader::read_shape(const JsonMember& m, AstTensor& t, bool is_input) {
   t.shape_where = m.value.span;
   if (m.value.kind == JsonKind::kNull) {
-    report_.error(DiagCode::kUnsupported, m.value.span, fmt::format("scalar argument '{}' (shape null) is not supported; use a tensor of shape []", t.name));
-    t.ok = false;
+    t.dims = Dims{};
+    t.by_value = is_input;
+    t.ok = is_input && t.ok;
+    if (!is_input) report_.error(DiagCode::kShape, m.value.span, fmt::format("output '{}' has the shape null: only inputs are passed by value; a result of one element has shape []", t.name));
     return;
   }
   t.dims = read_dims(m.value, "shape", false);
@@ -254,7 +256,8 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
   if (t && *t != DType::kReal) return t;
   static const std::vector<std::string> later{"float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float64", "int8", "uint8", "int16"};
   if (std::find(later.begin(), later.end(), v.text) != later.end()) {
-    report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text));
+    report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text),
+                  {{{}, v.text == "float64" ? "declare float32: kernels compute in it" : v.text.starts_with("float") ? "widen it before the program, to float16 say" : "convert it before the program, to int32 say"}});
     return std::nullopt;
   }
   static const std::map<std::string, std::string, std::less<>> other_names{{"half", "float16"}, {"fp16", "float16"}, {"torch.float16", "float16"}, {"float", "float32"}, {"fp32", "float32"}, {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}, {"int", "int32"}, {"long", "int64"}, {"torch.int32", "int32"}, {"torch.int64", "int64"}};

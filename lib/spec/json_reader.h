@@ -20,7 +20,7 @@ class JsonReader {
   void read_numerics(const JsonMember*);
   std::vector<AstTensor> read_tensors(const JsonValue& root, const char* key, bool is_input);
   AstTensor read_tensor(const std::string& name, Span where, const JsonValue&, bool is_input);
-  void read_shape(const JsonMember&, AstTensor&);
+  void read_shape(const JsonMember&, AstTensor&, bool is_input);
   void read_dtype(const JsonMember&, AstTensor&);
   void read_strides(const JsonMember&, AstTensor&);
   void read_range(const JsonMember&, AstTensor&);

@@ -109,6 +109,7 @@ Json tensor_schema(bool is_input, bool in_list) {
   Json t{{"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}}};
   Json shape = shape_schema();
   shape["description"] = "extents: integers, axis names, or + - * / of these";
+  if (is_input) shape = {{"anyOf", {shape, {{"type", "null"}, {"description", "a scalar that callers pass by value"}}}}};
   t["properties"] = {{"name", name_schema()}, {"shape", shape}, {"dtype", dtype_schema()}, {"description", {{"type", "string"}}}};
   Json strides = shape_schema();
   strides["description"] = "elements between neighbours, one per dimension; row-major if left out";

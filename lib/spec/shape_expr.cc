@@ -1,6 +1,7 @@
 // Shape expressions by recursive descent, with overflow checks; see shape_expr.h.
 #include "spec/shape_expr.h"
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace mirage::spec {
 namespace {
@@ -89,7 +90,9 @@ class Reader {
       if (found == axes_.end()) {
         std::vector<std::string> names;
         if (wants_hint_) for (const auto& [n, v] : axes_) names.push_back(n);
-        fail(at, i_ - at, fmt::format("there is no axis '{}'", name), DiagCode::kUnknownName, Report::did_you_mean(name, names));
+        std::vector<Note> notes = Report::did_you_mean(name, names);
+        if (notes.empty() && wants_hint_) notes.push_back({{}, names.empty() ? "the spec has no 'axes'" : fmt::format("the axes are {}", fmt::join(names, ", "))});
+        fail(at, i_ - at, fmt::format("there is no axis '{}'", name), DiagCode::kUnknownName, std::move(notes));
       }
       if (!found->second) unknown_ = true;
       return found->second.value_or(1);

@@ -148,3 +148,9 @@ TEST_CASE("positions that nobody stored are read by no other strategy", "[bugs]"
   CHECK(plans.size() > 4);
   for (const Plan& p : plans) CHECK(attend_of(p) != nullptr);
 }
+
+TEST_CASE("as many batches as groups of heads, and heads in a group", "[bugs]") {
+  // The repetition of keys at reduced extents could be that of the batch, of the groups or of a group's heads: all have two.
+  is_one_right_kernel(R"({"version": "1.0", "name": "groups", "inputs": {"q": {"shape": [2, 4, 1, 64], "dtype": "float16"}, "k": {"shape": [2, 2, 256, 64], "dtype": "float16"}, "v": {"shape": [2, 2, 256, 64], "dtype": "float16"}},
+ "outputs": {"y": {"shape": [2, 4, 1, 64], "dtype": "float16"}}, "nodes": [{"op": "attention", "inputs": ["q", "k", "v"], "output": "y"}]})");
+}

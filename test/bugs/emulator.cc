@@ -64,3 +64,36 @@ TEST_CASE("a result that is masked but for three numbers is compared with their 
     CHECK(o.ok);
   }
 }
+
+TEST_CASE("a parameter is read by plain loads only", "[bugs]") {
+  // On the device the address of a parameter is none of global memory: what reads that and nothing else must not be given it.
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const char* const reads[] = {"*static_cast<const float*>(in0)", "__ldg(static_cast<const float*>(in0))", "__int_as_float((int)read_now(static_cast<const unsigned*>(in0)))"};
+  EmulationCase all;
+  for (const char* read : reads) {
+    EmulatedKernel kernel;
+    kernel.name = "kernel" + std::to_string(all.kernels.size());
+    kernel.symbol = "probe";
+    kernel.source = std::string("__global__ void probe(const __grid_constant__ mo::f32 in0_value, void* __restrict__ out0) {\n  const void* const in0 = &in0_value;\n  using namespace mo;\n  ((float*)out0)[thread_id()] = ") + read + ";\n}\n";
+    kernel.args = {0, 1};
+    kernel.written = {false, true};
+    kernel.values = {"mo::f32", ""};
+    kernel.threads = 32;
+    all.kernels.push_back(kernel);
+  }
+  const EmulationLibrary lib = build_emulation({&all}, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  std::vector<EmulatedBuffer> buffers(2);
+  buffers[0].name = "in", buffers[1].name = "out";
+  buffers[1].kind = EmulatedBuffer::Kind::kOutput;
+  buffers[0].bytes = {0, 0, 0xc0, 0x3f}, buffers[1].bytes.assign(128, 0);   // 1.5
+  for (size_t i = 0; i < 3; i++) {
+    const Emulation e = emulate(lib.path, {all.kernels[i]}, buffers, {});
+    INFO(reads[i] << (e.findings.empty() ? "" : ": " + e.findings[0].text));
+    REQUIRE(e.findings.empty() == (i == 0));
+    if (i == 0) CHECK(std::vector<unsigned char>(e.buffers[1].begin() + 124, e.buffers[1].end()) == buffers[0].bytes);
+    else CHECK(e.findings[0].text.find("a load of device memory from what is none") != std::string::npos);
+  }
+}

@@ -65,3 +65,18 @@ TEST_CASE("windows, functions and splits hold when they are emulated", "[bugs]")
   emulated(R"("x": {"shape": [4, 24], "dtype": "float16"}, "c": {"shape": [4, 4], "dtype": "float16"})", R"({"op": "split", "inputs": ["x"], "outputs": ["a", "b", "d"]}, {"op": "rope", "inputs": ["b", "c", "c"], "output": "r"},
     {"op": "stack", "inputs": ["a", "r", "d"], "output": "y", "attrs": {"axis": 1}})", "float16");
 }
+
+TEST_CASE("a scalar is passed by value wherever it stands", "[bugs]") {
+  const std::string x = R"("x": {"shape": [16, 512], "dtype": "float16"}, "w": {"shape": [512, 512], "dtype": "float16"}, )";
+  const std::string values = R"("s": {"shape": null, "dtype": "float16"}, "n": {"shape": null, "dtype": "int32", "range": [0, 40]}, "b": {"shape": null, "dtype": "bool"})";
+  // A factor behind a product, a bound of positions, a condition, an operand that is joined to others, and one that is multiplied as a matrix.
+  const std::string nodes = R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "mul", "inputs": ["p", "s"], "output": "q"}, {"op": "iota", "inputs": [], "output": "i", "attrs": {"axis": 1, "shape": [16, 512]}},
+    {"op": "less", "inputs": ["i", "n"], "output": "m"}, {"op": "where", "inputs": ["m", "q", 0], "output": "r"}, {"op": "where", "inputs": ["b", "r", "x"], "output": "t"}, {"op": "reshape", "inputs": ["s"], "output": "one", "attrs": {"shape": [1, 1]}},
+    {"op": "sum", "inputs": ["t"], "output": "u", "attrs": {"axis": 1, "keepdim": true}}, {"op": "matmul", "inputs": ["u", "one"], "output": "v"}, {"op": "concat", "inputs": ["v", "one"], "output": "y", "attrs": {"axis": 0}})";
+  const CompileResult r = emulated(x + values, nodes, "float16");
+  const std::string &cu = r.files.at("op.cu"), &h = r.files.at("op.h");
+  for (const char* type : {"f16", "i32", "b8"}) CHECK(cu.find(std::string("const __grid_constant__ mo::") + type + " ") != std::string::npos);
+  CHECK(h.find("const void* x, const void* w, float s, int32_t n, uint8_t b, void* y, ") != std::string::npos);
+  CHECK(cu.find("const __half s__ = __float2half_rn(s);") != std::string::npos);
+  CHECK(cu.find("constexpr bool kByValue[kNumTensors] = {false, false, true, true, true, false};") != std::string::npos);
+}

@@ -10,30 +10,41 @@ _SOURCE = """
 #include <stddef.h>
 #include <string.h>
 static void* seen[64];
+static double values[64];
+static long long seen_dims[8];
 static int calls, next_status;
 int NAME_workspace_size(const void* dims, size_t* bytes) { (void)dims; *bytes = WORKSPACE; return 0; }
 int NAME_workspace_init(void* w, size_t bytes, void* stream) { (void)w; (void)bytes; (void)stream; return 0; }
 int NAME_launch(const void* dimsPARAMETERS, void* workspace, size_t bytes, void* stream) {
   void* const all[] = {ARGUMENTSworkspace};
   memcpy(seen, all, sizeof all);
+  NUMBERS
   calls++;
+  memset(seen_dims, 0, sizeof seen_dims);
+  if (dims) memcpy(seen_dims, (const char*)dims + 8, AXES * sizeof seen_dims[0]);
   (void)dims; (void)bytes; (void)stream;
   return next_status;
 }
 const char* NAME_status_string(int s) { (void)s; return "a status"; }
 const char* NAME_info_json(void) { return "{\\"spec_id\\":\\"SPEC\\"}"; }
 unsigned NAME_abi_version(void) { return 1; }
+double stub_value(int i) { return values[i]; }
+long long stub_dim(int i) { return seen_dims[i]; }
 void* stub_seen(int i) { return seen[i]; }
 int stub_calls(void) { return calls; }
 void stub_status(int s) { next_status = s; }
 """
 
 
-def build(folder, name, tensors, workspace, spec_id):
-    """Writes lib<name>.so beside <name>.py; raises subprocess.CalledProcessError where there is no C compiler."""
-    source = _SOURCE.replace("PARAMETERS", "".join(", void* t%d" % i for i in range(tensors))).replace(
-        "ARGUMENTS", "".join("t%d, " % i for i in range(tensors))
-    )
+def build(folder, name, tensors, workspace, spec_id, numbers=None, axes=0):
+    """Writes lib<name>.so beside <name>.py; raises subprocess.CalledProcessError where there is no C compiler. numbers: the C type of each
+    argument that is passed by value, by its place; axes: those of NAME_dims.
+    """
+    numbers = numbers or {}
+    parameters = "".join(", %s t%d" % (numbers.get(i, "void*"), i) for i in range(tensors))
+    arguments = "".join("%s, " % ("NULL" if i in numbers else "t%d" % i) for i in range(tensors))
+    source = _SOURCE.replace("PARAMETERS", parameters).replace("ARGUMENTS", arguments).replace("AXES", str(axes))
+    source = source.replace("NUMBERS", " ".join("values[%d] = t%d;" % (i, i) for i in numbers))
     source = source.replace("NAME", name).replace("WORKSPACE", str(workspace)).replace("SPEC", spec_id)
     path = os.path.join(folder, name + "_stub.c")
     with open(path, "w", encoding="utf-8") as f:

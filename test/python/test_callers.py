@@ -24,9 +24,12 @@ except ImportError:
 
 SPEC = {
     "name": "called",
-    "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}},
+    "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}, "s": {"shape": None, "dtype": "float16"}},
     "outputs": {"y": {"shape": [4, 1], "dtype": "float32"}},
-    "nodes": [{"op": "sum", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "keepdim": True}}],
+    "nodes": [
+        {"op": "mul", "inputs": ["x", "s"], "output": "p"},
+        {"op": "sum", "inputs": ["p"], "output": "y", "attrs": {"axis": 1, "keepdim": True}},
+    ],
 }
 
 # C99 and C++17 both: wrong dims, no tensor, a misaligned tensor, overlapping tensors, no list of tensors.
@@ -43,10 +46,10 @@ int main(void) {
   int status[5];
   int i;
   memset(&wrong, 0, sizeof wrong);
-  status[0] = called_launch(&wrong, x, x + 64, NULL, 0, NULL);
-  status[1] = called_launch(NULL, NULL, x + 64, NULL, 0, NULL);
-  status[2] = called_launch(NULL, x + 1, x + 64, NULL, 0, NULL);
-  status[3] = called_launch(NULL, x, x + 4, NULL, 0, NULL);
+  status[0] = called_launch(&wrong, x, 2.0f, x + 64, NULL, 0, NULL);
+  status[1] = called_launch(NULL, NULL, 2.0f, x + 64, NULL, 0, NULL);
+  status[2] = called_launch(NULL, x + 1, 2.0f, x + 64, NULL, 0, NULL);
+  status[3] = called_launch(NULL, x, 2.0f, x + 4, NULL, 0, NULL);
   status[4] = called_launch_dlpack(NULL, 1, NULL, 0, NULL);
   printf("%u %d", called_abi_version(), called_workspace_size(NULL, &bytes));
   printf(" %d", (int)bytes);
@@ -66,7 +69,7 @@ def by_ctypes(path):
     base = (ctypes.addressof(memory) + 15) // 16 * 16
 
     def launch(dims, x, y):
-        return library.called_launch(dims, ctypes.c_void_p(x), ctypes.c_void_p(y), None, ctypes.c_size_t(0), None)
+        return library.called_launch(dims, ctypes.c_void_p(x), ctypes.c_float(2), ctypes.c_void_p(y), None, ctypes.c_size_t(0), None)
 
     out = [library.called_abi_version(), library.called_workspace_size(None, ctypes.byref(bytes_)), bytes_.value]
     out += [
@@ -109,7 +112,7 @@ class Callers(Case):
         self.assertEqual(len(set(answers.values())), 1, answers)
         if tvm_ffi is not None:
             function = tvm_ffi.load_module(self.library).called
-            with self.assertRaisesRegex(TypeError, "called: takes 2 tensors: x, y"):
+            with self.assertRaisesRegex(TypeError, "called: takes 3 arguments: x, s, y"):
                 function(1)
         if torch is not None:
             sys.path.insert(0, self.folder)
@@ -118,7 +121,7 @@ class Callers(Case):
             finally:
                 sys.path.remove(self.folder)
             with self.assertRaisesRegex((ValueError, RuntimeError), "called: x .*"):
-                called.called(torch.zeros(4, 8))
+                called.called(torch.zeros(4, 8), 2.0)
 
 
 class Examples(unittest.TestCase):

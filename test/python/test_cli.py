@@ -6,7 +6,7 @@ import json
 import os
 import unittest
 
-from helpers import Case
+from helpers import Case, opt
 
 try:
     import torch
@@ -126,8 +126,10 @@ class CommandLine(Case):
             (("export", model + ":Block", "--input", "4xa"), 2, "--input takes SHAPE[:DTYPE]"),
             (("export", model + ":Block", "--input", "4x8:float17"), 2, "there is no dtype 'float17'"),
             (("export", model + ":Block", "--input", "4x9"), 3, "torch.export"),
+            (("export", model + ":Block", "--by-value", "y"), 2, "--by-value: forward is given no argument 'y'; it is given x"),
+            (("export", model + ":Block", "--by-value", "x"), 2, "only numbers, and tensors of one element, are passed by value"),
             (("export", model + ":Sorted"), 4, "aten::sort x2: sorting (first at %s:15)" % model),
-            (("export", model + ":Depends"), 3, "torch.export"),
+            (("export", model + ":Depends"), 3, "Depends decides by the values of a tensor"),
             (("export", model + ":Counts"), 4, "the module changes calls when it runs"),
             (("kernelbench", self.folder), 11, "there is no"),
             (("kernelbench", self.folder, "--level", "one"), 2, "--level takes numbers"),
@@ -140,6 +142,7 @@ class CommandLine(Case):
                 self.assertEqual(code, exit_code, said)
                 self.assertIn(text, said)
                 self.assertNotIn("Traceback", said)
+                self.assertNotIn("torch.ops", said)  # nor what PyTorch prints of its graph
                 self.assertFalse(os.path.exists(os.path.join(out, "Sorted.json")))
 
     def test_parts(self):
@@ -189,6 +192,38 @@ class CommandLine(Case):
         self.assertEqual(spec["axes"], {"M": {"type": "var", "values": [1, 3, 8]}})
         self.assertEqual(spec["outputs"], {"C": {"shape": ["M", 16], "dtype": "float16"}})
         self.assertIn(["8*M", 2], [n["attrs"]["shape"] for n in spec["nodes"] if n["op"] == "reshape"])
+
+    def test_scalars(self):
+        class Scaled(torch.nn.Module):
+            def forward(self, x, factor, gain=2.0, keep=True):
+                return torch.softmax(x * factor, -1) * gain if keep else x
+
+        x = torch.zeros(4, 8, dtype=torch.float16)
+        made = mirage_opt.export(Scaled(), (x, 0.5), {"gain": torch.ones(1)}, by_value=("factor", "gain"), name="f")
+        self.assertEqual([t["shape"] for t in made.spec["inputs"].values()], [[4, 8], None, None])
+        self.assertEqual({t["dtype"] for t in made.spec["outputs"].values()}, {"float16"})  # a number has no say in it
+        path = os.path.join(self.folder, "f.json")
+        made.write(path)
+        opt("--check", path)
+        self.assertEqual(list(mirage_opt.export(Scaled(), (x, 0.5)).spec["inputs"]), ["x"])
+        for name, text in (("fator", "forward is given no argument 'fator'; it is given x, factor"), ("x", "x is a tensor of shape .4, 8.")):
+            with self.assertRaisesRegex(ValueError, text):
+                mirage_opt.export(Scaled(), (x, 0.5), by_value=(name,))
+        shapes = {"x": {0: mirage_opt.Values("M", [1, 4])}}
+        sized = mirage_opt.export(Scaled(), (x, 0.5), by_value=("factor",), dynamic_shapes=shapes)
+        self.assertEqual([t["shape"] for t in sized.spec["inputs"].values()], [["M", 8], None])
+
+    def test_definition_with_a_scalar(self):
+        of = {
+            "name": "scaled",
+            "axes": {"M": {"type": "var"}, "K": {"type": "const", "value": 8}},
+            "inputs": {"x": {"shape": ["M", "K"], "dtype": "bfloat16"}, "sm_scale": {"shape": None, "dtype": "float32"}},
+            "outputs": {"y": {"shape": ["M", "K"], "dtype": "bfloat16"}},
+            "reference": "import torch\ndef run(x, sm_scale):\n    s = x.to(torch.float32) * sm_scale\n    return torch.softmax(s, -1).to(torch.bfloat16)",
+        }
+        spec = flashinfer.import_definition(flashinfer.Path(self.write("scaled.json", of)), {"M": [1, 4]})
+        self.assertEqual(spec["inputs"]["sm_scale"], {"shape": None, "dtype": "float32"})
+        self.assertEqual(list(spec["inputs"]), ["x", "sm_scale"])
 
     def test_dynamic_shapes(self):
         module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16))

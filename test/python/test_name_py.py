@@ -29,13 +29,18 @@ def spec(name, rows=4, two=False):
 @unittest.skipIf(torch is None, "SKIPPED: no PyTorch")
 class NamePy(Case):
     def load(self, name, workspace=0, folder=None, **kinds):
-        folder = folder or self.folder
-        compile_spec(folder, spec(name, **kinds), "--emit", "python")
+        return self.load_spec(spec(name, **kinds), 4 if kinds.get("two") else 3, workspace, folder)
+
+    def load_spec(self, of, arguments, workspace=0, folder=None, **how):
+        folder, name = folder or self.folder, of["name"]
+        compile_spec(folder, of, "--emit", "python")
         with open(os.path.join(folder, name + ".py"), encoding="utf-8") as f:
             spec_id = re.search(r"spec id (\w+)", f.read()).group(1)
-        stub.build(folder, name, 4 if kinds.get("two") else 3, workspace, spec_id)
+        stub.build(folder, name, arguments, workspace, spec_id, **how)
         module = stub.import_on_cpu(folder, name)
         module._library.stub_seen.restype = module._ctypes.c_void_p
+        module._library.stub_value.restype = module._ctypes.c_double
+        module._library.stub_dim.restype = module._ctypes.c_longlong
         return module
 
     def tensors(self, rows=4):
@@ -84,6 +89,81 @@ class NamePy(Case):
             m.refuses(x, w, out=torch.zeros(4, 8, dtype=torch.float16))
         strange = torch.zeros(4, 16, dtype=torch.float16)[:, :8]
         self.assertEqual(self.load("one_row", rows=1).one_row(strange[:1], w).shape, (1, 16))  # strides of an extent of 1 mean nothing
+
+    def test_values(self):
+        of = spec("valued")
+        of["inputs"] = {"s": {"shape": None, "dtype": "float16"}, **of["inputs"], "n": {"shape": None, "dtype": "int32"}}
+        of["nodes"] = [
+            {"op": "matmul", "inputs": ["x", "w"], "output": "p"},
+            {"op": "mul", "inputs": ["p", "s"], "output": "q"},
+            {"op": "add", "inputs": ["q", "n"], "output": "y"},
+        ]
+        m = self.load_spec(of, 5, 64, numbers={0: "float", 3: "int"})
+        x, w = self.tensors()
+        y = m.valued(0.5, x, w, 7)
+        self.assertEqual((y.shape, [m._library.stub_value(i) for i in (0, 3)]), ((4, 16), [0.5, 7.0]))
+        self.assertEqual([m._library.stub_seen(i) for i in (1, 2, 4)], [x.data_ptr(), w.data_ptr(), y.data_ptr()])
+        out = torch.zeros_like(y)
+        self.assertIs(m.valued(2, x, w, n=-3, out=out), out)
+        self.assertEqual([m._library.stub_value(i) for i in (0, 3)], [2.0, -3.0])
+        for wrong, kind, text in (
+            ((x[0, 0], x, w, 7), TypeError, "s is passed by value: it must be a number, not Tensor"),
+            ((0.5, x, w, 2.5), TypeError, "n is passed by value: it must be an int, not float"),
+            ((0.5, x, w, 2**31), ValueError, "n is 2147483648, which an int of 32 bits does not hold"),
+            ((1e300, x, w, 1), ValueError, "s is 1e[+]300, which float32 does not hold"),
+            ((0.5, w, w, 7), ValueError, "x has shape"),
+        ):
+            with self.assertRaisesRegex(kind, text):
+                m._run(*wrong)
+
+        class Module(torch.nn.Module):
+            def forward(self, x, w):
+                return m.valued(0.25, x * 2, w, 3) + 1
+
+        self.assertEqual(torch.export.export(Module(), (x, w)).module()(x, w).shape, (4, 16))
+        self.assertEqual(torch.compile(Module(), backend="aot_eager", fullgraph=True)(x, w).shape, (4, 16))
+        torch.library.opcheck(m._op, (0.5, x, w, 7), test_utils=("test_schema", "test_faketensor"))
+
+    def test_several_sizes(self):
+        of = spec("sized", rows="M")
+        of["axes"] = {"M": {"type": "var", "values": [2, 4, 8]}}
+        m = self.load_spec(of, 3, 512, axes=1)
+        for rows in (2, 4, 8):
+            x, w = self.tensors(rows)
+            self.assertEqual(m.sized(x, w).shape, (rows, 16))
+            self.assertEqual((m._library.stub_dim(0), m._library.stub_seen(0)), (rows, x.data_ptr()))
+            out = torch.zeros(rows, 16, dtype=torch.float16)
+            self.assertIs(m.sized(x, w, out=out), out)
+            self.assertEqual(m._library.stub_seen(2), out.data_ptr())
+        for rows, text in ((3, "M is 3, and this library has M = 2 or 4 or 8 [(]pad=True pads to the next[)]"), (9, "M is 9, and this library has")):
+            with self.assertRaisesRegex(ValueError, text):
+                m.sized(*self.tensors(rows))
+        self.assertEqual(m.sized(*self.tensors(3), pad=True).shape, (3, 16))
+        self.assertEqual(m._library.stub_dim(0), 4)
+        out = torch.zeros(5, 16, dtype=torch.float16)
+        self.assertIs(m.sized(*self.tensors(5), out=out, pad=True), out)
+        self.assertEqual(m._library.stub_dim(0), 8)
+        for rows in (0, 9):
+            with self.assertRaisesRegex(ValueError, "M is %d, and this library has M = 2 or 4 or 8" % rows):
+                m.sized(*self.tensors(rows), pad=True)
+        x, w = self.tensors(4)
+        with self.assertRaisesRegex(TypeError, "x must be a torch.Tensor, not list"):
+            m._run([1], w)
+        with self.assertRaisesRegex(ValueError, "no size of this library .M = 2 or 4 or 8. has inputs of shapes"):
+            m.sized(x, w[:, :3])
+        with self.assertRaisesRegex(TypeError, "x has dtype"):
+            m.sized(x.float(), w)
+        self.assertEqual(str(m._op), "mirage_opt.sized.default")
+
+        class Module(torch.nn.Module):
+            def forward(self, x, w):
+                return m.sized(x, w, pad=True) + 1
+
+        for rows in (4, 3):
+            x, w = self.tensors(rows)
+            compiled = torch.compile(Module(), backend="aot_eager", fullgraph=True, dynamic=False)
+            self.assertEqual(compiled(x, w).shape, (rows, 16))
+            self.assertEqual(torch.export.export(Module(), (x, w)).module()(x, w).shape, (rows, 16))
 
     def test_no_gradient(self):
         m = self.load("no_gradient")

@@ -24,6 +24,38 @@ SPEC = {
     "nodes": [{"op": "sum", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "keepdim": True}}],
 }
 
+# Several sizes, and numbers by value.
+SIZED = {
+    "name": "ffi_sized",
+    "axes": {"M": {"type": "var", "values": [2, 4]}},
+    "inputs": {
+        "s": {"shape": None, "dtype": "bfloat16"},
+        "x": {"shape": ["M", 8], "dtype": "float32"},
+        "n": {"shape": None, "dtype": "int32"},
+        "b": {"shape": None, "dtype": "bool"},
+    },
+    "outputs": {"y": {"shape": ["M", 8], "dtype": "float32"}},
+    "nodes": [
+        {"op": "mul", "inputs": ["x", "s"], "output": "p"},
+        {"op": "add", "inputs": ["p", "n"], "output": "q"},
+        {"op": "where", "inputs": ["b", "q", 0], "output": "y"},
+    ],
+}
+
+SIZED_CALLS = """
+import sys, numpy, tvm_ffi
+f = tvm_ffi.load_module(sys.argv[1]).ffi_sized
+x, y = numpy.zeros((4, 8), numpy.float32), numpy.zeros((4, 8), numpy.float32)
+for arguments in (
+    (x,), (x, x, 1, True, y), (1.5, x, 2.5, True, y), (1.5, x, 2**31, True, y), (1.5, x[:3], 1, True, y[:3]), (1.5, x, 1, True, y[:2]),
+    (1.5, x.astype(numpy.float16), 1, True, y), (1.5, x, 1, True, y), (1, x[:2], -1, 0, y[:2])
+):
+    try:
+        f(*[tvm_ffi.from_dlpack(a) if hasattr(a, "shape") else a for a in arguments])
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
 CALLS = """
 import ctypes, sys, numpy, tvm_ffi
 if sys.argv[2] == "loaded before": ctypes.CDLL(sys.argv[1])
@@ -61,6 +93,29 @@ class TvmFfi(Case):
                     "ValueError ffi_demo: x is not on a CUDA device",
                 ],
             )
+
+    def test_sizes_and_numbers(self):
+        compile_spec(self.folder, SIZED, "--emit", "so")
+        path = os.path.join(self.folder, "libffi_sized.so")
+        ctypes.CDLL(path, mode=os.RTLD_NOW)
+        if tvm_ffi is None:
+            self.skipTest("SKIPPED: no apache-tvm-ffi")
+        run = subprocess.run([sys.executable, "-c", SIZED_CALLS, path], capture_output=True, text=True, timeout=120, check=True)
+        sizes = "ValueError ffi_sized: no size of this library has tensors of these shapes and strides: it has M = 2 or 4"
+        self.assertEqual(
+            run.stdout.splitlines(),
+            [
+                "TypeError ffi_sized: takes 5 arguments: s, x, n, b, y",
+                "TypeError ffi_sized: s is not a number that fits, expected bfloat16 by value",
+                "TypeError ffi_sized: n is not a number that fits, expected int32 by value",
+                "TypeError ffi_sized: n is not a number that fits, expected int32 by value",
+                sizes,
+                sizes,
+                "TypeError ffi_sized: x has another dtype, expected float32[M, 8]",
+                "ValueError ffi_sized: x is not on a CUDA device",
+                "ValueError ffi_sized: x is not on a CUDA device",
+            ],
+        )
 
 
 if __name__ == "__main__":

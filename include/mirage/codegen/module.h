@@ -28,10 +28,11 @@ struct TensorMapText {
 /// __launch_bounds__).
 struct KernelText {
   std::string name;
-  std::string source;              ///< the definition; parameters are the tensor maps in the order of `maps`, then `const void*` / `void*` in the order of `args`, __restrict__
+  std::string source;              ///< the definition; parameters are the tensor maps in the order of `maps`, then `const void*` / `void*` in the order of `args`, __restrict__, or elements by value
   std::vector<TensorMapText> maps;
   std::vector<int> args;           ///< buffers of the plan, base pointers
   std::vector<bool> written;       ///< per arg: whether the kernel writes it
+  std::vector<std::string> values; ///< per arg: where the parameter is the element itself, `const __grid_constant__ T`, its type T ("mo::f32"); else "". Empty: all are pointers
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;          ///< dynamic shared memory

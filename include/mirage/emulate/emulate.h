@@ -23,6 +23,7 @@ struct EmulatedKernel {
   std::vector<EmulatedMap> maps;
   std::vector<int> args;                 ///< buffers
   std::vector<bool> written;             ///< per arg
+  std::vector<std::string> values;       ///< per arg: the type of a parameter that is the buffer's element itself, "" for a pointer; empty: all are pointers
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;

@@ -13,6 +13,7 @@ struct TensorInfo {
   Type type;                                         ///< never kReal
   Dims strides;                                      ///< elements, one per dimension; row-major unless the spec says otherwise
   std::optional<std::pair<double, double>> range;    ///< values that the user promises, inputs only
+  bool by_value = false;                             ///< a scalar that callers pass by value ("shape": null); inputs of rank 0 only
 };
 
 struct Numerics {

@@ -23,6 +23,7 @@ struct Buffer {
   Dims strides;                ///< elements
   int64_t offset_bytes = 0;    ///< in the workspace, multiple of 256
   bool slots = false;          ///< workspace that carries slots from block to block: all ones before the first launch (NAME_workspace_init) and again after every launch; shares its place with nobody
+  bool by_value = false;       ///< an input that callers pass by value: kernels have it among their parameters, and read it by plain loads only
   bool tf32 = false;           ///< kF32 that contractions alone read, as TF32: kernels round to that as they store, so that tensor cores can take it as it lies
   int64_t bytes() const;       ///< span: from the first to the last element
 };
@@ -42,6 +43,7 @@ struct Access {
   bool tf32 = false;                              ///< as its buffer's
   int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
   int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
+  bool by_value = false;                          ///< as its buffer's
   SecondPart second = {};                         ///< operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
 };
 

@@ -12,6 +12,7 @@ struct EmuBox { int rank; int at[5]; };
 struct EmuApi {
   void (*access)(const void* p, uint64_t bytes, int write, const void* pc);              // of the running thread, before it happens
   void (*access_by)(int lane, const void* p, uint64_t bytes, int write, const void* pc); // the same for another lane of its warp
+  void (*device)(const void* p, const void* pc);                                         // what reads device memory and no other kind is about to read there
   void (*atomic)(const void* p, uint64_t bytes, const void* pc);
   void (*poll)(const void* p, uint64_t bytes, const void* pc);                            // device memory that other blocks of a cooperative launch are waited for to change: comes back when it has
   void (*fail)(const char* kind, const char* text, const void* pc);                      // does not return

@@ -250,7 +250,7 @@ EMU_QUIET inline unsigned __ballot_sync(unsigned mask, int x) {
 inline int __any_sync(unsigned mask, int x) { return __ballot_sync(mask, x) != 0; }
 inline int __all_sync(unsigned mask, int x) { return __ballot_sync(mask, x) == mask; }
 inline uint64_t __cvta_generic_to_shared(const void* p) { return emu->shared_address(p); }
-template <class T> T __ldg(const T* p) { return *p; }
+template <class T> T __ldg(const T* p) { emu->device(p, EMU_PC); return *p; }
 template <class T> EMU_QUIET T atomicAdd(T* p, T x) { emu->atomic(p, sizeof x, EMU_PC); const T old = *p; *p = old + x; return old; }
 template <class T> EMU_QUIET T atomicMax(T* p, T x) { emu->atomic(p, sizeof x, EMU_PC); const T old = *p; if (old < x) *p = x; return old; }
 template <class T> EMU_QUIET T atomicExch(T* p, T x) { emu->atomic(p, sizeof x, EMU_PC); const T old = *p; *p = x; return old; }

@@ -5,6 +5,8 @@ program, 4 cannot be said in a spec, 11 files.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import logging
 import os
@@ -34,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument"
     )
+    p.add_argument("--by-value", action="append", default=[], metavar="NAME", help="an argument of forward that callers pass by value: a number")
     p.add_argument("--dtype", help="converts parameters and floating-point arguments: float16, bfloat16, float32")
     p.add_argument("--train", action="store_true", help="in training mode (batch norms use the batch; dropout is refused)")
     p.add_argument("--parts", action="store_true", help="write the largest regions that can be said, and a report of the coverage")
@@ -149,12 +152,21 @@ def _export(options: argparse.Namespace) -> int:
     try:
         if options.parts:
             return _parts(module, args, name, options.output)
-        made = export(module, args, name=name)
+        with contextlib.redirect_stderr(io.StringIO()):  # PyTorch prints its graph before it raises
+            made = export(module, args, name=name, by_value=options.by_value)
     except Unsupported as error:
         say(f"{file}: error: {error}\n  note: --parts writes what can be said")
         return UNSUPPORTED
+    except ValueError as error:
+        if str(error).startswith("by_value: "):
+            return _usage("--by-value: " + str(error)[len("by_value: ") :])
+        say(f"{file}: error: torch.export: {_first_line(error)}")
+        return INVALID
     except Exception as error:
-        say(f"{file}: error: torch.export: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+        if "DataDependent" in type(error).__name__:
+            say(f"{file}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is one program ({_first_line(error)})")
+        else:
+            say(f"{file}: error: torch.export: {_first_line(error)}")
         return INVALID
     path = Path(options.output) / f"{made.spec['name']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

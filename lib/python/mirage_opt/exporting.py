@@ -149,21 +149,52 @@ def export(
     name: Optional[str] = None,
     dynamic_shapes: Any = None,
     drop_mutations: bool = False,
+    by_value: Sequence[str] = (),
 ) -> Export:
     """The program of `module` called with `args` as a spec.
 
     Inputs of the spec are the arguments, then the parameters and buffers that are used, each in its stored layout. `dynamic_shapes`:
     {argument: {dimension: Values("M", [1, 8, 64])}} for axes with several values. `drop_mutations`:
     writes to buffers (the running statistics of a batch
-    norm in training) are left out instead of refused. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
+    norm in training) are left out instead of refused. `by_value`: arguments of forward, numbers or tensors of one element, that callers of
+    the library pass by value; other numbers are constants of the program, as torch.export has them. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
     written.
     """
     families = _axes_of(module, dynamic_shapes) if dynamic_shapes is not None else []
+    if by_value and not hasattr(module, "graph_signature"):
+        args, kwargs = _with_scalars(module, list(args), dict(kwargs or {}), by_value)
     if families:
-        return _export_family(module, list(args), kwargs, families, identifier(name or type(module).__name__), drop_mutations)
+        return _export_family(module, list(args), kwargs, families, identifier(name or type(module).__name__), drop_mutations, by_value)
     program = module if hasattr(module, "graph_signature") else capture(module, args, kwargs, dynamic_shapes)
     name = identifier(name or type(module).__name__)
-    return spec_of(program, name, drop_mutations)
+    return spec_of(program, name, drop_mutations, by_value)
+
+
+def _with_scalars(module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], names: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Numbers among the arguments that are named as tensors of rank 0, which stay arguments where torch.export would write a number into
+    the program. Raises ValueError for a name that is no argument, or one of a larger tensor.
+    """
+    parameters = inspect.signature(module.forward).parameters
+    positional = [k for k, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((k for k, p in parameters.items() if p.kind == p.VAR_POSITIONAL), None)
+    if rest is not None:
+        positional += [f"{rest}_{i}" for i in range(len(args) - len(positional))]  # as torch.export names them
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float32}
+    for name in names:
+        place: Any = positional.index(name) if name in positional[: len(args)] else name
+        holder: Any = args if isinstance(place, int) else kwargs
+        if holder is kwargs and name not in kwargs:
+            known = positional[: len(args)] + list(kwargs)
+            raise ValueError(f"by_value: forward is given no argument {name!r}; it is given {', '.join(known)}")
+        x = holder[place]
+        if type(x) in kinds:
+            holder[place] = torch.tensor(x, dtype=kinds[type(x)])
+        elif isinstance(x, torch.Tensor) and x.numel() == 1:
+            holder[place] = x.reshape(())
+        else:
+            what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"of type {type(x).__name__}"
+            raise ValueError(f"by_value: {name} is {what}; only numbers, and tensors of one element, are passed by value")
+    return args, kwargs
 
 
 _Axis = tuple[int, int, Values]  # the argument, its dimension, the axis
@@ -185,7 +216,7 @@ def _axes_of(module: torch.nn.Module, shapes: Any) -> list[_Axis]:
     return [(i, d, v) for i, d, v in found if isinstance(v, Values)]
 
 
-def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool) -> Export:
+def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool, by_value: Sequence[str]) -> Export:
     """The module at each combination of the axes' values, as one spec."""
     from .family import points_of, unify
 
@@ -197,7 +228,7 @@ def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: 
             shape = list(sized[i].shape)
             shape[d] = point[v.name]
             sized[i] = torch.zeros(shape, dtype=sized[i].dtype)
-        made.append(spec_of(capture(module, sized, kwargs), name, drop_mutations))
+        made.append(spec_of(capture(module, sized, kwargs), name, drop_mutations, by_value))
     try:
         spec = unify(points, [m.spec for m in made], {v.name: v.hint for _, _, v in axes if v.hint is not None})
     except Refused as error:
@@ -205,12 +236,15 @@ def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: 
     return made[0]._replace(spec=spec)
 
 
-def spec_of(program: Any, name: str, drop_mutations: bool = False) -> Export:
+def spec_of(program: Any, name: str, drop_mutations: bool = False, by_value: Sequence[str] = ()) -> Export:
     """The same, of an ExportedProgram that has been decomposed."""
     b, refused = Builder(), []
     signature = program.graph_signature
     nodes = {n.name: n for n in program.graph.nodes}
     inputs, sources = _inputs(b, program, nodes, refused)
+    for source in sources:
+        if source.kind == "user" and source.name in by_value and inputs[source.input]["shape"] == []:
+            inputs[source.input]["shape"] = None
     for node in program.graph.nodes:
         if node.op == "call_function":
             try:

@@ -68,16 +68,15 @@ def import_definition(path: Path, values: Mapping[str, Sequence[int]]) -> dict[s
 
 def _at(data: dict[str, Any], run: Any, axes: Mapping[str, int]) -> Export:
     args: list[Any] = []
+    by_value = [f"args_{i}" for i, t in enumerate(data["inputs"].values()) if t.get("shape") is None]
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
         for name, t in data["inputs"].items():
-            if t.get("shape") is None:
-                raise Refused(f"{name} is a scalar argument")
             if t["dtype"] not in _DTYPES:
                 raise Refused(f"dtype {t['dtype']} of {name}")
-            args.append(torch.empty([_extent(d, axes) for d in t["shape"]], dtype=_DTYPES[t["dtype"]]))
-        made = export(_Reference(run, list(data["inputs"])), args, name=identifier(data["name"]))
+            args.append(torch.empty([_extent(d, axes) for d in t.get("shape") or ()], dtype=_DTYPES[t["dtype"]]))
+        made = export(_Reference(run, list(data["inputs"])), args, name=identifier(data["name"]), by_value=by_value)
     renamed = _renamed(made, list(data["inputs"]), list(data["outputs"]))
     for want, (name, got) in zip(data["outputs"].values(), renamed["outputs"].items()):
         if want["dtype"] != got["dtype"]:

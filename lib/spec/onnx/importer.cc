@@ -69,8 +69,8 @@ spec::AttrValue fallback_value(const std::string& text) {
 
 }  // namespace
 
-Importer::Importer(const OnnxModel& model, std::string path, const OnnxOptions& options)
-    : model_(model), path_(std::move(path)), options_(options) {}
+Importer::Importer(const OnnxModel& model, std::string path, const OnnxOptions& options, std::string name)
+    : model_(model), path_(std::move(path)), name_(std::move(name)), options_(options) {}
 
 void Importer::error(DiagCode code, const std::string& text, std::vector<Note> notes) {
   if (errors_.size() < static_cast<size_t>(spec::kMaxErrors))
@@ -127,7 +127,7 @@ Shape Importer::shape_of(const ValueInfo& v) {
           fmt::format("dimension {} of input '{}' is {}", i, v.name, e.param.empty() ? "not given" : "'" + e.param + "' and has no value"),
           {{{},
             e.param.empty() ? "export the model with a fixed extent or a name there"
-                            : fmt::format("give it one: --bind {}=16", e.param)}});
+                            : fmt::format("give it one: --bind {0}=16; or several: --values {0}=1,8,64", e.param)}});
     else error(DiagCode::kShape, fmt::format("dimension {} of input '{}' is {}: an extent is at least 1", i, v.name, e.value));
   }
   return out;
@@ -425,25 +425,34 @@ std::string Importer::write() const {
   return fmt::format(
       "{{\n  \"version\": \"1.0\",\n  \"name\": {},\n{}  \"inputs\": {{\n{}\n  }},\n  \"outputs\": {{\n{}\n  }},\n  \"nodes\": [\n{}\n  "
       "]\n}}\n",
-      quoted(spec::name_of_source(path_)), axes.empty() ? "" : fmt::format("  \"axes\": {{{}}},\n", fmt::join(axes, ", ")),
+      quoted(name_.empty() ? spec::name_of_source(path_) : name_), axes.empty() ? "" : fmt::format("  \"axes\": {{{}}},\n", fmt::join(axes, ", ")),
       fmt::join(inputs, ",\n"), fmt::join(outputs, ",\n"), fmt::join(nodes, ",\n"));
 }
 
-Result<Source> Importer::run() {
+bool Importer::check_opset() {
   constexpr int64_t kLeast = 13, kMost = 23;
-  if (const int64_t v = opset(""); v < kLeast || v > kMost) {
-    error(DiagCode::kUnsupported, fmt::format("operator set {}: {} to {} are read", v, kLeast, kMost),
-          {{{},
-            v < kLeast ? "convert it: onnx.version_converter.convert_version(model, 17)"
-                       : fmt::format("export it with opset_version={}", kMost)}});
-    return errors_;
-  }
+  const int64_t v = opset("");
+  if (v >= kLeast && v <= kMost) return true;
+  error(DiagCode::kUnsupported, fmt::format("operator set {}: {} to {} are read", v, kLeast, kMost),
+        {{{},
+          v < kLeast ? "convert it: onnx.version_converter.convert_version(model, 17)"
+                     : fmt::format("export it with opset_version={}", kMost)}});
+  return false;
+}
+
+std::vector<std::string> Importer::refusals() const {
+  std::vector<std::string> out;
+  for (const Why& w : refused_) out.push_back(fmt::format("{} x{}: {} (first at node '{}')", w.op, w.count, w.reason, w.first));
+  return out;
+}
+
+Result<Source> Importer::run() {
+  if (!check_opset()) return errors_;
   declare_inputs();
   if (!errors_.empty()) return errors_;
   for (const OnnxNode& n : model_.graph.nodes) take(n);
   finish_outputs();
-  for (const Why& w : refused_)
-    error(DiagCode::kUnsupported, fmt::format("{} x{}: {} (first at node '{}')", w.op, w.count, w.reason, w.first));
+  for (const std::string& line : refusals()) error(DiagCode::kUnsupported, line);
   if (std::none_of(inputs_.begin(), inputs_.end(), [](const InputLine& i) { return i.used; }))
     error(DiagCode::kUnsupported, "the model reads no input: its outputs are constants");
   if (!errors_.empty()) return errors_;
@@ -536,7 +545,7 @@ namespace mirage {
 Result<Source> onnx_spec(std::string_view bytes, const std::string& path, const OnnxOptions& options) {
   auto model = onnx::read_model(bytes, path);
   if (!model) return model.errors();
-  return onnx::Importer(*model, path, options).run();
+  return options.values.empty() ? onnx::Importer(*model, path, options).run() : onnx::at_all_values(*model, path, options);
 }
 
 }  // namespace mirage

@@ -60,10 +60,20 @@ struct Invalid {
   std::string text;
 };
 
+/// What became of a node.
+struct Fate {
+  enum class Kind : uint8_t { kTaken, kKnown, kLeft } kind = Kind::kLeft;  ///< kKnown: computed while reading (shapes)
+  std::vector<std::string> heavy;                                         ///< operators of the spec among its own that make a kernel worth it: products, reductions
+};
+
 class Importer {
  public:
-  Importer(const OnnxModel&, std::string path, const OnnxOptions&);
+  /// name: of the spec; empty: that of the path.
+  Importer(const OnnxModel&, std::string path, const OnnxOptions&, std::string name = "");
   Result<Source> run();
+  /// Every node by itself: what becomes of it where results of nodes that are left stand as tensors of the shape that the file gives them.
+  Result<std::vector<Fate>> survey();
+  std::vector<std::string> refusals() const;  ///< a line per operator and reason
 
   // For OpCall.
   /// A node of the spec; its result has the rank that the operator gives it.
@@ -94,9 +104,12 @@ class Importer {
 
   void declare_inputs();
   Shape shape_of(const ValueInfo&);
+  std::optional<Shape> given_shape(const std::string& value) const;
+  void stand_in(const OnnxNode&);
   void take(const OnnxNode&);
   void refuse(const OnnxNode&, const std::string& reason);
   void give(const OnnxNode&, const std::vector<Value>&);
+  bool check_opset();
   void finish_outputs();
   std::string write() const;
   std::string fresh(const std::string& wanted);
@@ -122,7 +135,7 @@ class Importer {
   };
 
   const OnnxModel& model_;
-  std::string path_;
+  std::string path_, name_;
   const OnnxOptions& options_;
   spec::Emitter emit_;
   std::vector<Made> made_;
@@ -208,6 +221,9 @@ struct OpRow {
 const OpRow* find_row(std::string_view op);
 /// Folds a node whose operands are all known (whole numbers, of rank 0 or 1): shape arithmetic. nullopt: it is none.
 std::optional<Value> fold_shapes(const OpCall&);
+
+/// values.cc: one spec for all extents of named dimensions.
+Result<Source> at_all_values(const OnnxModel&, const std::string& path, const OnnxOptions&);
 
 // Rows, by file.
 using Rows = std::vector<OpRow>;

@@ -90,6 +90,7 @@ class ModelReader {
       if (f.id == 5) g.initializers.push_back(tensor(f.bytes));
       if (f.id == 11) g.inputs.push_back(value(f.bytes));
       if (f.id == 12) g.outputs.push_back(value(f.bytes));
+      if (f.id == 13) g.infos.push_back(value(f.bytes));
       if (g.nodes.size() > kMostNodes || g.initializers.size() > kMostNodes)
         wrong = fmt::format("over {} nodes or initializers", kMostNodes);
       return true;

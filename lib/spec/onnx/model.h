@@ -73,7 +73,7 @@ struct OnnxGraph {
   std::string name;
   std::vector<OnnxNode> nodes;
   std::vector<TensorData> initializers;
-  std::vector<ValueInfo> inputs, outputs;
+  std::vector<ValueInfo> inputs, outputs, infos;  ///< infos: what the file says of values between them
 };
 
 struct OnnxModel {

@@ -73,6 +73,32 @@ TEST_CASE("equal kernels of several sizes are emitted once") {
   CHECK(is_in(odd.module.files.at("two.cu"), "p.values[0] == dims->reserved_"));
 }
 
+TEST_CASE("one size may start one kernel twice") {
+  // Products of equal shapes behind each other have one text: in a library for several sizes they are one kernel, with different arguments.
+  const Target target = *find_target("sm_90a");
+  std::vector<Program> programs;
+  std::vector<Plan> plans;
+  const std::vector<int64_t> values = {16, 32};
+  std::string weights, nodes, last = "x";
+  for (const char* w : {"a", "b", "c", "d"}) {
+    weights += fmt::format(R"(, "{}": {{"shape": [64, 64], "dtype": "float32"}})", w);
+    nodes += fmt::format(R"({}{{"op": "matmul", "inputs": ["{}", "{}"], "output": "{}y"}})", nodes.empty() ? "" : ", ", last, w, w);
+    last = std::string(w) + "y";
+  }
+  for (int64_t m : values) {
+    auto p = parse_spec({"twice.json", fmt::format(R"({{"name": "twice", "inputs": {{"x": {{"shape": [{}, 64], "dtype": "float32"}}{}}}, "outputs": {{"dy": {{"dtype": "float32"}}}}, "nodes": [{}]}})", m, weights, nodes)});
+    REQUIRE(p.ok());
+    programs.push_back(*p);
+  }
+  for (const Program& p : programs) plans.push_back(*make_plan(p, p.graph, target).plan);
+  REQUIRE(plans[0].kernels.size() == 4);
+  const FamilyModule f = emit_family({{"M", values, 16, true}}, {{{16}, programs[0], plans[0]}, {{32}, programs[1], plans[1]}}, 0, "0123456789abcdef", target, {"", "0.0-test"});
+  std::set<std::string> names;
+  for (const KernelText& k : f.points[0]) names.insert(k.name);
+  CHECK(names.size() < 4);
+  CHECK(times_in(f.module.files.at("twice.cu"), "error = start(") == 8);
+}
+
 TEST_CASE("slots lie at the begin of every workspace") {
   fixture::Made a = fixture::two_kernels(), b = fixture::two_kernels();
   for (fixture::Made* m : {&a, &b}) m->plan.kernels.clear();

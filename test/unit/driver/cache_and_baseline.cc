@@ -6,6 +6,8 @@
 
 #include "driver/baseline.h"
 #include "driver/cache_folder.h"
+#include "driver/gate_memory.h"
+#include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/warden.h"
@@ -40,6 +42,49 @@ int alarms(int runs, double slower) {
 }
 
 }  // namespace
+
+TEST_CASE("a gate that was passed is remembered by everything it rests on, from a file of ours only") {
+  const fs::path folder = fs::temp_directory_path() / ("gate_memory_" + std::to_string(getpid()));
+  const auto spec = [](const char* range) {
+    auto p = parse_spec({"g.json", std::string(R"({"name": "g", "inputs": {"x": {"shape": [64], "dtype": "float32")") + range + R"(}}, "outputs": {"y": {"dtype": "float32"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}]})"});
+    REQUIRE(p.ok());
+    return *p;
+  };
+  const Program program = spec(""), promised = spec(R"(, "range": [0, 1])");
+  const Target target = *find_target("sm_90a"), other = *find_target("sm_80");
+  const Plan plan = *make_plan(program, program.graph, target).plan;
+  Options o;
+  CHECK(gate_memory_key(program, plan, target, "g++", 1, o).empty());   // no cache
+  o.cache = folder.string();
+  const std::string key = gate_memory_key(program, plan, target, "g++", 1, o);
+  if (key.empty()) { WARN("skipped: this test was linked without a build id"); return; }
+  CHECK(key == gate_memory_key(program, plan, target, "g++", 1, o));
+  CHECK(key != gate_memory_key(promised, plan, target, "g++", 1, o));   // the draws are others
+  CHECK(key != gate_memory_key(program, plan, other, "g++", 1, o));
+  CHECK(key != gate_memory_key(program, plan, target, "clang++", 1, o));
+  CHECK(key != gate_memory_key(program, plan, target, "g++", 2, o));
+  for (auto kind : {GateResult::Kind::kFailed, GateResult::Kind::kNotRun}) {
+    keep_passed(o, key, {kind, "emulated at nothing"});
+    CHECK(!passed_before(o, key));
+  }
+  keep_passed(o, key, {GateResult::Kind::kPassed, "emulated in field and floats at [64]"});
+  const auto known = passed_before(o, key);
+  REQUIRE(known);
+  CHECK(known->text == "emulated in field and floats at [64]");
+  CHECK(known->kind == GateResult::Kind::kPassed);
+  const std::string file = product_path(o, "gate", key), bytes = *read_file(file);
+  const auto is_known = [&] { return passed_before(o, key).has_value(); };
+  fs::permissions(file, fs::perms::group_write, fs::perm_options::add);
+  CHECK(!is_known());
+  fs::permissions(file, fs::perms::group_write, fs::perm_options::remove);
+  CHECK(is_known());
+  REQUIRE(write_file(file, bytes + "!").empty());   // its hash does not hold
+  CHECK(!is_known());
+  fs::rename(file, file + ".away");
+  fs::create_symlink(file + ".away", file);
+  CHECK(!is_known());
+  fs::remove_all(folder);
+}
 
 TEST_CASE("libraries in turn: equal ones raise no alarm, 3 % slower ones do") {
   CHECK(alarms(200, 1) <= 2);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
+#include "mirage/spec/onnx.h"
 #include "mirage/support/file.h"
 
 using namespace mirage;
@@ -107,13 +108,62 @@ TEST_CASE("a named dimension of an ONNX model takes its extent from --bind") {
   const auto missing = read_onnx(bytes);
   REQUIRE(!missing);
   CHECK(missing.errors()[0].text == "dimension 0 of input 'x' is 'batch' and has no value");
-  CHECK(missing.errors()[0].notes[0].text == "give it one: --bind batch=16");
+  CHECK(missing.errors()[0].notes[0].text == "give it one: --bind batch=16; or several: --values batch=1,8,64");
   Options o;
   o.bind = {"batch=7"};
   const auto bound = read_onnx(bytes, o);
   REQUIRE(bound);
   CHECK(bound->text.find("[7, 6]") != std::string::npos);
   CHECK(check_spec(*bound, o).exit == ExitCode::kOk);
+}
+
+TEST_CASE("a named dimension of an ONNX model with several values is an axis of the spec") {
+  // Shape(x) + reshape: [batch, 6] as [2 * batch, 3], and a sum over the batch, whose mean divides by it.
+  const std::string bytes = onnx_bytes({{"Relu", "x", "a"}, {"ReduceMean", "a", "y"}}, 20, wire_field(2, "batch"));
+  Options o;
+  o.values = {"batch=2", "8"};
+  const auto spec = read_onnx(bytes, o);
+  INFO(said_of(spec));
+  REQUIRE(spec);
+  INFO(spec->text);
+  CHECK(spec->text.find("\"batch\"") != std::string::npos);
+  CHECK(check_spec(*spec, o).exit == ExitCode::kOk);
+  for (int batch : {2, 8}) {   // at each value it is what --bind gives
+    Options bound;
+    bound.bind = {"batch=" + std::to_string(batch)};
+    const auto one = read_onnx(bytes, bound);
+    REQUIRE(one);
+    CHECK(canonicalize_spec(*spec, bound).text == canonicalize_spec(*one, bound).text);
+  }
+  o.values = {"bath=2"};
+  const auto wrong = read_onnx(bytes, o);
+  REQUIRE(!wrong);
+  CHECK(wrong.errors()[0].text == "--values: no input of the model has a dimension 'bath'");
+  CHECK(wrong.errors()[0].notes[0].text == "its named dimensions: batch");
+  o.values = {"batch=2"};
+  CHECK(said_of(read_onnx(onnx_bytes({{"Relu"}}), o)) == "--values: no input of the model has a dimension 'batch'");
+}
+
+TEST_CASE("a model that a spec cannot say is divided") {
+  // a = x summed, r = TopK(a), b = r summed, c = x b: TopK is left, its result stands as an input where the file says its shape.
+  const std::vector<OnnxPart> nodes = {{"ReduceSum", "x", "a"}, {"TopK", "a", "r"}, {"ReduceMax", "r", "b"}, {"Mul", "xb", "c"}, {"ReduceMin", "c", "y"}, {"Neg", "x", "n"}};
+  const auto parts_of = [&](const std::string& shapes) {
+    auto parts = onnx_parts(onnx_bytes(nodes, 17, wire_number(1, 4), shapes), "folder/m.onnx");
+    INFO((parts ? "" : parts.errors()[0].text));
+    REQUIRE(parts);
+    return *parts;
+  };
+  const OnnxParts known = parts_of(wire_field(13, wire_tensor("r", 1, {wire_number(1, 4), wire_number(1, 2)})));
+  INFO(known.report);
+  REQUIRE(known.specs.size() == 2);
+  CHECK(known.report.starts_with("4 of 6 operators (66 %) in 2 parts\n  m_0: 1 operators (sum) -> "));
+  CHECK(known.report.find("  left: TopK x1: sorting (first at node 'the_TopK')\n") != std::string::npos);
+  CHECK(known.specs[1].text.find("\"r\": {\"shape\": [4, 2], \"dtype\": \"float32\"}") != std::string::npos);
+  for (const Source& s : known.specs) CHECK(check_spec(s, Options{}).exit == ExitCode::kOk);
+  const OnnxParts unknown = parts_of("");
+  INFO(unknown.report);
+  CHECK(unknown.specs.size() == 1);
+  CHECK(unknown.report.find("  left: ReduceMax x1: it reads what is left, of a shape that the file does not say (first at node 'the_ReduceMax')\n") != std::string::npos);
 }
 
 TEST_CASE("external data of an ONNX model is read below its folder only, and only where values matter") {

@@ -170,6 +170,26 @@ TEST_CASE("places count bytes, over escapes, tabs and a byte order mark") {
   CHECK(errors_of("{\"version\":true}").find("bad.json:1:12: error: version must be a string, not a boolean") != std::string::npos);
 }
 
+TEST_CASE("a shape of null is an input that is passed by value") {
+  const auto spec = [](const char* in, const char* out) {
+    return parse_spec({"value.json", std::string(R"({"name": "value", "inputs": {"x": {"shape": [4], "dtype": "float16"}, "s": {"shape": )") + in + R"(, "dtype": "float32"}}, "outputs": {"y": {"shape": )" + out +
+                                         R"(, "dtype": "float16"}}, "nodes": [{"op": "mul", "inputs": ["x", "s"], "output": "y"}]})"});
+  };
+  const auto p = spec("null", "[4]");
+  REQUIRE(p.ok());
+  CHECK(p->inputs[1].by_value);
+  CHECK(p->inputs[1].type.dims.rank() == 0);
+  CHECK(!p->inputs[0].by_value);
+  CHECK(p->canonical.find(R"("s": {"shape": null, "dtype": "float32"})") != std::string::npos);
+  const auto again = parse_spec({"again.json", p->canonical});
+  REQUIRE(again.ok());
+  CHECK(again->canonical == p->canonical);
+  CHECK(spec("[]", "[4]")->canonical != p->canonical);   // another contract
+  const auto wrong = spec("[]", "null");
+  REQUIRE(!wrong.ok());
+  CHECK(wrong.errors()[0].text == "output 'y' has the shape null: only inputs are passed by value; a result of one element has shape []");
+}
+
 TEST_CASE("the reader never aborts on a cut or damaged spec") {
   std::string text = read_file(fs::path(MIRAGE_SOURCE_DIR) / "specs/layer_norm_linear.json");
   Rng rng(7);
