@@ -285,6 +285,7 @@ struct Deriver {
   }
 
   // ---- registers
+  static constexpr int64_t kMany = int64_t{1} << 40;   // of whatever is too much anyway: sums of it do not overflow
   /// Elements of a value that a block works on in one iteration.
   int64_t block_elements(ValueId v) const {
     int64_t n = 1;
@@ -293,16 +294,18 @@ struct Deriver {
       const Split* s = p.split_of(i);
       int64_t inside = s ? s->tile : p.indices[at(i)].extent;
       for (AxisId a : s && !s->reduced ? s->over : std::vector<AxisId>{})
-        if (p.axes[at(a)].kind != AxisKind::kGrid && p.axes[at(a)].kind != AxisKind::kCluster) inside *= p.axes[at(a)].extent;
-      n *= std::min(inside, p.indices[at(i)].extent);
+        if (p.axes[at(a)].kind != AxisKind::kGrid && p.axes[at(a)].kind != AxisKind::kCluster)
+          inside = std::min(inside, p.indices[at(i)].extent) * p.axes[at(a)].extent;
+      inside = std::min(inside, p.indices[at(i)].extent);
+      if (inside > kMany / n) return kMany;
+      n *= inside;
     }
     return n;
   }
-  int registers_of(const Place& x, int warps) const {
+  int64_t registers_of(const Place& x, int warps) const {
     if (x.section >= 0 || x.in_slots) return 0;
-    if (!x.box.empty()) return static_cast<int>(ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128));
-    const int64_t threads = int64_t{32} * std::max(warps, 1);
-    return static_cast<int>(ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 4 * threads));
+    if (!x.box.empty()) return ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128);
+    return ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 128 * std::max<int64_t>(warps, 1));
   }
   /// Of what mma.sync takes from shared memory: the compiler reads one operand of a whole tile before it multiplies.
   int fragments(const Stage& s, int warps) const {
@@ -312,7 +315,7 @@ struct Deriver {
       const Place& y = p.places[at(x)];
       if (y.section < 0) continue;
       const int64_t share = p.sections[at(y.section)].owners > 1 ? 1 : std::max(warps, 1);
-      most = std::max(most, static_cast<int>(ceil_div(y.bytes(), 128 * share)));
+      most = static_cast<int>(std::max<int64_t>(most, std::min<int64_t>(ceil_div(y.bytes(), 128 * share), 1 << 16)));
     }
     return most;
   }
@@ -343,8 +346,9 @@ struct Deriver {
         first = loops[at(loop)].first;
         last = std::max(last, loops[at(loop)].second);
       }
-      const int each = registers_of(p.places[at(s.to)], r.warps) * (s.kind == Stage::Kind::kCopy ? 1 + s.ahead : 1);
-      for (int j = first; j <= last; j++) load[at(j)] += each;
+      const int64_t copies = s.kind == Stage::Kind::kCopy ? std::min(1 + s.ahead, 1 << 12) : 1;
+      const int64_t each = std::min<int64_t>(registers_of(p.places[at(s.to)], r.warps), 1 << 12) * copies;
+      for (int j = first; j <= last; j++) load[at(j)] += static_cast<int>(std::min<int64_t>(each, 1 << 16));
       read[k] = fragments(s, r.warps);
     }
     const int live = *std::max_element(load.begin(), load.end());
