@@ -22,6 +22,7 @@ Result<Target> resolve_target(const std::string& name) {
   if (name != "native") {
     Diagnostic d{Severity::kError, DiagCode::kUnknownTarget, {}, fmt::format("there is no target '{}'", name), {}};
     if (const auto m = find_machine(name)) d.notes.push_back({{}, fmt::format("that is a machine, of target {}: --machine {}", m->name, m->machine)});
+    else if (const std::string near = nearest(name, names); !near.empty()) d.notes.push_back({{}, fmt::format("did you mean '{}'? there are {}", near, fmt::join(names, ", "))});
     else d.notes.push_back({{}, fmt::format("there are {} (--list-targets)", fmt::join(names, ", "))});
     return d;
   }
