@@ -49,9 +49,10 @@ namespace {
 /// The kernel with the inputs that are passed by value among its parameters. Emitters write pointers; here these become the addresses of parameters, which plain loads reach (and only they: Access::by_value).
 KernelText with_values(KernelText k, const Plan& plan) {
   const auto buffer = [&](int b) -> const Buffer& { return plan.buffers[static_cast<size_t>(b)]; };
-  if (std::none_of(k.args.begin(), k.args.end(), [&](int b) { return buffer(b).by_value; })) return k;
-  for (int b : k.args) k.values.push_back(buffer(b).by_value ? storage_type(buffer(b).dtype) : "");
-  for (const TensorMapText& m : k.maps) MIRAGE_ASSERT(!buffer(m.buffer).by_value) << k.name << " has a tensor map of a value";
+  const auto by_value = [&](int b) { return b >= 0 && static_cast<size_t>(b) < plan.buffers.size() && buffer(b).by_value; };   // a kernel that is in no library has no buffer of slots
+  if (std::none_of(k.args.begin(), k.args.end(), by_value)) return k;
+  for (int b : k.args) k.values.push_back(by_value(b) ? storage_type(buffer(b).dtype) : "");
+  for (const TensorMapText& m : k.maps) MIRAGE_ASSERT(!by_value(m.buffer)) << k.name << " has a tensor map of a value";
   const size_t global = k.source.find("__global__ "), name = k.source.find(" " + k.name + "(", global), open = name + k.name.size() + 2, close = k.source.find(") {\n", open);
   MIRAGE_ASSERT(global != std::string::npos && name != std::string::npos && close != std::string::npos) << "no kernel in\n" << k.source;
   std::string parameters, pointers;
