@@ -247,10 +247,10 @@ TEST_CASE("how far rounding moves a part's results is known of its calls, too", 
   output 0 %2 : f16
 })");
   REQUIRE(g.ok());
-  Program p;
+  Program p = program(R"({"name": "part", "inputs": {"x": {"shape": [8, 32], "dtype": "float16"}, "w": {"shape": [32, 16], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
   p.graph = *g;
-  p.inputs = {{"x", {DType::kF16, {8, 32}}}, {"w", {DType::kF16, {32, 16}}}};
-  p.outputs = {{"y", {DType::kF16, {8, 16}}}};
+  p.kept.clear();
   const std::vector<Tensor<double>> inputs = {{{8, 32}, 0.5}, {{32, 16}, 0.25}}, want = {{{8, 16}, 4.0}};
   const auto spread = rounding_spread(p, inputs, want, 1);
   REQUIRE(spread.size() == 1);
