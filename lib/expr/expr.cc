@@ -71,6 +71,7 @@ struct ExprPool::Impl {
     std::sort(key.end() - static_cast<std::ptrdiff_t>(extents.size()), key.end());
     return kCapped + capped.intern(key);
   }
+  static constexpr size_t kMostText = 4000;   // characters of an expression in print
   static PolyId poly(ExprId e) { return e >= kCapped ? kNone : e; }
 
   ExprTerm term_of(PolyId p) const;
@@ -80,10 +81,10 @@ struct ExprPool::Impl {
   ExprTerm term_of_mono(const Monomial& m, const Placed* placed) const;
   ExprTerm term_of_factor(FactorId f) const;
   ExprTerm around(PolyId e, const Surroundings& s) const;
-  std::string print_poly(PolyId p) const;
-  std::string print_mono(MonoId m) const;
-  std::string print_factor(FactorId f) const;
-  std::string print_args(std::span<const PolyId> args) const;
+  void print_poly(PolyId p, std::string& out) const;
+  void print_mono(MonoId m, std::string& out) const;
+  void print_factor(FactorId f, std::string& out) const;
+  void print_call(const char* name, std::span<const PolyId> args, std::string& out) const;
 };
 
 ExprPool::ExprPool() : impl_(std::make_unique<Impl>()) {}
@@ -171,7 +172,12 @@ std::optional<ExprTerm> ExprPool::context(ExprId e, ExprId t) {
 int64_t ExprPool::num_capped() const { return impl_->num_capped; }
 int64_t ExprPool::elements() const { return impl_->forms.elements(); }
 int ExprPool::size() const { return impl_->forms.num_polys() + impl_->capped.size(); }
-std::string ExprPool::print(ExprId e) const { return e >= kCapped ? "<too large " + std::to_string(e - kCapped) + ">" : impl_->print_poly(e); }
+std::string ExprPool::print(ExprId e) const {
+  if (e >= kCapped) return "<too large " + std::to_string(e - kCapped) + ">";
+  std::string out;
+  impl_->print_poly(e, out);
+  return out.size() < Impl::kMostText ? out : out.substr(0, Impl::kMostText) + " ...";
+}
 
 // ---- normal forms as trees
 
@@ -263,53 +269,71 @@ ExprTerm ExprPool::Impl::around(PolyId e, const Surroundings& s) const {
 
 // ---- text, for people: "sum{3}(x0*x1)/(sqrt(x0*x0 + 0.5)) + x2". Monomials stand in the pool's own order.
 
-std::string ExprPool::Impl::print_poly(PolyId p) const {
-  std::string s;
-  for (MonoId m : forms.monomials(p)) s += (s.empty() ? "" : " + ") + print_mono(m);
-  return s;
+// Terms are shared: written out as trees they have 2^n parts, so nothing is added behind kMostText characters.
+
+void ExprPool::Impl::print_poly(PolyId p, std::string& out) const {
+  bool is_first = true;
+  for (MonoId m : forms.monomials(p)) {
+    if (out.size() >= kMostText) return;
+    if (!is_first) out += " + ";
+    is_first = false;
+    print_mono(m, out);
+  }
 }
 
-std::string ExprPool::Impl::print_args(std::span<const PolyId> args) const {
-  std::string s;
-  for (PolyId p : args) s += (s.empty() ? "" : ", ") + print_poly(p);
-  return s;
+void ExprPool::Impl::print_call(const char* name, std::span<const PolyId> args, std::string& out) const {
+  out += name;
+  out += "(";
+  for (size_t i = 0; i < args.size(); i++) {
+    if (out.size() >= kMostText) return;
+    if (i > 0) out += ", ";
+    print_poly(args[i], out);
+  }
+  out += ")";
 }
 
-std::string ExprPool::Impl::print_factor(FactorId id) const {
+void ExprPool::Impl::print_factor(FactorId id, std::string& out) const {
   const Factor f = forms.factor(id);
   switch (f.kind) {
-    case FactorKind::kInput: return "x" + std::to_string(f.payload);
-    case FactorKind::kMinusOne: return "-1";
-    case FactorKind::kExtent: return "n" + std::to_string(static_cast<int32_t>(f.payload));
-    case FactorKind::kMap: return std::string(map_info(static_cast<MapFn>(f.payload)).name) + "(" + print_args(f.args) + ")";
-    case FactorKind::kConcat: return "concat(" + print_args(f.args) + ")";
+    case FactorKind::kInput: out += "x" + std::to_string(f.payload); return;
+    case FactorKind::kMinusOne: out += "-1"; return;
+    case FactorKind::kExtent: out += "n" + std::to_string(static_cast<int32_t>(f.payload)); return;
+    case FactorKind::kMap: return print_call(map_info(static_cast<MapFn>(f.payload)).name, f.args, out);
+    case FactorKind::kConcat: return print_call("concat", f.args, out);
     case FactorKind::kLiteral: {
       char text[40];
       std::snprintf(text, sizeof text, "%.17g", std::bit_cast<double>(f.payload));
-      return text;
+      out += text;
+      return;
     }
     case FactorKind::kReduceMax: {
-      std::string s = "max{";
-      for (int32_t k : forms.sequence(f.extents)) s += (s.back() == '{' ? "" : ",") + std::to_string(k);
-      return s + "}(" + print_args(f.args) + ")";
+      out += "max{";
+      for (int32_t k : forms.sequence(f.extents)) out += (out.back() == '{' ? "" : ",") + std::to_string(k);
+      return print_call("}", f.args, out);
     }
   }
-  return "?";
 }
 
-std::string ExprPool::Impl::print_mono(MonoId id) const {
+void ExprPool::Impl::print_mono(MonoId id, std::string& out) const {
   const Monomial& m = forms.monomial(id);
-  std::string s;
-  const auto times = [&](const std::string& f) { s += (s.empty() ? "" : "*") + f; };
-  for (FactorId f : forms.sequence(m.f)) times(print_factor(f));
-  if (m.e != kZero) times("exp(" + print_poly(m.e) + ")");
-  if (m.q != kOne) times("sqrt(" + print_poly(m.q) + ")");
-  if (s.empty()) s = "1";
-  if (m.d != kOne) s += "/(" + print_poly(m.d) + ")";
-  if (m.k == 0) return s;
-  std::string k = "sum{";
-  for (int32_t x : forms.sequence(m.k)) k += (k.back() == '{' ? "" : ",") + std::to_string(x);
-  return k + "}(" + s + ")";
+  if (m.k != 0) {
+    out += "sum{";
+    for (int32_t x : forms.sequence(m.k)) out += (out.back() == '{' ? "" : ",") + std::to_string(x);
+    out += "}(";
+  }
+  const size_t begin = out.size();
+  const auto times = [&] { if (out.size() > begin) out += "*"; };
+  for (FactorId f : forms.sequence(m.f)) {
+    if (out.size() >= kMostText) return;
+    times();
+    print_factor(f, out);
+  }
+  const auto call = [&](const char* name, PolyId p) { print_call(name, std::span(&p, 1), out); };
+  if (m.e != kZero) times(), call("exp", m.e);
+  if (m.q != kOne) times(), call("sqrt", m.q);
+  if (out.size() == begin) out += "1";
+  if (m.d != kOne) call("/", m.d);
+  if (m.k != 0) out += ")";
 }
 
 }  // namespace mirage

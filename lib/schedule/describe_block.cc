@@ -14,6 +14,9 @@
 namespace mirage::schedule {
 namespace {
 
+constexpr int64_t kLongText = 64;   // words of an expression that is written out as a tree
+constexpr int kDeepText = 24;
+
 class BlockDescriber {
  public:
   BlockDescriber(const BlockPlan& plan, const std::string& name)
@@ -151,6 +154,52 @@ class BlockDescriber {
     return out;
   }
 
+  /// Of a long expression, what is read more than once, and every so deep, becomes a stage in front of the one that reads it: written out
+  /// as a tree, twenty-five residuals are 2^25 words. What is returned is given to `forget` once that stage is there: each step computes it.
+  std::vector<ValueId> name_parts(const std::vector<ValueId>& of, std::vector<StageId>& to) {
+    std::map<ValueId, int> uses;
+    const auto is_read = [&](ValueId x) { return read_.count(x) > 0 || std::holds_alternative<Const>(g().def(x).op); };
+    for (ValueId v : of)
+      find_below(g(), v, [&](ValueId x) {
+        if (is_read(x)) return Look::kPast;
+        if (uses.try_emplace(x, 0).second)
+          for (ValueId o : g().def(x).operands) if (!is_read(o)) uses.try_emplace(o, 0);
+        return Look::kInto;
+      });
+    for (const auto& [x, n] : uses) for (ValueId o : g().def(x).operands) if (const auto it = uses.find(o); it != uses.end()) it->second++;
+    struct Size { int64_t words = 1; int depth = 0; };
+    std::map<ValueId, Size> sizes;   // in the order of values: operands first
+    const auto measure = [&](ValueId x) {
+      Size s;
+      for (ValueId o : g().def(x).operands)
+        if (const auto it = sizes.find(o); it != sizes.end()) {
+          s.words = std::min(s.words + it->second.words, kLongText + 1);
+          s.depth = std::max(s.depth, it->second.depth + 1);
+        }
+      return s;
+    };
+    bool is_long = false;
+    for (const auto& [x, n] : uses) {
+      const Size s = sizes[x] = measure(x);
+      is_long |= s.words > kLongText || s.depth > kDeepText;
+    }
+    std::vector<ValueId> parts;
+    if (!is_long) return parts;
+    for (const auto& [x, n] : uses) {
+      sizes[x] = measure(x);
+      const bool is_wanted = (n > 1 && !g().def_form<Transpose>(x)) || sizes[x].depth >= kDeepText;
+      if (!is_wanted || std::find(of.begin(), of.end(), x) != of.end()) continue;
+      Stage s;
+      for (ValueId o : g().def(x).operands) leaves(o, s.reads);
+      put(std::move(s), x, fmt::format("v{}", x).c_str(), LayoutId::kItems, {}, to);
+      if (g().type(x).dtype == DType::kBool) w_.p.places.back().dtype = DType::kBool;
+      parts.push_back(x);
+      sizes.erase(x);
+    }
+    return parts;
+  }
+  void forget(const std::vector<ValueId>& parts) { for (ValueId x : parts) read_.erase(x); }
+
   // ---- steps
   void steps(Phase phase, std::vector<StageId>& to) {
     for (const Step& s : b_.steps) {
@@ -170,15 +219,18 @@ class BlockDescriber {
     Stage x;
     Place place = tile_place(s.tile, fmt::format("v{}", s.value));
     place.value = s.value;
+    const std::vector<ValueId> parts = name_parts({s.value}, to);
     leaves(s.value, x.reads);
     x.to = of_tile_[s.tile] = add(std::move(place));
     push(std::move(x), to);
+    forget(parts);
     if (b_.tile_of[at(s.value)] == s.tile) read_[s.value] = of_tile_[s.tile];
   }
   /// Elementwise over the iterations, in shared memory.
   void accumulate(const Step& s, std::vector<StageId>& to) {
     Stage x;
     const ValueId v = g().node(s.node).first_value;
+    const std::vector<ValueId> parts = name_parts(g().def(v).operands, to);
     x.reads = operands_of(v);
     Place place = tile_place(s.tile, fmt::format("v{}", v));
     place.value = v;
@@ -189,6 +241,7 @@ class BlockDescriber {
       x.through = {add(std::move(grown))};
     }
     push(std::move(x), to);
+    forget(parts);
     last_maxima(v, to);
   }
   /// The last of a running maximum is where the maximum is, once the loop is over.
@@ -212,6 +265,7 @@ class BlockDescriber {
     const ValueId made = g().node(s.node).first_value;
     const ValueId v = s.accumulates ? tile(s.tile).value : made;
     Stage x;
+    std::vector<ValueId> parts;
     if (s.kind == Step::Kind::kContract) {
       x.reads = {of_tile_.at(s.x)};
       if (s.y != s.x) x.reads.push_back(of_tile_.at(s.y));
@@ -219,6 +273,7 @@ class BlockDescriber {
       x.swap = s.tensor && s.swap;
       if (s.tensor) x.warps = {s.wi, s.wj, s.wk};
     } else {
+      parts = name_parts({g().node(s.node).operands[0]}, to);
       leaves(g().node(s.node).operands[0], x.reads);
       x.warps[2] = std::max(1, s.group / 32);
     }
@@ -231,6 +286,7 @@ class BlockDescriber {
     x.to = read_[v] = add(std::move(place));
     if (!s.accumulates && !meets) of_tile_[s.tile] = x.to;
     push(std::move(x), to);
+    forget(parts);
     if (!s.accumulates && meets) fold({v}, own_axes(s), WayId::kShared, {s.tile}, to);
   }
   Place registers(const Step& s, ValueId v) {
@@ -365,6 +421,7 @@ class BlockDescriber {
     const Output& out = *g().form<Output>(s.node);
     if (read_.count(s.value) == 0) {
       Stage x;
+      const std::vector<ValueId> parts = name_parts({s.value}, to);
       leaves(s.value, x.reads);
       Place place;
       place.name = w_.unique(fmt::format("v{}", s.value));
@@ -372,6 +429,7 @@ class BlockDescriber {
       place.dtype = g().type(s.value).dtype == DType::kBool ? DType::kBool : DType::kF32;
       x.to = read_[s.value] = add(std::move(place));
       push(std::move(x), to);
+      forget(parts);
     }
     Stage x;
     x.kind = Stage::Kind::kStore;

@@ -70,6 +70,13 @@ TEST_CASE("residuals around products, norms and squares are planned in time that
   CHECK(compiled(spec(mixed)).exit == ExitCode::kOk);   // operands of a product with 2^40 paths behind them
 }
 
+TEST_CASE("what reports say of residuals is as long as they are") {   // their schedules were trees of 2^25 words
+  const Alarm alarm(100);
+  const CompileResult r = compiled(spec(residuals(25, {{"gelu", "", ""}, {"relu", "", ""}, {"tanh", "", ""}, {"silu", "", ""}})));
+  CHECK(r.exit == ExitCode::kOk);
+  CHECK(r.report.size() < 100'000);
+}
+
 TEST_CASE("a slice of a chain of squares is taken once") {
   const Alarm alarm(100);
   std::vector<SpecNode> squares = {{"matmul", quoted("x", "w"), "q"}};

@@ -49,7 +49,7 @@ class ExprPool {
   ExprTerm term(ExprId) const;          ///< requires an expression under the size cap
   int size() const;
   int64_t elements() const;   ///< terms and symbols of all expressions' normal forms: what they cost, in time and memory
-  std::string print(ExprId) const;
+  std::string print(ExprId) const;   ///< for people; its first 4000 characters: equal texts are no equal expressions
 
  private:
   struct Impl;
