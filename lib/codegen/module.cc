@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "mirage/codegen/module.h"
-#include "codegen/cuda_text.h"
+#include "codegen/kernels/cuda_text.h"
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
 #include "mirage/schedule/describe.h"

@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "driver/folding.h"
-#include "driver/joined.h"
-#include "driver/report.h"
+#include "driver/proof/folding.h"
+#include "driver/pieces/joined.h"
+#include "driver/report/report.h"
 #include "driver/schedule_mode.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/plan.h"

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "driver/schedule_mode.h"
-#include "driver/folding.h"
-#include "driver/search_options.h"
+#include "driver/proof/folding.h"
+#include "driver/decide/search_options.h"
 #include "mirage/driver/modes.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/plan/strategy.h"

@@ -7,8 +7,8 @@
 #include "mirage/plan/block.h"
 #include "mirage/plan/region.h"
 #include "plan/planner.h"
-#include "plan/region_index.h"
-#include "plan/rewrites.h"
+#include "plan/region/region_index.h"
+#include "plan/passes/rewrites.h"
 
 namespace mirage {
 namespace {

@@ -10,7 +10,7 @@
 #include "mirage/plan/plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
-#include "plan/region.h"
+#include "plan/region/region.h"
 #include "plan/tape.h"
 
 namespace mirage {

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "mirage/plan/block.h"
-#include "plan/contiguous.h"
+#include "plan/passes/contiguous.h"
 #include "plan/planner.h"
-#include "plan/selection.h"
+#include "plan/passes/selection.h"
 #include "plan/storage.h"
 
 namespace mirage {

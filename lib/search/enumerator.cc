@@ -2,7 +2,7 @@
 #include "search/enumerator.h"
 #include <algorithm>
 #include <utility>
-#include "search/open_problem.h"
+#include "search/problem/open_problem.h"
 
 namespace mirage {
 namespace search {

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 #include "mirage/search/search.h"
-#include "search/ahead.h"
+#include "search/growth/ahead.h"
 
 namespace mirage::search {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "mirage/support/round.h"
-#include "search/witness.h"
+#include "search/problem/witness.h"
 
 namespace mirage {
 namespace {

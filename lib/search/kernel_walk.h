@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 #include <vector>
-#include "search/open_problem.h"
-#include "search/split_search.h"
+#include "search/problem/open_problem.h"
+#include "search/growth/split_search.h"
 
 namespace mirage::search {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
-#include "search/split_search.h"
+#include "search/growth/split_search.h"
 
 namespace mirage::search {
 

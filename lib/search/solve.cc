@@ -1,7 +1,7 @@
 // One problem of the enumeration: a queue of steps, best first; see enumerator.h.
 #include <algorithm>
 #include "search/enumerator.h"
-#include "search/open_problem.h"
+#include "search/problem/open_problem.h"
 #include "search/remembered.h"
 
 namespace mirage::search {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include "mirage/ir/reserved_names.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/storage_types.h"
 
 namespace mirage::spec {

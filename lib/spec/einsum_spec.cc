@@ -2,7 +2,7 @@
 #include <map>
 #include <fmt/format.h>
 #include "mirage/spec/spec.h"
-#include "spec/json_tree.h"
+#include "spec/json/json_tree.h"
 
 namespace mirage {
 namespace {

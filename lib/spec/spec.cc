@@ -1,9 +1,9 @@
 // read_spec: chooses the form by content, and the limits that hold for every form.
 #include "mirage/spec/spec.h"
 #include <fmt/format.h>
-#include "spec/ast.h"
-#include "spec/json_tree.h"
-#include "spec/text_spec.h"
+#include "spec/json/ast.h"
+#include "spec/json/json_tree.h"
+#include "spec/text/text_spec.h"
 
 namespace mirage {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 #include <vector>
-#include "spec/emitter.h"
+#include "spec/operators/emitter.h"
 
 namespace mirage::spec {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"

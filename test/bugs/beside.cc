@@ -1,7 +1,7 @@
-// Calls beside each other in one stream kernel (plan/beside.cc), whose text is that of one of them: what the text fixes must be the same for all.
+// Calls beside each other in one stream kernel (plan/passes/beside.cc), whose text is that of one of them: what the text fixes must be the same for all.
 #include <catch2/catch.hpp>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 
 using namespace mirage;

@@ -5,8 +5,8 @@
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/spec/text.h"
-#include "plan/block_internal.h"
-#include "plan/chain.h"
+#include "plan/block/block_internal.h"
+#include "plan/block/chain.h"
 
 using namespace mirage;
 

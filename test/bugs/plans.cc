@@ -4,9 +4,9 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "driver/gate.h"
-#include "driver/reduce.h"
-#include "driver/rounding.h"
+#include "driver/gate/gate.h"
+#include "driver/gate/reduce.h"
+#include "driver/emulation/rounding.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
@@ -14,7 +14,7 @@
 #include "mirage/plan/region.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
-#include "plan/hoist.h"
+#include "plan/passes/hoist.h"
 
 using namespace mirage;
 

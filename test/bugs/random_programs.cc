@@ -1,8 +1,8 @@
 // Specs on which random programs (test/random) found the compiler wrong, reduced. Each once ended in an assertion or a wrong kernel; now it ends in a library whose kernels pass the emulation.
 #include <catch2/catch.hpp>
 
-#include "driver/candidates.h"
-#include "driver/emulation.h"
+#include "driver/decide/candidates.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/search/search.h"
 #include "mirage/spec/spec.h"

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 #include "mirage/verify/verify.h"
-#include "verify/proof_lower.h"
+#include "verify/proof/proof_lower.h"
 
 using namespace mirage;
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/support/file.h"
 #include "unit/codegen/module_fixture.h"
 

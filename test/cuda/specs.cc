@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/driver/compile.h"
 #include "mirage/support/file.h"
 

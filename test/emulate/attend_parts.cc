@@ -1,4 +1,4 @@
-// Attention over a cache and the keys that are appended to it, neither of them copied (plan/parts.cc), on the CPU: ends of either part inside a chunk, masks by position over all keys, a bias per query and key, norms of keys,
+// Attention over a cache and the keys that are appended to it, neither of them copied (plan/passes/parts.cc), on the CPU: ends of either part inside a chunk, masks by position over all keys, a bias per query and key, norms of keys,
 // keys that lie transposed, both 16-bit types, each way that a kernel divides the work; and mistakes at the seam, which must be found.
 #include <variant>
 

@@ -1,4 +1,4 @@
-// Calls beside each other in one stream kernel (plan/beside.cc) on the CPU, at widths that differ: which tensor maps, pointers, widths and strides a block takes. Ragged widths, both types, biases, residuals, norms, weights
+// Calls beside each other in one stream kernel (plan/passes/beside.cc) on the CPU, at widths that differ: which tensor maps, pointers, widths and strides a block takes. Ragged widths, both types, biases, residuals, norms, weights
 // with lines along the reduction, results and biases that begin behind others in one tensor.
 #include <variant>
 

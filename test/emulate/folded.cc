@@ -1,7 +1,7 @@
 // Programs whose adjacent dimensions were joined (mirage/ir/fold.h), on the CPU: the kernels of the folded program against the caller's graph, in the caller's memory. Ragged sizes, broadcasting, gaps between lines.
 #include <fmt/format.h>
 
-#include "driver/folding.h"
+#include "driver/proof/folding.h"
 #include "emulate/helpers.h"
 
 using namespace mirage;

@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/candidates.h"
-#include "driver/emulation.h"
-#include "driver/numbers.h"
-#include "driver/reduce.h"
+#include "driver/decide/candidates.h"
+#include "driver/emulation/emulation.h"
+#include "driver/decide/numbers.h"
+#include "driver/gate/reduce.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "driver/elements.h"
+#include "driver/emulation/elements.h"
 #include "emulate/helpers.h"
 #include "mirage/support/hash.h"
 

@@ -2,7 +2,7 @@
 // specs, more than that of all), MIRAGE_SEED which; survivors are printed.
 #include <fmt/format.h>
 
-#include "driver/self_test.h"
+#include "driver/gate/self_test.h"
 #include "emulate/helpers.h"
 
 using namespace mirage;

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "driver/gate.h"
-#include "driver/toolchain.h"
+#include "driver/gate/gate.h"
+#include "driver/toolchain/toolchain.h"
 #include "emulate/helpers.h"
 #include "mirage/search/extents.h"
 #include "mirage/search/search.h"

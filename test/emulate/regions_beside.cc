@@ -1,4 +1,4 @@
-// Small regions in one launch (plan/beside.cc, "join_regions") on the CPU: rows, elements and columns beside each other, extents that no block divides, at the sizes that they have and reduced.
+// Small regions in one launch (plan/passes/beside.cc, "join_regions") on the CPU: rows, elements and columns beside each other, extents that no block divides, at the sizes that they have and reduced.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"

@@ -1,4 +1,4 @@
-// Results in runs (plan/runs.cc) on the CPU: products whose columns are heads, stored head by head by streams and tiles of every division, alone and beside each other.
+// Results in runs (plan/passes/runs.cc) on the CPU: products whose columns are heads, stored head by head by streams and tiles of every division, alone and beside each other.
 #include <variant>
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Rows that a kernel stores in float16, scaled by line, and multiplied back behind the product (plan/narrow.cc): emulated in the field, with floats, and with products beyond float16's range.
+// Rows that a kernel stores in float16, scaled by line, and multiplied back behind the product (plan/passes/narrow.cc): emulated in the field, with floats, and with products beyond float16's range.
 #include <algorithm>
 
 #include "emulate/helpers.h"

@@ -5,7 +5,7 @@
 #include "emulate/helpers.h"
 #include "mirage/plan/tile.h"
 #include "mirage/spec/text.h"
-#include "plan/tile_internal.h"
+#include "plan/tile/tile_internal.h"
 
 using namespace mirage;
 using namespace mirage::test;

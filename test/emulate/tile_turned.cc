@@ -1,4 +1,4 @@
-// Tiles whose rows are the 64-row operand of wgmma (plan/tile_turned.cc, runtime/69_turned.cuh), on the CPU: ranks whose lines lie as plain bytes, with gaps and along the reduction, weights either way, extents that nothing
+// Tiles whose rows are the 64-row operand of wgmma (plan/tile/tile_turned.cc, runtime/69_turned.cuh), on the CPU: ranks whose lines lie as plain bytes, with gaps and along the reduction, weights either way, extents that nothing
 // divides, gains along the rank, a bias, a number per row and a residual behind the sums, a batch; every division.
 #include <variant>
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include "driver/certificate_file.h"
-#include "driver/family_files.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/output/family_files.h"
 #include "fuzz/fuzzed.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/assert.h"

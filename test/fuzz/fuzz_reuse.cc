@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include "driver/reuse.h"
+#include "driver/evidence/reuse.h"
 #include "fuzz/fuzzed.h"
 #include "mirage/ir/target.h"
 #include "mirage/support/assert.h"

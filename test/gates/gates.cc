@@ -5,7 +5,7 @@
 #include <memory>
 #include <sstream>
 #include "mirage/spec/spec.h"
-#include "search/block_search.h"
+#include "search/growth/block_search.h"
 
 using namespace mirage;
 using namespace mirage::search;

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "driver/emulation.h"
-#include "driver/toolchain.h"
+#include "driver/emulation/emulation.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/support/file.h"
 
 namespace mirage::test {

@@ -7,7 +7,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "gpu/operator_spec.h"
 #include "mirage/driver/compile.h"
 #include "mirage/spec/spec.h"
@@ -82,7 +82,7 @@ TEST_CASE("the operator matrix has a case for every operator of specs", "[host]"
   for (const nlohmann::json& op : nlohmann::json::parse(list_ops_json())) listed.insert(op.at("name"));
   for (const test::OperatorSpec& spec : test::operator_matrix()) {
     if (spec.name == "matrix_mixed") continue;
-    INFO(spec.name << " lacks an operator of lib/spec/operators.def, or names one that is gone: test/gpu/operator_spec.cc");
+    INFO(spec.name << " lacks an operator of lib/spec/operators/operators.def, or names one that is gone: test/gpu/operator_spec.cc");
     CHECK(spec.operators == listed);
   }
 }

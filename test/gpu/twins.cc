@@ -1,4 +1,4 @@
-// The twins of the device library's primitives (lib/codegen/runtime/*.twin.h) against hardware: every probe of probes*.cu runs on the emulator and on a GPU over random and special words, in all lanes and modes, and
+// The twins of the device library's primitives (lib/codegen/runtime/twins/*.twin.h) against hardware: every probe of probes*.cu runs on the emulator and on a GPU over random and special words, in all lanes and modes, and
 // must leave the same bits; approximate functions the same within the bound that their line states. MIRAGE_PACK=FOLDER keeps the pack, for device_runner on another machine.
 #include <cctype>
 #include <cmath>

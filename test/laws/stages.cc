@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include "driver/candidates.h"
+#include "driver/decide/candidates.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/eval.h"

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "driver/candidates.h"
+#include "driver/decide/candidates.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"

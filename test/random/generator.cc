@@ -1,4 +1,4 @@
-// Random well-typed specs: one function per operator of lib/spec/operators.def chooses operands and attributes; the spec reader itself says whether they fit and what comes out, so there is no second opinion on shapes here.
+// Random well-typed specs: one function per operator of lib/spec/operators/operators.def chooses operands and attributes; the spec reader itself says whether they fit and what comes out, so there is no second opinion on shapes here.
 #include "random/generator.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The generator of random specs: generator.cc draws values, inputs and whole specs, operators.cc has a function per operator of lib/spec/operators.def, programs.cc the programs that people write.
+// The generator of random specs: generator.cc draws values, inputs and whole specs, operators.cc has a function per operator of lib/spec/operators/operators.def, programs.cc the programs that people write.
 #pragma once
 #include <cctype>
 #include <cstdint>

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "driver/candidates.h"
-#include "driver/folding.h"
-#include "driver/numbers.h"
-#include "driver/partition.h"
-#include "driver/reduce.h"
+#include "driver/decide/candidates.h"
+#include "driver/proof/folding.h"
+#include "driver/decide/numbers.h"
+#include "driver/pieces/partition.h"
+#include "driver/gate/reduce.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "random/spec.h"
 
 namespace mirage::test {

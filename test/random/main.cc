@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "driver/mutations.h"
+#include "driver/gate/mutations.h"
 #include "mirage/support/file.h"
 #include "random/judge.h"
 

@@ -1,4 +1,4 @@
-// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by codegen/block.cc, made by plan/block.cc.
+// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by codegen/kernels/block.cc, made by plan/block/block.cc.
 //
 // Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps are not stored: every consumer evaluates the
 // region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading tiles at its leaves.

@@ -1,5 +1,5 @@
 // RegionPlan: the plan of one pre-defined kernel (an elementwise region, a row or column reduction with what surrounds it, data movement) as index arithmetic and straight-line code.
-// Made by plan/region.cc from a group of graph nodes, printed as CUDA by codegen/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
+// Made by plan/region/region.cc from a group of graph nodes, printed as CUDA by codegen/kernels/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -91,7 +91,7 @@ struct RegionPlan {
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices
   int num_values = 0;
-  std::vector<std::shared_ptr<const RegionPlan>> beside = {};   ///< regions whose blocks stand behind this one's in the same launch: as many threads each, no cluster, nothing in dynamic shared memory (plan/beside.cc)
+  std::vector<std::shared_ptr<const RegionPlan>> beside = {};   ///< regions whose blocks stand behind this one's in the same launch: as many threads each, no cluster, nothing in dynamic shared memory (plan/passes/beside.cc)
 };
 
 /// The loads that a held row keeps: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.

@@ -8,7 +8,7 @@ namespace mirage {
 /// by the same strategy with the same tiles, warps, stages and clusters. A reason where these numbers do not fit the extents (fewer chunks than warps, ...).
 Planned replan(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target);
 
-/// The same for kernels of a plan that were taken out of it (driver/plan_parts.h). `own`: what they are as a plan of `program` alone; whether these are the model's kernels the caller has to see.
+/// The same for kernels of a plan that were taken out of it (driver/gate/plan_parts.h). `own`: what they are as a plan of `program` alone; whether these are the model's kernels the caller has to see.
 Planned replan_part(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target, std::optional<Plan>& own);
 
 }  // namespace mirage

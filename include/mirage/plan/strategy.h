@@ -27,7 +27,7 @@ struct Attempt {
   std::string reason;
 };
 
-/// Into what a kernel's numbers divide its extents: reduced shapes keep these (driver/reduce.cc). 0: nothing of its own.
+/// Into what a kernel's numbers divide its extents: reduced shapes keep these (driver/gate/reduce.cc). 0: nothing of its own.
 struct Tiling {
   int64_t grid_tile = 0, loop_tile = 0, iterations = 4;   ///< instead of the tiles of the body; iterations that use every slot of its rings twice
   bool by_matrices = false;                               ///< a block has one matrix of a batch, whatever the body's grid says

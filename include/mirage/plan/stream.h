@@ -1,6 +1,6 @@
 // StreamPlan: how a block graph runs whose weights are read once and dwarf everything else (design: kernels.md, strategy "stream"). Weights flow through rings of tensor copies into tensor cores
-// as the 16-row operand; the few rows of the other operand, their row statistics, low-rank side products and everything behind the sums ride along in registers. Made by plan/stream.cc from the
-// structure of the graph, read by codegen/stream.cc.
+// as the 16-row operand; the few rows of the other operand, their row statistics, low-rank side products and everything behind the sums ride along in registers. Made by plan/stream/stream.cc from the
+// structure of the graph, read by codegen/kernels/stream.cc.
 //
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same extents.
 #pragma once
@@ -90,7 +90,7 @@ struct StreamPlan : StreamShape {
   bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
   bool prepared = false;                         ///< held rows become the products' operand once, in shared memory, as soon as their reductions are known; the loop reads nothing else
   int64_t prepared_at = 0, prepared_pitch = 0;   ///< bytes: where, from one row to the next
-  std::vector<StreamShape> beside;               ///< further calls of this form over the same rows, each with columns of its own (a linear layer of another width): their blocks follow in the grid (plan/beside.cc)
+  std::vector<StreamShape> beside;               ///< further calls of this form over the same rows, each with columns of its own (a linear layer of another width): their blocks follow in the grid (plan/passes/beside.cc)
   bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk

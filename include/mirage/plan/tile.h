@@ -1,5 +1,5 @@
 // TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to R23). One ring of tensor copies per block carries weights and rows to
-// warpgroups (wgmma); the weight, transposed, is the 64-row operand, so that no row is padded beyond a multiple of 16. Made by plan/tile.cc, read by codegen/tile.cc.
+// warpgroups (wgmma); the weight, transposed, is the 64-row operand, so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, read by codegen/kernels/tile.cc.
 //
 // A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction (a few large tiles divided so bring fewer bytes to each multiprocessor than many small ones); or, where the tensor cores
 // are the limit, they have neighbouring columns and bring each other's rows. Warpgroups
@@ -37,7 +37,7 @@ struct TilePlan : StreamShape {
   int sharing = 1;                          ///< large: blocks of a cluster that have neighbouring columns of the same rows, each of which copies its part of the rows to all
   int64_t panel = 1;                        ///< row blocks that are walked through before the next columns: what blocks at work at the same time read is found in L2
   bool overlaid = false;                    ///< large: what other blocks send of their sums lies over the finished ring, once all blocks of the cluster have finished theirs
-  int turned = 0;                           ///< columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile_turned.cc); 0: 64 columns of the weight are
+  int turned = 0;                           ///< columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile/tile_turned.cc); 0: 64 columns of the weight are
   bool evict_first = true;
   int lanes = 4;                            ///< threads that share a row where rows are read element by element
   int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights

@@ -1,4 +1,4 @@
-// Classes of dimensions that must have equal extents, and a program over other extents (docs/search.md): what witnesses are made with (search/witness.cc), and reduced shapes (driver/reduce).
+// Classes of dimensions that must have equal extents, and a program over other extents (docs/search.md): what witnesses are made with (search/problem/witness.cc), and reduced shapes (driver/reduce).
 #pragma once
 #include <cstdint>
 #include <optional>

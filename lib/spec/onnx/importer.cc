@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include "mirage/support/file.h"
 #include "mirage/support/round.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 
 namespace mirage::onnx {
 

@@ -10,7 +10,7 @@
 #include <vector>
 #include "mirage/spec/onnx.h"
 #include "spec/onnx/model.h"
-#include "spec/operators.h"
+#include "spec/operators/operators.h"
 
 namespace mirage::onnx {
 

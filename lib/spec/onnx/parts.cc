@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 #include "mirage/spec/json_text.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {

@@ -1,4 +1,4 @@
-// Which concatenations attention reads as two tensors (plan/parts.cc), and which are still copied.
+// Which concatenations attention reads as two tensors (plan/passes/parts.cc), and which are still copied.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>

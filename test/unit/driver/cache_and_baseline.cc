@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include "driver/baseline.h"
-#include "driver/cache_folder.h"
-#include "driver/gate_memory.h"
+#include "driver/measure/baseline.h"
+#include "driver/evidence/cache_folder.h"
+#include "driver/gate/gate_memory.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"

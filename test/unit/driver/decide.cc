@@ -1,9 +1,9 @@
 // What wins where the cheapest graph is one that nothing settles at the program's own size.
-#include "driver/decide.h"
+#include "driver/decide/decide.h"
 
 #include <catch2/catch.hpp>
 
-#include "driver/unsettled.h"
+#include "driver/decide/unsettled.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"

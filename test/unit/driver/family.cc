@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/certificate_file.h"
-#include "driver/family_files.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/output/family_files.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/json_text.h"

@@ -1,4 +1,4 @@
-// What the range of float32 explains of a result, and what it does not (driver/float_range.h).
+// What the range of float32 explains of a result, and what it does not (driver/emulation/float_range.h).
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -7,10 +7,10 @@
 #include <string>
 #include <unistd.h>
 
-#include "driver/emulation.h"
-#include "driver/float_range.h"
-#include "driver/gate.h"
-#include "driver/mutations.h"
+#include "driver/emulation/emulation.h"
+#include "driver/emulation/float_range.h"
+#include "driver/gate/gate.h"
+#include "driver/gate/mutations.h"
 #include "mirage/spec/spec.h"
 
 using namespace mirage;

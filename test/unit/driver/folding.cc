@@ -1,9 +1,9 @@
 // Folding as compile() uses it: verified against the program, and everything that a caller sees speaks of the caller's program.
 #include <catch2/catch.hpp>
 
-#include "driver/certificate_file.h"
-#include "driver/fold_steps.h"
-#include "driver/folding.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/proof/fold_steps.h"
+#include "driver/proof/folding.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/text.h"

@@ -1,4 +1,4 @@
-// Where compiled emulations are kept (driver/gate.h): what is loaded from there runs as us.
+// Where compiled emulations are kept (driver/gate/gate.h): what is loaded from there runs as us.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "driver/emulation_library.h"
-#include "driver/gate.h"
+#include "driver/emulation/emulation_library.h"
+#include "driver/gate/gate.h"
 #include "mirage/spec/spec.h"
 
 using namespace mirage;

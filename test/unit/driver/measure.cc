@@ -1,7 +1,7 @@
 // The measured choice without a device: what is timed, when the first look ends, who may win.
 #include <catch2/catch.hpp>
 
-#include "driver/measure.h"
+#include "driver/measure/measure.h"
 #include "mirage/ir/target.h"
 #include "mirage/spec/spec.h"
 

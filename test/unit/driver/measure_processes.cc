@@ -1,11 +1,11 @@
-// --measure with a device that is a shell script: what builds and runs, each in a process of its own, may fail in every way, and the fastest that is right still wins (driver/measure.h).
+// --measure with a device that is a shell script: what builds and runs, each in a process of its own, may fail in every way, and the fastest that is right still wins (driver/measure/measure.h).
 #include <filesystem>
 #include <fstream>
 
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "driver/measure.h"
+#include "driver/measure/measure.h"
 #include "mirage/ir/target.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"

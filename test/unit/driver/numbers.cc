@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <limits>
-#include "driver/numbers.h"
+#include "driver/decide/numbers.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include "driver/certificate_file.h"
-#include "driver/cuts.h"
-#include "driver/partition.h"
-#include "driver/reduced.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/pieces/cuts.h"
+#include "driver/pieces/partition.h"
+#include "driver/pieces/reduced.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"
@@ -350,7 +350,7 @@ TEST_CASE("attention on projected queries is one kernel, between two products, i
 }
 
 TEST_CASE("what follows a product stays in its kernel where a norm's kernel makes its rows") {
-  // The norm is stored in float16 by line, as the whole's plan does (plan/narrow.h): a piece that took it in float32 was slower than a kernel of its own for bias and activation.
+  // The norm is stored in float16 by line, as the whole's plan does (plan/passes/narrow.h): a piece that took it in float32 was slower than a kernel of its own for bias and activation.
   const Source spec{"ffn.json", R"({"version": "1.0", "name": "ffn", "inputs": {"x": {"shape": [64, 1024], "dtype": "float16"}, "r": {"shape": [64, 1024], "dtype": "float16"}, "g": {"shape": [1024], "dtype": "float16"}, "b": {"shape": [1024], "dtype": "float16"},
     "w": {"shape": [1024, 4096], "dtype": "float16"}, "c": {"shape": [4096], "dtype": "float16"}}, "outputs": {"h": {"shape": [64, 1024], "dtype": "float16"}, "y": {"shape": [64, 4096], "dtype": "float16"}},
     "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "h"}, {"op": "layer_norm", "inputs": ["h", "g", "b"], "output": "n", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["n", "w"], "output": "m"},

@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/cuts.h"
-#include "driver/partition.h"
-#include "driver/reduced.h"
+#include "driver/pieces/cuts.h"
+#include "driver/pieces/partition.h"
+#include "driver/pieces/reduced.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"

@@ -1,7 +1,7 @@
 // Rewrites of a plan are compared step by step: the right ones hold, a wrong one is seen.
 #include <catch2/catch.hpp>
 
-#include "driver/pass_steps.h"
+#include "driver/proof/pass_steps.h"
 #include "mirage/driver/compile.h"
 #include "mirage/spec/spec.h"
 

@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "driver/gate.h"
-#include "driver/plan_parts.h"
-#include "driver/reduce.h"
+#include "driver/gate/gate.h"
+#include "driver/gate/plan_parts.h"
+#include "driver/gate/reduce.h"
 #include "mirage/spec/spec.h"
 
 using namespace mirage;

@@ -1,7 +1,7 @@
 // driver/reduce: a reduced plan is the full plan over other extents: the same kernels, one for one, with the same numbers and the same arithmetic.
 #include <catch2/catch.hpp>
 
-#include "driver/reduce.h"
+#include "driver/gate/reduce.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"

@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/algebra_rules.h"
-#include "driver/algebra_steps.h"
-#include "driver/drawing.h"
-#include "driver/fit_limits.h"
-#include "driver/remembered.h"
+#include "driver/proof/algebra_rules.h"
+#include "driver/proof/algebra_steps.h"
+#include "driver/report/drawing.h"
+#include "driver/decide/fit_limits.h"
+#include "driver/evidence/remembered.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/spec/spec.h"

@@ -1,5 +1,5 @@
 // Child processes, the reading of ptxas' messages, and the tools of this machine where there are any.
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "driver/z3_judge.h"
+#include "driver/decide/z3_judge.h"
 #include "mirage/support/hash.h"
 
 using namespace mirage;

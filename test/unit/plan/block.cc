@@ -5,8 +5,8 @@
 #include <map>
 
 #include "mirage/support/hash.h"
-#include "plan/block_internal.h"
-#include "plan/layout.h"
+#include "plan/block/block_internal.h"
+#include "plan/block/layout.h"
 
 using namespace mirage;
 

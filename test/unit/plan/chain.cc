@@ -1,5 +1,5 @@
 // The pattern of a running softmax between two contractions: what is one, and what is not.
-#include "plan/chain.h"
+#include "plan/block/chain.h"
 
 #include <catch2/catch.hpp>
 

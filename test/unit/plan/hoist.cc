@@ -5,7 +5,7 @@
 
 #include "mirage/ir/eval.h"
 #include "mirage/plan/plan.h"
-#include "plan/hoist.h"
+#include "plan/passes/hoist.h"
 
 using namespace mirage;
 

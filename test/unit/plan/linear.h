@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/stream_internal.h"
-#include "plan/tile_internal.h"
+#include "plan/stream/stream_internal.h"
+#include "plan/tile/tile_internal.h"
 
 namespace mirage::test {
 

@@ -6,8 +6,8 @@
 
 #include "mirage/ir/eval.h"
 #include "mirage/plan/plan.h"
-#include "plan/hoist.h"
-#include "plan/narrow.h"
+#include "plan/passes/hoist.h"
+#include "plan/passes/narrow.h"
 
 using namespace mirage;
 

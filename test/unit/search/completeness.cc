@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 #include "helpers.h"
-#include "search/block_values.h"
-#include "search/reference.h"
+#include "search/growth/block_values.h"
+#include "search/problem/reference.h"
 
 using namespace mirage;
 using namespace mirage::search;

@@ -10,7 +10,7 @@
 #include "mirage/search/search.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"
-#include "search/witness.h"
+#include "search/problem/witness.h"
 
 namespace helpers {
 

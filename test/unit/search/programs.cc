@@ -2,7 +2,7 @@
 #include <algorithm>
 #include "helpers.h"
 #include "mirage/verify/verify.h"
-#include "search/block_search.h"
+#include "search/growth/block_search.h"
 
 using namespace mirage;
 using namespace helpers;

@@ -1,5 +1,5 @@
 // What the grid and the loop may split: index occurrences, not sizes.
-#include "search/splits.h"
+#include "search/problem/splits.h"
 #include <algorithm>
 #include "helpers.h"
 

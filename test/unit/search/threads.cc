@@ -1,6 +1,6 @@
 // Any number of threads: the same structures in the same order, and the same counts; also where a budget of states or of memory ends the search.
 #include "helpers.h"
-#include "search/split_search.h"
+#include "search/growth/split_search.h"
 
 using namespace mirage;
 using namespace helpers;

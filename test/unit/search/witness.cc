@@ -1,5 +1,5 @@
 // Witness extents: distinct where they may be, equal where they must be, no literal of the program.
-#include "search/witness.h"
+#include "search/problem/witness.h"
 #include <set>
 
 #include <fmt/format.h>

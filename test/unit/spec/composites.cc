@@ -4,7 +4,7 @@
 #include <limits>
 #include <fmt/format.h>
 #include "helpers.h"
-#include "spec/operators.h"
+#include "spec/operators/operators.h"
 
 using namespace mirage;
 using namespace mirage::spec_test;

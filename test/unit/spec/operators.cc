@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include "helpers.h"
-#include "spec/operators.h"
+#include "spec/operators/operators.h"
 
 using namespace mirage;
 using namespace mirage::spec_test;
