@@ -1,5 +1,5 @@
-// The fixed half of NAME_check.cu: random inputs, the runs, the comparison with the fp64 reference, and the timing method of docs/results.md. It is plain text in the result, so
-// that a user can read how a library was judged.
+// The fixed half of NAME_check.cu: random inputs, the runs, the comparison with the fp64 reference, and the timing method of
+// docs/results.md. It is plain text in the result, so that a user can read how a library was judged.
 #include "codegen/module_parts.h"
 
 namespace mirage {

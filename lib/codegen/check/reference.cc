@@ -1,5 +1,5 @@
-// The program's reference graph as naive fp64 CUDA text, one launch per stored value. NAME_check.cu runs it: slow, but each form is a few obvious lines, and the elementwise
-// functions are the formulas of maps.def applied to an algebra of texts.
+// The program's reference graph as naive fp64 CUDA text, one launch per stored value. NAME_check.cu runs it: slow, but each form is a few
+// obvious lines, and the elementwise functions are the formulas of maps.def applied to an algebra of texts.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -115,14 +115,17 @@ class Reference {
       const bool leaf = std::holds_alternative<Input>(op) || std::holds_alternative<Const>(op) || std::holds_alternative<Iota>(op);
       const bool folds = std::holds_alternative<MatMul>(op) || std::holds_alternative<Reduce>(op);
       const auto& users = users_[static_cast<size_t>(v)];
-      const bool read_once = users.size() == 1 && std::count(g_.node(users[0]).operands.begin(), g_.node(users[0]).operands.end(), v) == 1 && !g_.form<MatMul>(users[0]) && !g_.form<Repeat>(users[0]) && g_.dims(v).elements() >= num_elements_of(users[0]);
+      const bool read_once = users.size() == 1 &&
+                             std::count(g_.node(users[0]).operands.begin(), g_.node(users[0]).operands.end(), v) == 1 &&
+                             !g_.form<MatMul>(users[0]) && !g_.form<Repeat>(users[0]) && g_.dims(v).elements() >= num_elements_of(users[0]);
       stored_[static_cast<size_t>(v)] = !leaf && (folds || !(read_once && g_.dims(v).elements() > store_limit_));
     }
     // A value that is computed in place reads its operands when its reader runs: the operands live as long.
     for (NodeId n = g_.num_nodes() - 1; n >= 0; n--) {
       const Node& node = g_.node(n);
       NodeId when = n;
-      if (node.first_value >= 0 && !stored_[static_cast<size_t>(node.first_value)]) when = std::max(n, last_use_[static_cast<size_t>(node.first_value)]);
+      if (node.first_value >= 0 && !stored_[static_cast<size_t>(node.first_value)])
+        when = std::max(n, last_use_[static_cast<size_t>(node.first_value)]);
       for (ValueId v : node.operands) last_use_[static_cast<size_t>(v)] = std::max(last_use_[static_cast<size_t>(v)], when);
     }
   }
@@ -137,8 +140,8 @@ class Reference {
     TextAlgebra a;
     const std::string x = "x", y = "y", z = "z";
     const int arity = map_info(fn).arity;
-    return "__device__ __forceinline__ double map_" + std::string(map_info(fn).name) + "(double x" + (arity > 1 ? ", double y" : "") + (arity > 2 ? ", double z" : "") + ") { return " +
-           apply_map(fn, a, x, y, z) + "; }\n";
+    return "__device__ __forceinline__ double map_" + std::string(map_info(fn).name) + "(double x" + (arity > 1 ? ", double y" : "") +
+           (arity > 2 ? ", double z" : "") + ") { return " + apply_map(fn, a, x, y, z) + "; }\n";
   }
 
   std::string read(ValueId v, const std::string& index) const { return "V" + std::to_string(v) + "::at(" + index + ")"; }
@@ -150,7 +153,8 @@ class Reference {
       TextAlgebra a;
       out_.definitions += "struct R" + std::to_string(o->result) + " {\n  static __device__ double compute(long long i) { return " +
                           a.round(read(node.operands[0], "i"), info.type.dtype) + "; }\n};\n";
-      out_.run += "  each<R" + std::to_string(o->result) + ">(result(" + std::to_string(o->result) + ", " + num(info.type.dims.elements()) + "), " + num(info.type.dims.elements()) + ");\n";
+      out_.run += "  each<R" + std::to_string(o->result) + ">(result(" + std::to_string(o->result) + ", " + num(info.type.dims.elements()) +
+                  "), " + num(info.type.dims.elements()) + ");\n";
       release(n);
       return;
     }
@@ -166,9 +170,11 @@ class Reference {
     } else {
       d += "  static __device__ double compute(long long i) { return " + f.body + "; }\n";
     }
-    d += "  static __device__ double at(long long i) { return " + (stored ? "g_value[" + id + "][i]" : std::string("compute(i)")) + "; }\n};\n";
+    d += "  static __device__ double at(long long i) { return " + (stored ? "g_value[" + id + "][i]" : std::string("compute(i)")) +
+         "; }\n};\n";
     const int64_t elements = g_.dims(v).elements();
-    if (stored && f.length > 0) out_.run += "  fold<V" + id + ">(define(" + id + ", " + num(elements) + "), " + num(elements) + ", " + num(f.length) + ");\n";
+    if (stored && f.length > 0)
+      out_.run += "  fold<V" + id + ">(define(" + id + ", " + num(elements) + "), " + num(elements) + ", " + num(f.length) + ");\n";
     else if (stored) out_.run += "  each<V" + id + ">(define(" + id + ", " + num(elements) + "), " + num(elements) + ");\n";
     release(n);
   }
@@ -187,18 +193,26 @@ class Reference {
 
   Formula write(const Input& op, const Node&, const Dims& dims, const Texts& index) {
     const TensorInfo& info = program_.inputs[static_cast<size_t>(op.param)];
-    const char* load = info.type.dtype == DType::kF16 ? "load_f16" : info.type.dtype == DType::kBF16 ? "load_bf16" : info.type.dtype == DType::kBool ? "load_bool" : info.type.dtype == DType::kI32 ? "load_i32" : info.type.dtype == DType::kI64 ? "load_i64" : "load_f32";
+    const char* load = info.type.dtype == DType::kF16    ? "load_f16"
+                       : info.type.dtype == DType::kBF16 ? "load_bf16"
+                       : info.type.dtype == DType::kBool ? "load_bool"
+                       : info.type.dtype == DType::kI32  ? "load_i32"
+                       : info.type.dtype == DType::kI64  ? "load_i64"
+                                                         : "load_f32";
     return {std::string(load) + "(g_input[" + std::to_string(op.param) + "], " + linear(dims, info.strides, index) + ")"};
   }
   Formula write(const Const& op, const Node&, const Dims&, const Texts&) {
     double value = op.value;
     if (!op.extent_of.empty()) {
       value = 1;
-      for (const auto& [param, dim] : op.extent_of) value *= static_cast<double>(program_.inputs[static_cast<size_t>(param)].type.dims[dim]);
+      for (const auto& [param, dim] : op.extent_of)
+        value *= static_cast<double>(program_.inputs[static_cast<size_t>(param)].type.dims[dim]);
     }
     return {TextAlgebra().constant(value)};
   }
-  Formula write(const Iota& op, const Node&, const Dims&, const Texts& index) { return {"static_cast<double>(" + index[static_cast<size_t>(op.dim)] + ")"}; }
+  Formula write(const Iota& op, const Node&, const Dims&, const Texts& index) {
+    return {"static_cast<double>(" + index[static_cast<size_t>(op.dim)] + ")"};
+  }
   Formula write(const Map& op, const Node& node, const Dims& dims, const Texts& index) {
     maps_.insert(op.fn);
     std::string out = "map_" + std::string(map_info(op.fn).name) + "(";

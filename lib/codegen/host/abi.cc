@@ -1,4 +1,5 @@
-// The host half of NAME.cu: tables of tensors and kernels, the checks of each call, the launcher, and the exported C functions (design: interface.md "C ABI").
+// The host half of NAME.cu: tables of tensors and kernels, the checks of each call, the launcher, and the exported C functions (design:
+// interface.md "C ABI").
 #include <algorithm>
 
 #include "codegen/host/abi_parts.h"
@@ -23,8 +24,9 @@ std::string tensor_table(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors) {
     const Type& type = t.info->type;
-    out += "    {" + std::to_string(type.dims.rank()) + ", " + std::to_string(dlpack_code(type.dtype)) + ", " + std::to_string(8 * dtype_bytes(type.dtype)) + ", " +
-           std::to_string(t.span_bytes()) + "u, " + int64_list(type.dims) + ", " + int64_list(t.info->strides) + "},   // " + t.c_name + ": " + to_string(type) + "\n";
+    out += "    {" + std::to_string(type.dims.rank()) + ", " + std::to_string(dlpack_code(type.dtype)) + ", " +
+           std::to_string(8 * dtype_bytes(type.dtype)) + ", " + std::to_string(t.span_bytes()) + "u, " + int64_list(type.dims) + ", " +
+           int64_list(t.info->strides) + "},   // " + t.c_name + ": " + to_string(type) + "\n";
   }
   return out;
 }
@@ -35,9 +37,11 @@ std::string argument(const ModuleFacts& f, int buffer, bool written) {
   const Buffer& b = f.plan.buffers[static_cast<size_t>(buffer)];
   std::string pointer;
   switch (b.kind) {
-    case Buffer::Kind::kInput: pointer = "t[" + std::to_string(b.index) + "]"; break;   // of what is passed by value: where the caller's value lies
+    // of what is passed by value: where the caller's value lies
+    case Buffer::Kind::kInput: pointer = "t[" + std::to_string(b.index) + "]"; break;
     case Buffer::Kind::kOutput: pointer = "t[" + std::to_string(f.num_inputs() + b.index) + "]"; break;
-    case Buffer::Kind::kWorkspace: return std::string(written ? "static_cast<void*>" : "static_cast<const void*>") + "(w + " + std::to_string(b.offset_bytes) + ")";
+    case Buffer::Kind::kWorkspace:
+      return std::string(written ? "static_cast<void*>" : "static_cast<const void*>") + "(w + " + std::to_string(b.offset_bytes) + ")";
   }
   if (b.by_value) return "*static_cast<const " + std::string(f.device_namespace) + (storage_type(b.dtype) + 2) + "*>(" + pointer + ")";
   return written ? "const_cast<void*>(" + pointer + ")" : pointer;
@@ -51,11 +55,17 @@ std::string list(const std::vector<int64_t>& x) {
 
 /// Encodes the tensor map `name` for the pointers of this launch.
 std::string encode(const ModuleFacts& f, const TensorMapText& m, const std::string& name) {
-  const std::string type_of_map = std::string(f.device_namespace) + "::TensorMap", map = f.device_namespace == "mo" ? name : "reinterpret_cast<mo::TensorMap&>(" + name + ")";
-  const char* type = m.dtype == DType::kF16 ? "FLOAT16" : m.dtype == DType::kBF16 ? "BFLOAT16" : m.dtype == DType::kF32 ? "FLOAT32" : "UINT8";
-  std::string out = "  " + type_of_map + " " + name + ";\n  if ((error = encode_map(" + map + ", static_cast<const char*>(" + argument(f, m.buffer, false) + ") + " + std::to_string(m.offset_bytes) +
-                    ", CU_TENSOR_MAP_DATA_TYPE_" + type + ", " + std::to_string(m.dims.size()) + "u, " + list(m.dims) + ", " + list(m.strides) + ", " +
-                    list(std::vector<int64_t>(m.box.begin(), m.box.end())) + ", CU_TENSOR_MAP_SWIZZLE_" + (m.swizzle ? std::to_string(m.swizzle) + "B" : "NONE") + ")) != cudaSuccess) return error;\n";
+  const std::string type_of_map = std::string(f.device_namespace) + "::TensorMap",
+                    map = f.device_namespace == "mo" ? name : "reinterpret_cast<mo::TensorMap&>(" + name + ")";
+  const char* type = m.dtype == DType::kF16    ? "FLOAT16"
+                     : m.dtype == DType::kBF16 ? "BFLOAT16"
+                     : m.dtype == DType::kF32  ? "FLOAT32"
+                                               : "UINT8";
+  std::string out = "  " + type_of_map + " " + name + ";\n  if ((error = encode_map(" + map + ", static_cast<const char*>(" +
+                    argument(f, m.buffer, false) + ") + " + std::to_string(m.offset_bytes) + ", CU_TENSOR_MAP_DATA_TYPE_" + type + ", " +
+                    std::to_string(m.dims.size()) + "u, " + list(m.dims) + ", " + list(m.strides) + ", " +
+                    list(std::vector<int64_t>(m.box.begin(), m.box.end())) + ", CU_TENSOR_MAP_SWIZZLE_" +
+                    (m.swizzle ? std::to_string(m.swizzle) + "B" : "NONE") + ")) != cudaSuccess) return error;\n";
   return out;
 }
 
@@ -74,7 +84,11 @@ std::string launches(const ModuleFacts& f, bool has_dependents) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
       out += encode(f, k.maps[i], maps.back());
     }
-    out += std::string("  if ((error = ") + (k.cooperative ? "start_cooperative(" : has_dependents && !k.dependent ? "start_alone(" : "start(") + k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
+    out += std::string("  if ((error = ") +
+           (k.cooperative                    ? "start_cooperative("
+            : has_dependents && !k.dependent ? "start_alone("
+                                             : "start(") +
+           k.name + ", dim3(" + std::to_string(k.grid[0]) + "u, " + std::to_string(k.grid[1]) + "u, " + std::to_string(k.grid[2]) + "u), " +
            std::to_string(k.threads) + "u, " + std::to_string(k.smem_bytes) + "u, stream";
     for (const std::string& m : maps) out += ", " + m;
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
@@ -83,9 +97,12 @@ std::string launches(const ModuleFacts& f, bool has_dependents) {
   return out;
 }
 
-/// For kernels that take no part in dependent launches, and the first one of a library where --pdl does not say otherwise: as any launch, behind all that is ahead of them.
+/// For kernels that take no part in dependent launches, and the first one of a library where --pdl does not say otherwise: as any launch,
+/// behind all that is ahead of them.
 std::string alone_start(const std::vector<KernelText>& kernels) {
-  if (!any_dependent(kernels) || std::all_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; })) return "";
+  if (!any_dependent(kernels) ||
+      std::all_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent || k.cooperative; }))
+    return "";
   return R"~(
 template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
   cudaLaunchConfig_t config = {};
@@ -124,12 +141,17 @@ namespace {
 std::string workspace_init(const ModuleFacts& f) {
   std::string fills;
   for (const Buffer& b : f.plan.buffers)
-    if (b.slots) fills += "  if (const cudaError_t error = cudaMemsetAsync(static_cast<char*>(workspace) + " + std::to_string(b.offset_bytes) + ", 0xff, " + std::to_string(b.bytes()) + "u, stream); error != cudaSuccess) return error;\n";
+    if (b.slots)
+      fills += "  if (const cudaError_t error = cudaMemsetAsync(static_cast<char*>(workspace) + " + std::to_string(b.offset_bytes) +
+               ", 0xff, " + std::to_string(b.bytes()) + "u, stream); error != cudaSuccess) return error;\n";
   const std::string name = "MIRAGE_API int " + f.name + "_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t";
   const std::string check = "mirage_" + f.name + "::check_workspace(workspace, workspace_bytes)";
-  if (fills.empty()) return "// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.\n" + name + ") { return " + check + "; }";
-  return "// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.\n" + name +
-         " stream) {\n  if (const int bad = " + check + ") return bad;\n" + fills + "  return mirage_" + f.name + "::kSuccess;\n}";
+  if (fills.empty())
+    return "// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.\n" + name +
+           ") { return " + check + "; }";
+  return "// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after "
+         "one that was ended by force this must be called again.\n" +
+         name + " stream) {\n  if (const int bad = " + check + ") return bad;\n" + fills + "  return mirage_" + f.name + "::kSuccess;\n}";
 }
 
 // More than 48 KB of dynamic shared memory must be asked for, per kernel and device.
@@ -141,8 +163,8 @@ std::string attributes(const std::vector<KernelText>& kernels) {
   std::string out;
   for (const KernelText& k : kernels) {
     if (k.smem_bytes <= kPlainSharedBytes) continue;
-    out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name + "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) +
-           ")) != cudaSuccess) return error;\n";
+    out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name +
+           "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) + ")) != cudaSuccess) return error;\n";
   }
   return out.empty() ? "  // no kernel needs more than 48 KB of shared memory\n" : "  cudaError_t error = cudaSuccess;\n" + out;
 }
@@ -155,11 +177,13 @@ int64_t max_smem(const std::vector<KernelText>& kernels) {
 
 namespace {
 
-// Architecture-specific code runs on that compute capability only, other machine code on later minor versions too, and where the library holds PTX on every later device.
+// Architecture-specific code runs on that compute capability only, other machine code on later minor versions too, and where the library
+// holds PTX on every later device.
 std::string capability_rule(const Target& t) {
   const std::string major = std::to_string(t.sm / 10), minor = std::to_string(t.sm % 10);
   if (t.name.ends_with('a')) return "major == " + major + " && minor == " + minor;
-  const bool has_ptx = t.gencode.find("code=[") != std::string::npos && t.gencode.find("compute_", t.gencode.find("code=[")) != std::string::npos;
+  const bool has_ptx =
+      t.gencode.find("code=[") != std::string::npos && t.gencode.find("compute_", t.gencode.find("code=[")) != std::string::npos;
   return has_ptx ? "10 * major + minor >= " + std::to_string(t.sm) : "major == " + major + " && minor >= " + minor;
 }
 
@@ -167,7 +191,8 @@ std::string capability_rule(const Target& t) {
 
 std::string pointer_list(const ModuleFacts& f) {
   std::string out;
-  for (const AbiTensor& t : f.tensors) out += (out.empty() ? "" : ", ") + (!t.by_value() ? t.c_name : "&" + t.c_name + (is16(t.info->type.dtype) ? "__" : ""));
+  for (const AbiTensor& t : f.tensors)
+    out += (out.empty() ? "" : ", ") + (!t.by_value() ? t.c_name : "&" + t.c_name + (is16(t.info->type.dtype) ? "__" : ""));
   return out;
 }
 
@@ -175,14 +200,16 @@ std::string rounded_values(const ModuleFacts& f) {
   std::string out;
   for (const AbiTensor& t : f.tensors)   // no tensor's name ends in two underscores: names.cc
     if (t.by_value() && is16(t.info->type.dtype))
-      out += t.info->type.dtype == DType::kF16 ? "  const __half " + t.c_name + "__ = __float2half_rn(" + t.c_name + ");\n" : "  const __nv_bfloat16 " + t.c_name + "__ = __float2bfloat16_rn(" + t.c_name + ");\n";
+      out += t.info->type.dtype == DType::kF16 ? "  const __half " + t.c_name + "__ = __float2half_rn(" + t.c_name + ");\n"
+                                               : "  const __nv_bfloat16 " + t.c_name + "__ = __float2bfloat16_rn(" + t.c_name + ");\n";
   return out;
 }
 
 namespace {
 
-// cuTensorMapEncodeTiled comes from the driver that is there: nothing of libcuda is linked. Only pointers change between launches, and encoding is arithmetic on the host.
-// Every launch may begin before what is ahead of it on the stream has finished; the kernels wait by themselves.
+// cuTensorMapEncodeTiled comes from the driver that is there: nothing of libcuda is linked. Only pointers change between launches, and
+// encoding is arithmetic on the host. Every launch may begin before what is ahead of it on the stream has finished; the kernels wait by
+// themselves.
 constexpr const char* kDependentLaunch = R"~(  cudaLaunchAttribute dependent = {};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
@@ -313,7 +340,8 @@ template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 g
 @COOPERATIVE@@ENCODE@
 )~";
 
-constexpr const char* kLaunch = R"~(inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+constexpr const char* kLaunch =
+    R"~(inline int launch(const @NAME@_dims* dims, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_dims(dims)) return bad;
   if (const int bad = check_pointers(t, workspace, workspace_bytes)) return bad;
   if (const int bad = prepare_device()) return bad;
@@ -340,7 +368,8 @@ inline int check_dlpack(const DlTensor& x, const TensorFacts& want) {
 
 )~";
 
-constexpr const char* kLaunchDlpack = R"~(inline int launch_dlpack(const DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+constexpr const char* kLaunchDlpack =
+    R"~(inline int launch_dlpack(const DlTensor* const* tensors, int count, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   constexpr int32_t kDlCuda = 2, kDlCudaManaged = 13;
   if (tensors == nullptr) return kNullPointer;
   if (count != kNumTensors) return kBadTensor;
@@ -430,13 +459,15 @@ constexpr TensorFacts kTensors[kNumTensors] = {
 )~";
 
 constexpr const char* kCheckDims =
-    R"~(inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && dims->reserved == 0) ? kSuccess : kBadDims; })~";
+    R"~(inline int check_dims(const @NAME@_dims* dims) { return dims == nullptr || (dims->struct_size == sizeof(@NAME@_dims) && )~"
+    R"~(dims->reserved == 0) ? kSuccess : kBadDims; })~";
 
 }  // namespace
 
 std::string c_parameters(const ModuleFacts& f) {
   std::string out;
-  for (const AbiTensor& t : f.tensors) out += (t.is_output ? "void* " : t.by_value() ? std::string(c_value_type(t.info->type.dtype)) + " " : "const void* ") + t.c_name + ", ";
+  for (const AbiTensor& t : f.tensors)
+    out += (t.is_output ? "void* " : t.by_value() ? std::string(c_value_type(t.info->type.dtype)) + " " : "const void* ") + t.c_name + ", ";
   return out;
 }
 
@@ -455,18 +486,31 @@ std::string value_table(const ModuleFacts& f) {
 std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kernels, const HostParts& parts) {
   const bool maps = has_maps(kernels);
   const std::vector<std::pair<std::string_view, std::string>> keys = {
-      {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())}, {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", value_table(f) + parts.facts}, {"TENSOR_I", f.has_values() ? "!kByValue[i] && " : ""}, {"TENSOR_K", f.has_values() ? "!kByValue[k] && " : ""}, {"CHECK_DIMS", parts.check_dims},
-      {"POINT", parts.is_family ? "const Point& point, " : ""}, {"POINT_ARGUMENT", parts.is_family ? "point, " : ""}, {"BYTES", parts.is_family ? "point.workspace_bytes" : "kWorkspaceBytes"},
-      {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)}, {"TARGET", f.target.name},
-      {"PDL", any_dependent(kernels) ? kDependentLaunch : ""}, {"INCLUDES", std::string(maps || f.has_values() ? "#include <cstring>\n" : "") + (maps ? "#include <cuda.h>\n" : "")}, {"ENCODE", maps ? kEncodeMap : ""},
-      {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)}, {"TVM_FFI", parts.tvm_ffi}};
-  return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) + parts.functions + expand(kHostEnd, keys);
+      {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
+      {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", value_table(f) + parts.facts}, {"TENSOR_I", f.has_values() ? "!kByValue[i] && " : ""},
+      {"TENSOR_K", f.has_values() ? "!kByValue[k] && " : ""}, {"CHECK_DIMS", parts.check_dims},
+      {"POINT", parts.is_family ? "const Point& point, " : ""}, {"POINT_ARGUMENT", parts.is_family ? "point, " : ""},
+      {"BYTES", parts.is_family ? "point.workspace_bytes" : "kWorkspaceBytes"},
+      {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)},
+      {"TARGET", f.target.name},
+      {"PDL", any_dependent(kernels) ? kDependentLaunch : ""},
+      {"INCLUDES", std::string(maps || f.has_values() ? "#include <cstring>\n" : "") + (maps ? "#include <cuda.h>\n" : "")},
+      {"ENCODE", maps ? kEncodeMap : ""},
+      {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)},
+      {"TVM_FFI", parts.tvm_ffi}};
+  return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) +
+         parts.functions + expand(kHostEnd, keys);
 }
 
 std::string emit_host(const ModuleFacts& f) {
-  const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", f.name}, {"WORKSPACE", std::to_string(f.plan.workspace_bytes)}, {"SMEM", std::to_string(max_smem(f.kernels))},
-                                                                      {"TABLE", tensor_table(f)}, {"LAUNCHES", launches(f, any_dependent(f.kernels))}, {"INIT", workspace_init(f)},
-                                                                      {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)}, {"ROUNDED", rounded_values(f)},
+  const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", f.name},
+                                                                      {"WORKSPACE", std::to_string(f.plan.workspace_bytes)},
+                                                                      {"SMEM", std::to_string(max_smem(f.kernels))},
+                                                                      {"TABLE", tensor_table(f)},
+                                                                      {"LAUNCHES", launches(f, any_dependent(f.kernels))},
+                                                                      {"INIT", workspace_init(f)},
+                                                                      {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)},
+                                                                      {"ROUNDED", rounded_values(f)},
                                                                       {"VALUES_TOO", f.has_values() ? kDlpackValue : ""}};
   HostParts parts;
   parts.facts = expand(kFacts, keys);

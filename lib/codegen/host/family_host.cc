@@ -29,7 +29,8 @@ inline const Point* point_of(const @NAME@_dims* dims) {
   return nullptr;
 })~";
 
-constexpr const char* kFamilyLaunch = R"~(@ENQUEUES@inline int launch(const Point& point, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+constexpr const char* kFamilyLaunch =
+    R"~(@ENQUEUES@inline int launch(const Point& point, const void* const* t, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (const int bad = check_pointers(point, t, workspace, workspace_bytes)) return bad;
   if (const int bad = prepare_device()) return bad;
   return point.enqueue(t, static_cast<char*>(workspace), stream);
@@ -92,7 +93,8 @@ MIRAGE_API int @NAME@_supported(int device, const @NAME@_dims* dims) {
 
 // Without dims: slots lie at the begin of every workspace, whatever it is used for next. A workspace of no bytes is one of points that need
 // none.
-constexpr const char* kInitSlots = R"~(// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.
+constexpr const char* kInitSlots =
+    R"~(// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after one that was ended by force this must be called again.
 MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   using namespace mirage_@NAME@;
   if (workspace == nullptr) return workspace_bytes == 0 ? kSuccess : kNullPointer;
@@ -101,7 +103,8 @@ MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cu
   return cudaMemsetAsync(workspace, 0xff, kSlotBytes, stream);
 })~";
 
-constexpr const char* kInitNothing = R"~(// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
+constexpr const char* kInitNothing =
+    R"~(// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
 MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) {
   if (workspace == nullptr) return workspace_bytes == 0 ? mirage_@NAME@::kSuccess : mirage_@NAME@::kNullPointer;
   return mirage_@NAME@::misaligned(workspace, 256) ? mirage_@NAME@::kMisaligned : mirage_@NAME@::kSuccess;

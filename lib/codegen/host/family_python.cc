@@ -179,10 +179,13 @@ std::string emit_python(const FamilyFacts& f) {
   }
   for (size_t t = 0; t < hint.tensors.size(); t++) parts.types.push_back(type_text(f, t));
   parts.sizes = "One library for several sizes: " + axes_text +
-                ". The shapes of the inputs choose; others are a ValueError, or, with pad=True, are padded with zeros to the next size, and the results cut back.\n\n";
+                ". The shapes of the inputs choose; others are a ValueError, or, with pad=True, are padded with zeros to the next size, "
+                "and the results cut back.\n\n";
   const bool has_values = hint.has_values(), is_single = hint.program.outputs.size() == 1;
   parts.tables = kSeveralSizes;
-  const auto put = [](std::string& text, const std::string& key, const std::string& value) { text.replace(text.find(key), key.size(), value); };
+  const auto put = [](std::string& text, const std::string& key, const std::string& value) {
+    text.replace(text.find(key), key.size(), value);
+  };
   put(parts.tables, "@AXES@", python_list(axes));
   put(parts.tables, "@POINTS@", point_rows(f));
   put(parts.tables, "@INPUTS_ALONG@", along_rows(f, false));
@@ -190,7 +193,8 @@ std::string emit_python(const FamilyFacts& f) {
   put(parts.tables, "@IF_TENSOR@", has_values ? " if t.shape is not None" : "");
   parts.largest = kLargest;
   parts.find = kFind;
-  put(parts.find, "@SHAPES@", has_values ? "x.shape for x, want in zip(tensors, _INPUTS) if want.shape is not None" : "x.shape for x in tensors");
+  put(parts.find, "@SHAPES@",
+      has_values ? "x.shape for x, want in zip(tensors, _INPUTS) if want.shape is not None" : "x.shape for x in tensors");
   parts.point_of_inputs = "_find(tensors)";
   parts.point_of_all = "_find(tensors[: len(_INPUTS)])";
   parts.pads = kPads;

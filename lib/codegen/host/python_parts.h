@@ -10,7 +10,8 @@ std::string python_tuple(const std::vector<int64_t>&);
 std::string python_list(const std::vector<std::string>&);
 std::vector<std::string> python_rows(const ModuleFacts&, bool outputs);   ///< a _Tensor per input, or per output
 
-/// What differs. In tables, largest and pads @NAME@, @PARAMETERS@, @COMMA@, @OUT@, @PADDED@, @INPUTS@ and @OUTPUTS@ are expanded; `find` is part of the whole text.
+/// What differs. In tables, largest and pads @NAME@, @PARAMETERS@, @COMMA@, @OUT@, @PADDED@, @INPUTS@ and @OUTPUTS@ are expanded; `find` is
+/// part of the whole text.
 struct PythonParts {
   std::vector<std::string> types;                      ///< per tensor, for people
   std::string sizes;                                   ///< a paragraph of the docstring, with its line end

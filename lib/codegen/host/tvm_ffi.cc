@@ -1,6 +1,7 @@
-// __tvm_ffi_NAME: the library as a TVM-FFI function (inputs, then outputs), which FlashInfer-Bench, jax-tvm-ffi, Hugging Face kernels and apache-tvm-ffi call. The ABI is stated here in plain C:
-// the text needs no header of theirs and the library is not linked with theirs. Its functions are looked up when the function is first called, by those who are there: weak references,
-// and where the library was loaded before the runtime, dlsym.
+// __tvm_ffi_NAME: the library as a TVM-FFI function (inputs, then outputs), which FlashInfer-Bench, jax-tvm-ffi, Hugging Face kernels and
+// apache-tvm-ffi call. The ABI is stated here in plain C: the text needs no header of theirs and the library is not linked with theirs. Its
+// functions are looked up when the function is first called, by those who are there: weak references, and where the library was loaded
+// before the runtime, dlsym.
 #include "codegen/module_parts.h"
 #include "codegen/names.h"
 
@@ -170,18 +171,25 @@ std::string tvm_text(const ModuleFacts& f, const std::vector<std::string>& types
   }
   const char* const all = "  const Point* const point = point_tvm(tensors);\n  if (point == nullptr) return -1;\n";
   const std::string check = expand(family ? kCheckFamily : kCheckOne, {{"SIZES", c_literal(sizes)}});
-  return expand(kTvmFfi, {{"NAME", f.name}, {"TENSORS", std::to_string(f.num_tensors())}, {"TENSOR_NAMES", c_list(names)}, {"TENSOR_TYPES", c_list(types)}, {"SIGNATURE", signature}, {"WHAT", has_values ? "arguments" : "tensors"},
-                          {"CHECK", check + (has_values ? kValueOf : "")}, {"BYTES", family ? "needed" : "kWorkspaceBytes"}, {"BYTES_PARAMETER", family ? "uint64_t needed, " : ""},
-                          {"BYTES_ARGUMENT", family ? "point->workspace_bytes, " : ""}, {"CHECK_EACH", family ? "" : "    if (const int bad = check_tvm(*tensors[i], i)) return bad;\n"}, {"CHECK_ALL", family ? all : ""},
-                          {"VALUES", has_values ? "  DlTensor views[kNumTensors];\n  int64_t values[kNumTensors];\n" : ""}, {"NO_VALUE", has_values ? "!kByValue[i] && " : ""},
-                          {"TAKE_VALUE", has_values ? expand(kTakeValue, {{"FACTS", family ? "kPoints[0].tensors" : "kTensors"}}) : ""}, {"FIRST", std::to_string(first)}});
+  return expand(kTvmFfi, {{"NAME", f.name}, {"TENSORS", std::to_string(f.num_tensors())}, {"TENSOR_NAMES", c_list(names)},
+                          {"TENSOR_TYPES", c_list(types)}, {"SIGNATURE", signature}, {"WHAT", has_values ? "arguments" : "tensors"},
+                          {"CHECK", check + (has_values ? kValueOf : "")}, {"BYTES", family ? "needed" : "kWorkspaceBytes"},
+                          {"BYTES_PARAMETER", family ? "uint64_t needed, " : ""},
+                          {"BYTES_ARGUMENT", family ? "point->workspace_bytes, " : ""},
+                          {"CHECK_EACH", family ? "" : "    if (const int bad = check_tvm(*tensors[i], i)) return bad;\n"},
+                          {"CHECK_ALL", family ? all : ""},
+                          {"VALUES", has_values ? "  DlTensor views[kNumTensors];\n  int64_t values[kNumTensors];\n" : ""},
+                          {"NO_VALUE", has_values ? "!kByValue[i] && " : ""},
+                          {"TAKE_VALUE", has_values ? expand(kTakeValue, {{"FACTS", family ? "kPoints[0].tensors" : "kTensors"}}) : ""},
+                          {"FIRST", std::to_string(first)}});
 }
 
 }  // namespace
 
 std::string emit_tvm_ffi(const ModuleFacts& f) {
   std::vector<std::string> types;
-  for (const AbiTensor& t : f.tensors) types.push_back(t.by_value() ? std::string(dtype_long_name(t.info->type.dtype)) + " by value" : to_string(t.info->type));
+  for (const AbiTensor& t : f.tensors)
+    types.push_back(t.by_value() ? std::string(dtype_long_name(t.info->type.dtype)) + " by value" : to_string(t.info->type));
   return tvm_text(f, types, "");
 }
 

@@ -1,4 +1,5 @@
-// Emits a graph-defined kernel from its BlockPlan: thin text that names tiles, loads and steps and calls the device library. Every element-wise region becomes one lambda.
+// Emits a graph-defined kernel from its BlockPlan: thin text that names tiles, loads and steps and calls the device library. Every
+// element-wise region becomes one lambda.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,9 @@ constexpr const char* kIndexNames[3] = {"b", "r", "c"};
 class BlockEmitter {
  public:
   explicit BlockEmitter(const BlockPlan& p)
-      : p_(p), g_(p.body), narrow_(std::all_of(p.results.begin(), p.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; })) {}
+      : p_(p),
+        g_(p.body),
+        narrow_(std::all_of(p.results.begin(), p.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; })) {}
 
   std::string body() {
     declare_tiles();
@@ -31,7 +34,10 @@ class BlockEmitter {
   }
 
  private:
-  template <class... T> void line(fmt::format_string<T...> f, T&&... args) { out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n"; }
+  template <class... T>
+  void line(fmt::format_string<T...> f, T&&... args) {
+    out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n";
+  }
   const SmemTile& tile(int t) const { return p_.tiles[static_cast<size_t>(t)]; }
   size_t at(ValueId v) const { return static_cast<size_t>(v); }
   std::string pointer(int param, bool result) const { return fmt::format("{}{}", result ? "out" : "in", param); }
@@ -46,8 +52,10 @@ class BlockEmitter {
         line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
         line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
       } else {
-        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, element_type(t), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld, t.swizzle);
-        if (t.stages == 1 && !in_loop(static_cast<int>(i))) line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, element_type(t), t.offset, warp_offset(t));
+        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, element_type(t), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld,
+             t.swizzle);
+        if (t.stages == 1 && !in_loop(static_cast<int>(i)))
+          line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, element_type(t), t.offset, warp_offset(t));
       }
     }
   }
@@ -71,7 +79,8 @@ class BlockEmitter {
   // ---- where this block's tiles start and how much of them exists
   void declare_places() {
     const Launch& l = g_.launch();
-    const std::string id = p_.cluster > 1 ? fmt::format("block_id() / {}", p_.cluster) : "block_id()";   // a cluster works on one block of the graph
+    // a cluster works on one block of the graph
+    const std::string id = p_.cluster > 1 ? fmt::format("block_id() / {}", p_.cluster) : "block_id()";
     line("const int block_x = {3} % {0}, block_y = {3} / {0} % {1}, block_z = {3} / {2};", l.grid[0], l.grid[1], l.grid[0] * l.grid[1], id);
     line("(void)block_x, (void)block_y, (void)block_z;");
     for (NodeId n : g_.inputs()) {
@@ -87,13 +96,15 @@ class BlockEmitter {
   static std::string existing_name(NodeId n, int d) { return fmt::format("left{}_{}", n, d); }
   std::string existing_text(NodeId n, int d) const {
     const Input& in = *g_.form<Input>(n);
-    return fmt::format("clip({} - ({}), {})", p_.operands[static_cast<size_t>(in.param)].dims[d], start_text(in.part, d, g_.dims(g_.node(n).first_value)[d], in.part.loop == d), g_.dims(g_.node(n).first_value)[d]);
+    return fmt::format("clip({} - ({}), {})", p_.operands[static_cast<size_t>(in.param)].dims[d],
+                       start_text(in.part, d, g_.dims(g_.node(n).first_value)[d], in.part.loop == d), g_.dims(g_.node(n).first_value)[d]);
   }
   /// First element along dimension d of this block's (and, if `looped`, iteration's) tile.
   std::string start_text(const Partition& part, int d, int64_t tile_extent, bool looped) const {
     std::string s;
     for (size_t a = 0; a < 3; a++)
-      if (part.grid[a] == d) s += fmt::format("{}block_{} * int64_t({})", s.empty() ? "" : " + ", "xyz"[a], tile_extent * (looped ? g_.launch().loop : 1));
+      if (part.grid[a] == d)
+        s += fmt::format("{}block_{} * int64_t({})", s.empty() ? "" : " + ", "xyz"[a], tile_extent * (looped ? g_.launch().loop : 1));
     if (looped) s += fmt::format("{}it * int64_t({})", s.empty() ? "" : " + ", tile_extent);
     return s.empty() ? "0" : s;
   }
@@ -117,9 +128,11 @@ class BlockEmitter {
     }
     auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
     if (l.unit == 0)
-      line("load_tile_strided<{}>({}, {}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", dst, from, stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
+      line("load_tile_strided<{}>({}, {}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", dst, from,
+           stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
     else
-      line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", l.unit, dst, from, stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
+      line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", l.unit, dst, from,
+           stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
   }
 
   // ---- regions: the maps above v, evaluated at (b, r, c); leaves are tiles and constants
@@ -129,7 +142,8 @@ class BlockEmitter {
     r.result = element(v, index, r.statements, known);
     return r;
   }
-  std::string element(ValueId v, const std::array<std::string, 3>& index, std::string& statements, std::map<std::pair<ValueId, std::string>, std::string>& known) {
+  std::string element(ValueId v, const std::array<std::string, 3>& index, std::string& statements,
+                      std::map<std::pair<ValueId, std::string>, std::string>& known) {
     std::array<std::string, 3> i = index;
     for (size_t k = 0; k < 3; k++) if (p_.extent_of[at(v)][k] == 1) i[k] = "0";
     const std::string place = i[0] + ", " + i[1] + ", " + i[2];
@@ -183,8 +197,11 @@ class BlockEmitter {
   const char* threads(const Step& s) const { return own_warp(s) ? "32" : "kThreads"; }
   std::string part(const Step& s) const { return own_warp(s) ? "warp_id()" : "part"; }
   std::string contract_type(const Step& s) const {
-    const std::string x = fmt::format("T{}{}", s.x, s.x_transposed != s.swap ? "::Transposed" : ""), y = fmt::format("T{}{}", s.y, s.y_transposed != s.swap ? "::Transposed" : "");
-    if (s.tensor) return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk, own_warp(s) ? ", true" : "");
+    const std::string x = fmt::format("T{}{}", s.x, s.x_transposed != s.swap ? "::Transposed" : ""),
+                      y = fmt::format("T{}{}", s.y, s.y_transposed != s.swap ? "::Transposed" : "");
+    if (s.tensor)
+      return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk,
+                         own_warp(s) ? ", true" : "");
     return fmt::format("FloatContract<{}, {}, {}, {}>", x, y, threads(s), s.tj);
   }
   std::string operand(int t, bool transposed) const { return fmt::format("t{}{}", t, transposed ? ".transposed()" : ""); }
@@ -196,7 +213,8 @@ class BlockEmitter {
   void finish(const Step& s) {
     if (s.kind == Step::Kind::kChain) { chain_finish(s); return; }
     if (s.kind == Step::Kind::kContract)
-      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put({}, b, {}, v); }});", acc(s), shared_result(s.tile) ? "p" : "t", s.tile, part(s), s.swap ? "j, i" : "i, j");
+      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put({}, b, {}, v); }});", acc(s),
+           shared_result(s.tile) ? "p" : "t", s.tile, part(s), s.swap ? "j, i" : "i, j");
     else
       line("{}.finish([&](int part, int out, float v) {{ {} }});", acc(s), reduce_put(s));
   }
@@ -225,14 +243,16 @@ class BlockEmitter {
     const Extent3 e = reduced_from(s);
     const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
     const Region r = region(v, split_out(s, "k"));
-    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), width(s, v), outs, existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
+    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), width(s, v), outs,
+         existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
   }
   /// The factor of an accumulated element at `i`: e^(previous m - m) to the step's degree.
   std::string power(const Step& s, std::array<std::string, 3> i) const {
     for (size_t k = 0; k < 3; k++) {
       const int64_t extent = tile(s.factor).extent[k];
       if (extent == 1) i[k] = "0";
-      else if (tile(s.tile).extent[k] > extent && i[k].size() == 1) i[k] = fmt::format("{0} < {1} ? {0} : 0", i[k], extent);   // rows of the accumulator's padding
+      // rows of the accumulator's padding
+      else if (tile(s.tile).extent[k] > extent && i[k].size() == 1) i[k] = fmt::format("{0} < {1} ? {0} : 0", i[k], extent);
     }
     return fmt::format("power<{}>(t{}({}, {}, {}))", s.degree, s.factor, i[0], i[1], i[2]);
   }
@@ -241,12 +261,14 @@ class BlockEmitter {
       line("{}.rescale([&](int out) {{ (void)out; return {}; }});", acc(s), power(s, split_out(s, "0")));
       return;
     }
-    line("{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", acc(s), power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
+    line("{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", acc(s),
+         power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
   }
   // ---- a running softmax between two contractions in registers
   std::string chain_type(const Step& s) const {
     const auto type = [](int tile, bool transposed) { return fmt::format("T{}{}", tile, transposed ? "::Transposed" : ""); };
-    return fmt::format("SoftmaxContract<{}, {}, {}, {}, {}>", type(s.x, s.x_transposed), type(s.y, s.y_transposed), type(s.z, s.z_transposed), s.wi, s.wk);
+    return fmt::format("SoftmaxContract<{}, {}, {}, {}, {}>", type(s.x, s.x_transposed), type(s.y, s.y_transposed),
+                       type(s.z, s.z_transposed), s.wi, s.wk);
   }
   void chain_add(const Step& s) {
     const ValueId scores = g_.node(s.scores).first_value;
@@ -256,18 +278,26 @@ class BlockEmitter {
     const Region r = region(s.logit, {"0", "r", "c"}, known);
     std::string index = "(void)r, (void)c; ";
     // Rows of the padding evaluate like the last one: what a region reads has no more rows.
-    if (tile(s.tile).extent[1] > p_.extent_of[at(scores)][1] && p_.extent_of[at(scores)][1] > 1) index += fmt::format("r = r < {0} ? r : {0} - 1; ", p_.extent_of[at(scores)][1]);
-    line("{}.add({}, {}, {}, {}, [&](int r, int c, float s) {{ const Width<1> w; (void)w; {}{}return {}; }});", acc(s), operand(s.x, s.x_transposed), operand(s.y, s.y_transposed), operand(s.z, s.z_transposed),
-         existing(scores, 2), index, r.statements, r.result);
+    if (tile(s.tile).extent[1] > p_.extent_of[at(scores)][1] && p_.extent_of[at(scores)][1] > 1)
+      index += fmt::format("r = r < {0} ? r : {0} - 1; ", p_.extent_of[at(scores)][1]);
+    line("{}.add({}, {}, {}, {}, [&](int r, int c, float s) {{ const Width<1> w; (void)w; {}{}return {}; }});", acc(s),
+         operand(s.x, s.x_transposed), operand(s.y, s.y_transposed), operand(s.z, s.z_transposed), existing(scores, 2), index, r.statements,
+         r.result);
   }
   void chain_finish(const Step& s) {
     line("{}.put_maxima([&](int part, int i, float v) {{ t{}.put(part, 0, i, 0, v); }});", acc(s), s.factor);
     line("barrier();");
-    line("{0}.finish([&](int i) {{ return t{1}(0, i, 0); }}, [&](int part, int i, int j, float v) {{ t{2}.put(part, 0, i, j, v); }}, [&](int part, int i, float v) {{ {3} }});", acc(s), s.factor, s.tile,
-         s.sum >= 0 ? fmt::format("t{}.put(part, 0, i, 0, v);", s.sum) : "(void)part, (void)i, (void)v;");
+    line(
+        "{0}.finish([&](int i) {{ return t{1}(0, i, 0); }}, [&](int part, int i, int j, float v) {{ t{2}.put(part, 0, i, j, v); }}, "
+        "[&](int part, int i, float v) {{ {3} }});",
+        acc(s), s.factor, s.tile, s.sum >= 0 ? fmt::format("t{}.put(part, 0, i, 0, v);", s.sum) : "(void)part, (void)i, (void)v;");
   }
   void declare_accumulator(const Step& s) {
-    line("{} {};", s.kind == Step::Kind::kChain ? chain_type(s) : s.kind == Step::Kind::kContract ? contract_type(s) : reduce_type(s), acc(s));
+    line("{} {};",
+         s.kind == Step::Kind::kChain      ? chain_type(s)
+         : s.kind == Step::Kind::kContract ? contract_type(s)
+                                           : reduce_type(s),
+         acc(s));
     line("{}.clear();", acc(s));
   }
 
@@ -282,17 +312,22 @@ class BlockEmitter {
         if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
         break;
       case Step::Kind::kFill:
-        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), width(s, s.value), s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), width(s, s.value), s.tile, existing(s.value, 0), existing(s.value, 1),
+             existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kAccumulate: {
         const std::string fn = parts_fn(g_.form<Accum>(s.node)->fn);
-        const std::string factor = s.degree ? fmt::format(", [&](int b, int r, int c) {{ (void)b, (void)r, (void)c; return {}; }}", power(s, {"b", "r", "c"})) : "";
-        line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {}{});", fn, s.tile, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value), factor);
+        const std::string factor =
+            s.degree ? fmt::format(", [&](int b, int r, int c) {{ (void)b, (void)r, (void)c; return {}; }}", power(s, {"b", "r", "c"}))
+                     : "";
+        line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {}{});", fn, s.tile, existing(s.value, 0),
+             existing(s.value, 1), existing(s.value, 2), lambda(s.value), factor);
         break;
       }
       case Step::Kind::kChain: chain_add(s); break;
       case Step::Kind::kRunning:
-        line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {}, {}, {});", s.tile, s.factor, existing(s.value, 0), existing(s.value, 1), existing(s.value, 2), lambda(s.value));
+        line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {}, {}, {});", s.tile, s.factor, existing(s.value, 0),
+             existing(s.value, 1), existing(s.value, 2), lambda(s.value));
         break;
       case Step::Kind::kStore: store(s); break;
     }
@@ -323,12 +358,14 @@ class BlockEmitter {
     }
     auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
     if (!row && !col)
-      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1), stride(2), left[0], left[1], left[2], share(), lambda(s.value));
+      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1),
+           stride(2), left[0], left[1], left[2], share(), lambda(s.value));
     else {
       int64_t v = is_turned(s.value) ? 1 : std::max<int64_t>(1, common / size);
       const int64_t length = e[col ? 1 : 2];
       while (v > 1 && (v > length || e[0] * e[1] * e[2] / v < p_.threads)) v /= 2;   // rather all threads than wide stores
-      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0), stride(col ? 2 : 1), left[0], left[1], left[2], share(), lambda(s.value));
+      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0),
+           stride(col ? 2 : 1), left[0], left[1], left[2], share(), lambda(s.value));
     }
   }
   int64_t grid_of(const Partition& part, int d) const {
@@ -342,15 +379,20 @@ class BlockEmitter {
   bool has_loop() const { for (const Load& l : p_.loads) if (l.in_loop) return true; return false; }
 
   bool is_leaf(ValueId v, int tile) const {
-    return find_below(g_, v, [&](ValueId x) { return p_.tile_of[at(x)] < 0 ? Look::kInto : p_.tile_of[at(x)] == tile ? Look::kFound : Look::kPast; });
+    return find_below(g_, v, [&](ValueId x) {
+      return p_.tile_of[at(x)] < 0 ? Look::kInto : p_.tile_of[at(x)] == tile ? Look::kFound : Look::kPast;
+    });
   }
-  /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no invariant step's barrier stands between.
+  /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no invariant
+  /// step's barrier stands between.
   bool loop_shares_loads() const {
     if (p_.loop_warps == 1 || any(Phase::kInvariant)) return false;
     for (const Load& l : p_.loads)
       for (const Step& s : p_.steps) {
         if (l.in_loop || s.phase != Phase::kLoop) continue;
-        if (s.kind == Step::Kind::kContract ? s.x == l.tile || s.y == l.tile : is_leaf(s.kind == Step::Kind::kReduce ? g_.node(s.node).operands[0] : s.value, l.tile)) return true;
+        if (s.kind == Step::Kind::kContract ? s.x == l.tile || s.y == l.tile
+                                            : is_leaf(s.kind == Step::Kind::kReduce ? g_.node(s.node).operands[0] : s.value, l.tile))
+          return true;
       }
     return false;
   }
@@ -372,7 +414,8 @@ class BlockEmitter {
     const Input& in = *g_.form<Input>(l.input);
     for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
       if (ragged(l.input, d) && in.part.loop == d) line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
-    load(l, fmt::format("T{0}{{({1}*)(smem + {2}{5} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot, t.bytes / t.copies / t.stages, warp_offset(t)));
+    load(l, fmt::format("T{0}{{({1}*)(smem + {2}{5} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot,
+                        t.bytes / t.copies / t.stages, warp_offset(t)));
     indent_.resize(indent_.size() - 2);
     line("}}");
   }
@@ -384,11 +427,16 @@ class BlockEmitter {
     for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
     // Iterations are dealt in turn to the warps of a block, in runs to the blocks of a cluster.
     const int64_t each = (iterations + p_.cluster - 1) / p_.cluster, warps = p_.loop_warps;
-    line("const int begin = {}, end = {};", p_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0", p_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, iterations) : std::to_string(iterations));
+    line("const int begin = {}, end = {};", p_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0",
+         p_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, iterations) : std::to_string(iterations));
     line("const int first = {0}, iterations = (end - begin - first + {1}) / {2};", warps > 1 ? "warp_id()" : "0", warps - 1, warps);
-    // Blocks start at different places, so that they do not all ask the same lines of a shared operand from L2 at once (0.8 us of 19 on rms_norm_linear, docs/planning.md).
+    // Blocks start at different places, so that they do not all ask the same lines of a shared operand from L2 at once (0.8 us of 19 on
+    // rms_norm_linear, docs/planning.md).
     line("const int turn = int(int64_t(block_x) * (end - begin) / {});", g_.launch().grid[0]);
-    line("const auto rotate = [&](int i) {{ const int at = first + i * {} + turn; return begin + (at < end - begin ? at : at - (end - begin)); }};", warps);
+    line(
+        "const auto rotate = [&](int i) {{ const int at = first + i * {} + turn; return begin + (at < end - begin ? at : at - (end - "
+        "begin)); }};",
+        warps);
     const char* sync = warps > 1 ? "warp_barrier();" : "barrier();";
     auto issue = [&](const std::string& it, const std::string& slot) { for (const Load& l : p_.loads) if (l.in_loop) stage(l, it, slot); };
     if (stages > 1) {
@@ -428,10 +476,14 @@ class BlockEmitter {
     for (const Load& l : p_.loads) {
       if (!l.in_loop) continue;
       const SmemTile& t = tile(l.tile);
-      line("const T{0} t{0}{{({1}*)(smem + {2}{4} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.copies / t.stages, warp_offset(t));
+      line("const T{0} t{0}{{({1}*)(smem + {2}{4} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.copies / t.stages,
+           warp_offset(t));
       const Input& in = *g_.form<Input>(l.input);
       for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
-        if (ragged(l.input, d) && in.part.loop == d) { line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d)); line("(void){};", existing_name(l.input, d)); }
+        if (ragged(l.input, d) && in.part.loop == d) {
+          line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
+          line("(void){};", existing_name(l.input, d));
+        }
     }
     for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
     if (stages == 1 && iterations > 1) line("{}", sync);
@@ -447,7 +499,8 @@ class BlockEmitter {
     for (const Step& s : p_.steps) {
       if (!s.accumulates) continue;
       const SmemTile &t = tile(s.tile), &x = tile(s.exchange);
-      line("const Parts<{}, {}, {}, {}, {}, {}> t{}{{(float*)(smem + {})}};", parts_fn(t.fn), p_.cluster, t.extent[0], t.extent[1], t.extent[2], t.ld, s.tile, x.offset);
+      line("const Parts<{}, {}, {}, {}, {}, {}> t{}{{(float*)(smem + {})}};", parts_fn(t.fn), p_.cluster, t.extent[0], t.extent[1],
+           t.extent[2], t.ld, s.tile, x.offset);
       line("p{0}.exchange<kThreads>(t{0}, cluster_rank());", s.tile);
     }
     line("cluster_arrive();");
@@ -485,10 +538,14 @@ KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target
   k.threads = p.threads;
   k.smem_bytes = p.smem_bytes;
   const std::string text = BlockEmitter(p).body();
-  // Blocks per multiprocessor are asked for where that was measured. Elsewhere the compiler takes the registers that it needs: a promise of four blocks of 128 threads spilled on sm_80 and sm_100a.
+  // Blocks per multiprocessor are asked for where that was measured. Elsewhere the compiler takes the registers that it needs: a promise of
+  // four blocks of 128 threads spilled on sm_80 and sm_100a.
   const int promised = target.sm == 90 ? p.blocks_per_sm : 1;
-  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern __shared__ __align__(128) unsigned char smem[];\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, promised,
-                         kernel.name, params, p.threads, text);
+  k.source = fmt::format(
+      "// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern "
+      "__shared__ __align__(128) unsigned char smem[];\n{}}}\n",
+      kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, promised, kernel.name, params,
+      p.threads, text);
   return k;
 }
 

@@ -8,7 +8,8 @@ namespace mirage {
 
 std::string CudaText::constant(double c) {
   if (std::isnan(c)) return "mo::constant(mo::sub(mo::infinity(), mo::infinity()))";
-  if (std::isinf(c) || std::fabs(c) > 3.4028235677973366e38) return c < 0 ? "mo::constant(mo::neg(mo::infinity()))" : "mo::constant(mo::infinity())";
+  if (std::isinf(c) || std::fabs(c) > 3.4028235677973366e38)
+    return c < 0 ? "mo::constant(mo::neg(mo::infinity()))" : "mo::constant(mo::infinity())";
   char buf[64];
   std::snprintf(buf, sizeof buf, "mo::constant(%.9gf)", static_cast<double>(static_cast<float>(c)));   // 9 digits name every float32
   std::string s = buf;
@@ -30,7 +31,8 @@ std::string map_text(MapFn fn, const std::vector<std::string>& operands) {
 
 std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow) {
   int exponent;
-  if (y.constant && std::fabs(std::frexp(*y.constant, &exponent)) == 0.5 && std::abs(exponent) < 100) return map_text(MapFn::kMul, {x, CudaText().constant(1 / *y.constant)});
+  if (y.constant && std::fabs(std::frexp(*y.constant, &exponent)) == 0.5 && std::abs(exponent) < 100)
+    return map_text(MapFn::kMul, {x, CudaText().constant(1 / *y.constant)});
   if (narrow && !y.root_of.empty()) return map_text(MapFn::kMul, {x, map_text(MapFn::kRsqrt, {y.root_of})});
   if (narrow && y.many && !y.constant) return fmt::format("mo::divide({}, mo::divisor({}))", x, y.text);
   return map_text(MapFn::kDiv, {x, y.text});

@@ -1,5 +1,5 @@
-// CUDA text as an algebra: maps.def's formulas evaluated over expressions of the device library (namespace mo). Used by every emitter, so that no emitter has an opinion of its own
-// of what an elementwise function means.
+// CUDA text as an algebra: maps.def's formulas evaluated over expressions of the device library (namespace mo). Used by every emitter, so
+// that no emitter has an opinion of its own of what an elementwise function means.
 #pragma once
 #include <optional>
 #include <string>
@@ -54,7 +54,8 @@ struct CudaText {
   Value round(const Value& x, DType t) { return fmt::format("mo::round_to<{}>({})", storage_type(t), x); }
 };
 
-/// `fn` applied to operand texts (names of variables: operands may be repeated), as an expression in namespace mo; the table's faster spelling where it has one.
+/// `fn` applied to operand texts (names of variables: operands may be repeated), as an expression in namespace mo; the table's faster
+/// spelling where it has one.
 std::string map_text(MapFn fn, const std::vector<std::string>& operands);
 
 /// What an emitter knows of a quotient's divisor.
@@ -64,8 +65,9 @@ struct DivisorText {
   std::string root_of;              ///< it is the square root of this; empty: it is not
   bool many = false;                ///< one number divides many
 };
-/// x divided by y. By a power of two: the product, which is the same number. `narrow`: the result only goes where 16-bit numbers are stored, so two units in the last place of float32 are free:
-/// a division by a root is a product with its reciprocal, and many divisions by one number share a reciprocal (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
+/// x divided by y. By a power of two: the product, which is the same number. `narrow`: the result only goes where 16-bit numbers are
+/// stored, so two units in the last place of float32 are free: a division by a root is a product with its reciprocal, and many divisions by
+/// one number share a reciprocal (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
 std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow);
 
 /// What is written to a result: a buffer whose readers want TF32 is rounded on the way.

@@ -1,4 +1,5 @@
-// Prints a RegionPlan as one __global__ function. The text has the plan's loops and statements; what a statement does is a function of the device library (runtime/20_region.cuh).
+// Prints a RegionPlan as one __global__ function. The text has the plan's loops and statements; what a statement does is a function of the
+// device library (runtime/20_region.cuh).
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -20,7 +21,12 @@ const char* storage_type(const RegionAccess& a) { return a.tf32 ? "mo::tf32" : m
 class RegionEmitter {
  public:
   /// first_block: of the launch, where several regions stand beside each other; -1: it is the only one.
-  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan, int64_t first_block = -1) : kernel_(kernel), p_(plan), first_block_(first_block), type_(plan.wide ? "mo::index64" : "mo::index32"), suffix_(plan.wide ? "ull" : "u") {
+  RegionEmitter(const KernelPlan& kernel, const RegionPlan& plan, int64_t first_block = -1)
+      : kernel_(kernel),
+        p_(plan),
+        first_block_(first_block),
+        type_(plan.wide ? "mo::index64" : "mo::index32"),
+        suffix_(plan.wide ? "ull" : "u") {
     level_vars();
     define_all();
   }
@@ -39,12 +45,15 @@ class RegionEmitter {
         const int64_t first = out.grid[0];
         out.grid[0] += other->blocks;
         const std::string body = RegionEmitter(kernel_, *other, first).part(out, params);
-        parts += other == p_.beside.back() ? fmt::format(" else {{\n{}  }}\n", body) : fmt::format(" else if (blockIdx.x < {}u) {{\n{}  }}", out.grid[0], body);
+        parts += other == p_.beside.back() ? fmt::format(" else {{\n{}  }}\n", body)
+                                           : fmt::format(" else if (blockIdx.x < {}u) {{\n{}  }}", out.grid[0], body);
         per_sm = std::min(per_sm, other->blocks_per_sm);
       }
     }
     out.smem_bytes = p_.smem_bytes;
-    out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n", p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, per_sm, kernel_.name, params, parts);
+    out.source = fmt::format("__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n{}}}\n",
+                             p_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p_.cluster) : "", p_.threads, per_sm, kernel_.name,
+                             params, parts);
     return out;
   }
 
@@ -72,8 +81,13 @@ class RegionEmitter {
   std::string block() const { return first_block_ >= 0 ? "block" : fmt::format("static_cast<{}>(blockIdx.x)", type_); }
   std::string blocks() const { return first_block_ >= 0 ? number(p_.blocks) : fmt::format("static_cast<{}>(gridDim.x)", type_); }
   std::string first_row() const { return first_block_ >= 0 ? "Team::first(block)" : fmt::format("Team::first<{}>()", type_); }
-  std::string row_stride() const { return first_block_ >= 0 ? fmt::format("{} * {}", blocks(), number(p_.threads / p_.team)) : fmt::format("Team::stride<{}>()", type_); }
-  template <class... A> void line(fmt::format_string<A...> f, A&&... a) { text_ += std::string(static_cast<size_t>(indent_), ' ') + fmt::format(f, std::forward<A>(a)...) + "\n"; }
+  std::string row_stride() const {
+    return first_block_ >= 0 ? fmt::format("{} * {}", blocks(), number(p_.threads / p_.team)) : fmt::format("Team::stride<{}>()", type_);
+  }
+  template <class... A>
+  void line(fmt::format_string<A...> f, A&&... a) {
+    text_ += std::string(static_cast<size_t>(indent_), ' ') + fmt::format(f, std::forward<A>(a)...) + "\n";
+  }
   void open(const std::string& head) {
     line("{}{{", head.empty() ? "" : head + " ");
     indent_ += 2;
@@ -100,7 +114,8 @@ class RegionEmitter {
       const std::string term = std::abs(c) == 1 ? fmt::format("i{}", v) : fmt::format("i{} * {}", v, number(std::abs(c)));
       out += out.empty() ? (c < 0 ? "0" + std::string(suffix_) + " - " + term : term) : (c < 0 ? " - " : " + ") + term;
     }
-    if (a.constant || out.empty()) out += out.empty() ? number(a.constant) : (a.constant < 0 ? " - " : " + ") + number(std::abs(a.constant));
+    if (a.constant || out.empty())
+      out += out.empty() ? number(a.constant) : (a.constant < 0 ? " - " : " + ") + number(std::abs(a.constant));
     return out;
   }
 
@@ -146,7 +161,8 @@ class RegionEmitter {
   void divisions(VarLevel level, const std::set<int>& used) {
     for (int v : used) {
       const IndexVar& var = p_.vars[static_cast<size_t>(v)];
-      if (levels_[static_cast<size_t>(v)] == level && var.kind == IndexVar::Kind::kLoaded) line("const {} i{} = mo::place_within(p{}[{}], {});", type_, v, var.access, text(var.arg), number(var.extent - 1));
+      if (levels_[static_cast<size_t>(v)] == level && var.kind == IndexVar::Kind::kLoaded)
+        line("const {} i{} = mo::place_within(p{}[{}], {});", type_, v, var.access, text(var.arg), number(var.extent - 1));
       if (levels_[static_cast<size_t>(v)] != level || (var.kind != IndexVar::Kind::kDiv && var.kind != IndexVar::Kind::kMod)) continue;
       line("const {} i{} = ({}) {} {};", type_, v, text(var.arg), var.kind == IndexVar::Kind::kDiv ? "/" : "%", number(var.divisor));
     }
@@ -166,12 +182,16 @@ class RegionEmitter {
     for (const RegionInstr& i : code) {
       if (i.kind == Kind::kLoad && i.vector && condition.empty() && held_.count({i.access, i.index})) {
         const int h = held_.at({i.access, i.index});
-        if (p_.staged) line("mo::real x{}[{}];", i.result, p_.width), line("mo::unstage<{}, {}>(x{}, row_smem + {}, k);", p_.threads, storage_type(p_.accesses[static_cast<size_t>(i.access)]), i.result, staged_at_[static_cast<size_t>(h)]);
+        if (p_.staged)
+          line("mo::real x{}[{}];", i.result, p_.width),
+              line("mo::unstage<{}, {}>(x{}, row_smem + {}, k);", p_.threads, storage_type(p_.accesses[static_cast<size_t>(i.access)]),
+                   i.result, staged_at_[static_cast<size_t>(h)]);
         else if (p_.unpacked) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
         else line("mo::real x{}[{}];", i.result, p_.width), line("mo::unpack(x{}, q{}[k]);", i.result, h);
       } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
-        line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index), valid_argument());
+        line("{}mo::load_vector(x{}, {}{});", condition.empty() ? "" : "if (" + condition + ") ", i.result, pointer(i.access, i.index),
+             valid_argument());
       }
       if (i.kind != Kind::kBranch || !i.uniform) continue;
       const std::string test = fmt::format("{} < {}", text(i.index), number(i.bound)), both = condition.empty() ? "" : condition + " && ";
@@ -186,8 +206,11 @@ class RegionEmitter {
       definition_[i.result] = &i;
       define(i.then_body);
       define(i.else_body);
-      const bool here = !(i.kind == Kind::kLoad || i.kind == Kind::kIndex) || std::all_of(i.index.terms.begin(), i.index.terms.end(), [&](const auto& t) { return levels_[static_cast<size_t>(t.first)] == VarLevel::kRow; });
-      if (here && i.kind != Kind::kBranch && std::all_of(i.args.begin(), i.args.end(), [&](int a) { return of_row_.count(a) > 0; })) of_row_.insert(i.result);
+      const bool here = !(i.kind == Kind::kLoad || i.kind == Kind::kIndex) ||
+                        std::all_of(i.index.terms.begin(), i.index.terms.end(),
+                                    [&](const auto& t) { return levels_[static_cast<size_t>(t.first)] == VarLevel::kRow; });
+      if (here && i.kind != Kind::kBranch && std::all_of(i.args.begin(), i.args.end(), [&](int a) { return of_row_.count(a) > 0; }))
+        of_row_.insert(i.result);
     }
   }
   void define_all() {
@@ -214,15 +237,21 @@ class RegionEmitter {
         case Kind::kConst: line("const mo::real v{} = {};", i.result, CudaText().constant(i.constant)); break;
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
         case Kind::kLoad:
-          if (auto e = edges_.find({i.access, i.index}); at_edges_ && e != edges_.end() && &code == held_code_) line("const mo::real v{} = mo::load(e{}[k]);", i.result, e->second);
+          if (auto e = edges_.find({i.access, i.index}); at_edges_ && e != edges_.end() && &code == held_code_)
+            line("const mo::real v{} = mo::load(e{}[k]);", i.result, e->second);
           else if (i.vector && !at_edges_) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
-          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_) line("const mo::real v{} = {};", i.result, fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
+          else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_)
+            line("const mo::real v{} = {};", i.result,
+                 fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
           std::vector<std::string> operands;
           for (int a : i.args) operands.push_back(fmt::format("v{}", a));
-          line("const mo::real v{} = {};", i.result, i.fn == MapFn::kDiv ? quotient(i) : i.fn == MapFn::kExp && narrow_ ? fmt::format("mo::exp_narrow({})", operands[0]) : map_text(i.fn, operands));
+          line("const mo::real v{} = {};", i.result,
+               i.fn == MapFn::kDiv              ? quotient(i)
+               : i.fn == MapFn::kExp && narrow_ ? fmt::format("mo::exp_narrow({})", operands[0])
+                                                : map_text(i.fn, operands));
           break;
         }
         case Kind::kBranch:
@@ -252,7 +281,8 @@ class RegionEmitter {
   std::string lane_subscript() const { return p_.lane < 0 || at_edges_ ? "0" : fmt::format("i{}", p_.lane); }
 
   /// One element, or a vector of them: loads, statements, reductions, stores.
-  void body(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores, const std::vector<RegionReduce>& reduces, bool row_values_are_arrays) {
+  void body(const std::vector<RegionInstr>& code, const std::vector<RegionStore>& stores, const std::vector<RegionReduce>& reduces,
+            bool row_values_are_arrays) {
     const std::set<int> used = used_vars(code, stores);
     held_code_ = p_.held > 0 || p_.uneven ? &code : nullptr;
     if (at_edges_) open_edges(used);
@@ -265,15 +295,19 @@ class RegionEmitter {
     if (row_values_are_arrays)
       for (int r : row_values_used(code, stores)) line("const mo::real v{} = r{}[{}];", r, r, lane_subscript());
     statements(code);
-    for (const RegionReduce& r : reduces) line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
+    for (const RegionReduce& r : reduces)
+      line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
     for (size_t s = 0; s < stores.size(); s++) {
       const RegionStore& store = stores[s];
       if (store.vector && !at_edges_) line("y{}[i{}] = v{};", s, p_.lane, store.value);
-      else line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset), storage_type(p_.accesses[static_cast<size_t>(store.access)]), store.value);
+      else
+        line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset),
+             storage_type(p_.accesses[static_cast<size_t>(store.access)]), store.value);
     }
     close();
     for (size_t s = 0; s < stores.size(); s++)
-      if (stores[s].vector && !at_edges_) line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
+      if (stores[s].vector && !at_edges_)
+        line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
   }
 
   static const char* reducer(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
@@ -299,7 +333,9 @@ class RegionEmitter {
 
   /// The number of elements of a vector that exist, where the last one is partial.
   void define_valid(const std::string& unit, const std::string& bound) {
-    if (ragged_) line("[[maybe_unused]] const int valid = static_cast<int>({} - {} * {} < {} ? {} - {} * {} : {});", bound, unit, number(p_.width), number(p_.width), bound, unit, number(p_.width), p_.width);
+    if (ragged_)
+      line("[[maybe_unused]] const int valid = static_cast<int>({} - {} * {} < {} ? {} - {} * {} : {});", bound, unit, number(p_.width),
+           number(p_.width), bound, unit, number(p_.width), p_.width);
   }
 
   // ---- the three shapes
@@ -307,7 +343,8 @@ class RegionEmitter {
   void pointwise() {
     ragged_ = p_.lane_extent % p_.width != 0;
     const std::set<int> used = all_used();
-    open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows), blocks()));
+    open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows),
+                     blocks()));
     outer_vars(used);
     body(p_.passes[0].body, p_.passes[0].stores, {}, false);
     close();
@@ -321,7 +358,9 @@ class RegionEmitter {
   }
 
   /// Bound of the inner loop in elements, as text.
-  std::string inner_bound() const { return p_.chunk >= 0 ? "bound" : number(p_.shape == RegionPlan::Shape::kRow ? p_.lane_extent : p_.length); }
+  std::string inner_bound() const {
+    return p_.chunk >= 0 ? "bound" : number(p_.shape == RegionPlan::Shape::kRow ? p_.lane_extent : p_.length);
+  }
   void define_bound() {
     if (p_.chunk < 0) return;
     const std::string rest = fmt::format("{} - i{} * {}", number(p_.chunk_total), p_.chunk, number(p_.chunk_length));
@@ -329,7 +368,9 @@ class RegionEmitter {
   }
 
   bool every_row_its_own(const Affine& index) const {
-    return std::all_of(p_.outer.begin(), p_.outer.end(), [&](int v) { return std::any_of(index.terms.begin(), index.terms.end(), [&](const auto& t) { return t.first == v && t.second != 0; }); });
+    return std::all_of(p_.outer.begin(), p_.outer.end(), [&](int v) {
+      return std::any_of(index.terms.begin(), index.terms.end(), [&](const auto& t) { return t.first == v && t.second != 0; });
+    });
   }
 
   /// The loads of all passes that a held row asks for before anything else, each place once.
@@ -345,7 +386,8 @@ class RegionEmitter {
       }
       open_held(used_vars(loads, {}));
       for (size_t h = 0; h < loads.size(); h++)
-        line("mo::stage<{}, {}>(row_smem + {}, k, {}{});", p_.threads, p_.width, staged_at_[h], pointer(loads[h].access, loads[h].index), ragged_ ? ", valid" : "");
+        line("mo::stage<{}, {}>(row_smem + {}, k, {}{});", p_.threads, p_.width, staged_at_[h], pointer(loads[h].access, loads[h].index),
+             ragged_ ? ", valid" : "");
       close();
       return line("mo::staged();");
     }
@@ -357,7 +399,8 @@ class RegionEmitter {
     open_held(used_vars(loads, {}));
     for (size_t h = 0; h < loads.size(); h++) {
       const bool once = valid_argument().empty() && every_row_its_own(loads[h].index);
-      if (loads[h].vector) line("mo::{}(q{}[k], {}{});", once ? "hold_once" : "hold", h, pointer(loads[h].access, loads[h].index), valid_argument());
+      if (loads[h].vector)
+        line("mo::{}(q{}[k], {}{});", once ? "hold_once" : "hold", h, pointer(loads[h].access, loads[h].index), valid_argument());
       else line("q{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
     }
     close();
@@ -377,7 +420,9 @@ class RegionEmitter {
     const int step = p_.shape == RegionPlan::Shape::kRow ? p_.team : p_.threads / p_.columns;
     line("const {} u = Team::{}() + k * {};", type_, p_.shape == RegionPlan::Shape::kRow ? "lane" : "depth", step);
     line("(void)u;");
-    if (const int64_t sure = (p_.length - 1) / step; p_.uneven) line("if ({}u >= whole) continue;", sure ? fmt::format("k >= {} && ", sure) : "");   // a row has as many vectors as the longest, or one less
+    // a row has as many vectors as the longest, or one less
+    if (const int64_t sure = (p_.length - 1) / step; p_.uneven)
+      line("if ({}u >= whole) continue;", sure ? fmt::format("k >= {} && ", sure) : "");
     else if (p_.held * step > p_.length) line("if (k == {} && u >= {}) continue;", p_.held - 1, number(p_.length));
     const bool ragged_here = ragged_ && p_.shape == RegionPlan::Shape::kRow && !p_.inner.empty();
     if (ragged_here) used.insert(p_.inner.back());
@@ -389,7 +434,8 @@ class RegionEmitter {
   // ---- edges: what stands before a row's first whole vector and behind its last
 
   void define_edges() {
-    line("const {} head = {}, whole = ({} - head) / {}, edges = {} - whole * {};", type_, text(p_.head), number(p_.lane_extent), number(p_.width), number(p_.lane_extent), number(p_.width));
+    line("const {} head = {}, whole = ({} - head) / {}, edges = {} - whole * {};", type_, text(p_.head), number(p_.lane_extent),
+         number(p_.width), number(p_.lane_extent), number(p_.width));
     const std::vector<RegionInstr> loads = held_loads(p_);
     for (size_t e = 0; e < loads.size(); e++) {
       edges_[{loads[e].access, loads[e].index}] = static_cast<int>(e);
@@ -405,7 +451,8 @@ class RegionEmitter {
     open(fmt::format("for (int k = 0; k < {}; k++)", edges_each(p_)));
     line("const {} u = Team::lane() + k * {};", type_, p_.team);
     line("if (u >= edges) continue;");
-    line("[[maybe_unused]] const {} i{} = 0, i{} = u - head + (u < head ? 0 : whole * {});", type_, p_.inner.back(), p_.lane, number(p_.width));
+    line("[[maybe_unused]] const {} i{} = 0, i{} = u - head + (u < head ? 0 : whole * {});", type_, p_.inner.back(), p_.lane,
+         number(p_.width));
     divisions(VarLevel::kInner, used);
     divisions(VarLevel::kLane, used);
   }
@@ -417,7 +464,9 @@ class RegionEmitter {
       return open_held(used_vars(rest, pass.stores));
     }
     std::string units = p_.uneven ? "whole" : number(p_.length);
-    if (p_.chunk >= 0) units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width)) : "bound";
+    if (p_.chunk >= 0)
+      units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width))
+                                                                  : "bound";
     line("#pragma unroll 4");   // so many loads are under way
     open(fmt::format("for ({} u = {}; u < {}; u += {})", type_, first, units, step));
     std::set<int> used = used_vars(pass.body, pass.stores);
@@ -468,7 +517,9 @@ class RegionEmitter {
         if (at_edges_) body(pass.body, pass.stores, pass.reduces, false);
         at_edges_ = false;
       }
-      for (const RegionReduce& r : pass.reduces) line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn), shared ? slot++ : slot++ % 2, shared ? "row_smem, " : "", reducer(r.fn), r.result);
+      for (const RegionReduce& r : pass.reduces)
+        line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn),
+             shared ? slot++ : slot++ % 2, shared ? "row_smem, " : "", reducer(r.fn), r.result);
       if (pass.after_stores.empty()) continue;
       open("if (Team::lane() == 0)");
       statements(pass.after);
@@ -476,14 +527,16 @@ class RegionEmitter {
         line("p{}[{}] = mo::store<{}>(v{});", s.access, text(s.offset), storage_type(p_.accesses[static_cast<size_t>(s.access)]), s.value);
       close();
     }
-    if (!shared && slot % 2 && p_.team > 32 && p_.blocks < p_.rows) line("mo::barrier();   // the next row begins with the slot that this one ended with");
+    if (!shared && slot % 2 && p_.team > 32 && p_.blocks < p_.rows)
+      line("mo::barrier();   // the next row begins with the slot that this one ended with");
     close();
   }
 
   void column() {
     ragged_ = p_.lane_extent % p_.width != 0;
     line("using Team = mo::ColumnTeam<{}, {}>;", p_.columns, p_.threads);
-    open(fmt::format("for ({} base = {} * {}; base < {}; base += {} * {})", type_, block(), number(p_.columns), number(p_.rows), blocks(), number(p_.columns)));
+    open(fmt::format("for ({} base = {} * {}; base < {}; base += {} * {})", type_, block(), number(p_.columns), number(p_.rows), blocks(),
+                     number(p_.columns)));
     line("const bool live = base + Team::column() < {};", number(p_.rows));   // every thread meets the barriers
     line("const {} row = live ? base + Team::column() : 0;", type_);
     line("(void)row;");

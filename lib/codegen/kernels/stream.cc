@@ -1,4 +1,5 @@
-// Emits a stream kernel from its StreamPlan (plan/stream.h): copies and fragments are calls of the device library (runtime/41_stream.cuh), everything elementwise is text from the block graph.
+// Emits a stream kernel from its StreamPlan (plan/stream.h): copies and fragments are calls of the device library (runtime/41_stream.cuh),
+// everything elementwise is text from the block graph.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,8 +14,10 @@ namespace {
 
 class StreamEmitter : public StreamText {
  public:
-  /// releases: lets the next kernel start as it begins; waits: it is started so itself; early: weights may be read before what is ahead on the stream has finished.
-  StreamEmitter(const StreamPlan& p, bool releases, bool waits, bool early) : StreamText(p), p_(p), releases_(releases), waits_(waits), early_(early) {}
+  /// releases: lets the next kernel start as it begins; waits: it is started so itself; early: weights may be read before what is ahead on
+  /// the stream has finished.
+  StreamEmitter(const StreamPlan& p, bool releases, bool waits, bool early)
+      : StreamText(p), p_(p), releases_(releases), waits_(waits), early_(early) {}
 
   std::string body() {
     constants();
@@ -35,16 +38,26 @@ class StreamEmitter : public StreamText {
   // ---- constants and prologue
   void constants() {
     const int64_t chunks = (p_.depth + p_.chunk - 1) / p_.chunk, workers = p_.warps * p_.cluster;
-    line("constexpr int kThreads = {}, kWarps = {}, kStages = {}, kChunk = {}, kCluster = {}, kWorkers = {}, kSteps = {}, kChunks = {}, kRounds = {};", p_.warps * 32, p_.warps, p_.stages, p_.chunk, p_.cluster, workers,
-         p_.steps, chunks, (chunks + workers - 1) / workers);
+    line(
+        "constexpr int kThreads = {}, kWarps = {}, kStages = {}, kChunk = {}, kCluster = {}, kWorkers = {}, kSteps = {}, kChunks = {}, "
+        "kRounds = {};",
+        p_.warps * 32, p_.warps, p_.stages, p_.chunk, p_.cluster, workers, p_.steps, chunks, (chunks + workers - 1) / workers);
     if (!p_.beside.empty()) choose_call();
-    line("constexpr int kM = {}, {}kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8", p_.rows, p_.beside.empty() ? fmt::format("kN = {}, ", p_.cols) : "", p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
+    line("constexpr int kM = {}, {}kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8",
+         p_.rows, p_.beside.empty() ? fmt::format("kN = {}, ", p_.cols) : "", p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
          tail_rounds());
-    line("constexpr int kStage = {}, kRing = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.stage_bytes, p_.ring_bytes, p_.received_at, p_.statistics_at, p_.barriers_at);
-    line("extern __shared__ __align__(1024) unsigned char stream_smem[];");   // a name of its own: block kernels of one library ask for another alignment
+    line("constexpr int kStage = {}, kRing = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.stage_bytes, p_.ring_bytes,
+         p_.received_at, p_.statistics_at, p_.barriers_at);
+    // a name of its own: block kernels of one library ask for another alignment
+    line("extern __shared__ __align__(1024) unsigned char stream_smem[];");
     line("unsigned char* const smem = stream_smem;");
-    line("const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = {}, column = {} * {}, worker = rank * kWarps + warp;", p_.cluster > 1 ? "cluster_rank()" : "0", p_.beside.empty() ? "block_id() / kCluster" : "(block_id() / kCluster - first)", p_.columns);
-    if (!p_.registers) line("const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = shared_address(smem) + kBarriers + kWarps * kStages * 8;");
+    line("const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = {}, column = {} * {}, worker = rank * kWarps + warp;",
+         p_.cluster > 1 ? "cluster_rank()" : "0", p_.beside.empty() ? "block_id() / kCluster" : "(block_id() / kCluster - first)",
+         p_.columns);
+    if (!p_.registers)
+      line(
+          "const uint32_t ring = shared_address(smem) + warp * kRing, ready = shared_address(smem) + kBarriers + warp * kStages * 8, met = "
+          "shared_address(smem) + kBarriers + kWarps * kStages * 8;");
   }
   // ---- calls beside each other: what differs is data
   /// `of(0)` for blocks of the first call, of(1) for those of the next, ...
@@ -59,25 +72,43 @@ class StreamEmitter : public StreamText {
     const Access& a = out ? s.results[at(out->result)] : s.operands[at(s.body.form<Input>(n)->param)];
     return stride_of(a, s.axes[at(out ? s.body.node(n).operands[0] : s.body.node(n).first_value)], Axis::kRow);
   }
-  bool same_row_stride(NodeId n) const { return std::all_of(p_.beside.begin(), p_.beside.end(), [&](const StreamShape& s) { return row_stride_of(s, n) == row_stride_of(p_, n); }); }
-  std::string row_stride(NodeId n, int64_t stride) const override { return same_row_stride(n) ? std::to_string(stride) : fmt::format("rows{}", n); }
-  int64_t offset(NodeId n, int64_t elements) const override { return !p_.beside.empty() && (g_.form<Output>(n) || differs(n)) ? 0 : elements; }   // chosen with the pointer
+  bool same_row_stride(NodeId n) const {
+    return std::all_of(p_.beside.begin(), p_.beside.end(),
+                       [&](const StreamShape& s) { return row_stride_of(s, n) == row_stride_of(p_, n); });
+  }
+  std::string row_stride(NodeId n, int64_t stride) const override {
+    return same_row_stride(n) ? std::to_string(stride) : fmt::format("rows{}", n);
+  }
+  // chosen with the pointer
+  int64_t offset(NodeId n, int64_t elements) const override {
+    return !p_.beside.empty() && (g_.form<Output>(n) || differs(n)) ? 0 : elements;
+  }
   void choose_call() {
     std::vector<int64_t> first{0};
     for (size_t i = 0; i < p_.beside.size(); i++) first.push_back(first.back() + (call(i).cols + p_.columns - 1) / p_.columns);
     std::string part;
     for (size_t i = p_.beside.size(); i > 0; i--) part += fmt::format("block_id() >= {} ? {} : ", first[i] * p_.cluster, i);
-    line("const int part = {}0, first = {}, kN = {};   // calls beside each other: which one this block is of", part, chosen([&](size_t i) { return std::to_string(first[i]); }), chosen([&](size_t i) { return std::to_string(call(i).cols); }));
-    for (size_t w = 0; w < p_.weights.size(); w++) line("const TensorMap& map{} = {};", w, chosen([&](size_t i) { return fmt::format("map{}_{}", w, i); }));
+    line("const int part = {}0, first = {}, kN = {};   // calls beside each other: which one this block is of", part,
+         chosen([&](size_t i) { return std::to_string(first[i]); }), chosen([&](size_t i) { return std::to_string(call(i).cols); }));
+    for (size_t w = 0; w < p_.weights.size(); w++)
+      line("const TensorMap& map{} = {};", w, chosen([&](size_t i) { return fmt::format("map{}_{}", w, i); }));
     for (NodeId n : g_.inputs())
       if (differs(n)) {
-        line("const void* const in{} = {};", param(n), chosen([&](size_t i) { const Access& a = call(i).operands[at(param(n))]; return fmt::format("(const {}*)in{}_{} + {}", cuda_type(a.dtype), param(n), i, a.offset); }));
-        if (has(value(n), Axis::kRow) && !same_row_stride(n)) line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
+        line("const void* const in{} = {};", param(n), chosen([&](size_t i) {
+               const Access& a = call(i).operands[at(param(n))];
+               return fmt::format("(const {}*)in{}_{} + {}", cuda_type(a.dtype), param(n), i, a.offset);
+             }));
+        if (has(value(n), Axis::kRow) && !same_row_stride(n))
+          line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
       }
     for (NodeId n : g_.outputs()) {
       const int r = g_.form<Output>(n)->result;
-      line("void* const out{} = {};", r, chosen([&](size_t i) { const Access& a = call(i).results[at(r)]; return fmt::format("({}*)out{}_{} + {}", cuda_type(a), r, i, a.offset); }));
-      if (!same_row_stride(n)) line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
+      line("void* const out{} = {};", r, chosen([&](size_t i) {
+             const Access& a = call(i).results[at(r)];
+             return fmt::format("({}*)out{}_{} + {}", cuda_type(a), r, i, a.offset);
+           }));
+      if (!same_row_stride(n))
+        line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
     }
   }
 
@@ -92,7 +123,9 @@ class StreamEmitter : public StreamText {
  private:
   int64_t items() const { return p_.row_tiles * p_.columns * 2; }
   std::string item_row() const { return p_.columns == 64 ? "item_row" : fmt::format("item_row<{}>", tiles()); }
-  std::string item_column() const { return p_.columns == 64 && column_step() == 8 ? "item_column" : fmt::format("item_column<{}, {}>", tiles(), column_step()); }
+  std::string item_column() const {
+    return p_.columns == 64 && column_step() == 8 ? "item_column" : fmt::format("item_column<{}, {}>", tiles(), column_step());
+  }
   int64_t share() const { return items() / p_.cluster; }
   int64_t tail_rounds() const { return (share() + p_.warps * 32 - 1) / (p_.warps * 32); }
 
@@ -106,14 +139,18 @@ class StreamEmitter : public StreamText {
     close();
     line("warp_barrier();");
     if (p_.evict_first && !uneven()) line("const uint64_t policy = evict_first_policy();");
-    if (p_.staggered) line("const auto chunk_of = [&](int round) {{ return (round + block_id() / kCluster) % kRounds * kWorkers + worker; }};   // blocks start at different places");
+    if (p_.staggered)
+      line(
+          "const auto chunk_of = [&](int round) {{ return (round + block_id() / kCluster) % kRounds * kWorkers + worker; }};   // blocks "
+          "start at different places");
     else line("const auto chunk_of = [&](int round) {{ return round * kWorkers + worker; }};");
     open("const auto fetch = [&](int step) {{   // one step of this warp's ring");
     line("const int chunk = chunk_of(step / kSteps), place = step % kStages;");
     const std::string none = p_.staggered ? "step >= kRounds * kSteps" : "chunk >= kChunks";
     if (uneven()) open("if (!({})) {{", none);
     else line("if (lane != 0 || {}) return;", none);
-    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return !w.uneven; })) line("const uint32_t to = ring + place * kStage, bar = ready + 8 * place;");
+    if (std::any_of(p_.weights.begin(), p_.weights.end(), [](const StreamWeight& w) { return !w.uneven; }))
+      line("const uint32_t to = ring + place * kStage, bar = ready + 8 * place;");
     for (int s = 0; s < p_.steps; s++) {
       if (p_.steps > 1) open("{}if (step % kSteps == {}) {{", s ? "else " : "", s);
       if (const int64_t bytes = boxes_of(s); bytes > 0) {
@@ -143,13 +180,23 @@ class StreamEmitter : public StreamText {
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
   }
-  /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop, and those that operands are computed from (0.3 us; as they are stored: -0.1).
-  bool small_first() const { return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) { return c.scaled || c.type == ContractType::kTF32 || stored_input(c.small) < 0; }); }
+  /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop,
+  /// and those that operands are computed from (0.3 us; as they are stored: -0.1).
+  bool small_first() const {
+    return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) {
+             return c.scaled || c.type == ContractType::kTF32 || stored_input(c.small) < 0;
+           });
+  }
   void copy(const StreamWeight& w, size_t i) {
     const bool wide = w.free == Axis::kCol;
     const char* policy = wide && p_.evict_first ? ", policy" : "";
-    if (!w.depth_major) line("copy_box(to + {}, map{}, {}, chunk * kChunk{}, bar{});", w.offset, i, wide ? "column" : "0", w.slice ? ", batch_id()" : "", policy);
-    else for (int j = 0; j < p_.chunk / 64; j++) line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}{}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0", w.slice ? ", batch_id()" : "", policy);
+    if (!w.depth_major)
+      line("copy_box(to + {}, map{}, {}, chunk * kChunk{}, bar{});", w.offset, i, wide ? "column" : "0", w.slice ? ", batch_id()" : "",
+           policy);
+    else
+      for (int j = 0; j < p_.chunk / 64; j++)
+        line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}{}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0",
+             w.slice ? ", batch_id()" : "", policy);
   }
 
   // ---- weights whose lines begin anywhere (runtime/45_stream_uneven.cuh): brought by all lanes, a group of copies a step
@@ -161,20 +208,28 @@ class StreamEmitter : public StreamText {
     return bytes;
   }
   /// The element of its tensor at which this block's product of a batch begins.
-  std::string first_element(const StreamWeight& w) const { return fmt::format("{}{}", access(w.input).offset, w.slice ? fmt::format(" + batch_id() * int64_t({})", w.slice) : ""); }
+  std::string first_element(const StreamWeight& w) const {
+    return fmt::format("{}{}", access(w.input).offset, w.slice ? fmt::format(" + batch_id() * int64_t({})", w.slice) : "");
+  }
   void copy_lines(const StreamWeight& w) {
     const std::string tensor = fmt::format("(const {}*)in{}", weight_type(w), param(w.input)), to = "smem + warp * kRing + place * kStage";
-    if (!w.depth_major) line("fetch_uneven<kChunk>({} + {}, {}, {} + chunk * (kChunk * int64_t({})) + column, {}, kDepth - chunk * kChunk, kN - column);", to, w.offset, tensor, first_element(w), w.line, w.line);
+    if (!w.depth_major)
+      line("fetch_uneven<kChunk>({} + {}, {}, {} + chunk * (kChunk * int64_t({})) + column, {}, kDepth - chunk * kChunk, kN - column);", to,
+           w.offset, tensor, first_element(w), w.line, w.line);
     else
       for (int j = 0; j < p_.chunk / 64; j++)
-        line("fetch_uneven<64>({} + {}, {}, {} + column * int64_t({}) + chunk * kChunk + {}, {}, kN - column, kDepth - chunk * kChunk - {});", to, w.offset + j * 64 * kUnevenLine, tensor, first_element(w), w.line, j * 64, w.line, j * 64);
+        line(
+            "fetch_uneven<64>({} + {}, {}, {} + column * int64_t({}) + chunk * kChunk + {}, {}, kN - column, kDepth - chunk * kChunk - "
+            "{});",
+            to, w.offset + j * 64 * kUnevenLine, tensor, first_element(w), w.line, j * 64, w.line, j * 64);
   }
 
   // ---- weights straight to registers (runtime/42_stream_registers.cuh): everything is asked for at once
   int tiles() const { return p_.columns / 16; }
   int column_step() const override { return p_.registers && !p_.weights[0].depth_major ? 1 : 8; }
   bool mapped(NodeId n) const override {
-    return !p_.registers && std::any_of(p_.weights.begin(), p_.weights.end(), [&](const StreamWeight& w) { return w.input == n && !w.uneven; });
+    return !p_.registers &&
+           std::any_of(p_.weights.begin(), p_.weights.end(), [&](const StreamWeight& w) { return w.input == n && !w.uneven; });
   }
   std::string sum_type() const { return p_.columns == 64 ? "StreamSum<kRows>" : fmt::format("StreamSum<kRows, {}>", tiles()); }
   void register_prologue() {
@@ -184,8 +239,13 @@ class StreamEmitter : public StreamText {
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
       const bool wide = w.free == Axis::kCol;
-      line("{}<{}, {}, kUnits, {}> w{};", wide ? "RegisterTile" : "RegisterRank", weight_type(w), wide ? p_.columns : w.padded, w.depth_major, i);
-      line("w{}.fetch<{}>({}{} + chunk * kChunk{}, {}, kDepth - chunk * kChunk, {});", i, !ragged_depth() && (wide ? p_.cols % p_.columns == 0 : w.extent == w.padded), pointer(w.input), !wide ? "" : w.depth_major ? fmt::format(" + column * int64_t({})", w.line) : " + column",
+      line("{}<{}, {}, kUnits, {}> w{};", wide ? "RegisterTile" : "RegisterRank", weight_type(w), wide ? p_.columns : w.padded,
+           w.depth_major, i);
+      line("w{}.fetch<{}>({}{} + chunk * kChunk{}, {}, kDepth - chunk * kChunk, {});", i,
+           !ragged_depth() && (wide ? p_.cols % p_.columns == 0 : w.extent == w.padded), pointer(w.input),
+           !wide           ? ""
+           : w.depth_major ? fmt::format(" + column * int64_t({})", w.line)
+                           : " + column",
            w.depth_major ? "" : fmt::format(" * int64_t({})", w.line), w.line, wide ? "kN - column" : std::to_string(w.extent));
     }
     if (waits_ && early_) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
@@ -200,8 +260,15 @@ class StreamEmitter : public StreamText {
       const Access& a = access(q.input);
       if (p_.registers) line("RegisterFactor<{}, {}, {}, {}> factor{};", cuda_type(a.dtype), w.padded, tiles(), column_step(), i);
       else line("RankFactor<{}, {}> factor{};", cuda_type(a.dtype), w.padded, i);
-      if (in_lines(q)) line("factor{}.fetch_lines{}({} + column, {}, {}, kN - column);", i, !p_.registers ? "" : w.extent == w.padded && p_.cols % p_.columns == 0 ? "<true>" : "<false>", pointer(q.input), q.rank_stride, w.extent);
-      else line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride, q.col_stride, w.extent);
+      if (in_lines(q))
+        line("factor{}.fetch_lines{}({} + column, {}, {}, kN - column);", i,
+             !p_.registers                                       ? ""
+             : w.extent == w.padded && p_.cols % p_.columns == 0 ? "<true>"
+                                                                 : "<false>",
+             pointer(q.input), q.rank_stride, w.extent);
+      else
+        line("factor{}.fetch({} + column * int64_t({}), {}, {}, {}, kN - column);", i, pointer(q.input), q.col_stride, q.rank_stride,
+             q.col_stride, w.extent);
       declare_gain(i, fmt::format("RankGain<{}, 2, 1>", w.padded), w.extent);
     }
     for (NodeId n : loop_leaves()) {
@@ -209,15 +276,22 @@ class StreamEmitter : public StreamText {
       if (!has(value(n), Axis::kRow)) { line("const float l{} = load(*({}));", n, pointer(n)); continue; }
       if (p_.prepared) continue;   // read by the warp that prepares the row
       line("float l{}[kRows];", n);
-      line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * int64_t({})]) : 0.0f;", n, pointer(n), stride(n, Axis::kRow));
+      line("for (int r = 0; r < kRows; r++) l{} [r] = r * 8 + row < kM ? load(({})[(r * 8 + row) * int64_t({})]) : 0.0f;", n, pointer(n),
+           stride(n, Axis::kRow));
     }
     declare_tail_loads();
     if (const std::string text = tail_loads(); !text.empty())
-      line("for (int t = 0; t < kTail; t++) {{ const int item = rank * kShare + thread_id() + t * kThreads, m = {}(item), c = column + {}(item); (void)m, (void)c; {}}}", item_row(), item_column(), text);
+      line(
+          "for (int t = 0; t < kTail; t++) {{ const int item = rank * kShare + thread_id() + t * kThreads, m = {}(item), c = column + "
+          "{}(item); (void)m, (void)c; {}}}",
+          item_row(), item_column(), text);
   }
   bool in_lines(const StreamProduct& q) const {
-    if (p_.registers) return column_step() == 1 && q.col_stride == 1 && q.rank_stride % (2 * tiles()) == 0 && access(q.input).offset % (2 * tiles()) == 0 && p_.cols % (2 * tiles()) == 0;
-    return q.col_stride == 1 && q.rank_stride % 2 == 0 && stride(q.input, Axis::kBatch) % 2 == 0 && access(q.input).offset % 2 == 0 && p_.cols % 2 == 0;
+    if (p_.registers)
+      return column_step() == 1 && q.col_stride == 1 && q.rank_stride % (2 * tiles()) == 0 && access(q.input).offset % (2 * tiles()) == 0 &&
+             p_.cols % (2 * tiles()) == 0;
+    return q.col_stride == 1 && q.rank_stride % 2 == 0 && stride(q.input, Axis::kBatch) % 2 == 0 && access(q.input).offset % 2 == 0 &&
+           p_.cols % 2 == 0;
   }
 
   // ---- reductions of whole rows, a warp per row, while the first weights are under way
@@ -229,7 +303,8 @@ class StreamEmitter : public StreamText {
   }
   int64_t whole_extent(NodeId n) const {
     int64_t extent = 1;
-    for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++) if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
+    for (size_t d = 0; d < p_.axes[at(value(n))].size(); d++)
+      if (p_.axes[at(value(n))][d] == Axis::kWhole) extent = access(n).dims[static_cast<int>(d)];
     return extent;
   }
   int64_t whole_extent(const StreamStatistic& s) const {
@@ -248,26 +323,34 @@ class StreamEmitter : public StreamText {
     for (NodeId n : whole_leaves()) {
       const bool rows = has(value(n), Axis::kRow);
       const int64_t extent = whole_extent(n), units = units_of(extent);
-      line("Vector<{}, 8> whole{}[{}][{}];   // blocks begin at different places: all ask for the same lines of L2", cuda_type(access(n).dtype), n, rows ? warp_rows() : 1, units);
+      line("Vector<{}, 8> whole{}[{}][{}];   // blocks begin at different places: all ask for the same lines of L2",
+           cuda_type(access(n).dtype), n, rows ? warp_rows() : 1, units);
       line("#pragma unroll");
       open("for (int i = 0; i < {}; i++) {{", rows ? warp_rows() : 1);
       line("#pragma unroll");
       open("for (int j = 0; j < {}; j++) {{", units);
       line("const int m = warp + i * kWarps, k = {};", held_place(units));
-      line("whole{}[i][j] = load_eight_now({}{} + {}, {}k < {});", n, pointer(n), rows ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "", column_place(access(n), 1, "k"), rows ? "m < kM && " : "", extent);
+      line("whole{}[i][j] = load_eight_now({}{} + {}, {}k < {});", n, pointer(n),
+           rows ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "", column_place(access(n), 1, "k"), rows ? "m < kM && " : "",
+           extent);
       close();
       close();
     }
   }
   /// Where a lane's unit j of a held row begins.
-  std::string held_place(int64_t units) const { return p_.prepared ? "held_place(j)" : fmt::format("((j + block_id() / kCluster) % {} * 32 + lane) * 8", units); }
+  std::string held_place(int64_t units) const {
+    return p_.prepared ? "held_place(j)" : fmt::format("((j + block_id() / kCluster) % {} * 32 + lane) * 8", units);
+  }
 
   // ---- rows that become the products' operand once (StreamPlan::prepared). A unit is 256 elements; this block's come first
   int64_t own_units() const { return p_.depth / 256 / p_.cluster; }
   void prepared_places() {
-    line("constexpr int kOwn = {}, kRun = {};   // units of 256 elements of this block; of one round", own_units(), p_.warps * p_.chunk / 256);
+    line("constexpr int kOwn = {}, kRun = {};   // units of 256 elements of this block; of one round", own_units(),
+         p_.warps * p_.chunk / 256);
     line("const auto own_unit = [&](int j) {{ return (j + block_id() / kCluster) % kOwn; }};");
-    line("const auto held_place = [&](int j) {{ const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % kCluster) * kRun + t % kRun) * 32 + lane) * 8; }};");
+    line(
+        "const auto held_place = [&](int j) {{ const int t = own_unit(j % kOwn); return (((t / kRun * kCluster + (rank + j / kOwn) % "
+        "kCluster) * kRun + t % kRun) * 32 + lane) * 8; }};");
   }
   /// Vectors along the reduction that the operand is computed from.
   std::vector<NodeId> prepared_vectors() const {
@@ -284,7 +367,9 @@ class StreamEmitter : public StreamText {
     close();
   }
   bool prepared_tf32() const { return p_.contractions[0].type == ContractType::kTF32; }
-  std::string prepared_type() const { return prepared_tf32() ? "PreparedTf32" : fmt::format("Prepared<{}>", weight_type(p_.weights[at(p_.contractions[0].weight)])); }
+  std::string prepared_type() const {
+    return prepared_tf32() ? "PreparedTf32" : fmt::format("Prepared<{}>", weight_type(p_.weights[at(p_.contractions[0].weight)]));
+  }
   /// The operand's row m, as soon as what it is reduced to is known.
   void prepare_row() {
     line("unsigned char* const line = smem + {} + m * {};", p_.prepared_at, p_.prepared_pitch);
@@ -302,14 +387,17 @@ class StreamEmitter : public StreamText {
     }
     line("#pragma unroll");
     open("for (int j = 0; j < kOwn; j++) {{");
-    line("{}{}::put(line, own_unit(j) * 256 + lane * 8, {});", statements, prepared_type(), scaled ? fmt::format("scaled({}, scale)", e) : e);
+    line("{}{}::put(line, own_unit(j) * 256 + lane * 8, {});", statements, prepared_type(),
+         scaled ? fmt::format("scaled({}, scale)", e) : e);
     close();
   }
 
   void early_statistics() {
     const bool held = p_.hold_early;
     line("float* const early = (float*)(smem + {});   // [statistic][row]", p_.early_at);
-    if (p_.prepared && p_.contractions[0].scaled) line("float* const backs = (float*)(smem + {});   // what brings sums of a row back", p_.prepared_at + 8 * p_.row_tiles * p_.prepared_pitch);
+    if (p_.prepared && p_.contractions[0].scaled)
+      line("float* const backs = (float*)(smem + {});   // what brings sums of a row back",
+           p_.prepared_at + 8 * p_.row_tiles * p_.prepared_pitch);
     if (held) {
       line("#pragma unroll");
       open("for (int i = 0; i < {}; i++) {{", warp_rows());
@@ -321,7 +409,9 @@ class StreamEmitter : public StreamText {
     open("if (m >= kM) {{");
     line("if (lane < {}) early[lane * 8 * kRows + m] = 0.0f;", p_.early.size());
     if (p_.prepared && p_.contractions[0].scaled) line("if (lane == 0) backs[m] = 0.0f;");
-    if (p_.prepared) line("for (int j = 0; j < kOwn; j++) {}::put(smem + {} + m * {}, j * 256 + lane * 8, Pack<8>{{}});", prepared_type(), p_.prepared_at, p_.prepared_pitch);
+    if (p_.prepared)
+      line("for (int j = 0; j < kOwn; j++) {}::put(smem + {} + m * {}, j * 256 + lane * 8, Pack<8>{{}});", prepared_type(), p_.prepared_at,
+           p_.prepared_pitch);
     line("continue;");
     close();
     std::map<ValueId, std::string> known;
@@ -364,8 +454,11 @@ class StreamEmitter : public StreamText {
       const NodeId n = g_.value(v).node;
       const std::string rows = has(v, Axis::kRow) ? fmt::format(" + m * int64_t({})", stride(n, Axis::kRow)) : "";
       if (has(v, Axis::kWhole) && held) text = fmt::format("to_pack(whole{}[{}][j])", n, has(v, Axis::kRow) ? "i" : "0");
-      else if (has(v, Axis::kWhole)) text = fmt::format("to_pack(load_eight({}{} + {}, m < {}))", pointer(n), rows, column_place(access(n), 1, "k"), has(v, Axis::kRow) ? "kM" : "8 * kRows");
-      else text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
+      else if (has(v, Axis::kWhole))
+        text = fmt::format("to_pack(load_eight({}{} + {}, m < {}))", pointer(n), rows, column_place(access(n), 1, "k"),
+                           has(v, Axis::kRow) ? "kM" : "8 * kRows");
+      else
+        text = has(v, Axis::kRow) ? fmt::format("m < kM ? load(*({}{})) : 0.0f", pointer(n), rows) : fmt::format("load(*({}))", pointer(n));
     } else {
       text = map(v, [&](ValueId o) { return early_element(o, statements, known, held); });
     }
@@ -383,8 +476,11 @@ class StreamEmitter : public StreamText {
   void small_operands() {
     if (p_.prepared) { hold_vectors(); return; }
     const std::vector<NodeId> deep = deep_leaves();
-    for (NodeId n : deep) line("Vector<{0}, 8> x{1}[kUnits]{2}, next{1}[kUnits]{2};", cuda_type(access(n).dtype), n, has(value(n), Axis::kRow) ? "[kRows]" : "");
-    const bool whole = p_.registers && !ragged_depth();   // in rings the condition stays: without it rms_norm_linear took 15.45 instead of 14.55 us, and others 0.2 more
+    for (NodeId n : deep)
+      line("Vector<{0}, 8> x{1}[kUnits]{2}, next{1}[kUnits]{2};", cuda_type(access(n).dtype), n,
+           has(value(n), Axis::kRow) ? "[kRows]" : "");
+    // in rings the condition stays: without it rms_norm_linear took 15.45 instead of 14.55 us, and others 0.2 more
+    const bool whole = p_.registers && !ragged_depth();
     const char* load = p_.registers ? "load_eight_now" : "load_eight";
     open("const auto fetch_small = [&](int chunk) {{");
     line("#pragma unroll");
@@ -393,11 +489,14 @@ class StreamEmitter : public StreamText {
     for (NodeId n : deep) {
       if (const int64_t unit = stream_row_unit(p_, n); unit < 8) {
         const bool rows = has(value(n), Axis::kRow);
-        line("{}next{}[u]{} = load_eight<{}>({}{} + k, {}kDepth - k{});", rows ? "for (int r = 0; r < kRows; r++) " : "", n, rows ? "[r]" : "", unit, pointer(n), rows ? fmt::format(" + (r * 8 + row) * int64_t({})", stride(n, Axis::kRow)) : "",
+        line("{}next{}[u]{} = load_eight<{}>({}{} + k, {}kDepth - k{});", rows ? "for (int r = 0; r < kRows; r++) " : "", n,
+             rows ? "[r]" : "", unit, pointer(n), rows ? fmt::format(" + (r * 8 + row) * int64_t({})", stride(n, Axis::kRow)) : "",
              rows ? "r * 8 + row < kM ? " : "", rows ? " : 0" : "");
         continue;
       }
-      if (has(value(n), Axis::kRow)) line("for (int r = 0; r < kRows; r++) next{}[u][r] = {}({} + (r * 8 + row) * int64_t({}) + {}, r * 8 + row < kM{});", n, load, pointer(n), stride(n, Axis::kRow), column_place(access(n), 1, "k"), whole ? "" : " && k < kDepth");
+      if (has(value(n), Axis::kRow))
+        line("for (int r = 0; r < kRows; r++) next{}[u][r] = {}({} + (r * 8 + row) * int64_t({}) + {}, r * 8 + row < kM{});", n, load,
+             pointer(n), stride(n, Axis::kRow), column_place(access(n), 1, "k"), whole ? "" : " && k < kDepth");
       else line("next{}[u] = {}({} + k, {});", n, load, pointer(n), whole ? "true" : "k < kDepth");
     }
     close();
@@ -413,14 +512,18 @@ class StreamEmitter : public StreamText {
       line("sum{}.clear();", i);
     }
     for (size_t i = 0; i < p_.statistics.size(); i++)
-      line("float statistic{0}[kRows];\n  for (int r = 0; r < kRows; r++) statistic{0}[r] = {1}::identity();", i, reduce_type(p_.statistics[i].fn));
+      line("float statistic{0}[kRows];\n  for (int r = 0; r < kRows; r++) statistic{0}[r] = {1}::identity();", i,
+           reduce_type(p_.statistics[i].fn));
     for (size_t c = 0; c < lines().size(); c++) {
       line("LineScale<kRows> lines{};", c);
       line("lines{}.start();", c);
     }
     const std::vector<NodeId> deep = deep_leaves();
     const auto take_small = [&] {
-      for (NodeId n : deep) line("for (int u = 0; u < kUnits; u++) {}x{}[u]{} = next{}[u]{};", has(value(n), Axis::kRow) ? "for (int r = 0; r < kRows; r++) " : "", n, has(value(n), Axis::kRow) ? "[r]" : "", n, has(value(n), Axis::kRow) ? "[r]" : "");
+      for (NodeId n : deep)
+        line("for (int u = 0; u < kUnits; u++) {}x{}[u]{} = next{}[u]{};",
+             has(value(n), Axis::kRow) ? "for (int r = 0; r < kRows; r++) " : "", n, has(value(n), Axis::kRow) ? "[r]" : "", n,
+             has(value(n), Axis::kRow) ? "[r]" : "");
     };
     if (p_.registers) {
       take_small();
@@ -453,19 +556,25 @@ class StreamEmitter : public StreamText {
     if (uneven()) line("copy_wait<kStages - 1>();\n  warp_barrier();");
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
-      if (w.step == s && w.uneven) line("const UnevenTile<{}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}, int(({}) & 7), {}}};", weight_type(w), w.depth_major, i, w.offset, first_element(w), w.line % 8);
-      else if (w.step == s) line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded, w.depth_major, i, w.offset);
+      if (w.step == s && w.uneven)
+        line("const UnevenTile<{}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}, int(({}) & 7), {}}};", weight_type(w),
+             w.depth_major, i, w.offset, first_element(w), w.line % 8);
+      else if (w.step == s)
+        line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded,
+             w.depth_major, i, w.offset);
     }
     units(s);
     line("warp_barrier();");
     line("fetch(step + kStages);");
     close();
   }
-  // ---- computed operands in float16, each row times a power of two (StreamContraction::scaled): made for a whole chunk, once for all products that read them
+  // ---- computed operands in float16, each row times a power of two (StreamContraction::scaled): made for a whole chunk, once for all
+  // products that read them
   /// The values, each once. Prepared rows have their power from the start.
   std::vector<ValueId> lines() const {
     std::vector<ValueId> out;
-    for (const StreamContraction& c : p_.contractions) if (c.scaled && !p_.prepared && std::find(out.begin(), out.end(), c.small) == out.end()) out.push_back(c.small);
+    for (const StreamContraction& c : p_.contractions)
+      if (c.scaled && !p_.prepared && std::find(out.begin(), out.end(), c.small) == out.end()) out.push_back(c.small);
     return out;
   }
   size_t line_of(const StreamContraction& c) const {
@@ -478,7 +587,11 @@ class StreamEmitter : public StreamText {
     else if (ragged_depth()) line("const bool exists = chunk * kChunk + u * 32 + lane % 4 * 8 < kDepth;");
   }
   /// A Pack<8> of the loop with zeros where there is nothing.
-  std::string existing(const std::string& pack) const { return p_.depth % 8 ? fmt::format("first_of({}, left, 0.0f)", pack) : ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", pack) : pack; }
+  std::string existing(const std::string& pack) const {
+    return p_.depth % 8     ? fmt::format("first_of({}, left, 0.0f)", pack)
+           : ragged_depth() ? fmt::format("exists ? {} : Pack<8>{{}}", pack)
+                            : pack;
+  }
   void scaled_operands() {
     const std::vector<ValueId> all = lines();
     if (all.empty()) return;
@@ -494,22 +607,29 @@ class StreamEmitter : public StreamText {
       if (c == 0) statistics();
       std::string statements;
       const std::string e = loop_element(all[c], statements);
-      line("for (int r = 0; r < kRows; r++) {{ {}value[u][r] = {}; most[r] = Max::combine(most[r], largest(value[u][r])); }}", statements, existing(e));
+      line("for (int r = 0; r < kRows; r++) {{ {}value[u][r] = {}; most[r] = Max::combine(most[r], largest(value[u][r])); }}", statements,
+           existing(e));
       close();
       open("if (lines{}.outgrown(most)) {{", c);
       line("float change[kRows];");
       line("lines{}.follow(most, change);", c);
-      for (size_t i = 0; i < p_.contractions.size(); i++) if (p_.contractions[i].scaled && line_of(p_.contractions[i]) == c) line("scale_rows(sum{}, change);", i);
+      for (size_t i = 0; i < p_.contractions.size(); i++)
+        if (p_.contractions[i].scaled && line_of(p_.contractions[i]) == c) line("scale_rows(sum{}, change);", i);
       close();
       line("#pragma unroll");
-      line("for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled{0}[u][r] = small_operand<f16>(scaled(value[u][r], lines{0}.scale[r]));", c);
+      line(
+          "for (int u = 0; u < kUnits; u++) for (int r = 0; r < kRows; r++) scaled{0}[u][r] = small_operand<f16>(scaled(value[u][r], "
+          "lines{0}.scale[r]));",
+          c);
       close();
     }
   }
   void scale_back() {
     for (size_t c = 0; c < lines().size(); c++) line("float back{0}[kRows];\n  lines{0}.inverse(back{0});", c);
-    if (p_.prepared && p_.contractions[0].scaled) line("float back0[kRows];\n  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];");
-    for (size_t i = 0; i < p_.contractions.size(); i++) if (p_.contractions[i].scaled) line("scale_rows(sum{}, back{});", i, p_.prepared ? 0 : line_of(p_.contractions[i]));
+    if (p_.prepared && p_.contractions[0].scaled)
+      line("float back0[kRows];\n  for (int r = 0; r < kRows; r++) back0[r] = backs[r * 8 + row];");
+    for (size_t i = 0; i < p_.contractions.size(); i++)
+      if (p_.contractions[i].scaled) line("scale_rows(sum{}, back{});", i, p_.prepared ? 0 : line_of(p_.contractions[i]));
   }
   void statistics() {
     for (size_t i = 0; i < p_.statistics.size(); i++) {
@@ -517,7 +637,8 @@ class StreamEmitter : public StreamText {
       std::string statements;
       const std::string e = loop_element(x.of, statements);
       const std::string fn = reduce_type(x.fn);
-      line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements, ragged_depth() && p_.depth % 8 == 0 ? "if (exists) " : "", i, fn, i, fn,
+      line("for (int r = 0; r < kRows; r++) {{ {}{}statistic{}[r] = {}::combine(statistic{}[r], reduce_pack<{}>({})); }}", statements,
+           ragged_depth() && p_.depth % 8 == 0 ? "if (exists) " : "", i, fn, i, fn,
            p_.depth % 8 ? fmt::format("first_of({}, left, {}::identity())", e, fn) : e);
     }
   }
@@ -536,19 +657,24 @@ class StreamEmitter : public StreamText {
       line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
       const char* turn = w.depth_major || p_.registers ? "" : "rotated";
       if (p_.prepared) {
-        line("for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * 32 + lane % 4 * 8));", i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch,
-             p_.staggered ? "chunk_of(round) / kWorkers" : "round");
+        line(
+            "for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * "
+            "32 + lane % 4 * 8));",
+            i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch, p_.staggered ? "chunk_of(round) / kWorkers" : "round");
       } else if (c.scaled) {
         line("for (int r = 0; r < kRows; r++) small{}[r] = {}(scaled{}[u][r]);", i, turn, line_of(c));
       } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
-        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn, c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), existing(e));
+        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn,
+             c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), existing(e));
       } else {
         const NodeId n = stored_input(c.small);
-        line("for (int r = 0; r < kRows; r++) small{}[r] = {}(small_operand<{}>(x{}[u]{}));", i, turn, weight_type(w), n, has(value(n), Axis::kRow) ? "[r]" : "");
+        line("for (int r = 0; r < kRows; r++) small{}[r] = {}(small_operand<{}>(x{}[u]{}));", i, turn, weight_type(w), n,
+             has(value(n), Axis::kRow) ? "[r]" : "");
       }
-      line("sum{}.{}(w{}, u, small{});", i, w.uneven && p_.row_tiles > 4 && c.type != ContractType::kTF32 ? "add_by_steps" : "add", c.weight, i);
+      line("sum{}.{}(w{}, u, small{});", i, w.uneven && p_.row_tiles > 4 && c.type != ContractType::kTF32 ? "add_by_steps" : "add",
+           c.weight, i);
     }
     close();
   }
@@ -566,17 +692,20 @@ class StreamEmitter : public StreamText {
         line("total{}.clear();", i);
         for (auto [c, f] : s.contractions) line("total{}.add_scaled(sum{}, {});", i, c, CudaText().constant(f));
       }
-      for (auto [q, f] : s.products) line("factor{}.multiply(total{}, sum{}, {}, {});", q, i, p_.products[at(q)].contraction, CudaText().constant(f), gain(at(q)));
+      for (auto [q, f] : s.products)
+        line("factor{}.multiply(total{}, sum{}, {}, {});", q, i, p_.products[at(q)].contraction, CudaText().constant(f), gain(at(q)));
     }
     line("Pack<4>* const items = (Pack<4>*)smem;   // each warp's in its own ring, which is finished");
     for (size_t i = 0; i < p_.sums.size(); i++) line("put_items(items + warp * (kRing / 16) + {} * kItems, total{});", i, i);
-    if (!p_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]");
+    if (!p_.statistics.empty())
+      line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster, warp][row]");
     if (p_.cluster > 1) line("cluster_wait();   // the other blocks run, and their barriers are set up");
     for (size_t i = 0; i < p_.statistics.size(); i++) {
       open("for (int r = 0; r < kRows; r++) {{");
       line("const float x = lanes_reduce<{}, 4>(statistic{}[r]);", reduce_type(p_.statistics[i].fn), i);
       line("float* const to = statistics + (({} * kCluster + rank) * kWarps + warp) * (8 * kRows) + r * 8 + row;", i);
-      if (p_.cluster > 1) line("for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));");
+      if (p_.cluster > 1)
+        line("for (int b = lane % 4; b < kCluster; b += 4) store_async(remote_address(shared_address(to), b), x, remote_address(met, b));");
       else line("if (lane % 4 == 0) *to = x;");
       close();
     }
@@ -589,7 +718,9 @@ class StreamEmitter : public StreamText {
     open("for (int i = thread_id(); i < {} * kItems; i += kThreads) {{", sums);
     line("const int sum = i / kItems, item = i % kItems, owner = item / kShare;");
     line("const Pack<4> x = add_items<kWarps>(items + sum * kItems + item, kRing / 16);");
-    line("store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, owner));");
+    line(
+        "store_async(remote_address(received + ((sum * kCluster + rank) * kShare + item % kShare) * 16, owner), x, remote_address(met, "
+        "owner));");
     close();
     line("mbarrier_wait_cluster(met, 0);");
   }
@@ -607,18 +738,22 @@ class StreamEmitter : public StreamText {
   std::string prepared_leaf(ValueId v) const {
     for (size_t i = 0; i < p_.early.size(); i++) if (p_.early[i].result == v) return fmt::format("early{}", i);
     const NodeId n = g_.value(v).node;
-    if (has(v, Axis::kDepth)) return has(v, Axis::kRow) ? fmt::format("to_pack(whole{}[i][j])", held_input(p_, n, whole_leaves())) : fmt::format("to_pack(x{}[j])", n);
+    if (has(v, Axis::kDepth))
+      return has(v, Axis::kRow) ? fmt::format("to_pack(whole{}[i][j])", held_input(p_, n, whole_leaves()))
+                                : fmt::format("to_pack(x{}[j])", n);
     return has(v, Axis::kRow) ? fmt::format("load(*({} + m * int64_t({})))", pointer(n), stride(n, Axis::kRow)) : fmt::format("l{}", n);
   }
   std::string sum_item(size_t i) const override {
-    if (p_.cluster > 1) return fmt::format("add_items<kCluster>((const Pack<4>*)(smem + kReceived) + {} * kCluster * kShare + share, kShare)", i);
+    if (p_.cluster > 1)
+      return fmt::format("add_items<kCluster>((const Pack<4>*)(smem + kReceived) + {} * kCluster * kShare + share, kShare)", i);
     return fmt::format("add_items<kWarps>(items + {} * kItems + item, kRing / 16)", i);
   }
   std::string statistic_parts() const override { return "kCluster * kWarps"; }
   void tail() {
     line("#pragma unroll");
     open("for (int t = 0; t < kTail; t++) {{");
-    line("const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = {}(item), c = column + {}(item);", item_row(), item_column());
+    line("const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = {}(item), c = column + {}(item);", item_row(),
+         item_column());
     if (share() % (p_.warps * 32)) line("if (share >= kShare) break;");
     tail_results();
     close();
@@ -661,8 +796,9 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const 
   k.grid = {p.column_blocks() * p.cluster, p.batch, 1};
   k.threads = p.warps * 32;
   k.smem_bytes = p.smem_bytes;
-  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads,
-                         p.blocks_per_sm, kernel.name, params, emitter.body());
+  k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why,
+                         p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", k.threads, p.blocks_per_sm,
+                         kernel.name, params, emitter.body());
   return k;
 }
 

@@ -22,7 +22,9 @@ void StreamText::declare_gain(size_t i, const std::string& type, int64_t ranks) 
   for (NodeId n : q.gains) line("gain{}.times({}, {}, {});", i, pointer(n), stride(n, Axis::kRank), ranks);
 }
 
-bool StreamText::is_weight(NodeId n) const { return std::any_of(s_.weights.begin(), s_.weights.end(), [&](const StreamWeight& w) { return w.input == n; }); }
+bool StreamText::is_weight(NodeId n) const {
+  return std::any_of(s_.weights.begin(), s_.weights.end(), [&](const StreamWeight& w) { return w.input == n; });
+}
 
 bool StreamText::has(ValueId v, Axis a) const {
   const auto& x = s_.axes[at(v)];
@@ -115,7 +117,9 @@ std::string StreamText::loop_element(ValueId v, std::string& statements, std::ma
 namespace {
 
 /// rows: the pair stands for an item's neighbours, not for its two others.
-std::string widened(const std::string& text, bool rows, bool scalar, bool same) { return same || scalar ? text : fmt::format("{}({})", rows ? "along_rows" : "along_columns", text); }
+std::string widened(const std::string& text, bool rows, bool scalar, bool same) {
+  return same || scalar ? text : fmt::format("{}({})", rows ? "along_rows" : "along_columns", text);
+}
 
 }  // namespace
 
@@ -132,12 +136,19 @@ std::string StreamText::tail_loads() {
   for (NodeId n : tail_leaves()) {
     const Shape x = shape(value(n));
     const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-    if (turned() && x == Shape::kBoth) text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kN - c, kM - m); ", n, pointer(n), rs, cs, cs, rs);
-    else if (turned() && x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 8, kM - m); ", n, pointer(n), rs, rs);
-    else if (turned() && x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 1, kN - c); ", n, pointer(n), cs, cs);
-    else if (x == Shape::kBoth) text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"), pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs);
+    if (turned() && x == Shape::kBoth)
+      text += fmt::format("e{}[t] = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kN - c, kM - m); ", n, pointer(n), rs, cs, cs,
+                          rs);
+    else if (turned() && x == Shape::kRows)
+      text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 8, kM - m); ", n, pointer(n), rs, rs);
+    else if (turned() && x == Shape::kCols)
+      text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, 1, kN - c); ", n, pointer(n), cs, cs);
+    else if (x == Shape::kBoth)
+      text += fmt::format("e{}[t] = {}({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c); ", n, stepped("load_item"),
+                          pointer(n), row_stride(n, rs), cs, row_stride(n, rs), cs);
     else if (x == Shape::kRows) text += fmt::format("e{}[t] = load_two({} + m * int64_t({}), {}, 1, kM - m); ", n, pointer(n), rs, rs);
-    else if (x == Shape::kCols) text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, {}, kN - c); ", n, pointer(n), cs, cs, column_step());
+    else if (x == Shape::kCols)
+      text += fmt::format("e{}[t] = load_two({} + c * int64_t({}), {}, {}, kN - c); ", n, pointer(n), cs, cs, column_step());
   }
   return text;
 }
@@ -159,24 +170,27 @@ std::string StreamText::column_place(const Access& a, int64_t stride, const std:
 
 std::string StreamText::result_pointer(NodeId n) const {
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
-  return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, offset(n, a.offset), slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
+  return fmt::format("({}*)out{} + {}{}", cuda_type(a), g_.form<Output>(n)->result, offset(n, a.offset),
+                     slice_text(stride_of(a, s_.axes[at(g_.node(n).operands[0])], Axis::kBatch)));
 }
 
 void StreamText::store_result(NodeId n, const std::string& text) {
   const ValueId v = g_.node(n).operands[0];
   const Access& a = s_.results[at(g_.form<Output>(n)->result)];
   const int64_t rs = stride_of(a, s_.axes[at(v)], Axis::kRow), cs = stride_of(a, s_.axes[at(v)], Axis::kCol);
-  if (column_step() == 1 && cs == 1 && rs % 2 == 0 && a.jump % 2 == 0 && a.offset % 2 == 0 && s_.cols % 2 == 0 && has(v, Axis::kRow) && s_.batch == 1) {
+  if (column_step() == 1 && cs == 1 && rs % 2 == 0 && a.jump % 2 == 0 && a.offset % 2 == 0 && s_.cols % 2 == 0 && has(v, Axis::kRow) &&
+      s_.batch == 1) {
     line("store_item_pairs({} + m * int64_t({}) + {}, {}, kM - m, kN - c, {});", result_pointer(n), rs, column_place(a, 1, "c"), rs, text);
     return;
   }
   const std::string place = column_place(a, cs, "c");
   if (turned()) {
-    line("store_item({} + m * int64_t({}) + {}, {}, {}, {} - c, {} - m, {});", result_pointer(n), rs, place, cs, rs, has(v, Axis::kCol) ? "kN" : "1", has(v, Axis::kRow) ? "kM" : "1", text);
+    line("store_item({} + m * int64_t({}) + {}, {}, {}, {} - c, {} - m, {});", result_pointer(n), rs, place, cs, rs,
+         has(v, Axis::kCol) ? "kN" : "1", has(v, Axis::kRow) ? "kM" : "1", text);
     return;
   }
-  line("{}({} + m * int64_t({}) + {}, {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), place, row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1",
-       has(v, Axis::kCol) ? "kN" : "1", text);
+  line("{}({} + m * int64_t({}) + {}, {}, {}, {} - m, {} - c, {});", stepped("store_item"), result_pointer(n), row_stride(n, rs), place,
+       row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1", has(v, Axis::kCol) ? "kN" : "1", text);
 }
 
 std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& known) {
@@ -192,8 +206,10 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
   for (size_t i = 0; i < s_.statistics.size(); i++) {
     if (s_.statistics[i].result != v) continue;
     line("Pack<2> s{0} = {{{{{1}::identity(), {1}::identity()}}}};", v, reduce_type(s_.statistics[i].fn));
-    line("for (int i = 0; i < {0}; i++) for (int e = 0; e < 2; e++) s{1}.v[e] = {2}::combine(s{1}.v[e], statistics[({3} * {0} + i) * {4} + {5} + e]);", statistic_parts(), v, reduce_type(s_.statistics[i].fn), i, padded_rows(),
-         statistic_row());
+    line(
+        "for (int i = 0; i < {0}; i++) for (int e = 0; e < 2; e++) s{1}.v[e] = {2}::combine(s{1}.v[e], statistics[({3} * {0} + i) * {4} + "
+        "{5} + e]);",
+        statistic_parts(), v, reduce_type(s_.statistics[i].fn), i, padded_rows(), statistic_row());
     return known[v] = shape(v) == Shape::kRows ? fmt::format("s{}", v) : fmt::format("s{}.v[0]", v);
   }
   if (g_.def_form<Transpose>(v)) return tail_element(g_.def(v).operands[0], known);

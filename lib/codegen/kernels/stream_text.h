@@ -1,4 +1,5 @@
-// What the emitters of stream and tile kernels share (strategies on one structure, plan/stream.h): names and places of values, elementwise text of the loop, and the whole of the tail.
+// What the emitters of stream and tile kernels share (strategies on one structure, plan/stream.h): names and places of values, elementwise
+// text of the loop, and the whole of the tail.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +23,10 @@ class StreamText {
 
  protected:
   using Axis = StreamAxis;
-  template <class... T> void line(fmt::format_string<T...> f, T&&... args) { out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n"; }
+  template <class... T>
+  void line(fmt::format_string<T...> f, T&&... args) {
+    out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n";
+  }
   template <class... T> void open(fmt::format_string<T...> f, T&&... args) { line(f, std::forward<T>(args)...); indent_ += "  "; }
   void close(const char* text = "}") { indent_.resize(indent_.size() - 2); line("{}", text); }
 
@@ -36,9 +40,14 @@ class StreamText {
   ValueId value(NodeId n) const { return g_.node(n).first_value; }
   static int64_t stride_of(const Access& a, const std::vector<Axis>& axes, Axis which);
   int64_t stride(NodeId n, Axis a) const { return stride_of(access(n), s_.axes[at(value(n))], a); }
-  std::string pointer(NodeId n) const { return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), offset(n, access(n).offset), slice_text(stride(n, Axis::kBatch))); }
-  virtual int64_t offset(NodeId n, int64_t elements) const { (void)n; return elements; }   ///< from where in{param} or out{result} points, of an input or of an output's result
-  virtual std::string row_stride(NodeId n, int64_t stride) const { (void)n; return std::to_string(stride); }   ///< from one row to the next of an input, or of an output's result, that has columns
+  std::string pointer(NodeId n) const {
+    return fmt::format("(const {}*)in{} + {}{}", cuda_type(access(n).dtype), param(n), offset(n, access(n).offset),
+                       slice_text(stride(n, Axis::kBatch)));
+  }
+  /// from where in{param} or out{result} points, of an input or of an output's result
+  virtual int64_t offset(NodeId n, int64_t elements) const { (void)n; return elements; }
+  /// from one row to the next of an input, or of an output's result, that has columns
+  virtual std::string row_stride(NodeId n, int64_t stride) const { (void)n; return std::to_string(stride); }
   /// How far a column of a result, or an element of a row that is reduced, is from the first: a stride, or runs (Access::run).
   static std::string column_place(const Access& a, int64_t stride, const std::string& column);
   std::string result_pointer(NodeId output) const;   ///< of this block's product of a batch
@@ -52,7 +61,8 @@ class StreamText {
   std::set<NodeId> tail_leaves() const;
   int uses(int contraction) const;                       ///< sums that it is part of
 
-  /// What multiplies the ranks of product i, fetched: `type` with one number per rank, of which `ranks` exist. Nothing where there is no such factor.
+  /// What multiplies the ranks of product i, fetched: `type` with one number per rank, of which `ranks` exist. Nothing where there is no
+  /// such factor.
   void declare_gain(size_t i, const std::string& type, int64_t ranks);
   std::string gain(size_t i) const { return s_.products[i].gained() ? fmt::format("gain{}", i) : "NoGain()"; }
 
@@ -69,7 +79,9 @@ class StreamText {
 
   // ---- the tail: everything elementwise, once per item (runtime/41_stream.cuh) of row m and column c, number t of its thread's
   enum class Shape : uint8_t { kScalar, kRows, kCols, kBoth };
-  Shape shape(ValueId v) const { return has(v, Axis::kRow) ? has(v, Axis::kCol) ? Shape::kBoth : Shape::kRows : has(v, Axis::kCol) ? Shape::kCols : Shape::kScalar; }
+  Shape shape(ValueId v) const {
+    return has(v, Axis::kRow) ? has(v, Axis::kCol) ? Shape::kBoth : Shape::kRows : has(v, Axis::kCol) ? Shape::kCols : Shape::kScalar;
+  }
   void declare_tail_loads();   ///< e{node}: what the tail reads from device memory, a place per item
   std::string tail_loads();    ///< statements that fill them for item t
   void tail_results();         ///< stores of all results
@@ -80,7 +92,8 @@ class StreamText {
   virtual std::string padded_rows() const { return "(8 * kRows)"; }
   virtual bool loads_late() const { return false; }           ///< e{node} are read item by item in the tail, and are no arrays
   virtual int column_step() const { return 8; }         ///< from an item's first column to its second
-  virtual bool turned() const { return false; }         ///< items have rows and columns the other way round: two neighbouring columns of two rows, 8 apart. Without statistics
+  /// items have rows and columns the other way round: two neighbouring columns of two rows, 8 apart. Without statistics
+  virtual bool turned() const { return false; }
   std::string stepped(const char* function) const { return column_step() == 8 ? function : fmt::format("{}<{}>", function, column_step()); }
 
   const StreamShape& s_;

@@ -24,20 +24,24 @@ int64_t shrink_tile(int64_t extent, int64_t tile, int64_t small_extent) {
 }
 
 /// Verdict and rounding of one small instance; nullopt if the numbers do not fit this size.
-std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<CallNumbers> numbers, const Program& program, const Witnesses& w, uint64_t seed) {
+std::optional<Claim> make_claim(const Structure& s, int variant, std::vector<CallNumbers> numbers, const Program& program,
+                                const Witnesses& w, uint64_t seed) {
   const Witness& witness = w.variants[static_cast<size_t>(variant)];
   std::optional<Graph> small = instantiate(s, witness.params, numbers);
   if (!small) return std::nullopt;
   Claim claim{variant, std::move(numbers), witness.graph, std::move(*small), {}, {}};
   claim.verdict = equal(claim.reference, claim.candidate, seed);
-  if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
+  if (claim.verdict.kind == Verdict::Kind::kEqual)
+    claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence));
   return claim;
 }
 
-/// Chunk and loop tile of a dimension that the grid and the loop split: a chunk of several tiles stays one, and the tails of both stay ragged or exact where the small extent allows it.
+/// Chunk and loop tile of a dimension that the grid and the loop split: a chunk of several tiles stays one, and the tails of both stay
+/// ragged or exact where the small extent allows it.
 void shrink_chunk(const CallNumbers& extents, const CallNumbers& numbers, int64_t small, CallNumbers& out) {
   const auto axis = static_cast<size_t>(extents.chunk_axis);
-  const int64_t extent = extents.loop_tile, chunk = std::min(numbers.grid_tile[axis] > 0 ? numbers.grid_tile[axis] : extent, extent), tile = std::min(numbers.loop_tile > 0 ? numbers.loop_tile : chunk, chunk);
+  const int64_t extent = extents.loop_tile, chunk = std::min(numbers.grid_tile[axis] > 0 ? numbers.grid_tile[axis] : extent, extent),
+                tile = std::min(numbers.loop_tile > 0 ? numbers.loop_tile : chunk, chunk);
   int best = -1;
   for (int64_t c = 1; c <= small; c++)
     for (int64_t t = 1; t <= c; t++) {
@@ -66,7 +70,9 @@ uint64_t rounding_seed(const Evidence& e) { return hash_combine(e.seed, 1); }
 std::vector<Type> param_types(const Program& program) {
   std::vector<Type> types;
   for (const TensorInfo& t : program.inputs) types.push_back(t.type);
-  for (NodeId n : program.graph.inputs()) types[static_cast<size_t>(program.graph.form<Input>(n)->param)] = program.graph.type(program.graph.node(n).first_value);   // intermediates of a larger program are real
+  // intermediates of a larger program are real
+  for (NodeId n : program.graph.inputs())
+    types[static_cast<size_t>(program.graph.form<Input>(n)->param)] = program.graph.type(program.graph.node(n).first_value);
   return types;
 }
 
@@ -115,23 +121,28 @@ Examined examine_quickly(const Structure& s, const Witnesses& w, uint64_t seed) 
   out.candidate.structure = s;
   if (std::optional<Graph> graph = stabilize(s.graph)) out.candidate.structure.graph = std::move(*graph);
   const Witness& ragged = w.variants[1];
-  const std::optional<Graph> small = instantiate(out.candidate.structure, ragged.params, halve(split_extents(out.candidate.structure, ragged.params)));
+  const std::optional<Graph> small =
+      instantiate(out.candidate.structure, ragged.params, halve(split_extents(out.candidate.structure, ragged.params)));
   if (!small) {
     out.reason = "has no instance at witness size 1";
     return out;
   }
   const Verdict v = equal(ragged.graph, *small, seed, 1, Draws::kNone);
-  out.verdict = v.kind == Verdict::Kind::kEqual ? SinkVerdict::kVerified : v.kind == Verdict::Kind::kDifferent ? SinkVerdict::kRejected : SinkVerdict::kUnknown;
+  out.verdict = v.kind == Verdict::Kind::kEqual       ? SinkVerdict::kVerified
+                : v.kind == Verdict::Kind::kDifferent ? SinkVerdict::kRejected
+                                                      : SinkVerdict::kUnknown;
   if (out.verdict != SinkVerdict::kVerified) out.reason = to_string(v);
   return out;
 }
 
-std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents, const std::vector<CallNumbers>& numbers, const std::vector<CallNumbers>& small_extents) {
+std::vector<CallNumbers> shrink_numbers(const std::vector<CallNumbers>& extents, const std::vector<CallNumbers>& numbers,
+                                        const std::vector<CallNumbers>& small_extents) {
   MIRAGE_ASSERT(extents.size() == numbers.size() && extents.size() == small_extents.size()) << "one entry per call";
   std::vector<CallNumbers> out(numbers.size());
   for (size_t c = 0; c < numbers.size(); c++) {
     out[c].chunk_axis = extents[c].chunk_axis;
-    for (size_t a = 0; a < 3; a++) out[c].grid_tile[a] = shrink_tile(extents[c].grid_tile[a], numbers[c].grid_tile[a], small_extents[c].grid_tile[a]);
+    for (size_t a = 0; a < 3; a++)
+      out[c].grid_tile[a] = shrink_tile(extents[c].grid_tile[a], numbers[c].grid_tile[a], small_extents[c].grid_tile[a]);
     out[c].loop_tile = shrink_tile(extents[c].loop_tile, numbers[c].loop_tile, small_extents[c].loop_tile);
     if (out[c].chunk_axis >= 0) shrink_chunk(extents[c], numbers[c], small_extents[c].loop_tile, out[c]);
   }
@@ -146,7 +157,8 @@ static bool same_results(const Graph& a, const Graph& b) {
   return x == y;
 }
 
-Instance verify_instance(const Structure& s, const std::vector<CallNumbers>& numbers, const Program& program, const Witnesses& w, uint64_t seed) {
+Instance verify_instance(const Structure& s, const std::vector<CallNumbers>& numbers, const Program& program, const Witnesses& w,
+                         uint64_t seed) {
   Instance out;
   const std::vector<CallNumbers> extents = split_extents(s, param_types(program));
   const std::optional<Graph> whole = instantiate(s, param_types(program), numbers);
@@ -155,7 +167,8 @@ Instance verify_instance(const Structure& s, const std::vector<CallNumbers>& num
     return out;
   }
   for (int variant : {0, 1}) {
-    const std::vector<CallNumbers> small = shrink_numbers(extents, numbers, split_extents(s, w.variants[static_cast<size_t>(variant)].params));
+    const std::vector<CallNumbers> small =
+        shrink_numbers(extents, numbers, split_extents(s, w.variants[static_cast<size_t>(variant)].params));
     auto claim = make_claim(s, variant, small, program, w, hash_combine(seed, 2));
     if (!claim) {
       out.refusal = fmt::format("its tiles have no counterpart at witness size {}", variant);

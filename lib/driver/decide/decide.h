@@ -1,5 +1,5 @@
-// What is emitted, and why: the cheapest verified structure that holds and passes the gate, pieces, or the straightforward library; then what measuring says. Between the choice of numbers and the emitter; used by
-// compile(), which owns what the decision points into.
+// What is emitted, and why: the cheapest verified structure that holds and passes the gate, pieces, or the straightforward library; then
+// what measuring says. Between the choice of numbers and the emitter; used by compile(), which owns what the decision points into.
 #pragma once
 #include <functional>
 #include <map>
@@ -33,7 +33,8 @@ struct Found {
 struct Decision {
   const Choice* choice = nullptr;            ///< nullptr: the straightforward library, or pieces
   std::vector<Claim> claims;
-  Verdict support;                           ///< what it rests on that the chosen graph is the program, at the sizes of the program; nothing for the program's own graph
+  /// what it rests on that the chosen graph is the program, at the sizes of the program; nothing for the program's own graph
+  Verdict support;
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
   GateResult::Kind gated = GateResult::Kind::kNotRun;
@@ -43,16 +44,20 @@ struct Decision {
   std::optional<Plan> tuned;                 ///< the plan with its kernels divided as measurement found fastest
   const Stitched* stitched() const { return partition && partition->result ? &*partition->result : nullptr; }
   const Graph& graph(const Program& p) const { return choice ? choice->graph : stitched() ? stitched()->graph : p.graph; }
-  const Plan& plan(const Plan& straightforward) const { return tuned ? *tuned : choice ? choice->plan : stitched() ? stitched()->plan : straightforward; }
+  const Plan& plan(const Plan& straightforward) const {
+    return tuned ? *tuned : choice ? choice->plan : stitched() ? stitched()->plan : straightforward;
+  }
 };
 
 using PlanGate = std::function<GateResult(const Plan&, Decision&)>;
 /// Whether the kernels of a plan may win; what they passed is noted in the decision.
 /// `gated`: what was run before, since what measuring finds fastest is often the model's own plan.
-GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d, std::vector<std::string>& not_done, std::map<std::string, GateResult>& gated);
+GateResult run_gate(const Program& program, const Plan& plan, const Target& target, const Options& o, Decision& d,
+                    std::vector<std::string>& not_done, std::map<std::string, GateResult>& gated);
 
 /// The cheapest choice that beats the straightforward plan and holds when it is verified once more with its own tails.
-Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
+Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate,
+                const Options& o, std::vector<std::string>& not_done);
 
 /// Takes a stitched program if it is surely faster than what is decided so far and passes the gate.
 void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, const PlanGate& gate, std::vector<std::string>& not_done);
@@ -60,9 +65,11 @@ void use_pieces(Decision& d, Stitched stitched, const Plan& straightforward, con
 /// SearchReport::stop_reason begins with it where the whole has no small form, so that only its pieces are searched; the reason follows.
 inline const std::string kInPieces = "in pieces only: ";
 
-/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. whole: that search, which has had its seconds of --budget.
-void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate, const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace,
-                const Listener& listener, const SearchReport& whole, SearchMemory* memory = nullptr);
+/// Cuts the program into pieces where the search of the whole led to nothing or to several kernels. whole: that search, which has had its
+/// seconds of --budget.
+void try_pieces(Decision& d, const Folding& folding, const Target& target, const Plan& straightforward, const PlanGate& gate,
+                const Options& o, Checkpoint* checkpoint, std::vector<std::string>& not_done, Trace& trace, const Listener& listener,
+                const SearchReport& whole, SearchMemory* memory = nullptr);
 
 RunHints run_hints(const Options& o);
 ModuleOptions module_options(const Options& o);
@@ -73,10 +80,12 @@ struct Measured {
   std::optional<Measurement> result;
 };
 /// The cases, and, with --measure and a GPU, their times.
-Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target, const Options& o, Trace& trace, const Listener& listener);
+Measured measure(const Decision& d, const Choices& choices, const Plan& straightforward, const Program& program, const Target& target,
+                 const Options& o, Trace& trace, const Listener& listener);
 
 /// The fastest measured library that also passes what any library must pass replaces the model's decision.
-void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Folding& folding, const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
+void decide_by_measurement(Decision& d, const Measured& m, const Choices& choices, Found& found, const Folding& folding,
+                           const PlanGate& gate, const Options& o, std::vector<std::string>& not_done);
 
 /// Of results and their checks. Never the seed that the search's own fingerprints came from.
 uint64_t verification_seed(const Program& p, const Options& o);

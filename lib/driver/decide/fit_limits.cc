@@ -34,12 +34,13 @@ std::string why_none_fits(const Choices& choices) {
     const auto& refusal = counted.first;
     const int64_t n = counted.second;
     const auto all = strategies();
-    const bool is_general = std::any_of(all.begin(), all.end(), [&](const Strategy& s) { return std::string_view(s.name) == refusal.first && s.is_general; });
+    const bool is_general =
+        std::any_of(all.begin(), all.end(), [&](const Strategy& s) { return std::string_view(s.name) == refusal.first && s.is_general; });
     if (is_general && n > plans) limit = refusal, plans = n;
   }
   const std::string where = limit.first.empty() ? limit.second : fmt::format("{} ({})", limit.second, limit.first);
-  return fmt::format("graph {} of {} kernel{}: {}{}; what would change it: {}", first->rank, first->kernels, first->kernels == 1 ? "" : "s", where, plans > 0 ? fmt::format(", at {} of its {} plans", plans, first->plans) : "",
-                     advice_for_limit(limit.second));
+  return fmt::format("graph {} of {} kernel{}: {}{}; what would change it: {}", first->rank, first->kernels, first->kernels == 1 ? "" : "s",
+                     where, plans > 0 ? fmt::format(", at {} of its {} plans", plans, first->plans) : "", advice_for_limit(limit.second));
 }
 
 }  // namespace mirage

@@ -6,7 +6,8 @@
 
 namespace mirage {
 
-/// Which limit of which graph: of the graph with the fewest kernels, what the strategy that takes most graphs said of most of its plans, and what would change that (fit_limits.def). Alternatives of `choices` have no plan.
+/// Which limit of which graph: of the graph with the fewest kernels, what the strategy that takes most graphs said of most of its plans,
+/// and what would change that (fit_limits.def). Alternatives of `choices` have no plan.
 std::string why_none_fits(const Choices& choices);
 
 /// What would change a limit, by the reason that a strategy gave; general advice for one that the table does not know.

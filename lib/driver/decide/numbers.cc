@@ -1,4 +1,5 @@
-// Coordinate descent over tile sizes from a few starts per structure; every point is a whole plan, so the cost model is asked and nothing is guessed beside it.
+// Coordinate descent over tile sizes from a few starts per structure; every point is a whole plan, so the cost model is asked and nothing
+// is guessed beside it.
 #include "driver/decide/numbers.h"
 
 #include <algorithm>
@@ -36,8 +37,14 @@ std::vector<CallNumbers> unflatten(const Point& p) {
 class Descent {
  public:
   Descent(const Structure& s, const Program& program, const Target& target, int64_t budget)
-      : structure_(s), program_(program), target_(target), params_(param_types(program)), extents_(flatten(split_extents(s, params_))), budget_(budget) {
-    for (size_t a = 0; a < extents_.size(); a++) choices_.push_back(extents_[a] > 0 ? tile_choices(extents_[a], target.num_sms) : std::vector<int64_t>{0});
+      : structure_(s),
+        program_(program),
+        target_(target),
+        params_(param_types(program)),
+        extents_(flatten(split_extents(s, params_))),
+        budget_(budget) {
+    for (size_t a = 0; a < extents_.size(); a++)
+      choices_.push_back(extents_[a] > 0 ? tile_choices(extents_[a], target.num_sms) : std::vector<int64_t>{0});
   }
 
   void run() {
@@ -107,7 +114,8 @@ class Descent {
     return best;
   }
 
-  /// About `blocks` blocks per call: axes are halved in turn, the widest first, but none below 16 as long as another can be (tensor cores want 16, memory wants 128 bytes).
+  /// About `blocks` blocks per call: axes are halved in turn, the widest first, but none below 16 as long as another can be (tensor cores
+  /// want 16, memory wants 128 bytes).
   Point start(int64_t blocks, int64_t loop_tile) const {
     Point p = extents_;
     for (size_t c = 0; c * 4 < p.size(); c++) {
@@ -133,14 +141,16 @@ class Descent {
       size_t widest = p.size();
       for (int pass = 0; pass < 2 && widest == p.size(); pass++)
         for (size_t a = 0; a < p.size(); a++)
-          if (is_loop(a) == (pass == 0) && p[a] > (pass == 0 ? 16 : choices_[a].front()) && (widest == p.size() || p[a] > p[widest])) widest = a;
+          if (is_loop(a) == (pass == 0) && p[a] > (pass == 0 ? 16 : choices_[a].front()) && (widest == p.size() || p[a] > p[widest]))
+            widest = a;
       if (widest == p.size()) break;
       p[widest] = at_most(widest, p[widest] - 1);
     }
     return p;
   }
 
-  /// One axis after another moves to its best neighbour, up to three choices away, until none does; then two axes at once, by one choice each.
+  /// One axis after another moves to its best neighbour, up to three choices away, until none does; then two axes at once, by one choice
+  /// each.
   void descend(Point p) {
     double us = cost(p);
     if (us == kNone) return;
@@ -151,7 +161,9 @@ class Descent {
     }
   }
 
-  int64_t here(size_t axis, const Point& p) const { return std::find(choices_[axis].begin(), choices_[axis].end(), p[axis]) - choices_[axis].begin(); }
+  int64_t here(size_t axis, const Point& p) const {
+    return std::find(choices_[axis].begin(), choices_[axis].end(), p[axis]) - choices_[axis].begin();
+  }
 
   /// p with an axis moved by `step` choices, if there is such a choice.
   std::optional<Point> moved_by(Point p, size_t axis, int64_t step) const {
@@ -200,7 +212,8 @@ class Descent {
 std::vector<int64_t> tile_choices(int64_t extent, int num_sms) {
   std::set<int64_t> out{extent};
   for (int64_t t = 1; t < extent && t <= 1024; t *= 2) out.insert(t);
-  // Divisors that are multiples of 16 and leave between half a wave and two waves of blocks: 6144 columns on 132 multiprocessors go into 128 pieces of 48.
+  // Divisors that are multiples of 16 and leave between half a wave and two waves of blocks: 6144 columns on 132 multiprocessors go into
+  // 128 pieces of 48.
   for (int64_t t = 16; t < extent && t <= 512; t += 16)
     if (extent % t == 0 && 2 * (extent / t) >= num_sms && extent / t <= 2 * num_sms) out.insert(t);
   return {out.begin(), out.end()};
@@ -212,7 +225,8 @@ int64_t most_plans(const Graph& g, int64_t most) {
   return std::clamp<int64_t>(kWork / (n * n), std::min<int64_t>(4, most), most);
 }
 
-Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits, int threads, Trace& trace) {
+Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits,
+                       int threads, Trace& trace) {
   Choices out;
   // Good splits and fewer kernels first: they get the budget if there are too many candidates for it.
   std::vector<size_t> order(candidates.size());
@@ -222,9 +236,12 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
     return std::tuple(!x.is_good, x.kernels, x.rank) < std::tuple(!y.is_good, y.kernels, y.rank);
   });
   const int64_t all = most_plans(program.graph, limits.plans);
-  const int64_t each = candidates.empty() ? 0 : std::clamp<int64_t>(all / static_cast<int64_t>(candidates.size()), std::min<int64_t>(24, all), limits.plans_per_candidate);
+  const int64_t each = candidates.empty() ? 0
+                                          : std::clamp<int64_t>(all / static_cast<int64_t>(candidates.size()), std::min<int64_t>(24, all),
+                                                                limits.plans_per_candidate);
   const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? all / each : 0));
-  if (tried < order.size()) {   // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
+  // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
+  if (tried < order.size()) {
     std::vector<size_t> fewest(order.size()), mixed;
     for (size_t i = 0; i < fewest.size(); i++) fewest[i] = i;
     std::stable_sort(fewest.begin(), fewest.end(), [&](size_t a, size_t b) {
@@ -264,10 +281,13 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
     trace.count(Stat::kPlans, out.alternatives[c].plans);
     if (!out.alternatives[c].predicted_us) trace.count(Stat::kUnfit);
     if (found[c]) out.best.push_back(std::move(*found[c]));
-    else if (out.alternatives[c].reason.empty()) out.alternatives[c].reason = fmt::format("not planned: {} structures with fewer kernels or lower rank came first", tried);
+    else if (out.alternatives[c].reason.empty())
+      out.alternatives[c].reason = fmt::format("not planned: {} structures with fewer kernels or lower rank came first", tried);
   }
   std::stable_sort(out.best.begin(), out.best.end(), [&](const Choice& a, const Choice& b) {
-    auto key = [&](const Choice& c) { return std::tuple(c.plan.predicted_us, c.plan.kernels.size(), candidates[c.candidate].structure.rank); };
+    auto key = [&](const Choice& c) {
+      return std::tuple(c.plan.predicted_us, c.plan.kernels.size(), candidates[c.candidate].structure.rank);
+    };
     return key(a) < key(b);
   });
   return out;

@@ -1,5 +1,5 @@
-// The choice of numbers (docs/architecture.md, "Structure first, numbers later"): tile sizes for verified structures by the cost model. Bounded by counts, never by time, so that the
-// result does not depend on the machine it runs on.
+// The choice of numbers (docs/architecture.md, "Structure first, numbers later"): tile sizes for verified structures by the cost model.
+// Bounded by counts, never by time, so that the result does not depend on the machine it runs on.
 #pragma once
 #include <optional>
 #include <string>
@@ -29,7 +29,8 @@ struct Alternative {
   std::vector<CallNumbers> numbers;
   int64_t plans = 0;
   std::string reason;
-  std::vector<std::pair<std::pair<std::string, std::string>, int64_t>> refusals = {};   ///< where nothing fits: (strategy, its reason) and how many of the plans met it, the most frequent first
+  /// where nothing fits: (strategy, its reason) and how many of the plans met it, the most frequent first
+  std::vector<std::pair<std::pair<std::string, std::string>, int64_t>> refusals = {};
 };
 
 struct Choices {

@@ -47,7 +47,8 @@ class Theory {
     const z3::expr x = ctx_.constant("x", expr_), y = ctx_.constant("y", expr_), z = ctx_.constant("z", expr_);
     solver_.add(z3::forall(x, inside(x, x)));
     solver_.add(z3::forall(x, y, z, z3::implies(inside(x, y) && inside(y, z), inside(x, z))));
-    for (const char* op : {"add", "mul", "div", "maximum", "minimum"}) solver_.add(z3::forall(x, y, inside(x, call(op, {x, y})) && inside(y, call(op, {x, y}))));
+    for (const char* op : {"add", "mul", "div", "maximum", "minimum"})
+      solver_.add(z3::forall(x, y, inside(x, call(op, {x, y})) && inside(y, call(op, {x, y}))));
     for (const char* op : {"exp", "sqrt"}) solver_.add(z3::forall(x, inside(x, call(op, {x}))));
     for (const char* op : {"sum", "max"}) solver_.add(z3::forall(i, x, inside(x, call(op, {i, x}))));
   }
@@ -91,7 +92,10 @@ class Theory {
     std::vector<z3::expr> args;
     if (p.op == "sum" || p.op == "max") {
       z3::expr n = none();
-      for (char c : p.extents) if (c != '1') n = p.extents.size() == 1 ? ctx_.constant(p.extents.c_str(), extent_) : times(n, ctx_.constant(std::string(1, c).c_str(), extent_));
+      for (char c : p.extents)
+        if (c != '1')
+          n = p.extents.size() == 1 ? ctx_.constant(p.extents.c_str(), extent_)
+                                    : times(n, ctx_.constant(std::string(1, c).c_str(), extent_));
       args.push_back(n);
     }
     for (const Pattern& a : p.args) args.push_back(of_pattern(a));

@@ -1,4 +1,5 @@
-// Elements of tensors in memory: where they are, and the bits of a value of each type (of whole numbers the lower 32). For emulations (emulation.cc, emulation_floats.cc).
+// Elements of tensors in memory: where they are, and the bits of a value of each type (of whole numbers the lower 32). For emulations
+// (emulation.cc, emulation_floats.cc).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -57,7 +58,8 @@ inline double value_of(uint32_t u, DType t) {
 /// A whole number within an input's range, mostly of its first places: a reduced shape has no more.
 inline double draw_whole(const TensorInfo& t, Rng& rng) {
   constexpr double kFirst = 32;
-  const double low = t.range ? t.range->first : 0, high = t.range ? t.range->second : 1, most = rng.below(4) ? std::min(high, low + kFirst) : high;
+  const double low = t.range ? t.range->first : 0, high = t.range ? t.range->second : 1,
+               most = rng.below(4) ? std::min(high, low + kFirst) : high;
   return std::floor(low + (most - low + 1) * rng.uniform());
 }
 

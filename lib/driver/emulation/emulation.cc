@@ -1,4 +1,5 @@
-// Emulations for the driver: see the header. Runs in the field are in emulation_field.cc, results in floats are judged in emulation_floats.cc.
+// Emulations for the driver: see the header. Runs in the field are in emulation_field.cc, results in floats are judged in
+// emulation_floats.cc.
 #include "driver/emulation/emulation.h"
 
 #include <bit>
@@ -49,7 +50,8 @@ double draw(const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1)
   return round_to(t.range ? x : (mode == EmulationMode::kLarge ? x * 4 : x) * scale, t.type.dtype);
 }
 
-/// An element of input i. What lies rounded to TF32 (the workspace of a plan that a part was taken out of) is, and bfloat16 has no more digits.
+/// An element of input i. What lies rounded to TF32 (the workspace of a plan that a part was taken out of) is, and bfloat16 has no more
+/// digits.
 double draw(const EmulationCase& c, size_t i, const TensorInfo& t, EmulationMode mode, Rng& rng, double scale = 1) {
   const double x = draw(t, mode, rng, scale);
   return c.plan.buffers[i].tf32 ? round_to(x, DType::kBF16) : x;
@@ -90,7 +92,8 @@ const char* mode_name(EmulationMode m) {
   return "";
 }
 
-EmulationCase make_emulation_case(const Program& program, const Plan& plan, const std::vector<KernelText>& kernels, const std::string& prefix) {
+EmulationCase make_emulation_case(const Program& program, const Plan& plan, const std::vector<KernelText>& kernels,
+                                  const std::string& prefix) {
   EmulationCase c{program, plan, {}, ""};
   MIRAGE_ASSERT(kernels.size() == plan.kernels.size()) << "one text per kernel";
   for (size_t i = 0; i < kernels.size(); i++) {
@@ -99,7 +102,8 @@ EmulationCase make_emulation_case(const Program& program, const Plan& plan, cons
     e.name = prefix + k.name;
     e.symbol = k.name;
     e.source = k.source;
-    for (const TensorMapText& m : k.maps) e.maps.push_back({m.buffer, m.offset_bytes, dtype_bytes(m.dtype), m.dims, m.strides, m.box, m.swizzle});
+    for (const TensorMapText& m : k.maps)
+      e.maps.push_back({m.buffer, m.offset_bytes, dtype_bytes(m.dtype), m.dims, m.strides, m.box, m.swizzle});
     e.args = k.args;
     e.written = k.written;
     e.values = k.values;
@@ -124,8 +128,9 @@ bool is_huge(const std::vector<Tensor<double>>& results) {
   return large * 20 > all;
 }
 
-/// Inputs for a run in floats. Random ones whose results would leave float16 (layers upon layers) are drawn again with weights that keep sums as large as their terms; large ones too, and where not even
-/// that does (exponentials of sums) at the ordinary size: what a kernel makes of values beyond its types is nobody's concern.
+/// Inputs for a run in floats. Random ones whose results would leave float16 (layers upon layers) are drawn again with weights that keep
+/// sums as large as their terms; large ones too, and where not even that does (exponentials of sums) at the ordinary size: what a kernel
+/// makes of values beyond its types is nobody's concern.
 std::vector<Tensor<double>> float_inputs(const EmulationCase& c, EmulationMode mode, Rng& rng, const EmulationRecord* record) {
   const Program& p = c.program;
   const std::vector<double> ones(p.inputs.size(), 1);
@@ -133,7 +138,8 @@ std::vector<Tensor<double>> float_inputs(const EmulationCase& c, EmulationMode m
     std::vector<Tensor<double>> out;
     for (size_t i = 0; i < p.inputs.size(); i++) {
       out.emplace_back(p.inputs[i].type.dims, 0.0);
-      for (size_t e = 0; e < out.back().data.size(); e++) out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(c, i, p.inputs[i], m, rng, scales[i]);
+      for (size_t e = 0; e < out.back().data.size(); e++)
+        out.back().data[e] = record && record->draw ? record->draw(i, static_cast<int64_t>(e)) : draw(c, i, p.inputs[i], m, rng, scales[i]);
     }
     return out;
   };
@@ -141,7 +147,8 @@ std::vector<Tensor<double>> float_inputs(const EmulationCase& c, EmulationMode m
   if (record && record->draw) return out;
   if (mode == EmulationMode::kFloat) {
     DoubleAlgebra a;
-    if (is_huge(evaluate(p.graph, std::span<const Tensor<double>>(out), a, true))) out = drawn(mode, weight_scales(p.graph, p.inputs.size()));
+    if (is_huge(evaluate(p.graph, std::span<const Tensor<double>>(out), a, true)))
+      out = drawn(mode, weight_scales(p.graph, p.inputs.size()));
   }
   if (mode != EmulationMode::kLarge || coarsest_roundoff(p) != unit_roundoff(DType::kF16)) return out;
   for (EmulationMode m : {EmulationMode::kLarge, EmulationMode::kFloat}) {
@@ -160,9 +167,11 @@ TensorInfo narrowed(TensorInfo t, double share) {
   return t;
 }
 
-/// Where a value of the program itself leaves float32 on the way from these inputs (e^100 over e^100), kernels cannot agree with fp64: smaller ones, from within the ranges, at which none does. nullopt: none leaves it
-/// here, so that a disagreement is the kernels', or some does at the smallest, too (a logarithm of what is not positive).
-std::optional<std::vector<Tensor<double>>> inputs_within_float(const EmulationCase& c, const std::vector<Tensor<double>>& inputs, Rng& rng) {
+/// Where a value of the program itself leaves float32 on the way from these inputs (e^100 over e^100), kernels cannot agree with fp64:
+/// smaller ones, from within the ranges, at which none does. nullopt: none leaves it here, so that a disagreement is the kernels', or some
+/// does at the smallest, too (a logarithm of what is not positive).
+std::optional<std::vector<Tensor<double>>> inputs_within_float(const EmulationCase& c, const std::vector<Tensor<double>>& inputs,
+                                                               Rng& rng) {
   constexpr double kLargestFloat = 3.4028234663852886e38, kLeastShare = 1.0 / 1024;
   if (largest_value(c.program.graph, inputs) <= kLargestFloat) return std::nullopt;
   for (double share = 0.5; share >= kLeastShare; share /= 2) {
@@ -181,7 +190,8 @@ std::optional<std::vector<Tensor<double>>> inputs_within_float(const EmulationCa
 
 namespace {
 
-/// Inputs at which as many elements as possible stay within the range of their types: weights that keep sums as large as their terms, then ever smaller parts of the ranges. nullopt: none is better than `left_out`.
+/// Inputs at which as many elements as possible stay within the range of their types: weights that keep sums as large as their terms, then
+/// ever smaller parts of the ranges. nullopt: none is better than `left_out`.
 std::optional<std::vector<Tensor<double>>> inputs_within_range(const EmulationCase& c, Rng& rng, int64_t left_out) {
   constexpr double kLeastShare = 1.0 / 1024;
   std::optional<std::vector<Tensor<double>>> best;
@@ -214,11 +224,13 @@ EmulationOutcome first_look(const EmulationCase& c, const Emulation& run) {
   if (!run.ran) out.reason = "the emulation cannot run: " + run.refusal;
   else if (!run.findings.empty()) out.reason = run.findings.front().kind + ": " + run.findings.front().text;
   for (size_t i = 0; out.reason.empty() && i < c.plan.buffers.size(); i++)
-    if (c.plan.buffers[i].slots && std::any_of(run.buffers[i].begin(), run.buffers[i].end(), [](unsigned char x) { return x != 0xff; })) out.reason = "slots are left full";
+    if (c.plan.buffers[i].slots && std::any_of(run.buffers[i].begin(), run.buffers[i].end(), [](unsigned char x) { return x != 0xff; }))
+      out.reason = "slots are left full";
   return out;
 }
 
-EmulationOutcome run_emulation(const EmulationCase& c, const std::string& library, EmulationMode mode, uint64_t seed, const EmulateOptions& base, EmulationRecord* record) {
+EmulationOutcome run_emulation(const EmulationCase& c, const std::string& library, EmulationMode mode, uint64_t seed,
+                               const EmulateOptions& base, EmulationRecord* record) {
   EmulateOptions options = base;
   options.seed = seed;
   options.field = mode == EmulationMode::kField;
@@ -226,7 +238,8 @@ EmulationOutcome run_emulation(const EmulationCase& c, const std::string& librar
   if (mode == EmulationMode::kField) return run_field(c, library, rng, options);
   const auto attempt = [&](const std::vector<Tensor<double>>& inputs) {
     DoubleAlgebra a;
-    const auto want = evaluate(c.program.graph, std::span<const Tensor<double>>(inputs), a, true);   // the spec's own graph: what the search made of it is judged too
+    // the spec's own graph: what the search made of it is judged too
+    const auto want = evaluate(c.program.graph, std::span<const Tensor<double>>(inputs), a, true);
     std::vector<EmulatedBuffer> buffers = fill_buffers(c, inputs, bits_of);
     const Emulation run = emulate(library, c.kernels, buffers, options);
     EmulationOutcome out = first_look(c, run);

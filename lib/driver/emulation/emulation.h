@@ -1,5 +1,5 @@
-// Emitted kernels against the muGraph on the CPU (lib/emulate): builds the emulation with the host's compiler, draws inputs, runs the kernels and compares with ir's evaluator, in a finite field
-// (bit for bit) or in floats (against fp64 within a bound).
+// Emitted kernels against the muGraph on the CPU (lib/emulate): builds the emulation with the host's compiler, draws inputs, runs the
+// kernels and compares with ir's evaluator, in a finite field (bit for bit) or in floats (against fp64 within a bound).
 #pragma once
 #include <functional>
 #include <string>
@@ -25,10 +25,11 @@ struct EmulationCase {
 /// Names of kernels begin with `prefix`, so that several cases can share one library.
 EmulationCase make_emulation_case(const Program&, const Plan&, const std::vector<KernelText>&, const std::string& prefix = "");
 
-/// Compiles the cases, which share a device library, into one library `folder`/`name`.so. A library of the same text that is there already is taken if it is ours, no one else may write
-/// it, and it is whole; else it is made anew.
+/// Compiles the cases, which share a device library, into one library `folder`/`name`.so. A library of the same text that is there already
+/// is taken if it is ours, no one else may write it, and it is whole; else it is made anew.
 struct EmulationLibrary { std::string path, error; double compile_seconds = 0; bool was_there = false; };
-EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder, const ProcessLimits& = {});
+EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
+                                 const ProcessLimits& = {});
 
 enum class EmulationMode : uint8_t {
   kField,      ///< finite-field elements, results equal bit for bit
@@ -40,8 +41,10 @@ const char* mode_name(EmulationMode);
 
 struct EmulationOutcome {
   bool ok = false;
-  bool carried = true;                      ///< kField: false if the program nests exponentials, which no field carries; no verdict on values then
-  bool undefined = false;                   ///< kField: no inputs were found at which no denominator is zero; undefined elements were left out
+  /// kField: false if the program nests exponentials, which no field carries; no verdict on values then
+  bool carried = true;
+  /// kField: no inputs were found at which no denominator is zero; undefined elements were left out
+  bool undefined = false;
   std::string reason;                       ///< not ok: the first finding or disagreement
   std::vector<Finding> findings;
   bool loaded = true;                       ///< false: the library cannot be used
@@ -52,7 +55,8 @@ struct EmulationOutcome {
   int64_t threads = 0, accesses = 0;
   EmulationTrace trace;
   double seconds = 0, worst = 0;            ///< worst error in units of the bound
-  struct Distance { double units = 0, norm_units = 0, spreads = 0, norm_spreads = 0, flips = 0; };   ///< of floats from fp64, in what the bounds are made of (emulation_floats.cc)
+  /// of floats from fp64, in what the bounds are made of (emulation_floats.cc)
+  struct Distance { double units = 0, norm_units = 0, spreads = 0, norm_spreads = 0, flips = 0; };
   Distance distance;
 };
 /// What a run in floats began with and left, for who compares it with hardware.
@@ -61,6 +65,7 @@ struct EmulationRecord {
   std::vector<EmulatedBuffer> buffers;
   std::vector<std::vector<unsigned char>> after;
 };
-EmulationOutcome run_emulation(const EmulationCase&, const std::string& library, EmulationMode, uint64_t seed, const EmulateOptions& = {}, EmulationRecord* record = nullptr);
+EmulationOutcome run_emulation(const EmulationCase&, const std::string& library, EmulationMode, uint64_t seed, const EmulateOptions& = {},
+                               EmulationRecord* record = nullptr);
 
 }  // namespace mirage

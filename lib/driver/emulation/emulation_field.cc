@@ -1,4 +1,5 @@
-// Runs in the field: see the header. The field's algebra for ir's evaluator is here, over the same functions (emulate/field.h) that emulated kernels compute with.
+// Runs in the field: see the header. The field's algebra for ir's evaluator is here, over the same functions (emulate/field.h) that
+// emulated kernels compute with.
 #include "driver/emulation/emulation_field.h"
 #include "driver/emulation/elements.h"
 
@@ -46,21 +47,23 @@ struct EmulationField {
   void gemm(int64_t m, int64_t n, int64_t k, const Value* x, const Value* y, Value* out);
 };
 
-/// The parts of a matrix' values, line by line, for sums of products: q is 0 where it is not known; some: it is not the known 0; unknown: it is not known. Two bytes each: compilers make dot products of such of one
-/// instruction per eight terms.
+/// The parts of a matrix' values, line by line, for sums of products: q is 0 where it is not known; some: it is not the known 0; unknown:
+/// it is not known. Two bytes each: compilers make dot products of such of one instruction per eight terms.
 struct Parts {
   std::vector<int16_t> p, q, some, unknown;
   bool plain = true;         ///< no infinity, nothing undefined
   bool has_unknown = false;
   /// lines x columns values, or its transpose.
-  Parts(const uint32_t* x, int64_t lines, int64_t columns, bool transposed) : p(static_cast<size_t>(lines * columns)), q(p), some(p), unknown(p) {
+  Parts(const uint32_t* x, int64_t lines, int64_t columns, bool transposed)
+      : p(static_cast<size_t>(lines * columns)), q(p), some(p), unknown(p) {
     for (int64_t l = 0; l < lines; l++)
       for (int64_t c = 0; c < columns; c++) {
         const uint32_t v = x[l * columns + c], second = mirage_field::part_q(v);
         const size_t i = static_cast<size_t>(transposed ? c * lines + l : l * columns + c);
         const bool is_unknown = second == mirage_field::kNoQ;
         plain = plain && mirage_field::is_element(v), has_unknown = has_unknown || is_unknown;
-        p[i] = static_cast<int16_t>(mirage_field::part_p(v)), q[i] = is_unknown ? int16_t{0} : static_cast<int16_t>(second), some[i] = second != 0, unknown[i] = is_unknown;
+        p[i] = static_cast<int16_t>(mirage_field::part_p(v)), q[i] = is_unknown ? int16_t{0} : static_cast<int16_t>(second),
+        some[i] = second != 0, unknown[i] = is_unknown;
       }
   }
 };
@@ -77,7 +80,8 @@ void EmulationField::gemm(int64_t m, int64_t n, int64_t k, const Value* x, const
   if (!a.plain || !b.plain) {
     for (int64_t i = 0; i < m; i++)
       for (int64_t l = 0; l < k; l++)
-        for (int64_t j = 0; j < n; j++) out[i * n + j] = l == 0 ? mul(x[i * k], y[j]) : add(out[i * n + j], mul(x[i * k + l], y[l * n + j]));
+        for (int64_t j = 0; j < n; j++)
+          out[i * n + j] = l == 0 ? mul(x[i * k], y[j]) : add(out[i * n + j], mul(x[i * k + l], y[l * n + j]));
     return;
   }
   constexpr int64_t kTerms = 16384;   // 359 * 359 * 16384 < 2^31
@@ -97,16 +101,23 @@ void EmulationField::gemm(int64_t m, int64_t n, int64_t k, const Value* x, const
 }
 
 uint32_t field_bits(uint32_t x, DType t) { return t == DType::kBool ? x != 0 : dtype_bytes(t) == 2 ? mirage_field::to16(x) : x; }
-uint32_t field_value(uint32_t bits, DType t) { return t == DType::kBool ? (bits ? mirage_field::make(1, 1) : 0) : dtype_bytes(t) == 2 ? mirage_field::from16(static_cast<uint16_t>(bits)) : bits; }
+uint32_t field_value(uint32_t bits, DType t) {
+  return t == DType::kBool     ? (bits ? mirage_field::make(1, 1) : 0)
+         : dtype_bytes(t) == 2 ? mirage_field::from16(static_cast<uint16_t>(bits))
+                               : bits;
+}
 
 constexpr int kDraws = 60, kRuns = 8;   ///< of inputs for one run; of kernels whose own denominators vanish
 constexpr double kRepeats = 4;          ///< seconds of runs, after which there is no further one
-constexpr double kRare = 0.05;          ///< of elements that differ in a run where a denominator has vanished: too few to be so in several runs by chance
+/// of elements that differ in a run where a denominator has vanished: too few to be so in several runs by chance
+constexpr double kRare = 0.05;
 constexpr int kSureRuns = 4;
-constexpr int kIdle = 12;            ///< draws in a row that leave no fewer elements undefined: no input defines these (a chunk whose keys are all masked has the maximum -inf)
+/// draws in a row that leave no fewer elements undefined: no input defines these (a chunk whose keys are all masked has the maximum -inf)
+constexpr int kIdle = 12;
 
-/// Inputs at which no denominator of the muGraph is zero. The first ones are drawn at random; then, of the input that has most in common with an element that is undefined, that part is drawn again which
-/// the element's coordinates choose (a row of queries for a row of attention), or of the next such input where that does not help.
+/// Inputs at which no denominator of the muGraph is zero. The first ones are drawn at random; then, of the input that has most in common
+/// with an element that is undefined, that part is drawn again which the element's coordinates choose (a row of queries for a row of
+/// attention), or of the next such input where that does not help.
 class Inputs {
  public:
   Inputs(const EmulationCase& c, Rng& rng) : c_(c), rng_(rng), classes_(search::dim_classes(c.program.graph, 0, search::Tied::kPinned)) {}
@@ -115,7 +126,8 @@ class Inputs {
 
  private:
   uint32_t element(const TensorInfo& t) {
-    if (is_whole(t.type.dtype)) return mirage_field::from_float_bits(std::bit_cast<uint32_t>(static_cast<float>(draw_whole(t, rng_))));   // a place, where it is an index
+    // a place, where it is an index
+    if (is_whole(t.type.dtype)) return mirage_field::from_float_bits(std::bit_cast<uint32_t>(static_cast<float>(draw_whole(t, rng_))));
     if (t.type.dtype == DType::kBool) return mirage_field::make(1, 1) * static_cast<uint32_t>(rng_.below(2));
     const uint32_t p = static_cast<uint32_t>(rng_.below(mirage_field::kP));
     return mirage_field::make(p, static_cast<uint32_t>(rng_.below(mirage_field::kQ)));
@@ -134,7 +146,8 @@ class Inputs {
     happened = a.happened;
     return want;
   }
-  struct Choice { size_t input; std::vector<std::pair<int, int>> dims; int64_t elements; };   ///< dims: of the result and of the input, of one class
+  /// dims: of the result and of the input, of one class
+  struct Choice { size_t input; std::vector<std::pair<int, int>> dims; int64_t elements; };
   std::vector<Choice> choices(size_t result) const;
   Values changed(const Values& inputs, const Values& want, size_t which);
 
@@ -155,7 +168,9 @@ bool Inputs::draw(Values& inputs, Values& want, uint32_t& happened) {
   int64_t left = undefined_of(want);
   size_t which = 0;
   int idle = 0;
-  for (int draws = 1; draws < kDraws && idle < kIdle && (happened & mirage_field::kZeroDenominator) && !(happened & mirage_field::kNestedExponent); draws++) {
+  for (int draws = 1;
+       draws < kDraws && idle < kIdle && (happened & mirage_field::kZeroDenominator) && !(happened & mirage_field::kNestedExponent);
+       draws++) {
     Values other = left == 0 ? fresh() : changed(inputs, want, which);   // nothing undefined: a denominator of what is not used
     uint32_t h = 0;
     Values results = evaluated(other, h);
@@ -222,7 +237,8 @@ Values Inputs::changed(const Values& inputs, const Values& want, size_t which) {
 struct Coverage {
   std::vector<std::vector<char>> right;
   std::vector<std::vector<int>> wrong;
-  int64_t elements = 0, compared = 0, differ = 0, worst = 0;   ///< compared: right once; differ: wrong in the last run; worst: the most runs that an element was wrong in and never right
+  /// compared: right once; differ: wrong in the last run; worst: the most runs that an element was wrong in and never right
+  int64_t elements = 0, compared = 0, differ = 0, worst = 0;
   std::string first;                                           ///< of the last run's wrong ones
 
   void add(const EmulationCase& c, const Emulation& run, const Values& want) {
@@ -238,14 +254,20 @@ struct Coverage {
         const uint32_t x = w.data[e];
         elements++;
         if (!mirage_field::is_nan(x)) {
-          const uint32_t got = field_value(get_bits(run.buffers[i].data() + place_of(b.dims, b.strides, static_cast<int64_t>(e)) * dtype_bytes(b.dtype), b.dtype), b.dtype);
+          const uint32_t got = field_value(
+              get_bits(run.buffers[i].data() + place_of(b.dims, b.strides, static_cast<int64_t>(e)) * dtype_bytes(b.dtype), b.dtype),
+              b.dtype);
           const bool without_q = mirage_field::is_element(x) && mirage_field::part_q(x) == mirage_field::kNoQ;
           const uint32_t expected = field_value(field_bits(x, b.dtype), b.dtype);
-          const bool same = without_q ? mirage_field::is_element(got) && mirage_field::part_p(got) == mirage_field::part_p(x) : got == expected;
+          const bool same =
+              without_q ? mirage_field::is_element(got) && mirage_field::part_p(got) == mirage_field::part_p(x) : got == expected;
           if (same) right[i][e] = 1;
           else {
             wrong[i][e]++;
-            if (differ++ == 0) first = fmt::format("output {} at {}: the kernel makes {:#x}, the muGraph {:#x}", c.program.outputs[static_cast<size_t>(b.index)].name, place_text(b.dims, static_cast<int64_t>(e)), got, expected);
+            if (differ++ == 0)
+              first = fmt::format("output {} at {}: the kernel makes {:#x}, the muGraph {:#x}",
+                                  c.program.outputs[static_cast<size_t>(b.index)].name, place_text(b.dims, static_cast<int64_t>(e)), got,
+                                  expected);
           }
         }
         compared += right[i][e];
@@ -279,11 +301,15 @@ EmulationOutcome run_field(const EmulationCase& c, const std::string& library, R
     if (defined && !met && all.differ > 0) { out.reason = all.first; return out; }
     if (runs == 1) rare = static_cast<double>(all.differ) / static_cast<double>(std::max<int64_t>(1, all.elements));
     if (all.compared == all.elements) { out.ok = true; return out; }
-    const bool helps = runs == 1 || all.compared > before || all.worst > 0;   // what is undefined in the muGraph whatever the inputs stays so
+    // what is undefined in the muGraph whatever the inputs stays so
+    const bool helps = runs == 1 || all.compared > before || all.worst > 0;
     before = all.compared;
     if (helps && runs < kRuns && seconds < kRepeats) continue;
     out.undefined = true;
-    if (all.worst >= kSureRuns && all.worst == runs && rare < kRare) { out.reason = fmt::format("in {} runs of other inputs: {}", runs, all.first); return out; }
+    if (all.worst >= kSureRuns && all.worst == runs && rare < kRare) {
+      out.reason = fmt::format("in {} runs of other inputs: {}", runs, all.first);
+      return out;
+    }
     out.ok = true, out.carried = all.worst == 0;   // the kernels' own denominators: no verdict
     return out;
   }

@@ -1,4 +1,5 @@
-// Kernels emulated over the finite field of mirage/emulate/field.h, against the muGraph's evaluation over it (docs/emulation.md, "Modes"). Part of emulation.cc's work.
+// Kernels emulated over the finite field of mirage/emulate/field.h, against the muGraph's evaluation over it (docs/emulation.md, "Modes").
+// Part of emulation.cc's work.
 #pragma once
 #include "driver/emulation/emulation.h"
 #include "mirage/support/hash.h"

@@ -1,4 +1,5 @@
-// Compiled emulations and the folder they are kept in. What lies there is loaded and runs as us, so nobody else may have written it, and a file that a power cut left half is made anew.
+// Compiled emulations and the folder they are kept in. What lies there is loaded and runs as us, so nobody else may have written it, and a
+// file that a power cut left half is made anew.
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -42,7 +43,8 @@ std::string own_bytes(const std::string& path) {
   if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_ours_alone(info) && info.st_nlink == 1) {
     out.resize(static_cast<size_t>(info.st_size));
     size_t at = 0;
-    for (ssize_t n = 0; at < out.size() && ((n = ::read(fd, out.data() + at, out.size() - at)) > 0 || (n < 0 && errno == EINTR));) at += n > 0 ? static_cast<size_t>(n) : 0;
+    for (ssize_t n = 0; at < out.size() && ((n = ::read(fd, out.data() + at, out.size() - at)) > 0 || (n < 0 && errno == EINTR));)
+      at += n > 0 ? static_cast<size_t>(n) : 0;
     out.resize(at);
   }
   ::close(fd);
@@ -58,12 +60,17 @@ bool is_whole(const std::string& path) {
 
 /// Marks what the compiler left and puts it in place; "" or why not.
 std::string finish(const std::string& from, const std::string& to) {
-  const auto why = [&](int fd) { const std::string text = std::strerror(errno); if (fd >= 0) ::close(fd); return "cannot write " + to + ": " + text; };
+  const auto why = [&](int fd) {
+    const std::string text = std::strerror(errno);
+    if (fd >= 0) ::close(fd);
+    return "cannot write " + to + ": " + text;
+  };
   if (::chmod(from.c_str(), 0700) != 0) return why(-1);   // whatever the umask: who may write it may run as us
   const std::string bytes = own_bytes(from), mark = mark_of(bytes);
   const int fd = ::open(from.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return why(fd);
-  if (bytes.empty() || ::write(fd, mark.data(), mark.size()) != static_cast<ssize_t>(mark.size()) || ::fsync(fd) != 0) return why(fd);   // renamed before it is on the disk, it would be empty after a power cut
+  // renamed before it is on the disk, it would be empty after a power cut
+  if (bytes.empty() || ::write(fd, mark.data(), mark.size()) != static_cast<ssize_t>(mark.size()) || ::fsync(fd) != 0) return why(fd);
   if (::close(fd) != 0 || ::rename(from.c_str(), to.c_str()) != 0) return why(-1);
   return "";
 }
@@ -71,10 +78,13 @@ std::string finish(const std::string& from, const std::string& to) {
 std::string first_part(const std::string& s, size_t n) { return s.size() <= n ? s : s.substr(0, n) + " ..."; }
 
 /// emulation-HASH.so, and while it is made emulation-HASH.PID.cc and .so.
-bool is_library(const std::string& name) { return name.starts_with(kStem) && name.ends_with(".so") && name.size() == std::string_view(kStem).size() + kHash + 3; }
+bool is_library(const std::string& name) {
+  return name.starts_with(kStem) && name.ends_with(".so") && name.size() == std::string_view(kStem).size() + kHash + 3;
+}
 bool is_unfinished(const std::string& name) {
   const size_t dot = std::string_view(kStem).size() + kHash;
-  return name.starts_with(kStem) && name.size() > dot + 1 && name[dot] == '.' && std::isdigit(static_cast<unsigned char>(name[dot + 1])) && (name.ends_with(".cc") || name.ends_with(".so"));
+  return name.starts_with(kStem) && name.size() > dot + 1 && name[dot] == '.' && std::isdigit(static_cast<unsigned char>(name[dot + 1])) &&
+         (name.ends_with(".cc") || name.ends_with(".so"));
 }
 
 }  // namespace
@@ -96,12 +106,14 @@ void prune_libraries(const std::string& folder) {
   for (size_t i = 0; i + kMaxLibraries < files.size(); i++) fs::remove(files[i].second, error);
 }
 
-EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder, const ProcessLimits& limits) {
+EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
+                                 const ProcessLimits& limits) {
   EmulationLibrary out;
   std::vector<EmulatedKernel> kernels;
   for (const EmulationCase* c : cases) kernels.insert(kernels.end(), c->kernels.begin(), c->kernels.end());
   const bool is_own = !cases.empty() && !cases[0]->runtime.empty();
-  for (const EmulationCase* c : cases) MIRAGE_ASSERT(c->runtime == cases[0]->runtime) << "cases of one library with device libraries of their own";
+  for (const EmulationCase* c : cases)
+    MIRAGE_ASSERT(c->runtime == cases[0]->runtime) << "cases of one library with device libraries of their own";
   const std::string text = emulation_source(is_own ? cases[0]->runtime : runtime_text(), kernels);
   std::vector<std::string> argv = {compiler};
   for (const std::string& f : emulation_flags()) argv.push_back(f);
@@ -123,7 +135,9 @@ EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases,
   out.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (std::getenv("MIRAGE_KEEP_EMULATION") == nullptr) fs::remove(own + ".cc", error);
   else fs::rename(own + ".cc", stem + ".cc", error);
-  if (!r.ok()) out.error = r.timed_out ? "the host compiler did not finish in time" : "the host compiler refuses the emulation: " + first_part(r.output, 1200);
+  if (!r.ok())
+    out.error =
+        r.timed_out ? "the host compiler did not finish in time" : "the host compiler refuses the emulation: " + first_part(r.output, 1200);
   else out.error = finish(own + ".so", out.path);
   if (!out.error.empty()) fs::remove(own + ".so", error);
   return out;

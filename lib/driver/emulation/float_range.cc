@@ -1,4 +1,5 @@
-// A running bound over the spec's graph: see the header. Each value carries the most that it may be off; the only sources are values near the ends of a type's range.
+// A running bound over the spec's graph: see the header. Each value carries the most that it may be off; the only sources are values near
+// the ends of a type's range.
 #include "driver/emulation/float_range.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr double kNoBound = std::numeric_limits<double>::infinity();
 
-/// The ends of the range that kernels have for sure, with room for what they compute in another order than the graph does (a reciprocal, a product before a quotient).
+/// The ends of the range that kernels have for sure, with room for what they compute in another order than the graph does (a reciprocal, a
+/// product before a quotient).
 struct FloatRange {
   double lowest;    ///< what is smaller may become 0
   double precise;   ///< what is larger has the type's relative precision
@@ -62,7 +64,8 @@ struct RangeAlgebra {
     const double y = f(x.x);
     if (x.e == 0) return settled(y, 0, std::isfinite(x.x) && y != 0);
     if (!std::isfinite(x.e)) return {y, kNoBound};
-    return settled(y, std::max(std::fabs(f(std::clamp(x.x + x.e, low, high)) - y), std::fabs(f(std::clamp(x.x - x.e, low, high)) - y)), std::isfinite(x.x));
+    return settled(y, std::max(std::fabs(f(std::clamp(x.x + x.e, low, high)) - y), std::fabs(f(std::clamp(x.x - x.e, low, high)) - y)),
+                   std::isfinite(x.x));
   }
   Value exp(Value x) {
     Value y = monotone(x, [this](double v) { return fp64.exp(v); }, -kNoBound, kNoBound);

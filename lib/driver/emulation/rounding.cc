@@ -13,7 +13,8 @@ namespace {
 constexpr int kRoundings = 8;
 constexpr double kHalfTiny = 0x1p-25;   ///< half of the distance of float16's smallest numbers
 
-/// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the last place, docs/emulation.md).
+/// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the
+/// last place, docs/emulation.md).
 struct RoundedAlgebra : DoubleAlgebra {
   explicit RoundedAlgebra(uint64_t seed) : rng(seed) {}
   Rng rng;
@@ -51,14 +52,18 @@ std::vector<Tensor<double>> rounded_results(const Program& p, const std::vector<
   std::vector<Tensor<double>> values(static_cast<size_t>(g.num_values())), out(results);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = inputs[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      values[static_cast<size_t>(node.first_value)] = inputs[static_cast<size_t>(in->param)];
+      continue;
+    }
     if (const auto* o = g.form<Output>(n)) {
       Tensor<double> t = values[static_cast<size_t>(node.operands[0])];
       if (rounds(o->dtype)) for (double& x : t.data) x = a.moved(x, unit_roundoff(o->dtype));
       out[static_cast<size_t>(o->result)] = std::move(t);
       continue;
     }
-    const bool exact = is_view(node.op) || g.type(node.first_value).dtype == DType::kBool || std::holds_alternative<Const>(node.op) || std::holds_alternative<Iota>(node.op);
+    const bool exact = is_view(node.op) || g.type(node.first_value).dtype == DType::kBool || std::holds_alternative<Const>(node.op) ||
+                       std::holds_alternative<Iota>(node.op);
     std::vector<Tensor<double>> now = evaluate_node(g, n, values, a);
     for (size_t r = 0; r < now.size(); r++) {
       const size_t v = static_cast<size_t>(node.first_value) + r;
@@ -85,7 +90,8 @@ double largest_value(const Graph& g, const std::vector<Tensor<double>>& inputs) 
     std::vector<Tensor<double>> results = evaluate_node(g, n, values, a);
     for (size_t r = 0; r < results.size(); r++) values[static_cast<size_t>(node.first_value) + r] = std::move(results[r]);
     for (size_t r = 0; r < results.size() && !is_view(node.op); r++)
-      for (double x : values[static_cast<size_t>(node.first_value) + r].data) out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));
+      for (double x : values[static_cast<size_t>(node.first_value) + r].data)
+        out = std::isnan(x) ? INFINITY : x == -INFINITY ? out : std::max(out, std::fabs(x));
     if (out == INFINITY) break;
   }
   return out;
@@ -95,11 +101,13 @@ double coarsest_roundoff(const Program& p) {
   double u = unit_roundoff(DType::kF32);
   for (const std::vector<TensorInfo>* list : {&p.inputs, &p.outputs})
     for (const TensorInfo& t : *list) u = std::max(u, unit_roundoff(t.type.dtype));
-  const bool contracts = std::any_of(p.graph.nodes().begin(), p.graph.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
+  const bool contracts =
+      std::any_of(p.graph.nodes().begin(), p.graph.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
   return p.numerics.tf32 && contracts ? std::max(u, 0x1p-11) : u;   // TF32 has float16's mantissa
 }
 
-std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs, const std::vector<Tensor<double>>& want, uint64_t seed) {
+std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs,
+                                            const std::vector<Tensor<double>>& want, uint64_t seed) {
   std::vector<RoundingSpread> out(want.size());
   for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
   for (int draw = 0; draw < kRoundings; draw++) {
@@ -107,7 +115,8 @@ std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<
     for (size_t r = 0; r < want.size(); r++)
       for (size_t i = 0; i < want[r].data.size(); i++)
         if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;
-        else if (std::isfinite(want[r].data[i])) out[r].each[i] = INFINITY;   // rounding alone makes it infinite, or nothing: what it may become is not known
+        // rounding alone makes it infinite, or nothing: what it may become is not known
+        else if (std::isfinite(want[r].data[i])) out[r].each[i] = INFINITY;
   }
   for (size_t r = 0; r < want.size(); r++) {
     double sum = 0;
@@ -115,7 +124,8 @@ std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<
       if (std::isfinite(x)) sum += x;
       x = std::sqrt(x);
     }
-    const auto finite = std::count_if(want[r].data.begin(), want[r].data.end(), [](double x) { return std::isfinite(x); });   // what is masked has no error, and is not among those that errors are compared with
+    // what is masked has no error, and is not among those that errors are compared with
+    const auto finite = std::count_if(want[r].data.begin(), want[r].data.end(), [](double x) { return std::isfinite(x); });
     out[r].mean = finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
   }
   return out;

@@ -21,7 +21,9 @@ constexpr int64_t kMostProduct = int64_t{1} << 30;   // of one product
 
 /// Files that a cache has: 16 hex digits and .json, or KIND-32 hex digits. Others in its folder are not ours.
 bool is_entry(const std::string& name) {
-  const auto is_hex = [](std::string_view s, size_t digits) { return s.size() == digits && s.find_first_not_of("0123456789abcdef") == std::string_view::npos; };
+  const auto is_hex = [](std::string_view s, size_t digits) {
+    return s.size() == digits && s.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  };
   if (name.ends_with(".json")) return is_hex(std::string_view(name).substr(0, name.size() - 5), 16);
   const size_t dash = name.find('-');
   return dash != std::string::npos && is_hex(std::string_view(name).substr(dash + 1), 32);
@@ -29,9 +31,13 @@ bool is_entry(const std::string& name) {
 
 }  // namespace
 
-std::string product_path(const Options& o, const std::string& kind, const std::string& key) { return (fs::path(o.cache) / (kind + "-" + key)).string(); }
+std::string product_path(const Options& o, const std::string& kind, const std::string& key) {
+  return (fs::path(o.cache) / (kind + "-" + key)).string();
+}
 
-std::string content_key(std::string_view text) { return fmt::format("{:016x}{:016x}", hash_text(text, 0x6d697261), hash_text(text, 0x67656f70)); }
+std::string content_key(std::string_view text) {
+  return fmt::format("{:016x}{:016x}", hash_text(text, 0x6d697261), hash_text(text, 0x67656f70));
+}
 
 std::optional<std::string> from_cache(const Options& o, const std::string& kind, const std::string& key) {
   if (!uses_cache(o)) return std::nullopt;
@@ -40,7 +46,8 @@ std::optional<std::string> from_cache(const Options& o, const std::string& kind,
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
   const auto read = read_file(path, kMostProduct);
   constexpr size_t kHead = 33;   // the hash and a line's end
-  if (!read || read->size() < kHead || read->substr(0, kHead - 1) != content_key(std::string_view(*read).substr(kHead))) return std::nullopt;
+  if (!read || read->size() < kHead || read->substr(0, kHead - 1) != content_key(std::string_view(*read).substr(kHead)))
+    return std::nullopt;
   touch_in_cache(path);
   return read->substr(kHead);
 }
@@ -73,7 +80,8 @@ void trim_cache(const std::string& folder, int64_t bytes, const std::string& kep
     entries.push_back({used, at->path().string(), static_cast<int64_t>(size)});
     all += entries.back().bytes;
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::tie(a.used, a.path) < std::tie(b.used, b.path); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.used, a.path) < std::tie(b.used, b.path); });
   for (const Entry& e : entries) {
     if (all <= bytes) break;
     if (fs::path(e.path).filename() == fs::path(kept).filename()) continue;

@@ -1,4 +1,5 @@
-// The folder of --cache beside decisions (driver/evidence/reuse.h): libraries and what compilers said, by the content of what they were made from. Everything here may be gone the next moment: a miss costs time only.
+// The folder of --cache beside decisions (driver/evidence/reuse.h): libraries and what compilers said, by the content of what they were
+// made from. Everything here may be gone the next moment: a miss costs time only.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,7 +16,8 @@ std::string content_key(std::string_view text);
 
 /// Where a product lies.
 std::string product_path(const Options&, const std::string& kind, const std::string& key);
-/// A product kept under its key; nullopt if it is not there, or is not what was put there (its own hash stands before it). kind: "lib", "facts", "gate".
+/// A product kept under its key; nullopt if it is not there, or is not what was put there (its own hash stands before it). kind: "lib",
+/// "facts", "gate".
 std::optional<std::string> from_cache(const Options&, const std::string& kind, const std::string& key);
 /// Keeps it; what cannot be written is left.
 void put_into_cache(const Options&, const std::string& kind, const std::string& key, const std::string& bytes);

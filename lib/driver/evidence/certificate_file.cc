@@ -22,7 +22,9 @@
 
 namespace mirage {
 
-Diagnostic broken_certificate(const std::string& file, const std::string& text) { return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}}; }
+Diagnostic broken_certificate(const std::string& file, const std::string& text) {
+  return {Severity::kError, DiagCode::kCertificate, {file, 0, 0, 1}, text, {}};
+}
 
 namespace {
 
@@ -43,13 +45,15 @@ uint64_t from_hex(const Json& j) {
   const std::string s = j.get<std::string>();
   uint64_t x = 0;
   auto [end, error] = std::from_chars(s.data() + std::min<size_t>(2, s.size()), s.data() + s.size(), x, 16);
-  if (!s.starts_with("0x") || error != std::errc() || end != s.data() + s.size()) throw std::runtime_error("'" + s + "' is no hexadecimal number");
+  if (!s.starts_with("0x") || error != std::errc() || end != s.data() + s.size())
+    throw std::runtime_error("'" + s + "' is no hexadecimal number");
   return x;
 }
 
 /// An integer as a T. Throws where j is something else or larger: nlohmann/json casts floats and wraps integers.
 template <class T> T integer(const Json& j) {
-  const bool fits = j.is_number_unsigned() ? std::in_range<T>(j.get<uint64_t>()) : j.is_number_integer() && std::in_range<T>(j.get<int64_t>());
+  const bool fits =
+      j.is_number_unsigned() ? std::in_range<T>(j.get<uint64_t>()) : j.is_number_integer() && std::in_range<T>(j.get<int64_t>());
   if (!fits) throw std::runtime_error("an integer was expected, not " + j.dump());
   return j.is_number_unsigned() ? static_cast<T>(j.get<uint64_t>()) : static_cast<T>(j.get<int64_t>());
 }
@@ -72,8 +76,9 @@ std::vector<CallNumbers> read_numbers(const Json& j) {
 Json proof_json(const Proof& p) { return {{"method", p.method}, {"conditions", p.conditions}, {"terms", p.size}}; }
 
 Json evidence_json(const Evidence& e) {
-  Json out = {{"p", hex(e.p)}, {"q", hex(e.q)}, {"trials", e.trials}, {"seed", hex(e.seed)}, {"degree", e.degree}, {"log2_bound", e.log2_bound}, {"bound_reason", e.bound_reason},
-          {"uninterpreted", e.uninterpreted}, {"is_lax", e.is_lax}};
+  Json out = {{"p", hex(e.p)}, {"q", hex(e.q)}, {"trials", e.trials}, {"seed", hex(e.seed)}, {"degree", e.degree},
+              {"log2_bound", e.log2_bound}, {"bound_reason", e.bound_reason},
+              {"uninterpreted", e.uninterpreted}, {"is_lax", e.is_lax}};
   if (e.proof.proved) out["proof"] = proof_json(e.proof);
   return out;
 }
@@ -81,7 +86,8 @@ Json evidence_json(const Evidence& e) {
 Json numerics_json(const NumericReport& n) {
   Json cases = Json::array();
   for (const NumericCase& c : n.cases)
-    cases.push_back({{"distribution", c.distribution}, {"relative_error", fmt::format("{:.3e}", c.error)}, {"node_by_node", fmt::format("{:.3e}", c.baseline_error)}, {"nan_agree", c.nan_agree}, {"ok", c.ok}});
+    cases.push_back({{"distribution", c.distribution}, {"relative_error", fmt::format("{:.3e}", c.error)},
+                     {"node_by_node", fmt::format("{:.3e}", c.baseline_error)}, {"nan_agree", c.nan_agree}, {"ok", c.ok}});
   return cases;
 }
 
@@ -98,7 +104,8 @@ Graph read_graph(const Json& j, const std::string& what) {
 static Json claims_json(const std::vector<Claim>& claims) {
   Json list = Json::array();
   for (const Claim& c : claims)
-    list.push_back({{"variant", c.variant}, {"numbers", numbers_json(c.numbers)}, {"reference", print(c.reference, "reference")}, {"candidate", print(c.candidate, "candidate")},
+    list.push_back({{"variant", c.variant}, {"numbers", numbers_json(c.numbers)}, {"reference", print(c.reference, "reference")},
+                    {"candidate", print(c.candidate, "candidate")},
                     {"evidence", evidence_json(c.verdict.evidence)}, {"numerics", numerics_json(c.numerics)}});
   return list;
 }
@@ -107,15 +114,19 @@ std::string write_certificate(const Program& program, const Options& o, const Ce
   Json options = Json::object();
   for (const auto& [field, value] : result_options(o))
     if (field != "target") options[field] = value;
-  Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", program.name}, {"program_hash", hex(hash_text(program.canonical))}, {"target", o.target},
-              {"options", options}, {"kind", c.structure ? "searched" : c.pieces ? "partitioned" : "straightforward"}};
+  Json out = {{"schema_version", kCertificateVersion}, {"tool", "mirage-opt"}, {"version", MIRAGE_VERSION}, {"name", program.name},
+              {"program_hash", hex(hash_text(program.canonical))}, {"target", o.target},
+              {"options", options}, {"kind", c.structure ? "searched"
+                       : c.pieces  ? "partitioned"
+                                   : "straightforward"}};
   if (c.structure) {
     out["structure"] = print(c.structure->graph, "structure");
     out["numbers"] = numbers_json(c.numbers);
   } else if (c.pieces) {
     Json pieces = Json::array();
     for (const Replaced& r : *c.pieces)
-      pieces.push_back({{"leaves", r.piece.leaves}, {"results", r.piece.results}, {"structure", print(r.structure.graph, "structure")}, {"numbers", numbers_json(r.numbers)}});
+      pieces.push_back({{"leaves", r.piece.leaves}, {"results", r.piece.results}, {"structure", print(r.structure.graph, "structure")},
+                        {"numbers", numbers_json(r.numbers)}});
     out["pieces"] = pieces;
   }
   if (!c.divisions.empty()) out["divisions"] = c.divisions;
@@ -161,14 +172,16 @@ Result<CertificateFile> read_certificate(const Source& source) {
     const auto read = read_json_text(source.text, source.name, DiagCode::kCertificate);
     if (!read) return read.errors();
     const Json& j = *read;
-    if (integer<int>(j.at("schema_version")) != kCertificateVersion) return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
+    if (integer<int>(j.at("schema_version")) != kCertificateVersion)
+      return broken_certificate(source.name, "the certificate's schema version cannot be read by this mirage-opt");
     CertificateFile c;
     c.program_hash = from_hex(j.at("program_hash"));
     c.options = read_options(j);
     const std::string kind = j.at("kind").get<std::string>();
     c.is_searched = kind == "searched";
     c.is_partitioned = kind == "partitioned";
-    if (!c.is_searched && !c.is_partitioned && kind != "straightforward") return broken_certificate(source.name, "the certificate is of no known kind");
+    if (!c.is_searched && !c.is_partitioned && kind != "straightforward")
+      return broken_certificate(source.name, "the certificate is of no known kind");
     c.graph = read_graph(j.at("graph"), "graph");
     if (c.is_partitioned)
       for (const Json& p : j.at("pieces")) {

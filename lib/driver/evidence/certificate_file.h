@@ -1,4 +1,5 @@
-// certificate.json: what supports the equivalence of the emitted graph with the spec, complete enough to be tested again from the spec alone.
+// certificate.json: what supports the equivalence of the emitted graph with the spec, complete enough to be tested again from the spec
+// alone.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,8 +12,9 @@ namespace mirage {
 
 inline constexpr int kCertificateVersion = 2;
 
-/// What was decided, and what supports it. The graph is over the inputs and outputs of the spec (Folded::unfold); structures, numbers, claims and pieces are of the folded program, which whoever checks makes again
-/// from the spec. Neither structure nor pieces: the straightforward library, whose graph is the program's own.
+/// What was decided, and what supports it. The graph is over the inputs and outputs of the spec (Folded::unfold); structures, numbers,
+/// claims and pieces are of the folded program, which whoever checks makes again from the spec. Neither structure nor pieces: the
+/// straightforward library, whose graph is the program's own.
 struct Certified {
   const Structure* structure = nullptr;
   std::vector<CallNumbers> numbers;
@@ -30,7 +32,8 @@ std::string with_compiler(const std::string& certificate, const std::string& com
 /// What is said of a certificate or lock that cannot be used: kCertificate, at the file.
 Diagnostic broken_certificate(const std::string& file, const std::string& text);
 
-/// What a certificate decides, as read: the graphs parse and obey the laws. All else in it follows from this and is compared, not read (first_difference).
+/// What a certificate decides, as read: the graphs parse and obey the laws. All else in it follows from this and is compared, not read
+/// (first_difference).
 struct CertificateFile {
   uint64_t program_hash = 0;
   Options options;                         ///< those that change the result
@@ -50,7 +53,8 @@ Result<CertificateFile> read_certificate(const Source&);
 /// Target and options of a certificate's JSON. Errors: kCertificate.
 Result<Options> certificate_options(const nlohmann::ordered_json&, const std::string& file);
 
-/// The first field of a certificate that is another one in `fresh`, which was written anew from the same decision: "/claims/0/evidence/p"; "": none is. Gates and the compiler are not compared.
+/// The first field of a certificate that is another one in `fresh`, which was written anew from the same decision: "/claims/0/evidence/p";
+/// "": none is. Gates and the compiler are not compared.
 std::string first_difference(const std::string& recorded, const std::string& fresh, const std::string& file);
 
 }  // namespace mirage

@@ -1,4 +1,5 @@
-// --check-certificate: what a certificate decides is made, verified and emitted again, and everything that it claims and every file beside it is compared with what comes out.
+// --check-certificate: what a certificate decides is made, verified and emitted again, and everything that it claims and every file beside
+// it is compared with what comes out.
 #include <filesystem>
 #include <map>
 #include <vector>
@@ -62,7 +63,8 @@ void compare_bytes(const fs::path& path, const std::string& wanted, const char* 
   const auto there = read_file(path.string());
   if (!there) look.errors.insert(look.errors.end(), there.errors().begin(), there.errors().end());
   else if (*there == wanted) look.same.push_back(path.filename().string());
-  else if (is_shared_name(path.filename().string()) && first_line(*there) != first_line(wanted)) look.not_compared.push_back(path.filename().string() + ": it is not one of mirage-opt's");
+  else if (is_shared_name(path.filename().string()) && first_line(*there) != first_line(wanted))
+    look.not_compared.push_back(path.filename().string() + ": it is not one of mirage-opt's");
   else look.errors.push_back(broken_certificate(path.string(), fmt::format("the {} is not the one that this decision gives", what)));
 }
 
@@ -79,7 +81,8 @@ std::string module_name(const CompileResult& r) {
 }
 
 /// Binaries beside the certificate: built again by the same compiler, which gives the same bytes.
-void compare_binaries(const fs::path& folder, const std::string& name, const Claimed& file, const CompileResult& fresh, const Target& target, Compared& look) {
+void compare_binaries(const fs::path& folder, const std::string& name, const Claimed& file, const CompileResult& fresh,
+                      const Target& target, Compared& look) {
   std::vector<std::string> present;
   for (const std::string& f : {"lib" + name + ".so", name + ".cubin", name + ".ptx"})
     if (is_there(folder / f)) present.push_back(f);
@@ -88,7 +91,9 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cla
   const Toolchain tools = find_toolchain();
   const std::string here = compiler_version(tools);
   if (here.empty() || here != file.built_with) {
-    const std::string why = file.built_with.empty() ? "the certificate does not say what binaries were built with" : fmt::format("built with '{}', {}", file.built_with, here.empty() ? "and there is no nvcc here" : "here is '" + here + "'");
+    const std::string why = file.built_with.empty() ? "the certificate does not say what binaries were built with"
+                                                    : fmt::format("built with '{}', {}", file.built_with,
+                                                                  here.empty() ? "and there is no nvcc here" : "here is '" + here + "'");
     for (const std::string& f : present) look.not_compared.push_back(f + ": " + why);
     return;
   }
@@ -97,7 +102,8 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cla
     for (const std::string& f : present) look.not_compared.push_back(f + ": there is no place to build it again");
     return;
   }
-  for (const char* suffix : {".cu", ".map", ".h", "_check.cu"}) (void)write_file((fs::path(place.path()) / (name + suffix)).string(), fresh.files.at(name + suffix));
+  for (const char* suffix : {".cu", ".map", ".h", "_check.cu"})
+    (void)write_file((fs::path(place.path()) / (name + suffix)).string(), fresh.files.at(name + suffix));
   for (const std::string& f : present) {
     std::string bytes;
     Diagnostics errors;
@@ -106,7 +112,8 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cla
       if (!c) errors = c.errors();
       else if (auto built = read_file((fs::path(place.path()) / f).string())) bytes = *built;
     } else {
-      const auto c = compile_with_nvcc(tools, fresh.files.at(name + ".cu"), target, f.ends_with(".ptx") ? DeviceCode::kPtx : DeviceCode::kCubin);
+      const auto c =
+          compile_with_nvcc(tools, fresh.files.at(name + ".cu"), target, f.ends_with(".ptx") ? DeviceCode::kPtx : DeviceCode::kCubin);
       if (c) bytes = c->bytes;
       else errors = c.errors();
     }
@@ -116,18 +123,26 @@ void compare_binaries(const fs::path& folder, const std::string& name, const Cla
 }
 
 std::string in_words(const Claimed& file, const CompileResult& fresh, const Compared& look, bool repeated) {
-  std::string out = fmt::format("the certificate holds: the decision for '{}' was made, verified and emitted again, and everything that is claimed came out\n", fresh.name);
+  std::string out = fmt::format(
+      "the certificate holds: the decision for '{}' was made, verified and emitted again, and everything that is claimed came out\n",
+      fresh.name);
   if (!look.same.empty()) out += fmt::format("the same, byte for byte: {}\n", fmt::join(look.same, ", "));
   else out += "no emitted file lies beside it: the verdict is of the graph, not of a source\n";
   for (const std::string& n : look.not_compared) out += "not compared: " + n + "\n";
-  for (const std::string& g : file.gates) out += (repeated ? "repeated: kernels " : "recorded, not repeated (--repeat-gates): kernels ") + g.substr(0, 200) + "\n";
+  for (const std::string& g : file.gates)
+    out += (repeated ? "repeated: kernels " : "recorded, not repeated (--repeat-gates): kernels ") + g.substr(0, 200) + "\n";
   return out;
 }
 
 }  // namespace
 
 ModeResult check_certificate(const Source& certificate, const std::vector<Source>& specs, const Options& o) {
-  if (specs.size() != 1) return refused({{Severity::kError, DiagCode::kUsage, {"", 0, 0, 1}, fmt::format("--check-certificate needs the certificate's spec as well: give one spec, not {}", specs.size()), {}}});
+  if (specs.size() != 1)
+    return refused({{Severity::kError,
+                     DiagCode::kUsage,
+                     {"", 0, 0, 1},
+                     fmt::format("--check-certificate needs the certificate's spec as well: give one spec, not {}", specs.size()),
+                     {}}});
   const auto file = read_claimed(certificate);
   if (!file) return refused(file.errors());
   Options again = file->options;
@@ -149,7 +164,9 @@ ModeResult check_certificate(const Source& certificate, const std::vector<Source
     return broken(fmt::format("'{}' is not what the decision gives when it is made again", at.substr(0, 200)));
   if (repeat) {
     const auto now = read_claimed({certificate.name, fresh.certificate});
-    if (!now || now->gates != file->gates) return broken(fmt::format("the gates passed are others than those recorded: {}", now && !now->gates.empty() ? now->gates[0] : "none"));
+    if (!now || now->gates != file->gates)
+      return broken(
+          fmt::format("the gates passed are others than those recorded: {}", now && !now->gates.empty() ? now->gates[0] : "none"));
   }
   Compared look;
   const fs::path folder = fs::path(certificate.name).parent_path();

@@ -83,7 +83,8 @@ void Checkpoint::connect(SearchOptions& o) {
     if (state->known.size() >= kMostKept || key.size() + outcome.size() > kMostOutcome) return;
     state->known[key] = outcome;
     state->changed = true;
-    if (std::chrono::steady_clock::now() - state->written > kEvery) (void)state->write();   // a disk that is full now may not be at the end, where it is said
+    // a disk that is full now may not be at the end, where it is said
+    if (std::chrono::steady_clock::now() - state->written > kEvery) (void)state->write();
   };
 }
 

@@ -1,5 +1,5 @@
-// --checkpoint FILE: what a search has done so far, so that a run that was killed goes on instead of beginning again. The file belongs to one spec, one set of options that change the result, one
-// target and one version; another's, or a damaged one, is an error and never used.
+// --checkpoint FILE: what a search has done so far, so that a run that was killed goes on instead of beginning again. The file belongs to
+// one spec, one set of options that change the result, one target and one version; another's, or a damaged one, is an error and never used.
 #pragma once
 #include <chrono>
 #include <map>

@@ -1,4 +1,5 @@
-// What a decision keeps besides itself: why it was made, what was searched and what lost, so that the report of a run that recalls it is that of the run that made it.
+// What a decision keeps besides itself: why it was made, what was searched and what lost, so that the report of a run that recalls it is
+// that of the run that made it.
 #pragma once
 #include <string>
 #include <vector>

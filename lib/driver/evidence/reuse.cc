@@ -1,4 +1,5 @@
-// Cache and lock. A cache is a folder of KEY.json, each a certificate; a lock is one file with many of them, sorted by key, to be kept with the sources.
+// Cache and lock. A cache is a folder of KEY.json, each a certificate; a lock is one file with many of them, sorted by key, to be kept with
+// the sources.
 #include "driver/evidence/reuse.h"
 
 #include <algorithm>
@@ -33,14 +34,20 @@ constexpr int kLockVersion = 1;
 /// The lock's object; an empty one if there is no file yet.
 Result<Json> read_lock(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return Json{{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
+  if (!std::filesystem::exists(path, ignored))
+    return Json{{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", Json::object()}};
   JsonLimits limits;
   limits.cut_deep = true;   // the entries of other programs are not looked at
   auto read = read_json_file(path, DiagCode::kCertificate, limits);
   if (!read) return read.errors();
   Json& j = *read;
-  if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") || !j["decisions"].is_object())
-    return Diagnostic{Severity::kError, DiagCode::kCertificate, {path, 0, 0, 1}, "the file is no lock of this version of mirage-opt", {{{}, "give --lock another file (one that is not there is made), or move this one away"}}};
+  if (!j.is_object() || !j.contains("schema_version") || j["schema_version"] != kLockVersion || !j.contains("decisions") ||
+      !j["decisions"].is_object())
+    return Diagnostic{Severity::kError,
+                      DiagCode::kCertificate,
+                      {path, 0, 0, 1},
+                      "the file is no lock of this version of mirage-opt",
+                      {{{}, "give --lock another file (one that is not there is made), or move this one away"}}};
   return std::move(j);
 }
 
@@ -97,15 +104,20 @@ bool fits_program(const Graph& g, const Graph& reference) {
 
 /// Whether a piece takes and gives values of the program, as its structure does by number.
 bool fits_piece(const Replaced& r, const Graph& g) {
-  auto valid = [&](const std::vector<ValueId>& values) { return std::all_of(values.begin(), values.end(), [&](ValueId v) { return v >= 0 && v < g.num_values(); }); };
+  auto valid = [&](const std::vector<ValueId>& values) {
+    return std::all_of(values.begin(), values.end(), [&](ValueId v) { return v >= 0 && v < g.num_values(); });
+  };
   const Graph& s = r.structure.graph;
-  if (s.level() != Level::kKernel || !valid(r.piece.leaves) || !valid(r.piece.results) || s.num_results() != static_cast<int>(r.piece.results.size())) return false;
+  if (s.level() != Level::kKernel || !valid(r.piece.leaves) || !valid(r.piece.results) ||
+      s.num_results() != static_cast<int>(r.piece.results.size()))
+    return false;
   for (NodeId n : s.inputs()) {
     const auto param = static_cast<size_t>(s.form<Input>(n)->param);
     if (param >= r.piece.leaves.size() || s.dims(s.node(n).first_value).rank() != g.dims(r.piece.leaves[param]).rank()) return false;
   }
   for (NodeId n : s.outputs())   // what is stitched in has the shape of what it replaces
-    if (s.dims(s.node(n).operands[0]).rank() != g.dims(r.piece.results[static_cast<size_t>(s.form<Output>(n)->result)]).rank()) return false;
+    if (s.dims(s.node(n).operands[0]).rank() != g.dims(r.piece.results[static_cast<size_t>(s.form<Output>(n)->result)]).rank())
+      return false;
   return true;
 }
 
@@ -130,7 +142,8 @@ std::optional<Graph> graph_of(const CertificateFile& c, const Program& program, 
   return graph;
 }
 
-/// What the certificate leaves out of its pieces: their operators, which are those of the program between leaves and results, and what structures look extents up in.
+/// What the certificate leaves out of its pieces: their operators, which are those of the program between leaves and results, and what
+/// structures look extents up in.
 bool complete_pieces(std::vector<Replaced>& pieces, const Program& program) {
   const auto classes = extent_classes(program.graph);
   const PiecePrograms programs(program);
@@ -182,12 +195,16 @@ Result<Recalled> decide_again(const Source& certificate, const Folding& folding,
   auto c = read_certificate(certificate);
   if (!c) return c.errors();
   const Program& program = folding.program;
-  if (c->program_hash != hash_text(folding.whole.canonical)) return broken("the decision is of another program than '" + folding.whole.name + "'");
-  if (c->options.target != target.name || result_options(c->options) != result_options(o)) return broken("the decision was made with other options");
+  if (c->program_hash != hash_text(folding.whole.canonical))
+    return broken("the decision is of another program than '" + folding.whole.name + "'");
+  if (c->options.target != target.name || result_options(c->options) != result_options(o))
+    return broken("the decision was made with other options");
   Recalled out;
   std::string refusal;
   std::vector<ValueId> origin;
-  const std::optional<Graph> graph = c->is_searched ? graph_of(*c, program, refusal) : c->is_partitioned ? stitched_of(*c, program, origin, refusal) : std::optional(program.graph);
+  const std::optional<Graph> graph = c->is_searched      ? graph_of(*c, program, refusal)
+                                     : c->is_partitioned ? stitched_of(*c, program, origin, refusal)
+                                                         : std::optional(program.graph);
   if (!graph) return broken(refusal);
   if (!(folding.unfold(*graph) == c->graph)) return broken("the graph is not what the decision makes of the program");
   Planned planned = make_plan(program, *graph, target, origin);
@@ -199,7 +216,8 @@ Result<Recalled> decide_again(const Source& certificate, const Folding& folding,
     if (is_given) out.straightforward = std::move(*plan);
     return out;
   }
-  Verdict support = c->is_partitioned ? support_of_pieces(folding, c->pieces, *graph, verification_seed(program, o)) : support_of(folding, *graph, verification_seed(program, o));
+  Verdict support = c->is_partitioned ? support_of_pieces(folding, c->pieces, *graph, verification_seed(program, o))
+                                      : support_of(folding, *graph, verification_seed(program, o));
   if (support.kind == Verdict::Kind::kDifferent) return broken("the decision computes something else: " + to_string(support));
   if (support.kind == Verdict::Kind::kUnknown) out.open = support.reason;
   if (c->is_searched) {
@@ -223,12 +241,14 @@ std::string decision_key(const Program& program, const Options& o, const std::st
 }
 
 /// The lock's entry: nullopt where there is none that can be used.
-static Result<std::optional<Recalled>> recall_from_lock(const Folding& folding, const Target& target, const Options& o, const std::string& key, std::vector<std::string>& notes) {
+static Result<std::optional<Recalled>> recall_from_lock(const Folding& folding, const Target& target, const Options& o,
+                                                        const std::string& key, std::vector<std::string>& notes) {
   auto lock = read_lock(o.lock);
   if (!lock) return lock.errors();
   const auto at = (*lock)["decisions"].find(key);
   if (at == (*lock)["decisions"].end()) return std::optional<Recalled>();
-  if (!at->is_object() || !at->contains("certificate")) return broken_certificate(o.lock, "the lock's entry " + key + " has no certificate");
+  if (!at->is_object() || !at->contains("certificate"))
+    return broken_certificate(o.lock, "the lock's entry " + key + " has no certificate");
   const Json& certificate = (*at)["certificate"];
   const auto version = certificate.is_object() ? certificate.find("schema_version") : certificate.end();
   if (version != certificate.end() && version->is_number_unsigned() && *version < kCertificateVersion) {
@@ -244,7 +264,8 @@ static Result<std::optional<Recalled>> recall_from_lock(const Folding& folding, 
   return std::optional<Recalled>();
 }
 
-Result<std::optional<Recalled>> recall(const Folding& folding, const Target& target, const Options& o, const std::string& key, std::vector<std::string>& notes) {
+Result<std::optional<Recalled>> recall(const Folding& folding, const Target& target, const Options& o, const std::string& key,
+                                       std::vector<std::string>& notes) {
   if (!o.lock.empty())
     if (auto r = recall_from_lock(folding, target, o, key, notes); !r || *r) return r;
   std::error_code ignored;
@@ -256,7 +277,8 @@ Result<std::optional<Recalled>> recall(const Folding& folding, const Target& tar
   if (!r || !r->open.empty()) return std::optional<Recalled>();
   r->from = "the cache";
   touch_in_cache(path);
-  if (auto entry = read_json_text(*text, path, DiagCode::kCertificate); entry && entry->contains("told") && is_told((*entry)["told"])) r->told = std::move((*entry)["told"]);
+  if (auto entry = read_json_text(*text, path, DiagCode::kCertificate); entry && entry->contains("told") && is_told((*entry)["told"]))
+    r->told = std::move((*entry)["told"]);
   return std::optional(std::move(*r));
 }
 
@@ -265,9 +287,12 @@ std::vector<std::string> options_in_lock(const Program& program, const Options& 
   if (o.lock.empty()) return {};
   const auto lock = read_lock(o.lock);
   if (!lock) return {};
-  const auto text = [](const Json& entry, const char* key) { return entry.is_object() && entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : std::string(); };
+  const auto text = [](const Json& entry, const char* key) {
+    return entry.is_object() && entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : std::string();
+  };
   for (const Json& entry : (*lock)["decisions"])
-    if (text(entry, "name") == program.name && text(entry, "target") == o.target && text(entry, "options") != result_options_line(o)) out.insert(text(entry, "options"));
+    if (text(entry, "name") == program.name && text(entry, "target") == o.target && text(entry, "options") != result_options_line(o))
+      out.insert(text(entry, "options"));
   return {out.begin(), out.end()};
 }
 
@@ -286,9 +311,15 @@ static Diagnostics keep_in_cache(const Options& o, const std::string& key, const
 }
 
 /// Reads the lock again, with what other processes have added, under the lock of its folder.
-static Diagnostics keep_in_lock(const Program& program, const Options& o, const std::string& key, const std::string& certificate, const Json& told) {
+static Diagnostics keep_in_lock(const Program& program, const Options& o, const std::string& key, const std::string& certificate,
+                                const Json& told) {
   const FolderLock held(std::filesystem::path(o.lock).parent_path().string());
-  if (held.is_refused()) return {{Severity::kError, DiagCode::kFileUnwritable, {o.lock, 0, 0, 1}, "cannot write the lock: another process has held its folder for half a minute", {}}};
+  if (held.is_refused())
+    return {{Severity::kError,
+             DiagCode::kFileUnwritable,
+             {o.lock, 0, 0, 1},
+             "cannot write the lock: another process has held its folder for half a minute",
+             {}}};
   auto lock = read_lock(o.lock);
   if (!lock) return lock.errors();
   Json& decisions = (*lock)["decisions"];
@@ -300,7 +331,8 @@ static Diagnostics keep_in_lock(const Program& program, const Options& o, const 
   std::map<std::string, Json> sorted;   // by key, so that a lock does not depend on the order of runs
   for (auto& [k, v] : decisions.items()) sorted.emplace(k, std::move(v));
   Json::object_t all;
-  for (auto& [k, v] : sorted) static_cast<Members&>(all).emplace_back(k, std::move(v));   // operator[] would look through all of them for each
+  // operator[] would look through all of them for each
+  for (auto& [k, v] : sorted) static_cast<Members&>(all).emplace_back(k, std::move(v));
   const Json out = {{"schema_version", kLockVersion}, {"tool", "mirage-opt"}, {"decisions", std::move(all)}};
   return write_file(o.lock, out.dump(1) + "\n");
 }

@@ -44,8 +44,10 @@ EmulationCase case_of(const Program& program, const Plan& plan, const Target& ta
   return make_emulation_case(program, plan, kernels, prefix);
 }
 
-/// Every case in every mode, with so many seeds in the field over all of them. `loaded`: false if the library cannot be used. What cannot run has no verdict.
-GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& library, const std::string& at, uint64_t seed, size_t seeds, bool& loaded) {
+/// Every case in every mode, with so many seeds in the field over all of them. `loaded`: false if the library cannot be used. What cannot
+/// run has no verdict.
+GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& library, const std::string& at, uint64_t seed, size_t seeds,
+                   bool& loaded) {
   EmulateOptions options;
   options.seconds = kMaxSeconds;
   std::string how = "field and floats";
@@ -61,18 +63,25 @@ GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& l
       if (o.ok) return std::nullopt;
       loaded = o.loaded;
       if (!o.ran) return GateResult{Kind::kNotRun, "not emulated: " + o.reason};
-      if (!o.findings.empty() && o.findings.front().kind == "too slow") return GateResult{Kind::kNotRun, "not emulated: it takes too long at " + shapes(c.program)};
+      if (!o.findings.empty() && o.findings.front().kind == "too slow")
+        return GateResult{Kind::kNotRun, "not emulated: it takes too long at " + shapes(c.program)};
       return GateResult{Kind::kFailed, fmt::format("emulated at {}, {} mode: {}", shapes(c.program), mode_name(mode), o.reason)};
     };
     for (size_t s = 0; s < each && carried; s++)
       if (auto r = run(EmulationMode::kField, seed + i * each + s)) return *r;
-    if (auto r = run(EmulationMode::kFloat, seed)) return *r;   // what the field knows nothing of: the values of constants' exponents, infinities, rounding
+    // what the field knows nothing of: the values of constants' exponents, infinities, rounding
+    if (auto r = run(EmulationMode::kFloat, seed)) return *r;
     if (carried) continue;
     how = "floats and small integers";
     if (auto r = run(EmulationMode::kInteger, seed)) return *r;
-    if (!judged) return {Kind::kNotRun, fmt::format("not emulated: whatever the inputs, its values leave the range of their types at {}", shapes(c.program))};
+    if (!judged)
+      return {Kind::kNotRun,
+              fmt::format("not emulated: whatever the inputs, its values leave the range of their types at {}", shapes(c.program))};
   }
-  return {Kind::kPassed, fmt::format("emulated in {} at {}{}", how, at, left_out ? fmt::format("; {} elements that leave the range of their types were not compared in floats", left_out) : "")};
+  return {
+      Kind::kPassed,
+      fmt::format("emulated in {} at {}{}", how, at,
+                  left_out ? fmt::format("; {} elements that leave the range of their types were not compared in floats", left_out) : "")};
 }
 
 }  // namespace
@@ -97,7 +106,8 @@ std::string emulation_cache() {
   const auto variable = [](const char* name) { const char* v = std::getenv(name); return std::string(v ? v : ""); };
   const std::string own = fmt::format("mirage-opt-{}", getuid());   // in a folder that several people share each has one of these
   std::error_code error;
-  for (const auto& [name, below] : {std::pair("MIRAGE_CACHE", ""), std::pair("XDG_CACHE_HOME", "mirage-opt"), std::pair("HOME", ".cache/mirage-opt")}) {
+  for (const auto& [name, below] :
+       {std::pair("MIRAGE_CACHE", ""), std::pair("XDG_CACHE_HOME", "mirage-opt"), std::pair("HOME", ".cache/mirage-opt")}) {
     if (variable(name).empty()) continue;
     fs::path p = (fs::path(variable(name)) / below).lexically_normal();
     if (!p.has_filename()) p = p.parent_path();
@@ -155,20 +165,23 @@ GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& 
   if (cases.empty()) {
     double work = 0;
     for (const KernelPlan& k : plan.kernels) work += k.flops + static_cast<double>(k.bytes);
-    if (work > kSmallWork || !too_large_to_emulate(program, plan).empty()) return {Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
+    if (work > kSmallWork || !too_large_to_emulate(program, plan).empty())
+      return {Kind::kNotRun, "not emulated: " + refusal + ", and the shape itself is large"};
     cases.push_back(case_of(program, plan, e.target, "r0_"));
     at = shapes(program);
   }
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
-  return with_library(all, e, [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, loaded); });
+  return with_library(all, e,
+                      [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, loaded); });
 }
 
 /// A part at its reduced shapes.
 struct PartCases { std::string name; std::vector<EmulationCase> cases; };
 
 /// Reduced shapes of one part, in `cases`; or why it has none.
-std::string reduce_part(const PartReducer& reducer, const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts, const Emulator& e, size_t number, PartCases& out) {
+std::string reduce_part(const PartReducer& reducer, const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts,
+                        const Emulator& e, size_t number, PartCases& out) {
   out.name = texts[part.kernels[0]].name;
   if (!part.refusal.empty()) return part.refusal;
   std::string refusal;
@@ -176,7 +189,8 @@ std::string reduce_part(const PartReducer& reducer, const Plan& plan, const Plan
     std::optional<Plan> own;
     Reduced r = reducer.reduce(part, tails, own);
     for (size_t k = 0; r.plan && k < part.kernels.size(); k++)   // what is started early is text of its own
-      if (own->kernels.size() == part.kernels.size()) own->kernels[k].early = r.plan->kernels[k].early = plan.kernels[part.kernels[k]].early;
+      if (own->kernels.size() == part.kernels.size())
+        own->kernels[k].early = r.plan->kernels[k].early = plan.kernels[part.kernels[k]].early;
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
     if (const std::string why = part_differs(plan, part, texts, *own, e.target); !why.empty()) return why;
     if (const std::string why = too_large_to_emulate(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
@@ -187,7 +201,8 @@ std::string reduce_part(const PartReducer& reducer, const Plan& plan, const Plan
 }
 
 /// Part i, or where it is nothing by itself (it moves what its neighbour reads in runs), with the ones around it: `cases`, or why not.
-std::string reduce_some(const PartReducer& reducer, const Program& program, const Plan& plan, const std::vector<PlanPart>& parts, size_t i, const std::vector<KernelText>& texts, const Emulator& e, size_t number, PartCases& out) {
+std::string reduce_some(const PartReducer& reducer, const Program& program, const Plan& plan, const std::vector<PlanPart>& parts, size_t i,
+                        const std::vector<KernelText>& texts, const Emulator& e, size_t number, PartCases& out) {
   const std::string why = reduce_part(reducer, plan, parts[i], texts, e, number, out);
   if (why.empty()) return why;
   for (const auto& [before, behind] : {std::pair<size_t, size_t>{1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}}) {
@@ -242,14 +257,17 @@ GateResult gate_parts(const Program& program, const Plan& plan, const Emulator& 
     const PlanPart& part = parts[i];
     if (part.refusal.empty() && !known.insert(part_key(program, plan, part, texts)).second) continue;
     PartCases p;
-    if (const std::string why = reduce_some(reducer, program, plan, parts, i, texts, e, known.size(), p); !why.empty()) return {Kind::kNotRun, fmt::format("not emulated: {} alone: {}", p.name, why)};
+    if (const std::string why = reduce_some(reducer, program, plan, parts, i, texts, e, known.size(), p); !why.empty())
+      return {Kind::kNotRun, fmt::format("not emulated: {} alone: {}", p.name, why)};
     cases += p.cases.size();
     together.push_back(std::move(p));
     if (cases < kCasesTogether) continue;
     if (GateResult r = run(); r.kind != Kind::kPassed) return r;
   }
   if (GateResult r = run(); r.kind != Kind::kPassed) return r;
-  return {Kind::kPassed, fmt::format("emulated one by one, each at reduced shapes of its own: {} distinct of {}, {} in field and floats, {} in floats and small integers", known.size(), texts.size(), static_cast<int64_t>(known.size()) - in_floats, in_floats)};
+  return {Kind::kPassed, fmt::format("emulated one by one, each at reduced shapes of its own: {} distinct of {}, {} in field and floats, "
+                                     "{} in floats and small integers",
+                                     known.size(), texts.size(), static_cast<int64_t>(known.size()) - in_floats, in_floats)};
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ constexpr const char* kKind = "gate";
 
 struct BuildId { std::string bytes; };
 
-/// The linker's hash (NT_GNU_BUILD_ID) of the program or library that has this code: another one for every change of emulator, twins or draws. "" where there is none.
+/// The linker's hash (NT_GNU_BUILD_ID) of the program or library that has this code: another one for every change of emulator, twins or
+/// draws. "" where there is none.
 int find_build_id(dl_phdr_info* object, size_t, void* to) {
   const auto here = reinterpret_cast<uintptr_t>(&find_build_id);
   const auto segment = [&](int i) { return std::pair(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr, object->dlpi_phdr[i].p_memsz); };
@@ -59,16 +60,19 @@ std::string contract_of(const Program& p) {
   std::string out = p.canonical + fmt::format("\n{} {} {}\n", p.numerics.rtol.value_or(-1), p.numerics.atol.value_or(-1), p.numerics.exact);
   for (const auto* list : {&p.inputs, &p.outputs})
     for (const TensorInfo& t : *list)
-      out += t.name + " " + to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format(" {} {}", t.range->first, t.range->second) : "") + (t.by_value ? " by value\n" : "\n");
+      out += t.name + " " + to_string(t.type) + to_string(t.strides) +
+             (t.range ? fmt::format(" {} {}", t.range->first, t.range->second) : "") + (t.by_value ? " by value\n" : "\n");
   for (DType t : p.kept) out += std::string(dtype_name(t)) + " ";
   return out;
 }
 
 }  // namespace
 
-std::string gate_memory_key(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed, const Options& o) {
+std::string gate_memory_key(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed,
+                            const Options& o) {
   if (!uses_cache(o) || build_id().empty()) return "";
-  return content_key(fmt::format("{}\n{}\n{}\n{}\n", build_id(), target.name, compiler, seed) + contract_of(program) + gate_key(program, plan, target));
+  return content_key(fmt::format("{}\n{}\n{}\n{}\n", build_id(), target.name, compiler, seed) + contract_of(program) +
+                     gate_key(program, plan, target));
 }
 
 std::optional<GateResult> passed_before(const Options& o, const std::string& key) {

@@ -19,15 +19,25 @@ struct Edit { std::string what; size_t at, length; std::string by; };
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-/// Statements that order threads or copies; each is dropped. (registers_grow, wgmma_pin, prefetches and the launch of the next kernel say nothing about results.)
-constexpr const char* kOrdering[] = {"barrier", "warp_barrier", "named_barrier", "named_barrier_arrive", "cluster_wait", "cluster_arrive_relaxed", "mbarrier_wait", "mbarrier_wait_cluster", "mbarrier_arrive", "mbarrier_expect",
-                                     "mbarrier_publish", "fence_async_proxy", "copy_commit", "copy_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait"};
+/// Statements that order threads or copies; each is dropped. (registers_grow, wgmma_pin, prefetches and the launch of the next kernel say
+/// nothing about results.)
+constexpr const char* kOrdering[] = {"barrier",          "warp_barrier",
+                                     "named_barrier",    "named_barrier_arrive",
+                                     "cluster_wait",     "cluster_arrive_relaxed",
+                                     "mbarrier_wait",    "mbarrier_wait_cluster",
+                                     "mbarrier_arrive",  "mbarrier_expect",
+                                     "mbarrier_publish", "fence_async_proxy",
+                                     "copy_commit",      "copy_wait",
+                                     "wgmma_fence",      "wgmma_commit",
+                                     "wgmma_wait"};
 /// Statements that do the work of a pipeline.
 constexpr const char* kWork[] = {"mbarrier_init", "copy_box", "copy_async", "store_async", "slot_post", "slots_take", "clear"};
 
-/// Lines of kernels that only set the order of work, the names of unused things, or what the compiler checks by itself, and sizes of register arrays (a larger one is no mistake).
+/// Lines of kernels that only set the order of work, the names of unused things, or what the compiler checks by itself, and sizes of
+/// register arrays (a larger one is no mistake).
 bool is_exempt(const std::string& line) {
-  for (const char* word : {"turn = ", "rotate = ", "__launch_bounds__", "using T", "#", "static_assert", "constexpr int kThreads", "mo::real x", "mo::real y", "mo::real r"})
+  for (const char* word : {"turn = ", "rotate = ", "__launch_bounds__", "using T", "#", "static_assert", "constexpr int kThreads",
+                           "mo::real x", "mo::real y", "mo::real r"})
     if (line.find(word) != std::string::npos) return true;
   return line.find("(void)") != std::string::npos && line.find("tile<") == std::string::npos;
 }
@@ -53,7 +63,9 @@ std::vector<std::pair<size_t, size_t>> calls_of(const std::string& line, const s
     const size_t end = call_end(line, open);
     if (end == std::string::npos || end >= line.size() || line[end] != ';') continue;
     size_t begin = at;
-    while (begin > first && (is_word(line[begin - 1]) || line[begin - 1] == '.' || line[begin - 1] == ':' || line[begin - 1] == '[' || line[begin - 1] == ']')) begin--;
+    while (begin > first && (is_word(line[begin - 1]) || line[begin - 1] == '.' || line[begin - 1] == ':' || line[begin - 1] == '[' ||
+                             line[begin - 1] == ']'))
+      begin--;
     out.emplace_back(begin, end - begin);
   }
   return out;
@@ -66,12 +78,14 @@ void number_edits(const std::string& line, size_t first, size_t from, std::vecto
     while (e < line.size() && is_digit(line[e])) e++;
     if (e < line.size() && (is_word(line[e]) || line[e] == '.')) { i = e; continue; }
     const long long n = std::atoll(line.substr(i, e - i).c_str());
-    const bool in_template = line.rfind('<', i) != std::string::npos && line.find('>', i) != std::string::npos && line.find('(', line.rfind('<', i)) > i;
+    const bool in_template =
+        line.rfind('<', i) != std::string::npos && line.find('>', i) != std::string::npos && line.find('(', line.rfind('<', i)) > i;
     const auto behind = [&](const char* w) { const size_t l = std::string(w).size(); return i >= l && line.compare(i - l, l, w) == 0; };
     const bool scales = n >= 1 && (behind(" * ") || behind(" / ") || behind(" % ") || behind(" >> ") || behind(" << ") || behind(" & "));
     if ((n >= 8 || scales) && !in_template) {
       const bool offset = behind("smem + ");
-      out.push_back({offset ? "offset in shared memory off by one element" : "number off by one", from + i, e - i, std::to_string(offset ? n + 16 : n + 1)});
+      out.push_back({offset ? "offset in shared memory off by one element" : "number off by one", from + i, e - i,
+                     std::to_string(offset ? n + 16 : n + 1)});
     }
     i = e;
   }
@@ -89,7 +103,8 @@ void edits_of(const std::string& whole, size_t first, size_t from, std::vector<E
       if (std::string(name) != "copy_wait" && std::string(name) != "wgmma_wait") continue;
       const size_t open = line.find('<', at);
       const int groups = std::atoi(line.c_str() + open + 1);
-      if (is_digit(line[open + 1])) out.push_back({"wait for one group less", from + open + 1, line.find('>', open) - open - 1, std::to_string(groups + 1)});
+      if (is_digit(line[open + 1]))
+        out.push_back({"wait for one group less", from + open + 1, line.find('>', open) - open - 1, std::to_string(groups + 1)});
     }
   };
   for (const char* name : kOrdering) drop(name, "dropped");
@@ -105,13 +120,18 @@ void edits_of(const std::string& whole, size_t first, size_t from, std::vector<E
   }
   number_edits(line, first, from, out);
   static const std::tuple<const char*, const char*, const char*> swaps[] = {
-      {"wrong function", "mul(", "add("}, {"wrong function", "div(", "mul("}, {"wrong function", "sub(", "add("}, {"wrong function", "Sum", "Max"}, {"wrong function", "Max", "Sum"}, {"wrong function", "max(", "min("},
-      {"transposed operand", ".transposed()", ""}, {"swizzle left out", ", true>", ", false>"}, {"swizzle put in", ", false>", ", true>"}, {"swizzle left out", " ^ (", " + 0 * ("},
-      {"wrong rank of the cluster", "cluster_rank()", "(cluster_rank() ^ 1)"}, {"wrong parity", "& 1)", "& 1 ^ 1)"}, {"swapped buffer", "stage(", "1 - stage("}, {"swapped buffer", " % kStages", " / kStages"},
-      {"wrong coordinate", "copy_box(", "copy_box(128 + "}, {"predicate off by one", " < ", " <= "}, {"predicate off by one", " <= ", " < "}, {"predicate off by one", " >= ", " > "}, {"wrong lane", " == 0", " == 1"},
+      {"wrong function", "mul(", "add("}, {"wrong function", "div(", "mul("}, {"wrong function", "sub(", "add("},
+      {"wrong function", "Sum", "Max"}, {"wrong function", "Max", "Sum"}, {"wrong function", "max(", "min("},
+      {"transposed operand", ".transposed()", ""}, {"swizzle left out", ", true>", ", false>"}, {"swizzle put in", ", false>", ", true>"},
+      {"swizzle left out", " ^ (", " + 0 * ("},
+      {"wrong rank of the cluster", "cluster_rank()", "(cluster_rank() ^ 1)"}, {"wrong parity", "& 1)", "& 1 ^ 1)"},
+      {"swapped buffer", "stage(", "1 - stage("}, {"swapped buffer", " % kStages", " / kStages"},
+      {"wrong coordinate", "copy_box(", "copy_box(128 + "}, {"predicate off by one", " < ", " <= "},
+      {"predicate off by one", " <= ", " < "}, {"predicate off by one", " >= ", " > "}, {"wrong lane", " == 0", " == 1"},
       {"operator", " += ", " = "}, {"operator", " % ", " / "}, {"operator", " && ", " || "}, {"operator", " - ", " + "}};
   for (const auto& [what, of, by] : swaps)
-    if (const size_t at = line.find(of, first); at != std::string::npos && !(is_word(of[0]) && at > 0 && is_word(line[at - 1]))) out.push_back({what, from + at, std::string(of).size(), by});
+    if (const size_t at = line.find(of, first); at != std::string::npos && !(is_word(of[0]) && at > 0 && is_word(line[at - 1])))
+      out.push_back({what, from + at, std::string(of).size(), by});
 }
 
 /// A function or type of the device library: its text's range and its name.
@@ -144,7 +164,11 @@ std::vector<Item> items_of(const std::string& s) {
   int depth = 0;
   size_t begin = 0;
   for (size_t i = 0; i < s.size();) {
-    if (const size_t e = skip_quiet(s, i); e != i) { i = e; if (depth <= 1 && s.compare(begin, std::string::npos, "") == 0) begin = i; continue; }
+    if (const size_t e = skip_quiet(s, i); e != i) {
+      i = e;
+      if (depth <= 1 && s.compare(begin, std::string::npos, "") == 0) begin = i;
+      continue;
+    }
     if (s[i] == '#' && (i == 0 || s[i - 1] == '\n')) {
       while (i < s.size() && !(s[i] == '\n' && s[i - 1] != '\\')) i++;
       if (depth <= 1) begin = i;
@@ -178,7 +202,8 @@ void collect(const std::string& source, size_t begin, size_t end, KernelMutant l
     const size_t stop = std::min(source.find('\n', at), end);
     const std::string line = source.substr(at, stop - at);
     size_t first = 0;
-    if (const size_t fn = line.find("MO_FN"); fn != std::string::npos) first = line.find('{', fn) == std::string::npos ? line.size() : line.find('{', fn) + 1;
+    if (const size_t fn = line.find("MO_FN"); fn != std::string::npos)
+      first = line.find('{', fn) == std::string::npos ? line.size() : line.find('{', fn) + 1;
     std::vector<Edit> edits;
     edits_of(line, first, at, edits);
     for (const Edit& e : edits) {
@@ -217,7 +242,8 @@ std::vector<KernelMutant> library_mutants(const std::string& library, const std:
   KernelMutant like;
   like.in_library = true;
   for (size_t i = 0; i < items.size(); i++) {
-    if (!reached[i] || library.substr(items[i].begin, items[i].end - items[i].begin).find("asm") != std::string::npos) continue;   // PTX is the twins' business
+    // PTX is the twins' business
+    if (!reached[i] || library.substr(items[i].begin, items[i].end - items[i].begin).find("asm") != std::string::npos) continue;
     collect(library, items[i].begin, items[i].end, like, out);
   }
   return out;

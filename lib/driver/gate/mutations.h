@@ -1,4 +1,5 @@
-// Mistakes in the text of kernels and of the device library that they call, one at a time, for the gate's test on itself (self_test.h). Textual, on what nvcc would get, so mutation does not share an idea of correctness with the emitter.
+// Mistakes in the text of kernels and of the device library that they call, one at a time, for the gate's test on itself (self_test.h).
+// Textual, on what nvcc would get, so mutation does not share an idea of correctness with the emitter.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +24,8 @@ std::vector<KernelMutant> all_mutants(const std::string& source, size_t kernel);
 std::vector<KernelMutant> library_mutants(const std::string& library, const std::vector<std::string>& kernels);
 /// At most `count` of them, chosen by `seed`, every kind in turn.
 std::vector<KernelMutant> choose_mutants(std::vector<KernelMutant> all, size_t count, uint64_t seed);
-/// Whether it only takes something away that orders threads or copies: then accesses are what they were, and races say whether it was needed.
+/// Whether it only takes something away that orders threads or copies: then accesses are what they were, and races say whether it was
+/// needed.
 bool only_drops_order(const KernelMutant&);
 
 }  // namespace mirage

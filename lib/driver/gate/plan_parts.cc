@@ -31,7 +31,8 @@ std::set<int> buffers_of(const KernelText& k, bool written) {
   return out;
 }
 
-/// Constants that stand for extents of the whole program's inputs are numbers in a part, which has others: they have the value of the graph's own size.
+/// Constants that stand for extents of the whole program's inputs are numbers in a part, which has others: they have the value of the
+/// graph's own size.
 Op without_extents(const Op& op) {
   Op out = op;
   if (auto* c = std::get_if<Const>(&out)) c->extent_of.clear();
@@ -49,7 +50,8 @@ Op without_extents(const Op& op) {
 
 class PartMaker {
  public:
-  PartMaker(const Program& program, const Plan& plan, const std::vector<KernelText>& texts) : program_(program), plan_(plan), g_(plan.graph), texts_(texts) {}
+  PartMaker(const Program& program, const Plan& plan, const std::vector<KernelText>& texts)
+      : program_(program), plan_(plan), g_(plan.graph), texts_(texts) {}
 
   PlanPart run(std::vector<size_t> kernels) {
     PlanPart out;
@@ -81,7 +83,9 @@ class PartMaker {
       } else {
         for (bool exactly : {true, false})   // the value that it was made for, rather than a view of that
           for (ValueId v = 0; v < g_.num_values() && !value; v++)
-            if (view(v).buffer == b && is_plain(v) && (!exactly || (g_.dims(v) == buffer.dims && view(v).strides == buffer.strides && own_.count(g_.value(v).node) > 0))) value = v;
+            if (view(v).buffer == b && is_plain(v) &&
+                (!exactly || (g_.dims(v) == buffer.dims && view(v).strides == buffer.strides && own_.count(g_.value(v).node) > 0)))
+              value = v;
       }
       if (!value && out.kernels.size() > 1) continue;   // what one of its kernels hands to another
       if (!value) { out.refusal = "what it stores has no strides"; return; }
@@ -121,7 +125,9 @@ class PartMaker {
 
 }  // namespace
 
-PlanPart part_of(const Program& program, const Plan& plan, const std::vector<KernelText>& texts, std::vector<size_t> which) { return PartMaker(program, plan, texts).run(std::move(which)); }
+PlanPart part_of(const Program& program, const Plan& plan, const std::vector<KernelText>& texts, std::vector<size_t> which) {
+  return PartMaker(program, plan, texts).run(std::move(which));
+}
 
 std::vector<PlanPart> parts_of(const Program& program, const Plan& plan, const std::vector<KernelText>& texts) {
   std::vector<PlanPart> out;
@@ -137,7 +143,8 @@ Graph part_graph(const Graph& g, const Plan& plan, const PlanPart& part, std::ve
   Builder b(Level::kKernel);
   std::map<ValueId, ValueId> to;
   if (nodes) nodes->assign(static_cast<size_t>(g.num_nodes()), -1);
-  for (size_t i = 0; i < part.leaves.size(); i++) to[part.leaves[i]] = b.add_input(static_cast<int>(part.first.size() + i), g.type(part.leaves[i]));
+  for (size_t i = 0; i < part.leaves.size(); i++)
+    to[part.leaves[i]] = b.add_input(static_cast<int>(part.first.size() + i), g.type(part.leaves[i]));
   for (NodeId n : part.inside) {
     const Node& node = g.node(n);
     std::vector<ValueId> operands;
@@ -146,7 +153,8 @@ Graph part_graph(const Graph& g, const Plan& plan, const PlanPart& part, std::ve
     if (nodes) (*nodes)[static_cast<size_t>(n)] = b.graph().value(first).node;
     for (int i = 0; i < node.num_values; i++) to[node.first_value + i] = first + i;
   }
-  for (size_t r = 0; r < part.results.size(); r++) b.add_output(static_cast<int>(r), to.at(part.results[r]), plan.buffers[static_cast<size_t>(part.result_buffers[r])].dtype);
+  for (size_t r = 0; r < part.results.size(); r++)
+    b.add_output(static_cast<int>(r), to.at(part.results[r]), plan.buffers[static_cast<size_t>(part.result_buffers[r])].dtype);
   return std::move(b).finish();
 }
 
@@ -163,7 +171,8 @@ std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, co
     const View& at = plan.views[static_cast<size_t>(v)];
     TensorInfo t{name, {b.dtype, plan.graph.dims(v)}, at.buffer == buffer ? at.strides : b.strides, {}};
     if (is_input && b.kind == Buffer::Kind::kInput) t.range = whole.inputs[static_cast<size_t>(b.index)].range;
-    model.buffers.push_back({is_input ? Buffer::Kind::kInput : Buffer::Kind::kOutput, static_cast<int>(is_input ? p.inputs.size() : p.outputs.size()), b.dtype, t.type.dims, t.strides, 0});
+    model.buffers.push_back({is_input ? Buffer::Kind::kInput : Buffer::Kind::kOutput,
+                             static_cast<int>(is_input ? p.inputs.size() : p.outputs.size()), b.dtype, t.type.dims, t.strides, 0});
     model.buffers.back().tf32 = b.tf32;
     model.buffers.back().by_value = t.by_value = b.by_value;
     return t;
@@ -172,8 +181,10 @@ std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, co
     p.inputs.push_back({fmt::format("type{}", p.inputs.size()), {t, Dims{1}}, Dims{1}, {}});
     model.buffers.push_back({Buffer::Kind::kInput, static_cast<int>(p.inputs.size() - 1), t, Dims{1}, Dims{1}, 0});
   }
-  for (size_t i = 0; i < part.leaves.size(); i++) p.inputs.push_back(tensor(fmt::format("in{}", i), part.leaves[i], part.leaf_buffers[i], true));
-  for (size_t i = 0; i < part.results.size(); i++) p.outputs.push_back(tensor(fmt::format("out{}", i), part.results[i], part.result_buffers[i], false));
+  for (size_t i = 0; i < part.leaves.size(); i++)
+    p.inputs.push_back(tensor(fmt::format("in{}", i), part.leaves[i], part.leaf_buffers[i], true));
+  for (size_t i = 0; i < part.results.size(); i++)
+    p.outputs.push_back(tensor(fmt::format("out{}", i), part.results[i], part.result_buffers[i], false));
   p.canonical = print(p.graph, p.name);
   model.graph = p.graph;
   for (size_t k : part.kernels) {
@@ -210,13 +221,15 @@ std::string part_key(const Program& program, const Plan& plan, const PlanPart& p
   const auto [p, model] = part_program(program, plan, part);
   std::string out = p.canonical;
   for (const auto* list : {&p.inputs, &p.outputs})
-    for (const TensorInfo& t : *list) out += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
+    for (const TensorInfo& t : *list)
+      out += to_string(t.type) + to_string(t.strides) + (t.range ? fmt::format("{} {}", t.range->first, t.range->second) : "");
   for (const Buffer& b : model.buffers) out += b.tf32 ? 't' : b.by_value ? 'v' : '-';
   for (size_t k : part.kernels) out += text_alone(texts[k]);
   return out;
 }
 
-std::string part_differs(const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts, const Plan& own, const Target& target) {
+std::string part_differs(const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts, const Plan& own,
+                         const Target& target) {
   if (own.kernels.size() != part.kernels.size()) return fmt::format("alone it is {} kernels", own.kernels.size());
   const auto same_buffer = [&](int mine, int shipped) {   // of the part, of the plan
     const Buffer& b = own.buffers[static_cast<size_t>(mine)];
@@ -228,7 +241,8 @@ std::string part_differs(const Plan& plan, const PlanPart& part, const std::vect
     const KernelText mine = emit_kernel(own.kernels[i], own, target);
     const KernelText& shipped = texts[part.kernels[i]];
     if (text_alone(mine) != text_alone(shipped)) return "alone it has another text";
-    if (mine.args.size() != shipped.args.size() || mine.maps.size() != shipped.maps.size() || mine.written != shipped.written) return "alone it has other arguments";
+    if (mine.args.size() != shipped.args.size() || mine.maps.size() != shipped.maps.size() || mine.written != shipped.written)
+      return "alone it has other arguments";
     for (size_t a = 0; a < mine.args.size(); a++)
       if (!same_buffer(mine.args[a], shipped.args[a])) return "alone it has other arguments";
     for (size_t m = 0; m < mine.maps.size(); m++)
@@ -244,7 +258,9 @@ std::string misplaced(const Plan& plan, const std::vector<KernelText>& texts) {
     return x.offset_bytes < y.offset_bytes + y.bytes() && y.offset_bytes < x.offset_bytes + x.bytes();
   };
   for (size_t k = 0; k < texts.size(); k++) {
-    const auto is_own = [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kWorkspace && !plan.buffers[static_cast<size_t>(b)].slots; };
+    const auto is_own = [&](int b) {
+      return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kWorkspace && !plan.buffers[static_cast<size_t>(b)].slots;
+    };
     for (int b : buffers_of(texts[k], false))
       if (is_own(b) && there.count(b) == 0) return fmt::format("{} reads of the workspace what nobody stored for it", texts[k].name);
     for (int b : buffers_of(texts[k], true)) {

@@ -1,4 +1,5 @@
-// Reduced shapes: see the header. Which dimensions must stay equal, follow one another or multiply to a third is what the search's witnesses know (mirage/search/extents.h).
+// Reduced shapes: see the header. Which dimensions must stay equal, follow one another or multiply to a third is what the search's
+// witnesses know (mirage/search/extents.h).
 #include "driver/gate/reduce.h"
 
 #include <algorithm>
@@ -24,8 +25,15 @@ namespace {
 
 using search::DimClasses;
 
-/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want, elements that the threads of a cluster, or of a block, take of a row at once. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more for calls that stand behind others in one kernel, so that their widths differ.
-struct Wish { int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2; bool is_outer = true; int thrift = 0; int64_t row = 0; };
+/// What one class of dimensions has to hold: tiles of grids and loops, iterations that loops want, elements that the threads of a cluster,
+/// or of a block, take of a row at once. is_outer: it counts matrices, wherever it occurs. thrift: see own_tiles. pieces: of the grid, more
+/// for calls that stand behind others in one kernel, so that their widths differ.
+struct Wish {
+  int64_t extent = 0, grid_tile = 0, loop_tile = 0, iterations = 1, pieces = 2;
+  bool is_outer = true;
+  int thrift = 0;
+  int64_t row = 0;
+};
 
 /// The tiles that a call's body was made with.
 CallNumbers numbers_of(const Graph& body) {
@@ -65,7 +73,8 @@ int64_t reduced_extent(const Wish& w, Tails tails) {
 /// Extents of atoms at which every class holds what it has to.
 class Atoms {
  public:
-  Atoms(const DimClasses& classes, const std::vector<Wish>& wishes, Tails tails) : classes_(classes), wishes_(wishes), full_(static_cast<size_t>(classes.atoms)), small_(full_.size()) {
+  Atoms(const DimClasses& classes, const std::vector<Wish>& wishes, Tails tails)
+      : classes_(classes), wishes_(wishes), full_(static_cast<size_t>(classes.atoms)), small_(full_.size()) {
     find_full();
     for (size_t a = 0; a < small_.size(); a++) small_[a] = full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
     for (int c = 0; c < classes.count; c++)
@@ -131,10 +140,21 @@ Dims reduced_strides(const Dims& dims, const Dims& strides, const Dims& reduced)
 
 namespace reducing {
 /// Calls of a plan in node order, with the tiles that they were made with and their kernels (null: none of their own).
-struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; std::vector<int> places; };   ///< places: among the calls of the kernel
+/// places: among the calls of the kernel
+struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> kernels; std::vector<int> places; };
 
 /// Everything about the full plan that reduced shapes are made from.
-struct Full { const Program& program; const Plan& plan; const Target& target; DimClasses classes; Witness witness; std::vector<Type> params; Worlds worlds; std::vector<CallNumbers> split; Calls calls; };
+struct Full {
+  const Program& program;
+  const Plan& plan;
+  const Target& target;
+  DimClasses classes;
+  Witness witness;
+  std::vector<Type> params;
+  Worlds worlds;
+  std::vector<CallNumbers> split;
+  Calls calls;
+};
 }  // namespace reducing
 
 namespace {
@@ -150,7 +170,8 @@ Calls calls_of(const Plan& full) {
     const KernelPlan* of = nullptr;
     int place = 0;
     for (const KernelPlan& k : full.kernels)
-      if (const auto at = std::find(k.nodes.begin(), k.nodes.end(), n); at != k.nodes.end()) of = &k, place = strategy_of(k).use(k, 0).side_by_side ? static_cast<int>(at - k.nodes.begin()) : 0;
+      if (const auto at = std::find(k.nodes.begin(), k.nodes.end(), n); at != k.nodes.end())
+        of = &k, place = strategy_of(k).use(k, 0).side_by_side ? static_cast<int>(at - k.nodes.begin()) : 0;
     out.kernels.push_back(of);
     out.places.push_back(place);
   }
@@ -197,7 +218,10 @@ class InputDims {
     for (size_t o = 0; o < node.operands.size(); o++)
       for (int e = 0; e < types[o].dims.rank(); e++) {
         const DimLink& link = map.operands[o][static_cast<size_t>(e)];
-        if (!(link.kind == DimLink::Kind::kAligned && link.dim == d) && !(link.kind == DimLink::Kind::kRegrouped && is_alone(types[o].dims, g_.dims(node.first_value), map.runs[static_cast<size_t>(link.dim)], e, d))) continue;
+        if (!(link.kind == DimLink::Kind::kAligned && link.dim == d) &&
+            !(link.kind == DimLink::Kind::kRegrouped &&
+              is_alone(types[o].dims, g_.dims(node.first_value), map.runs[static_cast<size_t>(link.dim)], e, d)))
+          continue;
         if (const auto found = of(node.operands[o], e)) return found;
       }
     return std::nullopt;
@@ -214,7 +238,8 @@ class InputDims {
   std::map<std::pair<ValueId, int>, std::optional<InputDim>> known_;
 };
 
-/// Dimensions of inputs that one axis of a call's grid, or its loop, splits together, themselves or as views and results of them: queries', keys' and values' weights in one call have the same extents only because it has them as one.
+/// Dimensions of inputs that one axis of a call's grid, or its loop, splits together, themselves or as views and results of them: queries',
+/// keys' and values' weights in one call have the same extents only because it has them as one.
 search::Alike split_together(const Graph& g) {
   search::Alike out;
   InputDims inputs(g);
@@ -238,7 +263,9 @@ search::Alike split_together(const Graph& g) {
 
 /// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
 /// counts: whether a kernel is to have what it wants; null: all are.
-std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls, const std::vector<CallNumbers>& split, int thrift, const std::function<bool(const KernelPlan&)>& counts = nullptr) {
+std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls,
+                            const std::vector<CallNumbers>& split, int thrift,
+                            const std::function<bool(const KernelPlan&)>& counts = nullptr) {
   std::vector<Wish> wishes(static_cast<size_t>(classes.count));
   std::map<int64_t, int> named;   // by witness extent
   for (ValueId v = 0; v < program.graph.num_values(); v++)
@@ -262,14 +289,17 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
     for (size_t a = 0; a < 3; a++)
       if (const auto it = named.find(split[i].grid_tile[a]); it != named.end()) {
         Wish& w = wishes[static_cast<size_t>(it->second)];
-        const bool is_matrix = w.is_outer && (own.by_matrices || calls.numbers[i].grid_tile[a] == 1), has_own = own.grid_tile > 0 && (own.tiled_extent == 0 || w.extent == own.tiled_extent);
+        const bool is_matrix = w.is_outer && (own.by_matrices || calls.numbers[i].grid_tile[a] == 1),
+                   has_own = own.grid_tile > 0 && (own.tiled_extent == 0 || w.extent == own.tiled_extent);
         w.pieces = std::max<int64_t>(w.pieces, 2 + calls.places[i]);
         w.grid_tile = std::max(w.grid_tile, is_matrix ? 1 : has_own ? own.grid_tile : calls.numbers[i].grid_tile[a]);
       }
     if (const auto it = named.find(split[i].loop_tile); it != named.end()) {
       Wish& w = wishes[static_cast<size_t>(it->second)];
       const int64_t tile = own.loop_tile ? own.loop_tile : calls.numbers[i].loop_tile;
-      w.iterations = std::max((w.iterations * w.loop_tile + std::max(w.loop_tile, tile) - 1) / std::max<int64_t>(1, std::max(w.loop_tile, tile)), own.iterations * tile / std::max<int64_t>(1, std::max(w.loop_tile, tile)));
+      w.iterations =
+          std::max((w.iterations * w.loop_tile + std::max(w.loop_tile, tile) - 1) / std::max<int64_t>(1, std::max(w.loop_tile, tile)),
+                   own.iterations * tile / std::max<int64_t>(1, std::max(w.loop_tile, tile)));
       w.loop_tile = std::max(w.loop_tile, tile);
     }
   }
@@ -304,14 +334,18 @@ Reduced reduce_with(const Full& full, Tails tails, int thrift) {
   std::optional<Graph> reference = search::with_extents(program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
   if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
   std::vector<Type> types = full.params;
-  for (NodeId n : reference->inputs()) types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
+  for (NodeId n : reference->inputs())
+    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
   auto worlds = std::make_shared<Worlds>(full.worlds);
   worlds->all.emplace_back(types, *reference);
   const std::optional<Graph> graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, full.calls.numbers);
   if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
   Program p = reduced_program(program, std::move(*reference), types);
   for (NodeId n : graph->outputs())
-    if (!(graph->dims(graph->node(n).operands[0]) == p.outputs[static_cast<size_t>(graph->form<Output>(n)->result)].type.dims)) { out.refusal = "the graph's results do not follow a change of extents"; return out; }
+    if (!(graph->dims(graph->node(n).operands[0]) == p.outputs[static_cast<size_t>(graph->form<Output>(n)->result)].type.dims)) {
+      out.refusal = "the graph's results do not follow a change of extents";
+      return out;
+    }
   Planned planned = replan(program, full.plan, p, *graph, full.target);
   if (!planned.plan) {
     out.differs = planned.reason;
@@ -334,7 +368,14 @@ namespace {
 /// What reduced shapes are made from; `refusal`: there are none.
 Full full_of(const Program& program, const Plan& plan, const Target& target, std::string& refusal) {
   const search::Alike alike = split_together(plan.graph);
-  Full full{program, plan, target, search::dim_classes(program.graph, 0, search::Tied::kPinned, alike), make_witness(program, 0, 0, search::Tied::kPinned, alike), param_types(program), {}, {}, calls_of(plan)};
+  Full full{program,
+            plan,
+            target,
+            search::dim_classes(program.graph, 0, search::Tied::kPinned, alike),
+            make_witness(program, 0, 0, search::Tied::kPinned, alike),
+            param_types(program),
+            {}, {},
+            calls_of(plan)};
   for (const std::string& r : {full.classes.refusal, full.witness.refusal})
     if (!r.empty()) { refusal = r; return full; }
   full.worlds.all = {{full.params, program.graph}, {full.witness.params, full.witness.graph}};
@@ -363,11 +404,13 @@ Reduced reduce_plan(const Program& program, const Plan& plan, const Target& targ
 struct PartReducer::Impl {
   Impl(const Program& program, const Plan& plan, const Target& target) : full(full_of(program, plan, target, refusal)) {
     if (!refusal.empty()) return;
-    witness = instantiate({plan.graph, 0, 0, true, std::make_shared<const Worlds>(full.worlds)}, full.witness.params, std::vector<CallNumbers>(full.calls.numbers.size()));
+    witness = instantiate({plan.graph, 0, 0, true, std::make_shared<const Worlds>(full.worlds)}, full.witness.params,
+                          std::vector<CallNumbers>(full.calls.numbers.size()));
     if (witness) find_ranges();
   }
 
-  /// Intermediates come in between the least and the largest that they are at a small size, so that roots and logarithms have what they would have.
+  /// Intermediates come in between the least and the largest that they are at a small size, so that roots and logarithms have what they
+  /// would have.
   void find_ranges() {
     constexpr int64_t kMostElements = 4'000'000;
     int64_t elements = 0;
@@ -381,14 +424,17 @@ struct PartReducer::Impl {
       else if (!witness->form<Output>(n)) b.add(node.op, node.operands);
     }
     for (ValueId v = 0; v < witness->num_values(); v++)
-      if (full.plan.views[static_cast<size_t>(v)].buffer >= 0 && !witness->def_form<Input>(v)) b.add_output(static_cast<int>(stored.size()), v, witness->type(v).dtype == DType::kBool ? DType::kBool : DType::kReal), stored.push_back(v);
+      if (full.plan.views[static_cast<size_t>(v)].buffer >= 0 && !witness->def_form<Input>(v))
+        b.add_output(static_cast<int>(stored.size()), v, witness->type(v).dtype == DType::kBool ? DType::kBool : DType::kReal),
+            stored.push_back(v);
     Rng rng(17);
     std::vector<Tensor<double>> inputs;
     for (size_t i = 0; i < full.program.inputs.size(); i++) {
       const TensorInfo& t = full.program.inputs[i];
       const auto [low, high] = t.type.dtype == DType::kBool ? std::pair{0.0, 1.0} : t.range.value_or(std::pair{-2.0, 2.0});
       inputs.emplace_back(full.witness.params[i].dims, 0.0);
-      for (double& x : inputs.back().data) x = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : low + (high - low) * rng.uniform();
+      for (double& x : inputs.back().data)
+        x = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : low + (high - low) * rng.uniform();
     }
     DoubleAlgebra a;
     const auto values = evaluate(remove_dead(b.graph()), std::span<const Tensor<double>>(inputs), a);
@@ -410,7 +456,9 @@ struct PartReducer::Impl {
       for (int i = 0; i < full.plan.graph.node(n).num_values; i++) add(full.plan.graph.node(n).first_value + i);
     for (ValueId v = 0; witness && v < full.witness.graph.num_values(); v++)
       for (int d = 0; d < full.witness.graph.dims(v).rank(); d++)
-        if (const int c = full.classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && extents.count(full.witness.graph.dims(v)[d])) mark(out, c);
+        if (const int c = full.classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)];
+            c >= 0 && extents.count(full.witness.graph.dims(v)[d]))
+          mark(out, c);
     return out;
   }
   /// A product is as large as its factors make it.
@@ -436,10 +484,12 @@ Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift,
   const std::vector<bool> in = classes_in(part);
   for (size_t c = 0; c < wishes.size(); c++)
     if (!in[c]) wishes[c].is_outer = true;   // as few as there can be
-  const std::optional<Graph> reference = search::with_extents(full.program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
+  const std::optional<Graph> reference =
+      search::with_extents(full.program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
   if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
   std::vector<Type> types = full.params;
-  for (NodeId n : reference->inputs()) types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
+  for (NodeId n : reference->inputs())
+    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
   auto worlds = std::make_shared<Worlds>(full.worlds);
   worlds->all.emplace_back(types, *reference);
   std::vector<CallNumbers> numbers = full.calls.numbers;
@@ -450,7 +500,8 @@ Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift,
   if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
   auto [program, model] = part_program(full.program, full.plan, part);
   for (size_t i = 0; i < part.leaves.size(); i++)
-    if (const auto range = ranges.find(part.leaves[i]); range != ranges.end() && range->second.first < range->second.second) program.inputs[part.first.size() + i].range = range->second;
+    if (const auto range = ranges.find(part.leaves[i]); range != ranges.end() && range->second.first < range->second.second)
+      program.inputs[part.first.size() + i].range = range->second;
   std::vector<Type> leaf_types = param_types(program);
   for (size_t i = 0; i < part.leaves.size(); i++) leaf_types[part.first.size() + i].dims = graph->dims(part.leaves[i]);
   Program small = reduced_program(program, part_graph(*graph, full.plan, part), leaf_types);
@@ -461,7 +512,8 @@ Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift,
   return out;
 }
 
-PartReducer::PartReducer(const Program& program, const Plan& plan, const Target& target) : impl_(std::make_unique<const Impl>(program, plan, target)) {}
+PartReducer::PartReducer(const Program& program, const Plan& plan, const Target& target)
+    : impl_(std::make_unique<const Impl>(program, plan, target)) {}
 PartReducer::~PartReducer() = default;
 const std::string& PartReducer::refusal() const { return impl_->refusal; }
 

@@ -19,10 +19,15 @@ namespace mirage {
 namespace {
 
 /// Builds all, or halves of them where the compiler refuses some. The library's path per trial; "" where the mutant does not compile.
-void build(const std::vector<const EmulationCase*>& cases, size_t begin, size_t end, const std::string& compiler, const std::string& folder, std::vector<std::string>& path) {
+void build(const std::vector<const EmulationCase*>& cases, size_t begin, size_t end, const std::string& compiler, const std::string& folder,
+           std::vector<std::string>& path) {
   if (begin == end) return;
-  const EmulationLibrary l = build_emulation({cases.begin() + static_cast<std::ptrdiff_t>(begin), cases.begin() + static_cast<std::ptrdiff_t>(end)}, compiler, folder);
-  if (l.error.empty()) { std::fill(path.begin() + static_cast<std::ptrdiff_t>(begin), path.begin() + static_cast<std::ptrdiff_t>(end), l.path); return; }
+  const EmulationLibrary l = build_emulation(
+      {cases.begin() + static_cast<std::ptrdiff_t>(begin), cases.begin() + static_cast<std::ptrdiff_t>(end)}, compiler, folder);
+  if (l.error.empty()) {
+    std::fill(path.begin() + static_cast<std::ptrdiff_t>(begin), path.begin() + static_cast<std::ptrdiff_t>(end), l.path);
+    return;
+  }
   if (end - begin == 1) return;
   const size_t middle = (begin + end) / 2;
   build(cases, begin, middle, compiler, folder, path);
@@ -35,7 +40,8 @@ std::string without_digits(std::string line) {
   return line;
 }
 
-/// Machine code and constants of a library, so that texts that mean the same to the compiler are known (ELF-64 sections .text and .rodata). "": unreadable.
+/// Machine code and constants of a library, so that texts that mean the same to the compiler are known (ELF-64 sections .text and .rodata).
+/// "": unreadable.
 std::string code_of(const std::string& path) {
   const auto file = read_file(path);
   const auto at = [&](size_t p, size_t n) { uint64_t x = 0; if (p + n <= file->size()) memcpy(&x, file->data() + p, n); return x; };
@@ -71,7 +77,9 @@ Trial judge(const EmulationCase& c, const std::string& library, uint64_t seed) {
     if (m != EmulationMode::kFloat) continue;   // one draw of inputs
     out.trace = o.trace;
     for (size_t i = 0; i < record.after.size(); i++)
-      if (c.plan.buffers[i].kind == Buffer::Kind::kOutput) out.results = hash_combine(out.results, hash_text(std::string_view(reinterpret_cast<const char*>(record.after[i].data()), record.after[i].size())));
+      if (c.plan.buffers[i].kind == Buffer::Kind::kOutput)
+        out.results = hash_combine(
+            out.results, hash_text(std::string_view(reinterpret_cast<const char*>(record.after[i].data()), record.after[i].size())));
   }
   return out;
 }
@@ -84,7 +92,8 @@ EmulationCase mutated(const EmulationCase& shape, const KernelMutant& m) {
 }
 
 /// Mutants of one shape; those of kernels are built together, as they share a device library.
-std::vector<Trial> try_all(const Shape& shape, const std::vector<KernelMutant>& mutants, const std::string& compiler, const std::string& folder, uint64_t seed) {
+std::vector<Trial> try_all(const Shape& shape, const std::vector<KernelMutant>& mutants, const std::string& compiler,
+                           const std::string& folder, uint64_t seed) {
   std::vector<EmulationCase> trials;
   for (const KernelMutant& m : mutants) {
     trials.push_back(mutated(shape.with, m));
@@ -100,7 +109,8 @@ std::vector<Trial> try_all(const Shape& shape, const std::vector<KernelMutant>& 
   for (size_t i = 0; i < trials.size(); i++) {
     if (!mutants[i].in_library) {   // its code is told from the others' by building it alone, under its own names: only where it matters
       if (!out[i].built || out[i].caught) continue;
-      const EmulationLibrary l = build_emulation({std::make_unique<EmulationCase>(mutated(shape.with, mutants[i])).get()}, compiler, folder);
+      const EmulationLibrary l =
+          build_emulation({std::make_unique<EmulationCase>(mutated(shape.with, mutants[i])).get()}, compiler, folder);
       out[i].same_code = l.error.empty() && code_of(l.path) == shape.code;
       continue;
     }
@@ -123,17 +133,23 @@ std::string harmless(const KernelMutant& m, const std::vector<Trial>& trials, co
     device = device && t.trace.device_accesses == h.trace.device_accesses && t.results == h.results;
   }
   if (same) return "the same accesses and waits, and results are the same bits: the path or number has no effect at any shape";
-  if (accesses && only_drops_order(m)) return "every access is the same, and ordered without it whatever the schedule (vector clocks): another barrier or wait covers it";
-  if (device && !only_drops_order(m)) return "device memory is read and written alike and results are the same bits: it moves what only this block sees, or touches padding";
+  if (accesses && only_drops_order(m))
+    return "every access is the same, and ordered without it whatever the schedule (vector clocks): another barrier or wait covers it";
+  if (device && !only_drops_order(m))
+    return "device memory is read and written alike and results are the same bits: it moves what only this block sees, or touches padding";
   return "";
 }
 
 }  // namespace
 
-SelfTest run_self_test(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, size_t mutants, uint64_t seed) {
+SelfTest run_self_test(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, size_t mutants,
+                       uint64_t seed) {
   SelfTest out;
   const std::string folder = emulation_cache();
-  if (compiler.empty() || folder.empty()) { out.error = compiler.empty() ? "there is no C++ compiler" : "no folder for compiled emulations"; return out; }
+  if (compiler.empty() || folder.empty()) {
+    out.error = compiler.empty() ? "there is no C++ compiler" : "no folder for compiled emulations";
+    return out;
+  }
   std::vector<Shape> shapes;
   for (Tails tails : {Tails::kOwn, Tails::kRagged, Tails::kRaggedEverywhere}) {
     const Reduced r = reduce_plan(program, plan, target, tails);
@@ -152,9 +168,12 @@ SelfTest run_self_test(const Program& program, const Plan& plan, const Target& t
   const std::vector<EmulatedKernel>& kernels = shapes[0].with.kernels;
   std::vector<std::string> texts;
   for (const EmulatedKernel& k : kernels) texts.push_back(k.source);
-  for (KernelMutant& m : choose_mutants(library_mutants(runtime_text(), texts), mutants / 2, hash_combine(seed, hash_text(texts[0])))) chosen.push_back(std::move(m));
+  for (KernelMutant& m : choose_mutants(library_mutants(runtime_text(), texts), mutants / 2, hash_combine(seed, hash_text(texts[0]))))
+    chosen.push_back(std::move(m));
   for (size_t k = 0; k < kernels.size(); k++)
-    for (KernelMutant& m : choose_mutants(all_mutants(texts[k], k), std::max<size_t>(1, (mutants - mutants / 2) / kernels.size()), hash_combine(seed, hash_text(texts[k])))) chosen.push_back(std::move(m));
+    for (KernelMutant& m : choose_mutants(all_mutants(texts[k], k), std::max<size_t>(1, (mutants - mutants / 2) / kernels.size()),
+                                          hash_combine(seed, hash_text(texts[k]))))
+      chosen.push_back(std::move(m));
   std::vector<std::vector<Trial>> trials(chosen.size(), std::vector<Trial>(shapes.size()));
   std::vector<size_t> left(chosen.size());
   for (size_t i = 0; i < left.size(); i++) left[i] = i;
@@ -167,7 +186,12 @@ SelfTest run_self_test(const Program& program, const Plan& plan, const Target& t
     for (size_t i : left) {
       if (s == 0 || chosen[i].in_library) { here.push_back(chosen[i]); of.push_back(i); continue; }
       for (const KernelMutant& m : all[chosen[i].kernel])
-        if (m.what == chosen[i].what && m.number == chosen[i].number && m.nth == chosen[i].nth && without_digits(m.line) == without_digits(chosen[i].line)) { here.push_back(m); of.push_back(i); break; }
+        if (m.what == chosen[i].what && m.number == chosen[i].number && m.nth == chosen[i].nth &&
+            without_digits(m.line) == without_digits(chosen[i].line)) {
+          here.push_back(m);
+          of.push_back(i);
+          break;
+        }
     }
     const std::vector<Trial> done = try_all(shapes[s], here, compiler, folder, seed);
     for (size_t t = 0; t < done.size(); t++) trials[of[t]][s] = done[t];
@@ -175,11 +199,17 @@ SelfTest run_self_test(const Program& program, const Plan& plan, const Target& t
   }
   out.mutants = static_cast<int>(chosen.size());
   for (size_t i = 0; i < chosen.size(); i++) {
-    const bool built = std::any_of(trials[i].begin(), trials[i].end(), [](const Trial& t) { return t.built; }), caught = std::any_of(trials[i].begin(), trials[i].end(), [](const Trial& t) { return t.caught; });
+    const bool built = std::any_of(trials[i].begin(), trials[i].end(), [](const Trial&t) { return t.built; }),
+               caught = std::any_of(trials[i].begin(), trials[i].end(), [](const Trial&t) { return t.caught; });
     if (!built) { out.refused++; continue; }
     if (caught) { out.caught++; continue; }
-    if (std::all_of(trials[i].begin(), trials[i].end(), [](const Trial& t) { return !t.built || t.same_code; })) { out.same_code++; continue; }
-    const std::string where = fmt::format("{} in {}, line {}: {}", chosen[i].what, chosen[i].in_library ? "the device library" : kernels[chosen[i].kernel].symbol, chosen[i].number, chosen[i].line.substr(chosen[i].line.find_first_not_of(' ')));
+    if (std::all_of(trials[i].begin(), trials[i].end(), [](const Trial& t) { return !t.built || t.same_code; })) {
+      out.same_code++;
+      continue;
+    }
+    const std::string where =
+        fmt::format("{} in {}, line {}: {}", chosen[i].what, chosen[i].in_library ? "the device library" : kernels[chosen[i].kernel].symbol,
+                    chosen[i].number, chosen[i].line.substr(chosen[i].line.find_first_not_of(' ')));
     const std::string reason = harmless(chosen[i], trials[i], shapes);
     if (reason.empty()) out.survivors.push_back(where);
     else out.harmless[reason].push_back(where);
@@ -191,7 +221,9 @@ std::string to_string(const SelfTest& t) {
   if (!t.error.empty()) return "self-test: not run: " + t.error + "\n";
   size_t harmless = 0;
   for (const auto& [reason, which] : t.harmless) harmless += which.size();
-  std::string out = fmt::format("self-test: {} mutants of the kernels: {} caught, {} refused by the compiler, {} the same code, {} harmless, {} survive\n", t.mutants, t.caught, t.refused, t.same_code, harmless, t.survivors.size());
+  std::string out = fmt::format(
+      "self-test: {} mutants of the kernels: {} caught, {} refused by the compiler, {} the same code, {} harmless, {} survive\n", t.mutants,
+      t.caught, t.refused, t.same_code, harmless, t.survivors.size());
   for (const auto& [reason, which] : t.harmless) {
     out += fmt::format("  harmless ({}): {}\n", which.size(), reason);
     for (const std::string& w : which) out += "    " + w + "\n";

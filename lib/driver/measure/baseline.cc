@@ -63,7 +63,9 @@ TimeRatio judge_ratios(const std::vector<double>& ratios, uint64_t seed) {
   std::sort(medians.begin(), medians.end());
   out.low = medians[static_cast<size_t>(0.025 * kResamples)];
   out.high = medians[static_cast<size_t>(0.975 * kResamples) - 1];
-  out.kind = out.low > kSlowerRatio ? TimeRatio::Kind::kSlower : out.high <= kSlowerRatio ? TimeRatio::Kind::kNotSlower : TimeRatio::Kind::kInconclusive;
+  out.kind = out.low > kSlowerRatio     ? TimeRatio::Kind::kSlower
+             : out.high <= kSlowerRatio ? TimeRatio::Kind::kNotSlower
+                                        : TimeRatio::Kind::kInconclusive;
   return out;
 }
 
@@ -90,13 +92,18 @@ std::optional<TimeRatio> time_in_turn(const std::function<std::optional<double>(
 
 std::string to_string(const TimeRatio& r) {
   const char* what = r.kind == TimeRatio::Kind::kSlower ? "slower" : r.kind == TimeRatio::Kind::kNotSlower ? "not slower" : "inconclusive";
-  return fmt::format("{:.3f} times the earlier library's time (95 % interval {:.3f} to {:.3f}, {} rounds): {}", r.median, r.low, r.high, r.rounds, what);
+  return fmt::format("{:.3f} times the earlier library's time (95 % interval {:.3f} to {:.3f}, {} rounds): {}", r.median, r.low, r.high,
+                     r.rounds, what);
 }
 
-std::optional<TimedAgainst> time_against(const std::string& earlier_folder, const std::string& folder, const Options& o, const std::atomic<bool>* interrupted) {
+std::optional<TimedAgainst> time_against(const std::string& earlier_folder, const std::string& folder, const Options& o,
+                                         const std::atomic<bool>* interrupted) {
   const Toolchain tools = find_toolchain();
-  const auto was = read_json_file((fs::path(earlier_folder) / "report.json").string(), DiagCode::kBaseline), is = read_json_file((fs::path(folder) / "report.json").string(), DiagCode::kBaseline);
-  const auto text = [](const TimesJson& j, const char* key) { return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string(); };
+  const auto was = read_json_file((fs::path(earlier_folder) / "report.json").string(), DiagCode::kBaseline),
+             is = read_json_file((fs::path(folder) / "report.json").string(), DiagCode::kBaseline);
+  const auto text = [](const TimesJson& j, const char* key) {
+    return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
+  };
   if (!tools.has_nvcc() || !was || !is || !detect_device().device) return std::nullopt;
   const std::string name = text(*is, "name");
   for (const char* key : {"name", "spec_id", "target"}) if (text(*was, key) != text(*is, key)) return std::nullopt;
@@ -111,7 +118,8 @@ std::optional<TimedAgainst> time_against(const std::string& earlier_folder, cons
     fs::copy_file(fs::path(from[i]) / library, fs::path(to[i]) / library, error);
     if (error) return std::nullopt;
   }
-  for (const char* suffix : {".h", "_check.cu"}) fs::copy_file(fs::path(folder) / (name + suffix), fs::path(to[1]) / (name + suffix), error);
+  for (const char* suffix : {".h", "_check.cu"})
+    fs::copy_file(fs::path(folder) / (name + suffix), fs::path(to[1]) / (name + suffix), error);
   ProcessLimits limits;
   limits.interrupted = interrupted;
   limits.timeout_s = o.tool_timeout;
@@ -120,7 +128,8 @@ std::optional<TimedAgainst> time_against(const std::string& earlier_folder, cons
   if (error) return std::nullopt;
   const auto look = [&](bool is_new, int round) -> std::optional<double> {
     const DeviceTurn turn(4 * o.tool_timeout, interrupted);
-    return time_of(run_process({"./" + name + "_check", "--json", "--quick", "--seed", std::to_string(1 + round)}, to[is_new], limits), o.warm);
+    return time_of(run_process({"./" + name + "_check", "--json", "--quick", "--seed", std::to_string(1 + round)}, to[is_new], limits),
+                   o.warm);
   };
   const auto ratio = time_in_turn(look, hash_text(text(*is, "spec_id")));
   if (!ratio) return std::nullopt;

@@ -1,4 +1,5 @@
-// --baseline DIR with a GPU: two libraries of one program timed in turn, and what their ratio says. The statistics know nothing of devices: `look` may be a simulation.
+// --baseline DIR with a GPU: two libraries of one program timed in turn, and what their ratio says. The statistics know nothing of devices:
+// `look` may be a simulation.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,8 @@ struct TimeRatio {
 /// Of the ratios of rounds, at least one. Percentile bootstrap of the median, 2000 resamples drawn from `seed`.
 TimeRatio judge_ratios(const std::vector<double>& ratios, uint64_t seed);
 
-/// Times both in turn, who comes first alternating, and judges: after 15 rounds, and after 30 and 45 if it is open until then. `look(is_new, round)`: microseconds; nullopt: it could not be timed, which ends all.
+/// Times both in turn, who comes first alternating, and judges: after 15 rounds, and after 30 and 45 if it is open until then.
+/// `look(is_new, round)`: microseconds; nullopt: it could not be timed, which ends all.
 std::optional<TimeRatio> time_in_turn(const std::function<std::optional<double>(bool is_new, int round)>& look, uint64_t seed);
 
 /// "1.002 times the earlier library's time (95 % interval 0.998 to 1.006, 15 rounds): not slower".

@@ -1,10 +1,12 @@
-// A turn at this machine's GPU: processes that time kernels (--measure) do it one after the other, so that no run of mirage-opt spoils another's samples. Used by driver/measure/measure.cc, flock(2).
+// A turn at this machine's GPU: processes that time kernels (--measure) do it one after the other, so that no run of mirage-opt spoils
+// another's samples. Used by driver/measure/measure.cc, flock(2).
 #pragma once
 #include <atomic>
 
 namespace mirage {
 
-/// Held while it lives. Others that ask meanwhile wait; a holder that is killed leaves nothing behind. Where there is no folder for the lock, nobody waits.
+/// Held while it lives. Others that ask meanwhile wait; a holder that is killed leaves nothing behind. Where there is no folder for the
+/// lock, nobody waits.
 class DeviceTurn {
  public:
   /// Waits at most `most_s` seconds (a holder that hangs must not hold up everybody), or until *interrupted.

@@ -1,5 +1,5 @@
-// Builds and times the best plans on the device, and keeps the fastest that is right (driver/measure/measure.h). Every case runs in a process of its own: one that hangs or corrupts the context of the GPU costs its
-// time and nothing else.
+// Builds and times the best plans on the device, and keeps the fastest that is right (driver/measure/measure.h). Every case runs in a
+// process of its own: one that hangs or corrupts the context of the GPU costs its time and nothing else.
 #include "driver/measure/measure.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ std::string plan_text(const Plan& plan) {
 }
 
 /// The plans of one graph: as it is, and with each kernel divided in its other ways.
-void add_plans(std::vector<MeasureCase>& cases, const std::string& what, int choice, const Plan& plan, const Target& target, const ContractRule& rule, size_t most) {
+void add_plans(std::vector<MeasureCase>& cases, const std::string& what, int choice, const Plan& plan, const Target& target,
+               const ContractRule& rule, size_t most) {
   cases.push_back({what + plan_text(plan), choice, plan});
   const size_t each = std::max<size_t>(2, most / std::max<size_t>(1, plan.kernels.size()));
   for (size_t k = 0; k < plan.kernels.size(); k++) {
@@ -90,34 +91,44 @@ Look look_of(const ProcessResult& r) {
   if (r.timed_out) return {false, "it did not end in time", {}, {}};
   if (r.signal) return {false, fmt::format("it ended by signal {}", r.signal), {}, {}};
   const size_t at = r.output.find('{');
-  const auto read = at == std::string::npos ? Result<nlohmann::ordered_json>(nlohmann::ordered_json()) : read_json_text(std::string_view(r.output).substr(at), "", DiagCode::kDeviceCheck);
+  const auto read = at == std::string::npos ? Result<nlohmann::ordered_json>(nlohmann::ordered_json())
+                                            : read_json_text(std::string_view(r.output).substr(at), "", DiagCode::kDeviceCheck);
   const nlohmann::ordered_json j = read ? *read : nlohmann::ordered_json();
   if (!r.ok() || !j.is_object() || !(j.contains("ok") && j["ok"] == true))
-    return {false, j.is_object() && j.contains("rel_err") ? fmt::format("its result is wrong: relative error {}, same bits twice: {}, nothing else written: {}", j["rel_err"].dump(), j.contains("bits_equal") && j["bits_equal"] == true, j.contains("canaries_ok") && j["canaries_ok"] == true)
-                                                          : fmt::format("exit code {}: {}", r.exit_code, r.output.substr(0, 200)), {}, {}};
+    return {false,
+            j.is_object() && j.contains("rel_err")
+                ? fmt::format("its result is wrong: relative error {}, same bits twice: {}, nothing else written: {}", j["rel_err"].dump(),
+                              j.contains("bits_equal") && j["bits_equal"] == true, j.contains("canaries_ok") && j["canaries_ok"] == true)
+                : fmt::format("exit code {}: {}", r.exit_code, r.output.substr(0, 200)),
+            {}, {}};
   Look look{true, "", samples(j, "cold_samples_us"), samples(j, "warm_samples_us")};
-  if (look.cold.empty() || look.warm.empty()) return {false, "it was not timed: " + r.output.substr(0, 200), {}, {}};   // no time is not a short one
+  // no time is not a short one
+  if (look.cold.empty() || look.warm.empty()) return {false, "it was not timed: " + r.output.substr(0, 200), {}, {}};
   return look;
 }
 
 }  // namespace
 
-std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& straightforward, const Plan* pieces, const Program& program, const Target& target, size_t most) {
+std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& straightforward, const Plan* pieces, const Program& program,
+                                       const Target& target, size_t most) {
   const ContractRule rule = contract_rule(program);
   std::vector<MeasureCase> cases;
-  const double best = choices.best.empty() ? straightforward.predicted_us : std::min(straightforward.predicted_us, choices.best[0].plan.predicted_us);
+  const double best =
+      choices.best.empty() ? straightforward.predicted_us : std::min(straightforward.predicted_us, choices.best[0].plan.predicted_us);
   size_t taken = 0;
   for (size_t i = 0; i < choices.best.size() && taken < kStructures; i++) {
     const Choice& c = choices.best[i];
     if (c.plan.predicted_us > kHopeless * best) break;
-    add_plans(cases, fmt::format("structure {}, {}: ", choices.alternatives[c.candidate].rank, numbers_text(c.numbers)), static_cast<int>(i), c.plan, target, rule, taken == 0 ? most : most / 3);
+    add_plans(cases, fmt::format("structure {}, {}: ", choices.alternatives[c.candidate].rank, numbers_text(c.numbers)),
+              static_cast<int>(i), c.plan, target, rule, taken == 0 ? most : most / 3);
     taken++;
   }
   if (pieces) add_plans(cases, "pieces: ", kPieces, *pieces, target, rule, most);
   // Where nothing that was found beats the straightforward plan, its divisions are what there is to try.
   const bool alone = straightforward.predicted_us <= best && !pieces;
   add_plans(cases, "straightforward: ", kStraightforward, straightforward, target, rule, alone ? most : most / 4);
-  std::stable_sort(cases.begin(), cases.end(), [](const MeasureCase& a, const MeasureCase& b) { return a.plan.predicted_us < b.plan.predicted_us; });
+  std::stable_sort(cases.begin(), cases.end(),
+                   [](const MeasureCase& a, const MeasureCase& b) { return a.plan.predicted_us < b.plan.predicted_us; });
   // Equal plans under two structures' names are one: stream and attention ignore the tiles.
   std::vector<MeasureCase> kept;
   std::vector<std::string> texts;
@@ -135,7 +146,8 @@ std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& strai
   return kept;
 }
 
-Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, const MeasureLimits& limits, const std::function<Look(size_t, int)>& look, const std::function<double()>& seconds) {
+Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, const MeasureLimits& limits,
+                            const std::function<Look(size_t, int)>& look, const std::function<double()>& seconds) {
   Measurement m;
   for (const MeasureCase& c : cases) m.rows.push_back({c.what, c.plan.predicted_us, false, "not timed", {}, {}, 0, 0});
   const auto take = [&](size_t i, int round) {
@@ -190,7 +202,8 @@ Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, co
   return m;
 }
 
-Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const MeasureJob& job, const Toolchain& tools, const MeasureLimits& limits) {
+Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const MeasureJob& job, const Toolchain& tools,
+                                    const MeasureLimits& limits) {
   const auto begin = std::chrono::steady_clock::now();
   double waited = 0;   // for other runs' turns at the GPU: not this one's time
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - waited; };
@@ -205,7 +218,10 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
     std::error_code error;
     fs::create_directory(folder.of(i), error);
     for (const char* suffix : {".cu", ".map", ".h", "_check.cu"})
-      if (auto bad = write_file(folder.of(i) + "/" + module.name + suffix, module.files.at(module.name + suffix)); !bad.empty()) { built[i] = bad[0].text; return; }
+      if (auto bad = write_file(folder.of(i) + "/" + module.name + suffix, module.files.at(module.name + suffix)); !bad.empty()) {
+        built[i] = bad[0].text;
+        return;
+      }
     const Result<Compiled> c = build_library(tools, module.name, job.target, folder.of(i), process);
     built[i] = c ? "" : first_note(c.errors());
   };
@@ -223,7 +239,8 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
       const Result<Compiled> c = build_check(tools, name, job.target, folder.of(i), process);
       if (!c) no_check = first_note(c.errors());
       for (size_t k = 0; k < cases.size(); k++)
-        if (std::error_code error; k != i && built[k].empty() && c) fs::copy_file(folder.of(i) + "/" + name + "_check", folder.of(k) + "/" + name + "_check", error);
+        if (std::error_code error; k != i && built[k].empty() && c)
+          fs::copy_file(folder.of(i) + "/" + name + "_check", folder.of(k) + "/" + name + "_check", error);
       break;
     }
   const auto look = [&](size_t i, int round) -> Look {
@@ -233,7 +250,8 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
     if (round == 0) argv.push_back("--quick");
     const DeviceTurn turn(4 * limits.run_seconds, job.interrupted);
     waited += turn.waited_s();
-    process.timeout_s = std::min(limits.run_seconds, std::max(0.05 * limits.seconds, 1.5 * limits.seconds - seconds()));   // the whole stays within a known time, whatever hangs
+    // the whole stays within a known time, whatever hangs
+    process.timeout_s = std::min(limits.run_seconds, std::max(0.05 * limits.seconds, 1.5 * limits.seconds - seconds()));
     return look_of(run_process(argv, folder.of(i), process));
   };
   return run_measurement(cases, job.warm, limits, look, seconds);

@@ -1,5 +1,6 @@
-// Measured choice (--measure): the best plans by the model are built, checked and timed on this machine's GPU, each in a process of its own, and the fastest one that is right wins. Stands between
-// the choice of numbers and the decision; without a GPU the model decides alone.
+// Measured choice (--measure): the best plans by the model are built, checked and timed on this machine's GPU, each in a process of its
+// own, and the fastest one that is right wins. Stands between the choice of numbers and the decision; without a GPU the model decides
+// alone.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -49,9 +50,11 @@ struct MeasureLimits {
   double build_seconds = 60, run_seconds = 30;   ///< of one compiler, one case
 };
 
-/// The cases of a compilation, in the order of predicted time: the structures of `choices` (the best few) with the divisions of each of their kernels, and the straightforward plan, which is never left out.
+/// The cases of a compilation, in the order of predicted time: the structures of `choices` (the best few) with the divisions of each of
+/// their kernels, and the straightforward plan, which is never left out.
 /// pieces: the plan of a program that was cut, or nullptr.
-std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& straightforward, const Plan* pieces, const Program&, const Target&, size_t most);
+std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& straightforward, const Plan* pieces, const Program&,
+                                       const Target&, size_t most);
 
 struct MeasureJob {
   const Program& program;
@@ -64,8 +67,10 @@ struct MeasureJob {
 /// Builds and times. A case that does not build, fails its check, crashes or hangs is reported in its row and cannot win.
 Measurement measure_cases_on_device(const std::vector<MeasureCase>&, const MeasureJob&, const Toolchain&, const MeasureLimits&);
 
-/// The part of that which decides, apart from processes: `look(case, round)` runs one case (round 0: the first, quick look; 1...: a new seed each) and returns its samples or why it failed.
+/// The part of that which decides, apart from processes: `look(case, round)` runs one case (round 0: the first, quick look; 1...: a new
+/// seed each) and returns its samples or why it failed.
 struct Look { bool ok = false; std::string reason; std::vector<double> cold, warm; };
-Measurement run_measurement(const std::vector<MeasureCase>&, bool warm, const MeasureLimits&, const std::function<Look(size_t, int)>& look, const std::function<double()>& seconds);
+Measurement run_measurement(const std::vector<MeasureCase>&, bool warm, const MeasureLimits&, const std::function<Look(size_t, int)>& look,
+                            const std::function<double()>& seconds);
 
 }  // namespace mirage

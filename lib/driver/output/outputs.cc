@@ -9,7 +9,9 @@
 namespace mirage {
 
 const std::vector<std::string>& emitted_kinds() {
-  static const std::vector<std::string> names = {"cu", "h", "so", "ptx", "cubin", "graph", "dot", "report", "html", "certificate", "harness", "python", "cmake", "makefile", "solution", "hub", "kernelbench"};
+  static const std::vector<std::string> names = {"cu",    "h",        "so",       "ptx",         "cubin",      "graph",
+                                                 "dot",   "report",   "html",     "certificate", "harness",    "python",
+                                                 "cmake", "makefile", "solution", "hub",         "kernelbench"};
   return names;
 }
 
@@ -18,7 +20,8 @@ Diagnostics check_emit_list(const std::vector<std::string>& emit) {
   const auto& known = emitted_kinds();
   for (const std::string& e : emit) {
     if (std::find(known.begin(), known.end(), e) != known.end()) continue;
-    Diagnostic d{Severity::kError, DiagCode::kUsage, {}, fmt::format("--emit: there is no output '{}'; outputs: {}", e, fmt::join(known, ", ")), {}};
+    Diagnostic d{
+        Severity::kError, DiagCode::kUsage, {}, fmt::format("--emit: there is no output '{}'; outputs: {}", e, fmt::join(known, ", ")), {}};
     if (const std::string near = nearest(e, known); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
     errors.push_back(d);
   }
@@ -35,9 +38,12 @@ std::set<Emit> wanted_outputs(const Options& o) {
   return out;
 }
 
-bool is_explicit(const Options& o, Emit e) { return std::find(o.emit.begin(), o.emit.end(), emitted_kinds()[static_cast<size_t>(e)]) != o.emit.end(); }
+bool is_explicit(const Options& o, Emit e) {
+  return std::find(o.emit.begin(), o.emit.end(), emitted_kinds()[static_cast<size_t>(e)]) != o.emit.end();
+}
 
-std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name, const std::set<Emit>& wanted) {
+std::map<std::string, std::string> select_texts(const std::map<std::string, std::string>& files, const std::string& name,
+                                                const std::set<Emit>& wanted) {
   const bool has_build_file = wanted.contains(Emit::kMakefile) || wanted.contains(Emit::kCmake);
   const std::map<std::string, bool> is_wanted = {
       {name + ".cu", wanted.contains(Emit::kCu) || has_build_file || wanted.contains(Emit::kHub)},

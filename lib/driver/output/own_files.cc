@@ -21,10 +21,12 @@ bool is_own_file(const std::string& path, const std::string& name) {
   if (all.empty()) return true;
   for (const char* mark : {"enerated by mirage-opt", "\"tool\": \"mirage-opt\"", "content=\"mirage-opt\""})
     if (first.find(mark) != std::string_view::npos) return true;
-  if (path.ends_with(".graph") && first.starts_with("kernel " + name + " {\n  %0 = input 0")) return true;   // as print() writes it, and hardly anybody by hand
+  // as print() writes it, and hardly anybody by hand
+  if (path.ends_with(".graph") && first.starts_with("kernel " + name + " {\n  %0 = input 0")) return true;
   const bool is_device_text = first.find("NVIDIA NVVM Compiler") != std::string_view::npos, is_binary = all.starts_with("\x7f" "ELF");
   if (!is_device_text && !is_binary) return false;
-  return all.find(name + "_launch") != std::string_view::npos || all.find("mirage_" + name) != std::string_view::npos;   // of the library and its check; of kernels
+  // of the library and its check; of kernels
+  return all.find(name + "_launch") != std::string_view::npos || all.find("mirage_" + name) != std::string_view::npos;
 }
 
 }  // namespace mirage

@@ -4,8 +4,8 @@
 
 namespace mirage {
 
-/// Whether mirage-opt, or a build of what it wrote, made the file: texts say so in their first lines, binaries hold the names of the program's functions or kernels. An empty file, or none, is nobody's loss.
-/// `name`: of the module.
+/// Whether mirage-opt, or a build of what it wrote, made the file: texts say so in their first lines, binaries hold the names of the
+/// program's functions or kernels. An empty file, or none, is nobody's loss. `name`: of the module.
 bool is_own_file(const std::string& path, const std::string& name);
 
 }  // namespace mirage

@@ -24,26 +24,35 @@ namespace mirage {
 
 namespace {
 
-bool is_foreign(const OutputFolder& folder, const std::string& file, const std::string& name) { return !is_own_file((std::filesystem::path(folder.path()) / file).string(), name); }
+bool is_foreign(const OutputFolder& folder, const std::string& file, const std::string& name) {
+  return !is_own_file((std::filesystem::path(folder.path()) / file).string(), name);
+}
 
-/// Files without the program's name in theirs are often somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone, and that is said.
+/// Files without the program's name in theirs are often somebody else's: a Makefile in a folder that mirage-opt did not fill is left alone,
+/// and that is said.
 bool is_shared_name(const std::string& file) {
-  static const std::set<std::string> shared = {"Makefile", "CMakeLists.txt", "certificate.json", "report.json", "report.html", "build.toml"};   // a program may be called Make, or report
+  // a program may be called Make, or report
+  static const std::set<std::string> shared = {"Makefile",    "CMakeLists.txt", "certificate.json",
+                                               "report.json", "report.html",    "build.toml"};
   return shared.contains(file);
 }
 
-/// Files of an earlier run that are not of the program whose sources are about to be written; what is somebody else's stays. What this run writes takes itself off the list again.
+/// Files of an earlier run that are not of the program whose sources are about to be written; what is somebody else's stays. What this run
+/// writes takes itself off the list again.
 void remove_stale(OutputFolder& folder, const std::string& name, const std::string& cu, std::vector<std::string>& notes) {
   const std::string source = (std::filesystem::path(folder.path()) / (name + ".cu")).string();
   std::error_code error;
   if (!std::filesystem::is_regular_file(source, error)) return;
   const auto old = read_file(source);
   if (!old || *old == cu) return;
-  for (const std::string& file : {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map", name + ".pc", name + "_check.cu", name + ".graph", name + ".dot",
-                                  name + ".solution.json", name + "_kernelbench.py", std::string("build.toml"), "tvm-ffi-ext/" + name + "/__init__.py",
-                                  std::string("certificate.json"), std::string("report.json"), std::string("report.html")}) {
+  for (const std::string& file :
+       {"lib" + name + ".so", name + ".ptx", name + ".cubin", name + "_check", name + ".cu", name + ".h", name + ".py", name + ".map",
+        name + ".pc", name + "_check.cu", name + ".graph", name + ".dot", name + ".solution.json", name + "_kernelbench.py",
+        std::string("build.toml"), "tvm-ffi-ext/" + name + "/__init__.py", std::string("certificate.json"), std::string("report.json"),
+        std::string("report.html")}) {
     if (!is_foreign(folder, file, name)) folder.remove_on_commit(file);
-    else if (!is_shared_name(file)) notes.push_back(fmt::format("{} in {} is not of this result, and stays: mirage-opt did not make it", file, folder.path()));
+    else if (!is_shared_name(file))
+      notes.push_back(fmt::format("{} in {} is not of this result, and stays: mirage-opt did not make it", file, folder.path()));
   }
 }
 
@@ -53,7 +62,8 @@ std::string deps_path(const Options& o, const std::string& name) {
   return o.deps_file.empty() ? (std::filesystem::path(o.output) / (name + ".d")).string() : o.deps_file;
 }
 
-/// Whether a text is what dependency_rule() writes: a rule in one line, then (-MP) sources as targets without a recipe. It has no mark of ours, because ninja reads no comments there.
+/// Whether a text is what dependency_rule() writes: a rule in one line, then (-MP) sources as targets without a recipe. It has no mark of
+/// ours, because ninja reads no comments there.
 bool is_dependency_rule(std::string_view text) {
   const size_t end = text.find('\n'), colon = text.substr(0, end).find(": ");
   if (end == std::string_view::npos || colon == std::string_view::npos) return false;
@@ -70,11 +80,16 @@ bool is_dependency_rule(std::string_view text) {
 Diagnostics foreign_files(const OutputFolder& folder, const std::string& name, const std::string& deps) {
   Diagnostics errors;
   const auto refuse = [&](const std::string& path, const char* remedy) {
-    errors.push_back({Severity::kError, DiagCode::kFileUnwritable, {path, 0, 0, 1}, "mirage-opt did not make this file, and does not replace it: nothing was written", {{{}, remedy}}});
+    errors.push_back({Severity::kError,
+                      DiagCode::kFileUnwritable,
+                      {path, 0, 0, 1},
+                      "mirage-opt did not make this file, and does not replace it: nothing was written",
+                      {{{}, remedy}}});
   };
   for (const std::string& file : folder.written())
     if (is_foreign(folder, file, name))
-      refuse((std::filesystem::path(folder.path()) / file).string(), "choose another folder with -o, another \"name\" in the spec, or move the file away");
+      refuse((std::filesystem::path(folder.path()) / file).string(),
+             "choose another folder with -o, another \"name\" in the spec, or move the file away");
   std::error_code error;
   if (std::filesystem::is_regular_file(deps, error)) {
     const auto text = read_file(deps);
@@ -84,7 +99,8 @@ Diagnostics foreign_files(const OutputFolder& folder, const std::string& name, c
 }
 
 /// --alternatives: the cases as sources that build beside the result's header and version script.
-void add_alternatives(std::map<std::string, std::string>& files, const Measured& measured, const Options& o, const Program& program, const Target& target, const CudaModule& module) {
+void add_alternatives(std::map<std::string, std::string>& files, const Measured& measured, const Options& o, const Program& program,
+                      const Target& target, const CudaModule& module) {
   std::vector<std::pair<std::string, double>> rows;
   for (const MeasureCase& c : measured.cases) {
     const std::string file = fmt::format("{}.alternative-{:02}.cu", module.name, rows.size());
@@ -106,8 +122,10 @@ std::string what_was_written(const Decision& d, const Options& o, size_t files, 
   const bool found = d.choice || d.stitched();
   const bool passed = std::any_of(d.gates.begin(), d.gates.end(), [](const std::string& g) { return g.starts_with("emulated"); });
   return fmt::format("interrupted: {} has {} ({} files), {}", o.output,
-                     !found ? "the straightforward kernels; nothing better was verified and had passed its gate by then" : passed ? "the best kernels that had passed the gate by then" : "the best kernels that were verified by then", files,
-                     has_library ? "and the library, which was built already" : "without a library, which was not built yet");
+                     !found   ? "the straightforward kernels; nothing better was verified and had passed its gate by then"
+                     : passed ? "the best kernels that had passed the gate by then"
+                              : "the best kernels that were verified by then",
+                     files, has_library ? "and the library, which was built already" : "without a library, which was not built yet");
 }
 
 CompileResult failed(const Diagnostics& all, CompileResult r) {
@@ -119,7 +137,8 @@ CompileResult failed(const Diagnostics& all, CompileResult r) {
   return r;
 }
 
-Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, const std::vector<std::string>& not_done, const Diagnostics& warnings, const Trace& trace, const std::string& measured) {
+Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, const std::vector<std::string>& not_done,
+             const Diagnostics& warnings, const Trace& trace, const std::string& measured) {
   const Folding& folding = facts.folding;
   const Decision& decision = facts.decision;
   const Found& found = facts.found;
@@ -128,15 +147,40 @@ Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, con
   const Graph graph = folding.unfold(decision.graph(folding.program));
   const std::set<Emit> wanted = wanted_outputs(o);
   const bool is_told = wanted.contains(Emit::kReport) || wanted.contains(Emit::kHtml) || o.explain_result || !o.report.empty();
-  const std::vector<AlgebraStep> steps = is_told ? algebra_steps(folding.program, decision.graph(folding.program), plan, facts.target) : std::vector<AlgebraStep>{};
-  const ReportData data{program, facts.target, o, found.report, found.candidates, facts.choices, decision.refused, decision.choice, decision.claims, decision.support, decision.gates, plan, facts.straightforward.predicted_us,
-                        facts.straightforward.kernels.size(), decision.why, facts.module, built.facts, not_done, warnings, decision.partition ? &*decision.partition : nullptr, steps, facts.remembered,
+  const std::vector<AlgebraStep> steps =
+      is_told ? algebra_steps(folding.program, decision.graph(folding.program), plan, facts.target) : std::vector<AlgebraStep>{};
+  const ReportData data{program,
+                        facts.target,
+                        o,
+                        found.report,
+                        found.candidates,
+                        facts.choices,
+                        decision.refused,
+                        decision.choice,
+                        decision.claims,
+                        decision.support,
+                        decision.gates,
+                        plan,
+                        facts.straightforward.predicted_us,
+                        facts.straightforward.kernels.size(),
+                        decision.why,
+                        facts.module,
+                        built.facts,
+                        not_done,
+                        warnings,
+                        decision.partition ? &*decision.partition : nullptr,
+                        steps,
+                        facts.remembered,
                         facts.measured.result ? &*facts.measured.result : nullptr};
   Told out;
   out.report = report_json(data);
   out.timed_report = report_json(data, &trace, measured);
-  out.certificate = write_certificate(program, o, {decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr, decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{},
-                                                   decision.stitched() ? &decision.stitched()->pieces : nullptr, graph, decision.claims, decision.support, decision.is_divided ? divisions_of(plan) : std::vector<std::string>{}, decision.gates});
+  out.certificate =
+      write_certificate(program, o,
+                        {decision.choice ? &found.candidates[decision.choice->candidate].structure : nullptr,
+                         decision.choice ? decision.choice->numbers : std::vector<CallNumbers>{},
+                         decision.stitched() ? &decision.stitched()->pieces : nullptr, graph, decision.claims, decision.support,
+                         decision.is_divided ? divisions_of(plan) : std::vector<std::string>{}, decision.gates});
   out.explanation = explain_folding(folding) + explain_search(found.report) + explain_winner(data) + explain_support(data);
   if (decision.partition) out.explanation += explain_partition(*decision.partition);
   for (const std::string& d : found.dropped) out.explanation += "dropped: " + d + "\n";
@@ -147,7 +191,8 @@ Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, con
   return out;
 }
 
-CompileResult write_files(CompileResult r, const Options& o, const Source& source, const CudaModule& module, const Built& built, OutputFolder& folder, const Listener& listener,
+CompileResult write_files(CompileResult r, const Options& o, const Source& source, const CudaModule& module, const Built& built,
+                          OutputFolder& folder, const Listener& listener,
                           const std::function<std::string(size_t files, bool has_library)>& interrupted) {
   if (built.exit == ExitCode::kCheckFailed) {   // what its own check found wrong is not left where somebody may load it
     r.exit = built.exit;
@@ -181,25 +226,33 @@ CompileResult write_files(CompileResult r, const Options& o, const Source& sourc
   for (const Diagnostic& d : folder.commit("certificate.json")) errors.push_back(d);
   r.exit = more_severe(r.exit, built.exit);
   if (!errors.empty()) return failed(errors, r);
-  if (is_interrupted(listener)) r.interrupted = interrupted(r.files.size(), wanted_outputs(o).contains(Emit::kSo) && built.errors.empty() && std::filesystem::exists(std::filesystem::path(o.output) / ("lib" + module.name + ".so")));
+  if (is_interrupted(listener))
+    r.interrupted =
+        interrupted(r.files.size(), wanted_outputs(o).contains(Emit::kSo) && built.errors.empty() &&
+                                        std::filesystem::exists(std::filesystem::path(o.output) / ("lib" + module.name + ".so")));
   return r;
 }
 
-CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts, std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
+CompileResult write_result(CompileResult r, const Options& o, const Source& source, const ResultFacts& facts,
+                           std::vector<std::string> not_done, std::optional<OutputFolder>& folder, Trace& trace, const Listener& listener) {
   const CudaModule& module = facts.module;
   const std::set<Emit> wanted = wanted_outputs(o);
   Built built;
   if (folder) {
-    built = trace.stage("build", [&] { return build_outputs(module, facts.target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
+    built = trace.stage("build",
+                        [&] { return build_outputs(module, facts.target, o, wanted, *folder, find_toolchain(), listener.interrupted); });
     not_done.insert(not_done.end(), built.not_done.begin(), built.not_done.end());
   }
   Told told = tell_of(o, facts, built, not_done, r.diagnostics, trace, built.measured);
   r.files = select_texts(module.files, module.name, wanted);
   if (wanted.contains(Emit::kGraph)) r.files[module.name + ".graph"] = told.graph;
-  if (wanted.contains(Emit::kDot)) r.files[module.name + ".dot"] = "// generated by mirage-opt\n" + dot(facts.folding.unfold(facts.decision.graph(facts.folding.program)), module.name);
+  if (wanted.contains(Emit::kDot))
+    r.files[module.name + ".dot"] =
+        "// generated by mirage-opt\n" + dot(facts.folding.unfold(facts.decision.graph(facts.folding.program)), module.name);
   if (wanted.contains(Emit::kReport)) r.files["report.json"] = told.report;
   if (wanted.contains(Emit::kHtml)) r.files["report.html"] = report_html(told.report, {told.part()});
-  if (wanted.contains(Emit::kCertificate)) r.files["certificate.json"] = built.compiler.empty() ? told.certificate : with_compiler(told.certificate, built.compiler);
+  if (wanted.contains(Emit::kCertificate))
+    r.files["certificate.json"] = built.compiler.empty() ? told.certificate : with_compiler(told.certificate, built.compiler);
   if (o.alternatives > 0) add_alternatives(r.files, facts.measured, o, facts.folding.whole, facts.target, module);
   r.report = std::move(told.report);
   r.certificate = std::move(told.certificate);
@@ -209,7 +262,8 @@ CompileResult write_result(CompileResult r, const Options& o, const Source& sour
   r.explanation = std::move(told.explanation);
   r.steps = std::move(told.steps);
   if (!folder) return r;
-  return write_files(std::move(r), o, source, module, built, *folder, listener, [&](size_t files, bool has_library) { return what_was_written(facts.decision, o, files, has_library); });
+  return write_files(std::move(r), o, source, module, built, *folder, listener,
+                     [&](size_t files, bool has_library) { return what_was_written(facts.decision, o, files, has_library); });
 }
 
 Diagnostics write_dump(const std::string& path, const std::vector<std::pair<std::string, std::string>>& products) {
@@ -220,7 +274,10 @@ Diagnostics write_dump(const std::string& path, const std::vector<std::pair<std:
   for (const auto& [name, text] : products) {
     const std::string file = (std::filesystem::path(path) / name).string();
     if (!is_own_file(file, ""))
-      errors.push_back({Severity::kError, DiagCode::kFileUnwritable, {file, 0, 0, 1}, "mirage-opt did not make this file, and does not replace it",
+      errors.push_back({Severity::kError,
+                        DiagCode::kFileUnwritable,
+                        {file, 0, 0, 1},
+                        "mirage-opt did not make this file, and does not replace it",
                         {{{}, "choose another folder with --dump-dir, or move the file away"}}});
     else if (auto bad = folder->write(name, (name.ends_with(".cu") ? "" : "# generated by mirage-opt --dump-dir\n") + text); !bad.empty())
       return bad;
@@ -228,7 +285,8 @@ Diagnostics write_dump(const std::string& path, const std::vector<std::pair<std:
   return errors.empty() ? folder->commit() : errors;
 }
 
-CompileResult write_best(const Options& o, const Source& source, const Target& target, const Folding& folding, const Plan& straightforward, const BestSoFar& best, const Listener& listener) {
+CompileResult write_best(const Options& o, const Source& source, const Target& target, const Folding& folding, const Plan& straightforward,
+                         const BestSoFar& best, const Listener& listener) {
   Trace trace;
   CompileResult r;
   r.name = folding.whole.name;
@@ -237,7 +295,9 @@ CompileResult write_best(const Options& o, const Source& source, const Target& t
   std::optional<OutputFolder> folder(std::move(*opened));
   const CudaModule module = emit_module(folding.whole, best.decision.plan(straightforward), target, module_options(o));
   const Measured measured;
-  return write_result(std::move(r), o, source, {target, folding, best.found, best.choices, best.decision, straightforward, measured, module}, {}, folder, trace, listener);
+  return write_result(std::move(r), o, source,
+                      {target, folding, best.found, best.choices, best.decision, straightforward, measured, module}, {}, folder, trace,
+                      listener);
 }
 
 }  // namespace mirage

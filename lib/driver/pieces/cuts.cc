@@ -40,15 +40,24 @@ ValueId source_of(const Graph& g, const Bits& is_free, ValueId v) {
 }
 
 /// Whether v, or such a view of it, is read by a node of which `wanted` says so.
-bool is_read(const Graph& g, const Bits& is_free, const std::vector<std::vector<NodeId>>& users, ValueId v, const std::function<bool(NodeId)>& wanted) {
+bool is_read(const Graph& g, const Bits& is_free, const std::vector<std::vector<NodeId>>& users, ValueId v,
+             const std::function<bool(NodeId)>& wanted) {
   const auto& read = users[static_cast<size_t>(v)];
-  return std::any_of(read.begin(), read.end(), [&](NodeId n) { return is_free[static_cast<size_t>(n)] ? is_read(g, is_free, users, g.node(n).first_value, wanted) : wanted(n); });
+  return std::any_of(read.begin(), read.end(), [&](NodeId n) {
+    return is_free[static_cast<size_t>(n)] ? is_read(g, is_free, users, g.node(n).first_value, wanted) : wanted(n);
+  });
 }
 
 /// Grows units along the nodes of a graph.
 class Units {
  public:
-  explicit Units(const Graph& g) : g_(g), users_(g.users()), of_(static_cast<size_t>(g.num_nodes()), -1), constant_(of_.size()), free_(of_.size()), behind_(of_.size()) {}
+  explicit Units(const Graph& g)
+      : g_(g),
+        users_(g.users()),
+        of_(static_cast<size_t>(g.num_nodes()), -1),
+        constant_(of_.size()),
+        free_(of_.size()),
+        behind_(of_.size()) {}
 
   Cuts run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) classify(n);
@@ -67,7 +76,8 @@ class Units {
     const Node& node = g_.node(n);
     if (g_.form<Output>(n)) return;
     const bool of_constants = std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return is(constant_, def(v)); });
-    if (g_.form<Const>(n) || ((g_.form<Map>(n) || is_view(node.op)) && of_constants && is_searchable(g_, n))) constant_[static_cast<size_t>(n)] = true;
+    if (g_.form<Const>(n) || ((g_.form<Map>(n) || is_view(node.op)) && of_constants && is_searchable(g_, n)))
+      constant_[static_cast<size_t>(n)] = true;
     else if (g_.form<Input>(n) || (is_view(node.op) && is_searchable(g_, n) && !is_stored_so(n))) free_[static_cast<size_t>(n)] = true;
     else if (is_searchable(g_, n)) place(n);
     // Which units a node needs, transitively.
@@ -85,7 +95,8 @@ class Units {
     }
   }
 
-  /// Whether a view is how what it views is best stored: nobody else reads that, and behind the view stands what reads memory as it lies (a result of the program, a reshape that joins).
+  /// Whether a view is how what it views is best stored: nobody else reads that, and behind the view stands what reads memory as it lies (a
+  /// result of the program, a reshape that joins).
   bool is_stored_so(NodeId n) const {
     const ValueId v = g_.node(n).operands[0];
     const NodeId of = g_.value(v).node;
@@ -141,7 +152,8 @@ class Units {
     }
   }
 
-  /// What elementwise functions make of a contraction's result is a cut point where a reduction reads it, alone or among others: the kernel that contracts may store that instead.
+  /// What elementwise functions make of a contraction's result is a cut point where a reduction reads it, alone or among others: the kernel
+  /// that contracts may store that instead.
   void split_at_epilogues() {
     const int count = static_cast<int>(contracts_.size());
     for (int u = 0; u < count; u++) {
@@ -154,18 +166,23 @@ class Units {
         if (unit(n) != u) continue;
         nodes++;
         const Node& node = g_.node(n);
-        const bool inside = g_.form<Map>(n) && !(is_reduced(node.first_value) && reads_shared(node)) && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId v) { return unit(def(v)) != u || epilogue.count(def(v)) > 0; });
+        const bool inside = g_.form<Map>(n) && !(is_reduced(node.first_value) && reads_shared(node)) &&
+                            std::all_of(node.operands.begin(), node.operands.end(),
+                                        [&](ValueId v) { return unit(def(v)) != u || epilogue.count(def(v)) > 0; });
         if (inside) epilogue.insert(n);
         for (ValueId v : node.operands) {
           const int w = unit(def(v));
-          is_contracted = is_contracted || (inside && w >= 0 && contracts_[static_cast<size_t>(w)] && g_.dims(v).elements() == g_.dims(node.first_value).elements());
+          is_contracted = is_contracted || (inside && w >= 0 && contracts_[static_cast<size_t>(w)] &&
+                                            g_.dims(v).elements() == g_.dims(node.first_value).elements());
           if (!inside && w == u && epilogue.count(def(v))) read_behind.insert(source_of(g_, free_, v));
         }
       }
       if (!is_contracted || epilogue.size() == nodes || read_behind.size() != 1) continue;
       const ValueId v = *read_behind.begin();
       const auto& readers = users_[static_cast<size_t>(v)];
-      if (readers.empty() || (readers.size() == 1 && !g_.form<Reduce>(readers[0])) || std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Reduce>(n) || is_reduced(g_.node(n).first_value); })) continue;
+      if (readers.empty() || (readers.size() == 1 && !g_.form<Reduce>(readers[0])) ||
+          std::none_of(readers.begin(), readers.end(), [&](NodeId n) { return g_.form<Reduce>(n) || is_reduced(g_.node(n).first_value); }))
+        continue;
       const int fresh = static_cast<int>(contracts_.size());
       contracts_.push_back(false);
       for (NodeId n : epilogue) unit(n) = fresh;
@@ -173,12 +190,15 @@ class Units {
   }
   /// Whether it reads what others of its unit read, too: not the square of a sum that is stored, but that.
   bool reads_shared(const Node& n) const {
-    return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return users_[static_cast<size_t>(v)].size() > 1 && g_.dims(v).elements() == g_.dims(n.first_value).elements(); });
+    return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId v) {
+      return users_[static_cast<size_t>(v)].size() > 1 && g_.dims(v).elements() == g_.dims(n.first_value).elements();
+    });
   }
   /// Whether a reduction reads v, and nobody else.
   bool is_reduced(ValueId v) const {
     const auto& readers = users_[static_cast<size_t>(v)];
-    return readers.size() == 1 && (g_.form<Reduce>(readers[0]) || (g_.form<Map>(readers[0]) && is_reduced(g_.node(readers[0]).first_value)));
+    return readers.size() == 1 &&
+           (g_.form<Reduce>(readers[0]) || (g_.form<Map>(readers[0]) && is_reduced(g_.node(readers[0]).first_value)));
   }
 
   Cuts finish() {
@@ -207,7 +227,8 @@ class Units {
     return std::any_of(out.units.begin(), out.units.end(), waits) ? renumbered(out) : out;
   }
 
-  /// What a unit reads behind a node that no search takes is made before what it can be one piece with: the values of attention before its scores. Numbers say what is cut first (CutSearch).
+  /// What a unit reads behind a node that no search takes is made before what it can be one piece with: the values of attention before its
+  /// scores. Numbers say what is cut first (CutSearch).
   static Cuts renumbered(const Cuts& c) {
     std::vector<int> order, to(c.units.size(), -1);
     const std::function<void(int)> visit = [&](int u) {
@@ -264,9 +285,12 @@ class Units {
       out.units[u].through.assign(through[u].begin(), through[u].end());
       out.units[u].copyable = !out.units[u].contracts && !leaves[u] && readers[u].size() > 1;
       out.units[u].is_stored = leaves[u];
-      out.units[u].is_view = std::all_of(out.units[u].nodes.begin(), out.units[u].nodes.end(), [&](NodeId n) { return mirage::is_view(g_.node(n).op); });
+      out.units[u].is_view =
+          std::all_of(out.units[u].nodes.begin(), out.units[u].nodes.end(), [&](NodeId n) { return mirage::is_view(g_.node(n).op); });
       for (NodeId n : out.units[u].nodes)
-        if (is_read(g_, free_, users_, g_.node(n).first_value, [&](NodeId m) { return out.unit_of[static_cast<size_t>(m)] != static_cast<int>(u); })) out.units[u].elements += g_.dims(g_.node(n).first_value).elements();
+        if (is_read(g_, free_, users_, g_.node(n).first_value,
+                    [&](NodeId m) { return out.unit_of[static_cast<size_t>(m)] != static_cast<int>(u); }))
+          out.units[u].elements += g_.dims(g_.node(n).first_value).elements();
     }
   }
 
@@ -284,10 +308,12 @@ constexpr size_t kMostSets = 256;   // that are looked at from one state
 enum class Mark : char { kOpen, kDone, kCopied };
 using State = std::vector<Mark>;
 
-/// Walks states breadth first. The lowest open unit is in the next cut: the order of independent cuts does not matter, so one order is enough.
+/// Walks states breadth first. The lowest open unit is in the next cut: the order of independent cuts does not matter, so one order is
+/// enough.
 class CutSearch {
  public:
-  CutSearch(const Cuts& cuts, const Graph& g, const CutLimits& limits) : cuts_(cuts), limits_(limits), siblings_(cuts.units.size()), readers_(cuts.units.size()) {
+  CutSearch(const Cuts& cuts, const Graph& g, const CutLimits& limits)
+      : cuts_(cuts), limits_(limits), siblings_(cuts.units.size()), readers_(cuts.units.size()) {
     for (size_t u = 0; u < cuts.units.size(); u++)
       for (int w : cuts.units[u].direct) readers_[static_cast<size_t>(w)].push_back(static_cast<int>(u));
     std::map<ValueId, std::vector<int>> readers;   // units that read one value belong together
@@ -295,7 +321,8 @@ class CutSearch {
       for (NodeId n : cuts.units[u].nodes)
         for (ValueId o : g.node(n).operands) {
           const ValueId v = source_of(g, cuts.is_free, o);
-          if (const auto d = static_cast<size_t>(g.value(v).node); cuts.unit_of[d] != static_cast<int>(u) && !cuts.is_constant[d]) readers[v].push_back(static_cast<int>(u));
+          if (const auto d = static_cast<size_t>(g.value(v).node); cuts.unit_of[d] != static_cast<int>(u) && !cuts.is_constant[d])
+            readers[v].push_back(static_cast<int>(u));
         }
     for (const auto& [v, list] : readers)
       for (int a : list)
@@ -315,7 +342,8 @@ class CutSearch {
       const int u = static_cast<int>(open - state.begin());
       // Not what would be copied in turn: a residual stream would be summed up from all layers again.
       const std::vector<int>& reads = cuts_.units[static_cast<size_t>(u)].direct;
-      if (limits_.sets > 1 && cuts_.units[static_cast<size_t>(u)].copyable && std::none_of(reads.begin(), reads.end(), [&](int w) { return state[static_cast<size_t>(w)] == Mark::kCopied; })) {
+      if (limits_.sets > 1 && cuts_.units[static_cast<size_t>(u)].copyable &&
+          std::none_of(reads.begin(), reads.end(), [&](int w) { return state[static_cast<size_t>(w)] == Mark::kCopied; })) {
         State next = state;
         next[static_cast<size_t>(u)] = Mark::kCopied;
         add_step(s, -1, next);
@@ -334,7 +362,9 @@ class CutSearch {
   /// The number of a state. Copied or stored makes no difference once every reader exists: such states are one.
   size_t state_number(State s) {
     for (size_t u = s.size(); u-- > 0;)
-      if (s[u] == Mark::kCopied && std::all_of(readers_[u].begin(), readers_[u].end(), [&](int r) { return s[static_cast<size_t>(r)] == Mark::kDone; })) s[u] = Mark::kDone;
+      if (s[u] == Mark::kCopied &&
+          std::all_of(readers_[u].begin(), readers_[u].end(), [&](int r) { return s[static_cast<size_t>(r)] == Mark::kDone; }))
+        s[u] = Mark::kDone;
     const auto [at, is_new] = numbers_.try_emplace(s, states_.size());
     if (is_new) states_.push_back(s), out_.steps.emplace_back();
     return at->second;
@@ -349,7 +379,8 @@ class CutSearch {
     out_.steps[from].push_back({cut, number});
   }
 
-  /// The set with u and with what u needs and nobody has made (the other operand of a second product); nullopt: that is too much, or stands behind a node that no search takes.
+  /// The set with u and with what u needs and nobody has made (the other operand of a second product); nullopt: that is too much, or stands
+  /// behind a node that no search takes.
   std::optional<std::vector<int>> with_needs(const State& s, const std::vector<int>& set, int u) const {
     std::vector<int> out = set, work{u};
     int units = 0, contractions = 0;
@@ -361,7 +392,8 @@ class CutSearch {
       out.insert(at, x);
       if (static_cast<int>(out.size()) > 2 * limits_.units) return std::nullopt;
       const Unit& unit = cuts_.units[static_cast<size_t>(x)];
-      if (std::any_of(unit.through.begin(), unit.through.end(), [&](int w) { return s[static_cast<size_t>(w)] != Mark::kDone; })) return std::nullopt;
+      if (std::any_of(unit.through.begin(), unit.through.end(), [&](int w) { return s[static_cast<size_t>(w)] != Mark::kDone; }))
+        return std::nullopt;
       for (int w : unit.direct)
         if (s[static_cast<size_t>(w)] == Mark::kOpen) work.push_back(w);
     }
@@ -418,7 +450,8 @@ class CutSearch {
     int64_t kept = 0;
     for (int u : set) {
       const auto& readers = readers_[static_cast<size_t>(u)];
-      const bool inside = !cuts_.units[static_cast<size_t>(u)].is_stored && std::all_of(readers.begin(), readers.end(), [&](int r) { return std::binary_search(set.begin(), set.end(), r); });
+      const bool inside = !cuts_.units[static_cast<size_t>(u)].is_stored &&
+                          std::all_of(readers.begin(), readers.end(), [&](int r) { return std::binary_search(set.begin(), set.end(), r); });
       if (inside) kept += cuts_.units[static_cast<size_t>(u)].elements;
     }
     return kept;
@@ -461,16 +494,19 @@ class CutSearch {
 }  // namespace
 
 /// Dimensions of a program's inputs as dimensions of these leaves; empty if one is not among them.
-static std::vector<std::pair<int, int>> extents_here(const Graph& g, const Const& c, const std::vector<ValueId>& leaves, const std::vector<std::vector<int>>& classes) {
+static std::vector<std::pair<int, int>> extents_here(const Graph& g, const Const& c, const std::vector<ValueId>& leaves,
+                                                     const std::vector<std::vector<int>>& classes) {
   std::vector<std::pair<int, int>> out;
   for (auto [param, dim] : c.extent_of) {
     int wanted = -1;
     for (NodeId n : g.inputs())
-      if (g.form<Input>(n)->param == param && !classes.empty()) wanted = classes[static_cast<size_t>(g.node(n).first_value)][static_cast<size_t>(dim)];
+      if (g.form<Input>(n)->param == param && !classes.empty())
+        wanted = classes[static_cast<size_t>(g.node(n).first_value)][static_cast<size_t>(dim)];
     std::optional<std::pair<int, int>> found;
     for (size_t i = 0; i < leaves.size() && !found && wanted >= 0; i++)
       for (int d = 0; d < g.dims(leaves[i]).rank() && !found; d++)
-        if (classes[static_cast<size_t>(leaves[i])][static_cast<size_t>(d)] == wanted && g.dims(leaves[i])[d] != 1) found = {static_cast<int>(i), d};
+        if (classes[static_cast<size_t>(leaves[i])][static_cast<size_t>(d)] == wanted && g.dims(leaves[i])[d] != 1)
+          found = {static_cast<int>(i), d};
     if (!found) return {};
     out.push_back(*found);
   }
@@ -482,7 +518,8 @@ namespace {
 /// A piece from its results down: its text does not depend on what else stands in the program. Leaves are numbered as they are met.
 class Collector {
  public:
-  Collector(const Graph& g, const std::vector<std::vector<int>>& classes, std::function<bool(ValueId)> is_leaf) : g_(g), classes_(classes), is_leaf_(std::move(is_leaf)), b_(Level::kKernel) {}
+  Collector(const Graph& g, const std::vector<std::vector<int>>& classes, std::function<bool(ValueId)> is_leaf)
+      : g_(g), classes_(classes), is_leaf_(std::move(is_leaf)), b_(Level::kKernel) {}
 
   /// leaves: those that come first, whether they are met or not.
   Piece run(const std::vector<ValueId>& leaves, std::vector<ValueId> results, const std::vector<std::vector<NodeId>>& users) {
@@ -542,7 +579,8 @@ class Collector {
 Cuts find_cuts(const Graph& graph) { return Units(graph).run(); }
 
 CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits) {
-  for (CutLimits now = limits;; now.sets /= 2) {   // with one set a state, the lowest unit alone, there are as many states as units: always an end
+  // with one set a state, the lowest unit alone, there are as many states as units: always an end
+  for (CutLimits now = limits;; now.sets /= 2) {
     if (now.sets <= 1) now.sets = 1, now.states = now.cuts = std::numeric_limits<int>::max();
     CutGraph out = CutSearch(cuts, graph, now).run();
     if (out.end >= 0) return out;
@@ -570,7 +608,8 @@ Piece make_piece(const Cuts& cuts, const Cut& cut, const Graph& g, const std::ve
   return Collector(g, classes, is_leaf).run({}, std::move(results), users);
 }
 
-std::optional<Piece> piece_between(const Graph& g, const std::vector<ValueId>& leaves, const std::vector<ValueId>& results, const std::vector<std::vector<int>>& classes) {
+std::optional<Piece> piece_between(const Graph& g, const std::vector<ValueId>& leaves, const std::vector<ValueId>& results,
+                                   const std::vector<std::vector<int>>& classes) {
   const std::set<ValueId> given(leaves.begin(), leaves.end());
   const auto is_leaf = [&](ValueId v) { return given.contains(v); };
   if (given.size() != leaves.size() || std::any_of(results.begin(), results.end(), is_leaf)) return std::nullopt;

@@ -1,4 +1,5 @@
-// Where a large program may be cut (docs/partition.md): its nodes as units, and the convex connected sets of units that one search can take. First half of partitioning; knows no cost.
+// Where a large program may be cut (docs/partition.md): its nodes as units, and the convex connected sets of units that one search can
+// take. First half of partitioning; knows no cost.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,8 @@ struct Cuts {
   std::vector<Unit> units;          ///< in an order that respects what they read
   std::vector<int> unit_of;         ///< per node; -1: inputs, constants, views, nodes that no search takes
   std::vector<bool> is_constant;    ///< per node: made of constants alone; every piece that reads it has its own
-  std::vector<bool> is_free;        ///< per node: an input, or a view that a search takes: every piece that reads it has its own, of what is stored
+  /// per node: an input, or a view that a search takes: every piece that reads it has its own, of what is stored
+  std::vector<bool> is_free;
 };
 Cuts find_cuts(const Graph& graph);
 
@@ -43,7 +45,8 @@ struct CutGraph {
   std::vector<std::vector<CutStep>> steps;      ///< per state, from state 0 (nothing exists); steps lead to higher numbers
   int end = -1;                                 ///< the state in which everything exists
 };
-/// sets: the most that lead on from one state, the lowest unit alone and those that keep most inside; halved until states and cuts keep to their limits.
+/// sets: the most that lead on from one state, the lowest unit alone and those that keep most inside; halved until states and cuts keep to
+/// their limits.
 struct CutLimits { int units = 6, contractions = 3, states = 10'000, cuts = 4'000, sets = 64; };
 CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits);
 
@@ -54,10 +57,13 @@ struct Piece {
   std::vector<ValueId> results;     ///< result i is this value of the program
   Graph graph;                      ///< primitives; inputs have the program's types, what no output of the program alone reads stays real
 };
-/// `classes`: extent_classes(graph). Constants that stand for extents name dimensions of the piece's own inputs where one is always as long; elsewhere they become literals, which hold at the real size.
+/// `classes`: extent_classes(graph). Constants that stand for extents name dimensions of the piece's own inputs where one is always as
+/// long; elsewhere they become literals, which hold at the real size.
 Piece make_piece(const Cuts& cuts, const Cut& cut, const Graph& graph, const std::vector<std::vector<int>>& classes);
 
-/// The piece between these values, as make_piece made it: what a certificate's piece stands for. nullopt if the results need other values than the leaves.
-std::optional<Piece> piece_between(const Graph& graph, const std::vector<ValueId>& leaves, const std::vector<ValueId>& results, const std::vector<std::vector<int>>& classes);
+/// The piece between these values, as make_piece made it: what a certificate's piece stands for. nullopt if the results need other values
+/// than the leaves.
+std::optional<Piece> piece_between(const Graph& graph, const std::vector<ValueId>& leaves, const std::vector<ValueId>& results,
+                                   const std::vector<std::vector<int>>& classes);
 
 }  // namespace mirage

@@ -1,4 +1,5 @@
-// From cuts to a stitched program: what each piece costs, the cheapest way through the states, and which of them hold in the whole (stitch.cc). See the header.
+// From cuts to a stitched program: what each piece costs, the cheapest way through the states, and which of them hold in the whole
+// (stitch.cc). See the header.
 #include "driver/pieces/partition.h"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ constexpr double kNearUs = 1.5;          // what they may cost more by themselve
 constexpr double kBesideUs = 2.5;        // launch, prologue and tail of a weight stream, which calls beside each other have once
 constexpr double kMostOfOne = 1.5;       // of the straightforward kernels' time: what a structure of one kernel may cost by itself
 constexpr double kLeastGainUs = 0.5;     // of a whole
-constexpr double kWorthwhile = 0.96;     // what a structure must cost at most of the straightforward kernels: less is the cost model's noise
+// what a structure must cost at most of the straightforward kernels: less is the cost model's noise
+constexpr double kWorthwhile = 0.96;
 
 /// A structure with its numbers, and what its plan costs.
 struct Numbered {
@@ -50,7 +52,8 @@ struct Evaluated {
   int kernels = 0, straightforward_kernels = 0;
   std::optional<Structure> structure;   ///< faster than the straightforward kernels
   std::vector<CallNumbers> numbers;
-  std::optional<Numbered> one;          ///< the cheapest structure that is one kernel, whether it pays by itself or not: beside others of its kind it may
+  /// the cheapest structure that is one kernel, whether it pays by itself or not: beside others of its kind it may
+  std::optional<Numbered> one;
   std::vector<Candidate> candidates;    ///< verified, their claims dropped
   SearchReport search;
   std::string refusal;                  ///< why it was not searched, if it was to be
@@ -63,11 +66,14 @@ constexpr int64_t kWholePlans = 1000;
 constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
 /// Numbers for the verified structures of a piece: the cheapest that pays and holds, and the cheapest of one kernel.
-void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target, const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
+void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target,
+            const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
   const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace);
   for (const Choice& c : choices.best) {
     const double us = c.plan.predicted_us;
-    const bool pays = us <= kWorthwhile * e.straightforward_us && us < e.us, is_one = e.candidates[c.candidate].structure.kernels == 1 && (!e.one || us < e.one->us);   // the plan may have made rows a kernel of their own
+    // the plan may have made rows a kernel of their own
+    const bool pays = us <= kWorthwhile * e.straightforward_us && us < e.us,
+               is_one = e.candidates[c.candidate].structure.kernels == 1 && (!e.one || us < e.one->us);
     if (us > kMostOfOne * e.straightforward_us) break;
     if (!pays && !is_one) continue;
     const Structure& s = e.candidates[c.candidate].structure;
@@ -99,7 +105,8 @@ Evaluated plan_piece(const PiecePrograms& programs, const Piece& piece, const Ta
 }
 
 /// Verified structures of a piece, from the memory or by a search. memory: with the round; may be null.
-std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, const Witnesses& witnesses, const Target& target, const SearchOptions& options, uint64_t seed, SearchMemory* memory, int round) {
+std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, const Witnesses& witnesses, const Target& target,
+                                        const SearchOptions& options, uint64_t seed, SearchMemory* memory, int round) {
   Program unshifted = program;   // as compile() does for whole programs
   unshifted.graph = unshift(program.graph);
   const std::string problem = memory ? SearchMemory::problem_of(program, witnesses, round) : "";
@@ -118,7 +125,8 @@ std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, 
   return candidates;
 }
 
-void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options, uint64_t seed, Trace& trace, SearchMemory* memory, int round) {
+void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options,
+                  uint64_t seed, Trace& trace, SearchMemory* memory, int round) {
   const Program program = programs.of(piece, true), planned = programs.of(piece, false);
   const Witnesses witnesses = make_witnesses(program);
   out.refusal = witnesses.refusal;
@@ -140,7 +148,8 @@ std::string describe(const Graph& g) {
 }
 
 void add_to(SearchReport& sum, const SearchReport& r) {
-  sum.states += r.states, sum.effort += r.effort, sum.candidates += r.candidates, sum.verified += r.verified, sum.rejected += r.rejected, sum.unknown += r.unknown;
+  sum.states += r.states, sum.effort += r.effort, sum.candidates += r.candidates, sum.verified += r.verified, sum.rejected += r.rejected,
+      sum.unknown += r.unknown;
   for (size_t g = 0; g < sum.gates.size(); g++) {
     if (sum.gates[g].closed == 0) sum.gates[g].first_example = r.gates[g].first_example;
     sum.gates[g].closed += r.gates[g].closed;
@@ -160,12 +169,24 @@ std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pi
 /// Everything of one program on its way through the states.
 class Partitioner {
  public:
-  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched,
-              SearchMemory* memory)
-      : program_(program), programs_(program), g_(program.graph), target_(target), straightforward_(straightforward), options_(options), seed_(seed), trace_(trace), tell_(tell), is_searched_(is_searched), memory_(memory) {}
+  Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed,
+              Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched, SearchMemory* memory)
+      : program_(program),
+        programs_(program),
+        g_(program.graph),
+        target_(target),
+        straightforward_(straightforward),
+        options_(options),
+        seed_(seed),
+        trace_(trace),
+        tell_(tell),
+        is_searched_(is_searched),
+        memory_(memory) {}
 
   Partitioned run() {
-    if (options_.max_seconds > 0) deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
+    if (options_.max_seconds > 0)
+      deadline_ = std::chrono::steady_clock::now() +
+                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
     classes_ = extent_classes(g_);
     cuts_ = find_cuts(g_);
     out_.units = static_cast<int>(cuts_.units.size());
@@ -203,10 +224,12 @@ class Partitioner {
     return first_.size();
   }
 
-  /// Whether a search of a distinct piece may lead to something: it contracts, it is not what was searched before, and it takes longer than its bytes and products do.
+  /// Whether a search of a distinct piece may lead to something: it contracts, it is not what was searched before, and it takes longer than
+  /// its bytes and products do.
   bool is_worth_searching(size_t form) const {
     const Cut& cut = graph_.cuts[first_[form]];
-    const bool contracts = std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
+    const bool contracts =
+        std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
     const Evaluated& e = evaluated_[form];
     return contracts && (!is_searched_ || cut.units.size() < cuts_.units.size()) && e.may_gain_us > kMayGain * e.straightforward_us;
   }
@@ -224,7 +247,8 @@ class Partitioner {
     most_first(worth);
     worth.resize(std::min(worth.size(), kMaxSearched));
     const int64_t all = options_.max_states;
-    longest_.assign(first_.size(), std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all), std::max(kMinStates, all / 32)));
+    longest_.assign(first_.size(), std::clamp(all / 2 / std::max<int64_t>(1, static_cast<int64_t>(worth.size())), std::min(kMinStates, all),
+                                              std::max(kMinStates, all / 32)));
     spent_.assign(first_.size(), 0);
     search_forms(worth, 1);
     search_longer(worth);
@@ -232,17 +256,23 @@ class Partitioner {
     out_.search.stop_reason = is_late() ? "time" : "exhausted";
     for (const Evaluated& e : evaluated_) {
       add_to(out_.search, e.search);
-      if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted") out_.search.stop_reason = e.search.stop_reason;
+      if (!e.search.stop_reason.empty() && e.search.stop_reason != "exhausted" && out_.search.stop_reason == "exhausted")
+        out_.search.stop_reason = e.search.stop_reason;
     }
   }
-  /// Once more, and longer, those that were cut short: each gets effort in proportion to what it may still gain for its size (a large piece may gain what its parts do), as far as `max_states` for all of them goes.
+  /// Once more, and longer, those that were cut short: each gets effort in proportion to what it may still gain for its size (a large piece
+  /// may gain what its parts do), as far as `max_states` for all of them goes.
   void search_longer(std::vector<size_t> forms) {
     const int64_t all = options_.max_states, most = std::max(kMinStates, all / 8);
     int64_t left = all;
     for (size_t f : forms) left -= spent_[f];
-    const auto turn = [&](size_t f) { return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()) / static_cast<double>(spent_[f] + 1); };
+    const auto turn = [&](size_t f) {
+      return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()) / static_cast<double>(spent_[f] + 1);
+    };
     for (int round = 2; left > 0 && !is_late() && !is_stopped(); round++) {
-      std::erase_if(forms, [&](size_t f) { return evaluated_[f].search.stop_reason != "states" || longest_[f] >= most || may_still_gain(f) <= kMayGain * evaluated_[f].us; });
+      std::erase_if(forms, [&](size_t f) {
+        return evaluated_[f].search.stop_reason != "states" || longest_[f] >= most || may_still_gain(f) <= kMayGain * evaluated_[f].us;
+      });
       std::stable_sort(forms.begin(), forms.end(), [&](size_t a, size_t b) { return turn(a) > turn(b); });
       std::vector<size_t> now;
       for (size_t f : forms) {
@@ -263,11 +293,16 @@ class Partitioner {
   void note_refusals() {
     std::map<std::string, int> alone, refused;
     for (NodeId n = 0; n < g_.num_nodes(); n++)
-      if (cuts_.unit_of[static_cast<size_t>(n)] < 0 && !cuts_.is_free[static_cast<size_t>(n)] && !cuts_.is_constant[static_cast<size_t>(n)] && !g_.form<Output>(n) && !g_.form<Iota>(n)) alone[form_name(g_.node(n).op)]++;
-    for (const auto& [form, times] : alone) out_.notes.push_back(fmt::format("{} {} searched around: {} of its own where no kernel reads it as a view", times, form, times == 1 ? "a kernel" : "kernels"));
+      if (cuts_.unit_of[static_cast<size_t>(n)] < 0 && !cuts_.is_free[static_cast<size_t>(n)] &&
+          !cuts_.is_constant[static_cast<size_t>(n)] && !g_.form<Output>(n) && !g_.form<Iota>(n))
+        alone[form_name(g_.node(n).op)]++;
+    for (const auto& [form, times] : alone)
+      out_.notes.push_back(fmt::format("{} {} searched around: {} of its own where no kernel reads it as a view", times, form,
+                                       times == 1 ? "a kernel" : "kernels"));
     for (const Evaluated& e : evaluated_)
       if (!e.refusal.empty()) refused[e.refusal]++;
-    for (const auto& [why, times] : refused) out_.notes.push_back(fmt::format("{} distinct piece{} planned and not searched: {}", times, times == 1 ? "" : "s", why));
+    for (const auto& [why, times] : refused)
+      out_.notes.push_back(fmt::format("{} distinct piece{} planned and not searched: {}", times, times == 1 ? "" : "s", why));
   }
   /// What was known of a piece before it was searched.
   static Evaluated plan_only(const Evaluated& e) {
@@ -310,8 +345,9 @@ class Partitioner {
   const Evaluated& of_cut(int c) const { return evaluated_[form_[static_cast<size_t>(c)]]; }
 
   /// Dynamic programme over the states, which are numbered upwards. Ties: fewer kernels, then the first way.
-  /// What pieces that may stand beside each other (plan/passes/beside.cc) are counted too dear, each by itself: nothing, kBesideUs for those that compute again what others compute for themselves, too (a norm in front of several
-  /// linear layers), kBesideUs for all (linear layers of one input, each with a bias of its own).
+  /// What pieces that may stand beside each other (plan/passes/beside.cc) are counted too dear, each by itself: nothing, kBesideUs for
+  /// those that compute again what others compute for themselves, too (a norm in front of several linear layers), kBesideUs for all (linear
+  /// layers of one input, each with a bias of its own).
   enum class Beside { kNone, kCopies, kAll };
   struct Taken { int state, cut; };   // a step of a way, from this state; cut -1: the next unit is left to its readers
   std::vector<Taken> cheapest_way(Beside beside) const {
@@ -322,13 +358,15 @@ class Partitioner {
       if (best[s].us == kNoTime) continue;
       for (const CutStep& step : graph_.steps[s]) {
         Best b{best[s].us, best[s].kernels, static_cast<int>(s), step.cut};
-        if (step.cut >= 0) b.us += of_cut(step.cut).us - (may_stand_beside(step.cut, beside) ? kBesideUs : 0.0), b.kernels += of_cut(step.cut).kernels;
+        if (step.cut >= 0)
+          b.us += of_cut(step.cut).us - (may_stand_beside(step.cut, beside) ? kBesideUs : 0.0), b.kernels += of_cut(step.cut).kernels;
         Best& at = best[static_cast<size_t>(step.to)];
         if (std::pair(b.us, b.kernels) < std::pair(at.us, at.kernels)) at = b;
       }
     }
     std::vector<Taken> way;
-    for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from) way.push_back({best[static_cast<size_t>(s)].from, best[static_cast<size_t>(s)].cut});
+    for (int s = graph_.end; s > 0; s = best[static_cast<size_t>(s)].from)
+      way.push_back({best[static_cast<size_t>(s)].from, best[static_cast<size_t>(s)].cut});
     std::reverse(way.begin(), way.end());
     return way;
   }
@@ -341,7 +379,8 @@ class Partitioner {
   bool may_stand_beside(int c, Beside beside) const {
     const Cut& cut = graph_.cuts[static_cast<size_t>(c)];
     if (beside == Beside::kNone || (beside == Beside::kCopies && cut.copies.empty())) return false;
-    return of_cut(c).structure && of_cut(c).kernels == 1 && std::count_if(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; }) == 1;
+    return of_cut(c).structure && of_cut(c).kernels == 1 &&
+           std::count_if(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; }) == 1;
   }
 
   std::optional<Plan> plan(const std::vector<Replaced>& pieces, Graph* graph = nullptr) const {
@@ -355,33 +394,46 @@ class Partitioner {
 
   PieceOutcome outcome(int c) const {
     const Evaluated& e = of_cut(c);
-    return {describe(pieces_[static_cast<size_t>(c)].graph), 1, e.kernels, e.straightforward_us, e.us, e.structure.has_value(), e.search.states, e.search.verified, e.structure ? e.structure->states : 0};
+    return {describe(pieces_[static_cast<size_t>(c)].graph),
+            1,
+            e.kernels,
+            e.straightforward_us,
+            e.us,
+            e.structure.has_value(),
+            e.search.states,
+            e.search.verified,
+            e.structure ? e.structure->states : 0};
   }
 
   /// A way with its structures, stitched and planned as a whole, without those that do not pay in their surroundings.
-  struct Way { std::vector<int> cuts; std::vector<Replaced> kept; std::vector<PieceOutcome> chosen; std::optional<Plan> plan; };   ///< chosen: per cut
+  /// chosen: per cut
+  struct Way { std::vector<int> cuts; std::vector<Replaced> kept; std::vector<PieceOutcome> chosen; std::optional<Plan> plan; };
   Way along(const std::vector<int>& cuts) {
     Way out{cuts, {}, {}, {}};
     std::vector<size_t> forms;   // of the kept
     for (int c : cuts) {
       Evaluated& e = evaluated_[form_[static_cast<size_t>(c)]];
       if (!std::exchange(e.thorough, true) && !e.candidates.empty() && !is_late() && !is_stopped()) {
-        const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true), planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
+        const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true),
+                      planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
         choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
       }
       out.chosen.push_back(outcome(c));
-      if (e.structure) out.kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
+      if (e.structure)
+        out.kept.push_back({pieces_[static_cast<size_t>(c)], *e.structure, e.numbers}), forms.push_back(form_[static_cast<size_t>(c)]);
     }
     if (out.kept.empty()) return out;
     out.plan = plan(out.kept);
     const std::set<size_t> distinct(forms.begin(), forms.end());
-    for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped() && plans_left_ > 0; ++f, plans_left_--) {   // the straightforward kernels around a piece may fuse better without it
+    // the straightforward kernels around a piece may fuse better without it
+    for (auto f = distinct.rbegin(); f != distinct.rend() && !is_stopped() && plans_left_ > 0; ++f, plans_left_--) {
       std::vector<Replaced> fewer;
       std::vector<size_t> their_forms;
       for (size_t i = 0; i < out.kept.size(); i++)
         if (forms[i] != *f) fewer.push_back(out.kept[i]), their_forms.push_back(forms[i]);
       std::optional<Plan> p = plan(fewer);
-      if (p && (!out.plan || p->predicted_us <= out.plan->predicted_us)) out.plan = std::move(p), out.kept = std::move(fewer), forms = std::move(their_forms);
+      if (p && (!out.plan || p->predicted_us <= out.plan->predicted_us))
+        out.plan = std::move(p), out.kept = std::move(fewer), forms = std::move(their_forms);
     }
     return out;
   }
@@ -391,7 +443,8 @@ class Partitioner {
     std::vector<int> out;
     for (int r = 0; r < static_cast<int>(cuts_.units.size()); r++) {
       const Unit& reader = cuts_.units[static_cast<size_t>(r)];
-      if (!std::count(reader.direct.begin(), reader.direct.end(), unit) && !std::count(reader.through.begin(), reader.through.end(), unit)) continue;
+      if (!std::count(reader.direct.begin(), reader.direct.end(), unit) && !std::count(reader.through.begin(), reader.through.end(), unit))
+        continue;
       const auto at = std::find(graph_.cuts.begin(), graph_.cuts.end(), Cut{{r}, {unit}});
       const int c = static_cast<int>(at - graph_.cuts.begin());
       if (at == graph_.cuts.end() || !of_cut(c).one) return {};
@@ -409,9 +462,12 @@ class Partitioner {
         nodes.insert(cuts_.units[static_cast<size_t>(u)].nodes.begin(), cuts_.units[static_cast<size_t>(u)].nodes.end());
       }
     Way out;
-    const auto is_new = [&](const auto& list, const auto& of) { return std::any_of(list.begin(), list.end(), [&](int x) { return of.count(x) > 0; }); };
+    const auto is_new = [&](const auto& list, const auto& of) {
+      return std::any_of(list.begin(), list.end(), [&](int x) { return of.count(x) > 0; });
+    };
     for (size_t i = 0; i < way.cuts.size(); i++)
-      if (!is_new(graph_.cuts[static_cast<size_t>(way.cuts[i])].units, units)) out.cuts.push_back(way.cuts[i]), out.chosen.push_back(way.chosen[i]);
+      if (!is_new(graph_.cuts[static_cast<size_t>(way.cuts[i])].units, units))
+        out.cuts.push_back(way.cuts[i]), out.chosen.push_back(way.chosen[i]);
     for (const Replaced& r : way.kept)
       if (!is_new(r.piece.nodes, nodes)) out.kept.push_back(r);
     for (int c : cuts) {
@@ -436,7 +492,8 @@ class Partitioner {
       if (a.to == end) found.push_back({us(a.cut), {{first.state, a.cut}}});
       else if (a.to < end)
         for (const CutStep& b : graph_.steps[static_cast<size_t>(a.to)])
-          if (b.to == end && (a.cut != first.cut || b.cut != second.cut)) found.push_back({us(a.cut) + us(b.cut), {{first.state, a.cut}, {a.to, b.cut}}});
+          if (b.to == end && (a.cut != first.cut || b.cut != second.cut))
+            found.push_back({us(a.cut) + us(b.cut), {{first.state, a.cut}, {a.to, b.cut}}});
     }
     std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     std::vector<std::vector<Taken>> out;
@@ -444,7 +501,8 @@ class Partitioner {
       if (out.size() < kOthers && cost <= us(first.cut) + us(second.cut) + kNearUs) out.push_back(std::move(steps));
     return out;
   }
-  /// What the programme adds up is not all: kernels that start early, or stand beside others, gain what only the plan of the whole knows. So neighbours are cut otherwise where the whole is cheaper then.
+  /// What the programme adds up is not all: kernels that start early, or stand beside others, gain what only the plan of the whole knows.
+  /// So neighbours are cut otherwise where the whole is cheaper then.
   void refine(Way& way, std::vector<Taken> steps) {
     for (size_t i = 0; i + 1 < steps.size(); i++) {
       const int end = i + 2 < steps.size() ? steps[i + 2].state : graph_.end;
@@ -459,7 +517,8 @@ class Partitioner {
       }
     }
   }
-  /// A cheap unit that several linear layers read (a norm) becomes theirs, all at once, where that is cheaper: one by one each of them would compute it beside the kernel that the others still need.
+  /// A cheap unit that several linear layers read (a norm) becomes theirs, all at once, where that is cheaper: one by one each of them
+  /// would compute it beside the kernel that the others still need.
   void absorb(Way& way) {
     double us = way.plan ? way.plan->predicted_us : straightforward_.predicted_us;
     for (int u = 0; u < static_cast<int>(cuts_.units.size()) && !is_stopped() && !is_late() && plans_left_ > 0; u++) {
@@ -475,7 +534,9 @@ class Partitioner {
   }
 
   /// What is predicted to gain less is as likely to lose (19.1 us measured where 18.5 were to be beaten, predicted 17.6 and 18.1).
-  bool pays(const Plan& p) const { return p.predicted_us <= straightforward_.predicted_us - std::min(kLeastGainUs, (1 - kWorthwhile) * straightforward_.predicted_us); }
+  bool pays(const Plan& p) const {
+    return p.predicted_us <= straightforward_.predicted_us - std::min(kLeastGainUs, (1 - kWorthwhile) * straightforward_.predicted_us);
+  }
 
   /// Keeps the cheapest way's pieces if they are faster than nothing, and of these what holds in the whole.
   void settle() {
@@ -488,7 +549,9 @@ class Partitioner {
       if (std::find(ways.begin(), ways.end(), cuts) != ways.end() || (b != Beside::kNone && is_stopped())) continue;
       ways.push_back(cuts);
       Way other = along(cuts);
-      if (b == Beside::kNone || (other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us))) way = std::move(other), steps = std::move(taken);
+      if (b == Beside::kNone ||
+          (other.plan && !other.kept.empty() && (!way.plan || way.kept.empty() || other.plan->predicted_us < way.plan->predicted_us)))
+        way = std::move(other), steps = std::move(taken);
     }
     refine(way, std::move(steps));
     absorb(way);
@@ -549,7 +612,8 @@ class Partitioner {
 }  // namespace
 
 int64_t states_of_whole(const Graph& g, int64_t states) {
-  const int64_t contractions = std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
+  const int64_t contractions =
+      std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
   const auto has_no_form = [&](const Node& n) {
     if (std::holds_alternative<Concat>(n.op) || std::holds_alternative<Repeat>(n.op)) return true;
     if (!std::holds_alternative<Slice>(n.op)) return false;
@@ -558,13 +622,20 @@ int64_t states_of_whole(const Graph& g, int64_t states) {
     return !g.def_form<Input>(v) && !g.def_form<Iota>(v);
   };
   const bool around = std::any_of(g.nodes().begin(), g.nodes().end(), has_no_form);
-  const int64_t operators = std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !std::holds_alternative<Const>(n.op) && !is_view(n.op); });
-  const int64_t fewer = around ? states / 16 : contractions > CutLimits{}.contractions + 1 ? states / 8 : operators > kManyOperators ? states / 4 : states;
+  const int64_t operators = std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) {
+    return !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !std::holds_alternative<Const>(n.op) &&
+           !is_view(n.op);
+  });
+  const int64_t fewer = around                                        ? states / 16
+                        : contractions > CutLimits{}.contractions + 1 ? states / 8
+                        : operators > kManyOperators                  ? states / 4
+                                                                      : states;
   return std::max(fewer, std::min<int64_t>(states, kMinStates));
 }
 
-Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell,
-                              bool is_searched, SearchMemory* memory) {
+Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options,
+                              uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched,
+                              SearchMemory* memory) {
   return Partitioner(program, target, straightforward, options, seed, trace, tell, is_searched, memory).run();
 }
 

@@ -1,5 +1,7 @@
-// Partitioning (docs/partition.md; OSDI'25 section 3 leaves it open): a program that one search cannot take is cut into pieces by a dynamic programme over predicted times; each piece is searched,
-// verified and planned once per form, the pieces are stitched into one kernel graph, and the whole is verified at small extents. Called by compile() where the search of the whole program led to nothing or to several kernels.
+// Partitioning (docs/partition.md; OSDI'25 section 3 leaves it open): a program that one search cannot take is cut into pieces by a dynamic
+// programme over predicted times; each piece is searched, verified and planned once per form, the pieces are stitched into one kernel
+// graph, and the whole is verified at small extents. Called by compile() where the search of the whole program led to nothing or to several
+// kernels.
 #pragma once
 #include <functional>
 #include <optional>
@@ -54,28 +56,35 @@ struct Partitioned {
   SearchReport search;               ///< of all distinct pieces together
 };
 
-/// What the search of the whole gets of the states, where pieces are the likelier way: a quarter for many operators, an eighth for more contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph
-/// has (a concatenation, a repetition, a slice of what is computed).
+/// What the search of the whole gets of the states, where pieces are the likelier way: a quarter for many operators, an eighth for more
+/// contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph has (a
+/// concatenation, a repetition, a slice of what is computed).
 int64_t states_of_whole(const Graph&, int64_t states);
 
-/// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. is_searched: the whole was searched before, and is no piece. Deterministic for any number of threads unless time or an
-/// interrupt ends it. memory (may be null): what is known there is not searched.
-Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&, const std::function<void(const std::string&)>& tell, bool is_searched = true,
-                              SearchMemory* memory = nullptr);
+/// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. is_searched: the whole was
+/// searched before, and is no piece. Deterministic for any number of threads unless time or an interrupt ends it. memory (may be null):
+/// what is known there is not searched.
+Partitioned partition_program(const Program&, const Target&, const Plan& straightforward, const SearchOptions&, uint64_t seed, Trace&,
+                              const std::function<void(const std::string&)>& tell, bool is_searched = true, SearchMemory* memory = nullptr);
 
-/// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece; nullopt if numbers do not fit.
+/// `graph` (the program at some size, node by node) with pieces replaced by their structures with these numbers, one list per piece;
+/// nullopt if numbers do not fit.
 /// origin: per value of the result, the value of `graph` that it is; -1: a structure's own.
-std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers, std::vector<ValueId>* origin = nullptr);
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers,
+                            std::vector<ValueId>* origin = nullptr);
 
-/// The claims of a stitched program: each distinct piece at both small sizes of its own, with tails as at the real size, and the whole where it has small sizes (these claims first). Pieces have their graphs (make_piece, piece_between).
-/// Equal pieces in equal places make equal programs, so what has no small size as a whole is verified all the same. `refusal` says what does not hold.
+/// The claims of a stitched program: each distinct piece at both small sizes of its own, with tails as at the real size, and the whole
+/// where it has small sizes (these claims first). Pieces have their graphs (make_piece, piece_between). Equal pieces in equal places make
+/// equal programs, so what has no small size as a whole is verified all the same. `refusal` says what does not hold.
 Instance verify_stitched(const Program&, const std::vector<Replaced>& pieces, uint64_t seed);
 
-/// What it rests on that `found`, stitched of these pieces, is the program at its own sizes: proofs of the distinct pieces, in linear time; where a piece has none, trials of it; else as support_of has it.
+/// What it rests on that `found`, stitched of these pieces, is the program at its own sizes: proofs of the distinct pieces, in linear time;
+/// where a piece has none, trials of it; else as support_of has it.
 Verdict support_of_pieces(const Folding&, const std::vector<Replaced>& pieces, const Graph& found, uint64_t seed);
 
 /// The program and the stitched graph at small extents, for verify_stitched and for certificates; nullopt with the reason.
-struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; std::vector<ValueId> origin; };   ///< origin: of the candidate's values, see stitch
+/// origin: of the candidate's values, see stitch
+struct SmallPair { Graph reference, candidate; std::vector<CallNumbers> numbers; std::vector<ValueId> origin; };
 std::optional<SmallPair> small_pair(const Program&, const std::vector<Replaced>& pieces, int variant, std::string& refusal);
 
 }  // namespace mirage

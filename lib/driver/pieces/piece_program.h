@@ -13,8 +13,9 @@ class PiecePrograms {
  public:
   explicit PiecePrograms(const Program& whole);
 
-  /// Intermediates of the whole come in and go out as its plan stores them: in 16 bits where node-by-node evaluation keeps them so (Program::kept). What is exact comes in as plan/storage.h has it and goes out in float32;
-  /// the search and the rounding check (`narrow`) see it in 16 bits as well, so that bodies are those of 16-bit operands.
+  /// Intermediates of the whole come in and go out as its plan stores them: in 16 bits where node-by-node evaluation keeps them so
+  /// (Program::kept). What is exact comes in as plan/storage.h has it and goes out in float32; the search and the rounding check (`narrow`)
+  /// see it in 16 bits as well, so that bodies are those of 16-bit operands.
   Program of(const Piece& piece, bool narrow) const;
 
  private:

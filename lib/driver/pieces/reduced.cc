@@ -1,4 +1,5 @@
-// Small extents for whole programs: union-find over dimensions whose classes may be products of other classes (OSDI'25 has no counterpart; its extents are concrete).
+// Small extents for whole programs: union-find over dimensions whose classes may be products of other classes (OSDI'25 has no counterpart;
+// its extents are concrete).
 #include "driver/pieces/reduced.h"
 
 #include <algorithm>
@@ -80,7 +81,8 @@ class Extents {
     return true;
   }
 
-  /// Two lists of dimensions of one row-major order: runs of equal product are tied, one dimension to a product of several. Several to several: none of them is a class of the other's.
+  /// Two lists of dimensions of one row-major order: runs of equal product are tied, one dimension to a product of several. Several to
+  /// several: none of them is a class of the other's.
   bool match(std::vector<int> a, std::vector<int> b) {
     auto drop_ones = [&](std::vector<int>& l) { std::erase_if(l, [&](int x) { return node(find(x)).extent == 1; }); };
     drop_ones(a), drop_ones(b);
@@ -135,7 +137,8 @@ bool tie_node(const Graph& g, NodeId n, Extents& extents) {
   } else if (g.form<MatMul>(n)) {
     for (ValueId v : node.operands)
       for (int d = 0; d < rank - 2; d++) ok = ok && extents.tie(v, d, r, d);
-    ok = ok && extents.tie(node.operands[0], rank - 2, r, rank - 2) && extents.tie(node.operands[1], rank - 1, r, rank - 1) && extents.tie(node.operands[0], rank - 1, node.operands[1], rank - 2);
+    ok = ok && extents.tie(node.operands[0], rank - 2, r, rank - 2) && extents.tie(node.operands[1], rank - 1, r, rank - 1) &&
+         extents.tie(node.operands[0], rank - 1, node.operands[1], rank - 2);
   } else if (const auto* red = g.form<Reduce>(n); red && (red->group == 0 || red->group == g.dims(node.operands[0])[red->dim])) {
     for (int d = 0; d < rank; d++)
       if (d != red->dim) ok = ok && extents.tie(node.operands[0], d, r, d);
@@ -157,9 +160,11 @@ std::set<int64_t> literals(const Graph& g) {
   return out;
 }
 
-/// Whether a comparison, rounding or other non-arithmetic function is taken of extents alone: its answer at small extents says nothing about the real ones.
+/// Whether a comparison, rounding or other non-arithmetic function is taken of extents alone: its answer at small extents says nothing
+/// about the real ones.
 bool judges_extents(const Graph& g) {
-  std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
+  // made of constants only; an extent is among them
+  std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (node.first_value < 0 || g.form<Input>(n)) continue;
@@ -197,7 +202,8 @@ std::optional<Graph> with_dims(const Graph& g, const std::vector<Dims>& dims) {
   return std::move(b).finish();
 }
 
-/// Slices and concatenations tie extents as sums, which the search's own witnesses follow (search/problem/witness.cc): the same graph, node by node, at their extents.
+/// Slices and concatenations tie extents as sums, which the search's own witnesses follow (search/problem/witness.cc): the same graph, node
+/// by node, at their extents.
 ReducedProgram by_witness(const Graph& g, int variant, const std::vector<std::vector<ValueId>>& alike) {
   Program p;
   p.inputs.resize(static_cast<size_t>(g.num_params()));

@@ -1,4 +1,5 @@
-// Structures in the place of pieces: the stitched graph at any numbers, and its claims at small extents. What partition.cc chooses becomes one program here; see partition.h.
+// Structures in the place of pieces: the stitched graph at any numbers, and its claims at small extents. What partition.cc chooses becomes
+// one program here; see partition.h.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -19,7 +20,8 @@ namespace mirage {
 
 namespace {
 
-/// A piece's graph in the program: what a constant counts are dimensions of the piece's inputs, in `extents` those of the program's (empty: it is a number only).
+/// A piece's graph in the program: what a constant counts are dimensions of the piece's inputs, in `extents` those of the program's (empty:
+/// it is a number only).
 using PieceExtents = std::function<std::vector<std::pair<int, int>>(const std::vector<std::pair<int, int>>&)>;
 Graph with_extents_of(const Graph& g, const PieceExtents& extents) {
   Builder b(g.level(), g.launch());
@@ -42,24 +44,34 @@ enum class InPlace : uint8_t { kNumbers, kWhole, kOwn };
 /// Copies the program from its outputs down, structures instead of pieces.
 class Stitcher {
  public:
-  Stitcher(const Graph& g, const std::vector<Replaced>& pieces, InPlace what, const std::vector<std::vector<CallNumbers>>* numbers = nullptr)
-      : g_(g), pieces_(pieces), what_(what), given_(numbers), piece_of_(static_cast<size_t>(g.num_values()), -1), to_(piece_of_.size(), -1), builder_(Level::kKernel) {
+  Stitcher(const Graph& g, const std::vector<Replaced>& pieces, InPlace what,
+           const std::vector<std::vector<CallNumbers>>* numbers = nullptr)
+      : g_(g),
+        pieces_(pieces),
+        what_(what),
+        given_(numbers),
+        piece_of_(static_cast<size_t>(g.num_values()), -1),
+        to_(piece_of_.size(), -1),
+        builder_(Level::kKernel) {
     for (size_t p = 0; p < pieces.size(); p++)
       for (ValueId v : pieces[p].piece.results) piece_of_[static_cast<size_t>(v)] = static_cast<int>(p);
   }
 
   std::optional<Graph> run(std::vector<ValueId>* origin = nullptr) {
-    for (NodeId n : g_.inputs()) to_[static_cast<size_t>(g_.node(n).first_value)] = builder_.add_input(g_.form<Input>(n)->param, g_.type(g_.node(n).first_value));
+    for (NodeId n : g_.inputs())
+      to_[static_cast<size_t>(g_.node(n).first_value)] = builder_.add_input(g_.form<Input>(n)->param, g_.type(g_.node(n).first_value));
     for (NodeId n : g_.outputs())
       if (!make(g_.node(n).operands[0])) return std::nullopt;
-    for (NodeId n : g_.outputs()) builder_.add_output(g_.form<Output>(n)->result, to_[static_cast<size_t>(g_.node(n).operands[0])], g_.form<Output>(n)->dtype);
+    for (NodeId n : g_.outputs())
+      builder_.add_output(g_.form<Output>(n)->result, to_[static_cast<size_t>(g_.node(n).operands[0])], g_.form<Output>(n)->dtype);
     std::vector<ValueId> at;
     Graph out = remove_dead(builder_.graph(), &at);
     if (check_laws(out)) return std::nullopt;
     if (origin) {
       origin->assign(static_cast<size_t>(out.num_values()), -1);
       for (size_t v = 0; v < to_.size(); v++)
-        if (to_[v] >= 0 && at[static_cast<size_t>(to_[v])] >= 0) (*origin)[static_cast<size_t>(at[static_cast<size_t>(to_[v])])] = static_cast<ValueId>(v);
+        if (to_[v] >= 0 && at[static_cast<size_t>(to_[v])] >= 0)
+          (*origin)[static_cast<size_t>(at[static_cast<size_t>(to_[v])])] = static_cast<ValueId>(v);
     }
     return out;
   }
@@ -118,7 +130,8 @@ class Stitcher {
     return instantiate(pieces_[p].structure, types, std::vector<CallNumbers>(extents_[p].size()));
   }
 
-  /// Dimensions of a piece's leaves as dimensions of the program's inputs: gates run the whole at other extents (driver/gate/reduce.h). Empty if one of them is no input's.
+  /// Dimensions of a piece's leaves as dimensions of the program's inputs: gates run the whole at other extents (driver/gate/reduce.h).
+  /// Empty if one of them is no input's.
   std::vector<std::pair<int, int>> extents_of(const Piece& piece, const std::vector<std::pair<int, int>>& of) {
     if (!classes_) classes_ = extent_classes(g_);
     std::vector<std::pair<int, int>> out;
@@ -128,7 +141,9 @@ class Stitcher {
       for (NodeId n : g_.inputs()) {
         const ValueId in = g_.node(n).first_value;
         for (int d = 0; d < g_.dims(in).rank() && !found; d++)
-          if ((in == v && d == dim) || (!classes_->empty() && g_.dims(in)[d] != 1 && (*classes_)[static_cast<size_t>(in)][static_cast<size_t>(d)] == (*classes_)[static_cast<size_t>(v)][static_cast<size_t>(dim)]))
+          if ((in == v && d == dim) || (!classes_->empty() && g_.dims(in)[d] != 1 &&
+                                        (*classes_)[static_cast<size_t>(in)][static_cast<size_t>(d)] ==
+                                            (*classes_)[static_cast<size_t>(v)][static_cast<size_t>(dim)]))
             found = {g_.form<Input>(n)->param, d};
       }
       if (!found) return {};
@@ -158,7 +173,8 @@ std::vector<std::vector<CallNumbers>> extents_at(const Graph& graph, const std::
   return out;
 }
 
-/// Numbers for values, equal ones for what the same operators compute of the same inputs, in all graphs that it is asked about. What a constant counts aside: its value is that of these sizes.
+/// Numbers for values, equal ones for what the same operators compute of the same inputs, in all graphs that it is asked about. What a
+/// constant counts aside: its value is that of these sizes.
 class ValueNumbers {
  public:
   /// By result: the number and the type that it is rounded to.
@@ -187,7 +203,8 @@ class ValueNumbers {
   int next_ = 0;
 };
 
-/// Whether the program is its pieces in their places: with their own operators there it is the program again. Then equal pieces make an equal whole.
+/// Whether the program is its pieces in their places: with their own operators there it is the program again. Then equal pieces make an
+/// equal whole.
 bool are_in_place(const Graph& g, const std::vector<Replaced>& pieces) {
   const std::optional<Graph> own = Stitcher(g, pieces, InPlace::kOwn).run();
   if (!own) return false;
@@ -196,9 +213,12 @@ bool are_in_place(const Graph& g, const std::vector<Replaced>& pieces) {
 }
 
 /// Pieces of one text with one structure and the same numbers are verified and proved once.
-std::string form_of(const Program& piece, const Replaced& r) { return piece.canonical + "\n" + print(r.structure.graph) + numbers_text(r.numbers); }
+std::string form_of(const Program& piece, const Replaced& r) {
+  return piece.canonical + "\n" + print(r.structure.graph) + numbers_text(r.numbers);
+}
 
-/// The claims of the whole at small extents, where it is no long program, has such extents and the pieces have instances there: rounding over all pieces together, and an end-to-end check of the argument that equal pieces make an equal whole.
+/// The claims of the whole at small extents, where it is no long program, has such extents and the pieces have instances there: rounding
+/// over all pieces together, and an end-to-end check of the argument that equal pieces make an equal whole.
 Instance verify_together(const Program& program, const std::vector<Replaced>& pieces, uint64_t seed) {
   constexpr int kMostNodes = 120;   // where trials leave it open, the whole is proved at the small sizes, in more than linear time
   Instance out;
@@ -211,7 +231,8 @@ Instance verify_together(const Program& program, const std::vector<Replaced>& pi
     Claim claim{variant, std::move(pair->numbers), std::move(pair->reference), std::move(pair->candidate), {}, {}};
     claim.verdict = equal(claim.reference, claim.candidate, hash_combine(seed, 3));
     if (claim.verdict.kind == Verdict::Kind::kUnknown) return {};
-    if (claim.verdict.kind == Verdict::Kind::kEqual) claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence), origin);
+    if (claim.verdict.kind == Verdict::Kind::kEqual)
+      claim.numerics = check_numerics(claim.reference, claim.candidate, program, rounding_seed(claim.verdict.evidence), origin);
     if (claim.verdict.kind != Verdict::Kind::kEqual || !claim.numerics.ok) {
       out.refusal = claim.verdict.kind != Verdict::Kind::kEqual ? to_string(claim.verdict) : "rounding: " + claim.numerics.reason;
       return out;
@@ -231,7 +252,8 @@ void add_proof(Proof& sum, const Proof& p) {
 
 }  // namespace
 
-std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers, std::vector<ValueId>* origin) {
+std::optional<Graph> stitch(const Graph& graph, const std::vector<Replaced>& pieces, const std::vector<std::vector<CallNumbers>>& numbers,
+                            std::vector<ValueId>* origin) {
   if (numbers.size() != pieces.size()) return std::nullopt;
   return Stitcher(graph, pieces, InPlace::kNumbers, &numbers).run(origin);
 }
@@ -282,7 +304,8 @@ Instance verify_stitched(const Program& program, const std::vector<Replaced>& pi
     if (!seen.insert(form_of(piece, pieces[p])).second) continue;
     const Witnesses witnesses = make_witnesses(piece);
     Instance one;
-    if (witnesses.refusal.empty()) one = verify_instance(pieces[p].structure, pieces[p].numbers, piece, witnesses, seed);   // as it was chosen
+    // as it was chosen
+    if (witnesses.refusal.empty()) one = verify_instance(pieces[p].structure, pieces[p].numbers, piece, witnesses, seed);
     else one.refusal = witnesses.refusal;
     if (!one.refusal.empty()) {
       out.refusal = fmt::format("piece {}: {}", p, one.refusal);

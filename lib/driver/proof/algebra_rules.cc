@@ -33,8 +33,11 @@ int Terms::map_term(MapFn fn, std::vector<int> args) {
 int Terms::of_node(const Node& n, const std::vector<int>& term, const std::vector<int>& operands) {
   std::vector<int> args;
   for (ValueId v : n.operands) args.push_back(term[static_cast<size_t>(v)]);
-  const auto over = [&](const char* fn, int x) { return parts_[static_cast<size_t>(x)].first == fn ? x : make(fn, {x}); };   // over a tile, then over the loop: one
-  if (const auto* in = std::get_if<Input>(&n.op)) return static_cast<size_t>(in->param) < operands.size() ? operands[static_cast<size_t>(in->param)] : make(fmt::format("in{}", in->param), {});
+  // over a tile, then over the loop: one
+  const auto over = [&](const char* fn, int x) { return parts_[static_cast<size_t>(x)].first == fn ? x : make(fn, {x}); };
+  if (const auto* in = std::get_if<Input>(&n.op))
+    return static_cast<size_t>(in->param) < operands.size() ? operands[static_cast<size_t>(in->param)]
+                                                            : make(fmt::format("in{}", in->param), {});
   if (const auto* c = std::get_if<Const>(&n.op)) return make(fmt::format("{:.9g}", c->value), {});
   if (const auto* i = std::get_if<Iota>(&n.op)) return make(fmt::format("iota{}", i->dim), {});
   if (const auto* m = std::get_if<Map>(&n.op)) return map_term(m->fn, args);
@@ -73,7 +76,8 @@ std::vector<int> Terms::of(const Graph& g, std::vector<int>* inside) {
 
 namespace {
 
-/// The value of a node made otherwise; nullopt where the rule does not apply. The operands of `n` are values of `g`; `at` says where they are in the builder.
+/// The value of a node made otherwise; nullopt where the rule does not apply. The operands of `n` are values of `g`; `at` says where they
+/// are in the builder.
 using At = std::function<ValueId(ValueId)>;
 using Rule = std::optional<ValueId> (*)(const Graph& g, const Node& n, Builder& b, const At& at);
 
@@ -207,7 +211,9 @@ std::optional<ValueId> factors_turned(const Graph& g, const Node& n, Builder& b,
 /// exp(x - m) / sum(exp(x - m)) and sums beside it: the exponentials without their shift, which cancels.
 std::optional<ValueId> square_of_difference(const Graph& g, const Node& n, Builder& b, const At& at) {
   const auto* m = std::get_if<Map>(&n.op);
-  if (!m || !(m->fn == MapFn::kSquare || (m->fn == MapFn::kMul && n.operands[0] == n.operands[1])) || !is_map(g, n.operands[0], MapFn::kSub)) return std::nullopt;
+  if (!m || !(m->fn == MapFn::kSquare || (m->fn == MapFn::kMul && n.operands[0] == n.operands[1])) ||
+      !is_map(g, n.operands[0], MapFn::kSub))
+    return std::nullopt;
   const Node& d = g.def(n.operands[0]);
   const ValueId x = at(d.operands[0]), y = at(d.operands[1]);
   const auto xx = b.try_add(Map{MapFn::kSquare}, {x}), yy = b.try_add(Map{MapFn::kSquare}, {y}), xy = b.try_add(Map{MapFn::kMul}, {x, y});

@@ -10,7 +10,8 @@
 
 namespace mirage {
 
-/// Terms of values, extents and tiling forgotten (as abstract expressions have it, OSDI'25 section 4.3): a sum over a tile and over the loop is one sum, views are their operand. Equal numbers: equal terms.
+/// Terms of values, extents and tiling forgotten (as abstract expressions have it, OSDI'25 section 4.3): a sum over a tile and over the
+/// loop is one sum, views are their operand. Equal numbers: equal terms.
 class Terms {
  public:
   /// Per value of a graph, calls looked into; `inside`: the terms of values in called graphs are added.

@@ -1,4 +1,5 @@
-// Named steps; see the header. Rules are applied to the program as long as one brings it nearer to the muGraph: fewer of its values are none of the muGraph's (by their terms).
+// Named steps; see the header. Rules are applied to the program as long as one brings it nearer to the muGraph: fewer of its values are
+// none of the muGraph's (by their terms).
 #include "driver/proof/algebra_steps.h"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ constexpr int kMostDeep = 40;       // of one where two rules are tried together
 constexpr size_t kMostSteps = 24;
 
 bool computes(const Node& n) {
-  return !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !std::holds_alternative<Const>(n.op) && !std::holds_alternative<Iota>(n.op) && !is_view(n.op) && !std::holds_alternative<Repeat>(n.op);
+  return !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !std::holds_alternative<Const>(n.op) &&
+         !std::holds_alternative<Iota>(n.op) && !is_view(n.op) && !std::holds_alternative<Repeat>(n.op);
 }
 
 int64_t stored_bytes(const Graph& g, ValueId v) {
@@ -43,7 +45,8 @@ AlgebraStep one_by_one(const Graph& g, std::string what) {
     for (ValueId v : read) s.bytes += stored_bytes(g, v);
     for (int i = 0; i < n.num_values; i++) s.bytes += stored_bytes(g, n.first_value + i);
     const double out = static_cast<double>(g.dims(n.first_value).elements());
-    if (std::holds_alternative<MatMul>(n.op)) s.flops += 2 * out * static_cast<double>(g.dims(n.operands[0])[g.dims(n.operands[0]).rank() - 1]);
+    if (std::holds_alternative<MatMul>(n.op))
+      s.flops += 2 * out * static_cast<double>(g.dims(n.operands[0])[g.dims(n.operands[0]).rank() - 1]);
     else if (std::holds_alternative<Reduce>(n.op)) s.flops += static_cast<double>(g.dims(n.operands[0]).elements());
     else if (std::holds_alternative<Map>(n.op)) s.flops += out;
   }
@@ -107,7 +110,9 @@ std::string fused_text(const Graph& found) {
       loops = loops || call->body->launch().loop > 1;
       sums = std::max(sums, here);
     }
-  std::string out = fmt::format("operators share kernels: {} graph-defined", std::count_if(found.nodes().begin(), found.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); }));
+  std::string out = fmt::format(
+      "operators share kernels: {} graph-defined",
+      std::count_if(found.nodes().begin(), found.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); }));
   if (loops && sums > 1) out += fmt::format(", up to {} sums in one pass of the loop", sums);
   if (online) out += ", with a running maximum (online softmax): scores are not stored";
   return out;
@@ -139,9 +144,11 @@ std::vector<AlgebraStep> algebra_steps(const Program& program, const Graph& foun
   }
   const bool is_own = found == program.graph;
   if (g.num_nodes() <= kMostRewritten)
-    if (const Planned p = make_plan(program, g, target); p.plan && !is_own) out.push_back(plan_step(*p.plan, "elementwise neighbours share kernels; each product is one"));
+    if (const Planned p = make_plan(program, g, target); p.plan && !is_own)
+      out.push_back(plan_step(*p.plan, "elementwise neighbours share kernels; each product is one"));
   std::string last = is_own ? "neighbours share kernels" : fused_text(found);
-  if (foreign > 0 && !is_own) last += fmt::format("; {} value{} by steps that have no name here (the evidence covers them)", foreign, foreign == 1 ? "" : "s");
+  if (foreign > 0 && !is_own)
+    last += fmt::format("; {} value{} by steps that have no name here (the evidence covers them)", foreign, foreign == 1 ? "" : "s");
   out.push_back(plan_step(result, last));
   return out;
 }

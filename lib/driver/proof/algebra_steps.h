@@ -1,5 +1,5 @@
-// The way from a spec's program to the muGraph that was found, as named algebraic steps: each a rewriting of the whole program that brings it nearer to what the muGraph computes. For people: what makes a result right is its
-// proof and its trials, not this.
+// The way from a spec's program to the muGraph that was found, as named algebraic steps: each a rewriting of the whole program that brings
+// it nearer to what the muGraph computes. For people: what makes a result right is its proof and its trials, not this.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +9,16 @@
 
 namespace mirage {
 
-/// What a step leaves: kernels, device memory traffic, operations. Up to "neighbours share kernels" every operator that computes is a kernel that reads and writes memory.
+/// What a step leaves: kernels, device memory traffic, operations. Up to "neighbours share kernels" every operator that computes is a
+/// kernel that reads and writes memory.
 struct AlgebraStep {
   std::string what;
   int64_t kernels = 0, bytes = 0;
   double flops = 0;
 };
 
-/// From the program operator by operator to `result`, the plan that is emitted for `found`. The first is the program, the last the result; steps without a name of their own are said to be so.
+/// From the program operator by operator to `result`, the plan that is emitted for `found`. The first is the program, the last the result;
+/// steps without a name of their own are said to be so.
 std::vector<AlgebraStep> algebra_steps(const Program& program, const Graph& found, const Plan& result, const Target& target);
 
 /// The steps as a table, with what each saves; for --explain-result.

@@ -14,7 +14,8 @@ namespace mirage {
 
 namespace {
 
-/// The part of a graph between leaves and one value, as a graph of its own that takes the leaves in other shapes and gives the value in another. Constants that stand for extents are numbers: extents of the program are not those of a step.
+/// The part of a graph between leaves and one value, as a graph of its own that takes the leaves in other shapes and gives the value in
+/// another. Constants that stand for extents are numbers: extents of the program are not those of a step.
 class StepGraph {
  public:
   StepGraph(const Graph& g, const std::map<ValueId, int>& leaves) : g_(g), leaves_(leaves), b_(Level::kKernel) {}
@@ -32,7 +33,8 @@ class StepGraph {
   ValueId fit(ValueId v, const Dims& dims) { return b_.graph().dims(v) == dims ? v : b_.add(Reshape{dims}, {v}); }
   std::optional<ValueId> make(ValueId v) {
     if (const auto known = made_.find(v); known != made_.end()) return known->second;
-    if (const auto leaf = leaves_.find(v); leaf != leaves_.end()) return made_[v] = fit(inputs_[static_cast<size_t>(leaf->second)], g_.dims(v));
+    if (const auto leaf = leaves_.find(v); leaf != leaves_.end())
+      return made_[v] = fit(inputs_[static_cast<size_t>(leaf->second)], g_.dims(v));
     const Node& node = g_.def(v);
     if (std::holds_alternative<Input>(node.op) || std::holds_alternative<Call>(node.op)) return std::nullopt;
     std::vector<ValueId> operands;
@@ -78,7 +80,8 @@ class FoldProof {
   ValueId in_place(ValueId v) const { return f_.to[static_cast<size_t>(v)]; }
   bool is_cut(ValueId v) const {
     const ValueId u = in_place(v);
-    if (u < 0 || a_.def_form<Const>(v) || b_.dims(u).elements() != a_.dims(v).elements() || b_.type(u).dtype != a_.type(v).dtype) return false;
+    if (u < 0 || a_.def_form<Const>(v) || b_.dims(u).elements() != a_.dims(v).elements() || b_.type(u).dtype != a_.type(v).dtype)
+      return false;
     const auto *mine = a_.def_form<Input>(v), *its = b_.def_form<Input>(u);
     return !mine || (its && its->param == mine->param);
   }

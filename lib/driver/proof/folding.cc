@@ -14,7 +14,8 @@ namespace mirage {
 
 static constexpr double kMaxWork = 2e8;   // of trials where there is no proof, a second or two; who wants to know more asks --verify
 
-static constexpr NodeId kLong = 150;      // nodes of a program whose folding is proved value by value: a proof of all of it at once takes more than linear time
+// nodes of a program whose folding is proved value by value: a proof of all of it at once takes more than linear time
+static constexpr NodeId kLong = 150;
 
 static Folding fold_proved(const Program& program) {
   Folding out{fold(program), {}};
@@ -24,7 +25,8 @@ static Folding fold_proved(const Program& program) {
     if (out.proof.proved) return out;
   }
   const Graph back = out.unfold(out.program.graph);
-  const Verdict v = settle(program.graph, back, hash_text("folding"), kMaxWork);   // everything that follows is of the folded program: small sizes are not enough
+  // everything that follows is of the folded program: small sizes are not enough
+  const Verdict v = settle(program.graph, back, hash_text("folding"), kMaxWork);
   out.proof = v.evidence.proof;
   if (v.kind == Verdict::Kind::kEqual) return out;
   return {{program, program, false, {}, {}}, {}};
@@ -67,7 +69,8 @@ Verdict support_of(const Folding& f, const Graph& found, uint64_t seed) {
   }
   v.reason = kMemoryEnded;
   v = unless_memory_ends([&] { return settle(f.program.graph, found, hash_combine(seed, 4), kMaxWork); }, v);
-  if (v.evidence.proof.proved && f.folds && !f.proof.proved) v.evidence.proof.conditions.push_back("joining dimensions changes nothing, as trials at these sizes say");
+  if (v.evidence.proof.proved && f.folds && !f.proof.proved)
+    v.evidence.proof.conditions.push_back("joining dimensions changes nothing, as trials at these sizes say");
   return v;
 }
 
@@ -85,14 +88,22 @@ std::string explain_folding(const Folding& f) {
   std::string out;
   auto add = [&](const std::vector<TensorInfo>& whole, const std::vector<TensorInfo>& folded) {
     for (size_t i = 0; i < whole.size(); i++)
-      if (!(whole[i].type.dims == folded[i].type.dims)) out += fmt::format("{}{} {} as {}", out.empty() ? "" : ", ", whole[i].name, to_string(whole[i].type.dims), to_string(folded[i].type.dims));
+      if (!(whole[i].type.dims == folded[i].type.dims))
+        out += fmt::format("{}{} {} as {}", out.empty() ? "" : ", ", whole[i].name, to_string(whole[i].type.dims),
+                           to_string(folded[i].type.dims));
   };
   add(f.whole.inputs, f.program.inputs);
   add(f.whole.outputs, f.program.outputs);
   if (!f.folds) return "";
-  const auto repeats = [](const Graph& g) { return std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || std::holds_alternative<Concat>(n.op); }); };
-  if (repeats(f.program.graph) < repeats(f.whole.graph)) return "repetitions that only products read are left out: each reads what would be repeated" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
-  if (computed_slices(f.program.graph) < computed_slices(f.whole.graph)) return "slices are taken of weights instead of products" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
+  const auto repeats = [](const Graph& g) {
+    return std::count_if(g.nodes().begin(), g.nodes().end(),
+                         [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || std::holds_alternative<Concat>(n.op); });
+  };
+  if (repeats(f.program.graph) < repeats(f.whole.graph))
+    return "repetitions that only products read are left out: each reads what would be repeated" +
+           (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
+  if (computed_slices(f.program.graph) < computed_slices(f.whole.graph))
+    return "slices are taken of weights instead of products" + (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
   return "dimensions that go together are one: " + (out.empty() ? "of values inside the program" : out) + "\n";
 }
 

@@ -30,7 +30,8 @@ void collect(const Json& j, std::map<std::string, Json>& out) {
     for (const Json& one : j["specs"]) collect(one, out);
   if (j.contains("points") && j["points"].is_array())   // of a library for several programs: each has a name of its own
     for (const Json& one : j["points"]) collect(one, out);
-  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object()) out[j.contains("folder") && j["folder"].is_string() ? j["folder"].get<std::string>() : j["name"].get<std::string>()] = j;
+  if (j.is_object() && j.contains("name") && j["name"].is_string() && j.contains("result") && j["result"].is_object())
+    out[j.contains("folder") && j["folder"].is_string() ? j["folder"].get<std::string>() : j["name"].get<std::string>()] = j;
 }
 
 /// The text under a key; "" where there is none, or something else: a baseline is a file that anybody may have written.
@@ -65,12 +66,17 @@ Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std:
     if (old == before.end()) continue;   // new in this run
     const bool same = text(report, "target") == text(old->second, "target");
     if (!same) continue;   // another GPU is no comparison
-    static const std::vector<std::pair<std::string, std::vector<std::string>>> kNumbers = {{"predicted", {"result", "predicted_us"}}, {"measured", {"measured", "cold_us"}}};
+    static const std::vector<std::pair<std::string, std::vector<std::string>>> kNumbers = {{"predicted", {"result", "predicted_us"}},
+                                                                                           {"measured", {"measured", "cold_us"}}};
     for (const auto& [what, path] : kNumbers) {
       const auto was = number(old->second, path), is = number(report, path);
       if (!was || !is || *is <= *was * kTolerance) continue;
-      out.push_back({Severity::kError, DiagCode::kSlower, {}, fmt::format("{}: {:.3f} us {}, {:.3f} us in {} ({:+.1f} %)", name, *is, what, *was, baseline.name, 100 * (*is / *was - 1)),
-                     {{{}, "now: " + text(report["result"], "why")}, {{}, "then: " + text(old->second["result"], "why")}}});
+      out.push_back(
+          {Severity::kError,
+           DiagCode::kSlower,
+           {},
+           fmt::format("{}: {:.3f} us {}, {:.3f} us in {} ({:+.1f} %)", name, *is, what, *was, baseline.name, 100 * (*is / *was - 1)),
+           {{{}, "now: " + text(report["result"], "why")}, {{}, "then: " + text(old->second["result"], "why")}}});
     }
   }
   return out;
@@ -96,13 +102,18 @@ std::string junit_xml(const std::vector<SpecOutcome>& outcomes, const std::map<s
     seconds += r.seconds;
     cases += fmt::format("  <testcase name=\"{}\" classname=\"mirage-opt\" time=\"{:.3f}\">\n", xml(name), r.seconds);
     const auto slower = regressions.find(name);
-    if (r.exit != ExitCode::kOk) cases += fmt::format("    <failure message=\"exit code {}\">{}</failure>\n", static_cast<int>(r.exit), xml(r.errors));
-    else if (slower != regressions.end()) cases += fmt::format("    <failure message=\"slower than the baseline\">{}</failure>\n", xml(slower->second));
+    if (r.exit != ExitCode::kOk)
+      cases += fmt::format("    <failure message=\"exit code {}\">{}</failure>\n", static_cast<int>(r.exit), xml(r.errors));
+    else if (slower != regressions.end())
+      cases += fmt::format("    <failure message=\"slower than the baseline\">{}</failure>\n", xml(slower->second));
     else cases += "    <system-out>" + xml(r.summary) + "</system-out>\n";
     failures += r.exit != ExitCode::kOk || slower != regressions.end();
     cases += "  </testcase>\n";
   }
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"mirage-opt\" tests=\"{}\" failures=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n", outcomes.size(), failures, seconds, cases);
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"mirage-opt\" tests=\"{}\" failures=\"{}\" "
+      "time=\"{:.3f}\">\n{}</testsuite>\n",
+      outcomes.size(), failures, seconds, cases);
 }
 
 }  // namespace mirage

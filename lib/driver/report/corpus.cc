@@ -1,4 +1,5 @@
-// What belongs to a run of many specs: which part of them is a shard's, what is done already, one report of all, the index page. Pure functions of reports, but for the files that they name.
+// What belongs to a run of many specs: which part of them is a shard's, what is done already, one report of all, the index page. Pure
+// functions of reports, but for the files that they name.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -45,13 +46,16 @@ std::string id_of(const Source& source, const Options& o) {
   return family->axes.empty() ? fmt::format("{:016x}", hash_text(canonical.front())) : family_id(family->axes, canonical);
 }
 
-std::string text_of(const CorpusJson& j, const char* key) { return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : ""; }
+std::string text_of(const CorpusJson& j, const char* key) {
+  return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "";
+}
 
 SpecOutcome outcome_of(const CorpusJson& report, const std::string& folder) {
   SpecOutcome out;
   out.name = text_of(report, "name");
   out.folder = folder;
-  out.exit = report.contains("exit_code") && report["exit_code"].is_number_integer() ? static_cast<ExitCode>(report["exit_code"].get<int>()) : ExitCode::kOk;
+  out.exit = report.contains("exit_code") && report["exit_code"].is_number_integer() ? static_cast<ExitCode>(report["exit_code"].get<int>())
+                                                                                     : ExitCode::kOk;
   if (report.contains("result")) out.summary = out.name + ": " + text_of(report["result"], "why");
   if (report.contains("errors") && report["errors"].is_array())
     for (const CorpusJson& e : report["errors"]) out.errors += text_of(e, "text") + " [" + text_of(e, "code") + "]\n";
@@ -75,7 +79,8 @@ std::string corpus_report(std::vector<SpecOutcome> outcomes) {
     report["elapsed_seconds"] = std::round(o.seconds * 1000) / 1000;
     specs.push_back(std::move(report));
   }
-  const CorpusJson out = {{"schema_version", kCorpusVersion}, {"tool", "mirage-opt"}, {"exit_code", static_cast<int>(exit)}, {"specs", specs}};
+  const CorpusJson out = {
+      {"schema_version", kCorpusVersion}, {"tool", "mirage-opt"}, {"exit_code", static_cast<int>(exit)}, {"specs", specs}};
   return out.dump(1, ' ', false, CorpusJson::error_handler_t::replace) + "\n";
 }
 
@@ -92,11 +97,18 @@ Result<std::vector<SpecOutcome>> read_corpus_reports(const std::vector<Source>& 
     const auto read = read_json_text(source.text, source.name, DiagCode::kBaseline);
     if (!read) return read.errors();
     const bool is_corpus = read->is_object() && read->contains("specs") && (*read)["specs"].is_array();
-    if (!is_corpus && text_of(*read, "tool") != "mirage-opt") return Diagnostic{Severity::kError, DiagCode::kBaseline, {source.name, 0, 0, 1}, "the file is no report of mirage-opt", {}};
+    if (!is_corpus && text_of(*read, "tool") != "mirage-opt")
+      return Diagnostic{Severity::kError, DiagCode::kBaseline, {source.name, 0, 0, 1}, "the file is no report of mirage-opt", {}};
     for (const CorpusJson& one : is_corpus ? (*read)["specs"] : CorpusJson::array({*read})) {
       const std::string folder = text_of(one, "folder").empty() ? text_of(one, "name") : text_of(one, "folder");
-      if (!one.is_object() || (folder.empty() && !one.contains("exit_code"))) return Diagnostic{Severity::kError, DiagCode::kBaseline, {source.name, 0, 0, 1}, "the file is no report of mirage-opt", {}};
-      if (!folder.empty() && !seen.insert(folder).second) return Diagnostic{Severity::kError, DiagCode::kUsage, {source.name, 0, 0, 1}, "two reports have a result for '" + folder + "'", {{{}, "give each part of a corpus once"}}};
+      if (!one.is_object() || (folder.empty() && !one.contains("exit_code")))
+        return Diagnostic{Severity::kError, DiagCode::kBaseline, {source.name, 0, 0, 1}, "the file is no report of mirage-opt", {}};
+      if (!folder.empty() && !seen.insert(folder).second)
+        return Diagnostic{Severity::kError,
+                          DiagCode::kUsage,
+                          {source.name, 0, 0, 1},
+                          "two reports have a result for '" + folder + "'",
+                          {{{}, "give each part of a corpus once"}}};
       out.push_back(outcome_of(one, folder));
     }
   }
@@ -119,7 +131,9 @@ Diagnostics write_corpus_index(const std::string& folder, std::vector<SpecOutcom
 }
 
 Result<Source> baseline_of_folder(const std::string& folder) {
-  const auto unreadable = [&](const std::string& why) { return Diagnostic{Severity::kError, DiagCode::kFileMissing, {folder, 0, 0, 1}, why, {}}; };
+  const auto unreadable = [&](const std::string& why) {
+    return Diagnostic{Severity::kError, DiagCode::kFileMissing, {folder, 0, 0, 1}, why, {}};
+  };
   std::error_code error;
   std::vector<std::string> found;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
@@ -158,7 +172,9 @@ std::optional<std::string> finished_report(const Options& given, const Source& s
   const auto report = read_json_text(*text, "", DiagCode::kBaseline);
   if (!report || !report->is_object() || !report->contains("result")) return std::nullopt;
   const std::string id = id_of(source, o);
-  if (id.empty() || text_of(*report, "spec_id") != id || text_of(*report, "version") != MIRAGE_VERSION || text_of(*report, "target") != target->name || text_of(*report, "machine") != target->machine) return std::nullopt;
+  if (id.empty() || text_of(*report, "spec_id") != id || text_of(*report, "version") != MIRAGE_VERSION ||
+      text_of(*report, "target") != target->name || text_of(*report, "machine") != target->machine)
+    return std::nullopt;
   if (!report->contains("axes")) o.bind.clear(), o.values.clear();   // the same
   if (text_of(*report, "options") != result_options_line(o)) return std::nullopt;
   const bool has_library = fs::is_regular_file(folder / ("lib" + text_of(*report, "name") + ".so"), ignored);

@@ -1,4 +1,5 @@
-// Layered drawing (Sugiyama, Tagawa and Toda 1981): layers by longest paths, edges over several layers through points of their own, order by barycentres, places by least squares.
+// Layered drawing (Sugiyama, Tagawa and Toda 1981): layers by longest paths, edges over several layers through points of their own, order
+// by barycentres, places by least squares.
 #include "driver/report/drawing.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ struct Spot { int box = -1, layer = 0; double w = 0, h = 0, x = 0, y = 0; };   /
 
 double title_width(const DrawnBox& b) {
   size_t longest = 0;
-  for (const std::string& l : b.lines) longest = std::max<size_t>(longest, static_cast<size_t>(std::count_if(l.begin(), l.end(), [](char c) { return (c & 0xC0) != 0x80; })));
+  for (const std::string& l : b.lines)
+    longest = std::max<size_t>(longest, static_cast<size_t>(std::count_if(l.begin(), l.end(), [](char c) { return (c & 0xC0) != 0x80; })));
   return static_cast<double>(longest) * kLetter;
 }
 
@@ -30,7 +32,8 @@ class Layout {
     for (size_t i = 0; i < d.boxes.size(); i++) {
       const DrawnBox& b = d.boxes[i];
       const bool has_inner = b.inner_width > 0;
-      spots_.push_back({static_cast<int>(i), 0, std::max(title_width(b), b.inner_width) + 2 * kPad, static_cast<double>(b.lines.size()) * kLine + (has_inner ? b.inner_height + kPad : 0) + kPad, 0, 0});
+      spots_.push_back({static_cast<int>(i), 0, std::max(title_width(b), b.inner_width) + 2 * kPad,
+                        static_cast<double>(b.lines.size()) * kLine + (has_inner ? b.inner_height + kPad : 0) + kPad, 0, 0});
     }
   }
 
@@ -52,7 +55,8 @@ class Layout {
     std::vector<int> waits(n, 0);
     std::set<std::pair<int, int>> seen;
     for (const auto& [a, b] : d_.edges)
-      if (a != b && d_.boxes[static_cast<size_t>(a)].band <= d_.boxes[static_cast<size_t>(b)].band && seen.insert({a, b}).second) out[static_cast<size_t>(a)].push_back(b), waits[static_cast<size_t>(b)]++;
+      if (a != b && d_.boxes[static_cast<size_t>(a)].band <= d_.boxes[static_cast<size_t>(b)].band && seen.insert({a, b}).second)
+        out[static_cast<size_t>(a)].push_back(b), waits[static_cast<size_t>(b)]++;
     std::vector<int> ready, done;
     for (size_t i = 0; i < n; i++) if (waits[i] == 0) ready.push_back(static_cast<int>(i));
     std::vector<bool> placed(n, false);
@@ -87,7 +91,9 @@ class Layout {
       }
       for (auto it = done.rbegin(); it != done.rend(); ++it) {   // sources
         const int a = *it;
-        if (d_.boxes[static_cast<size_t>(a)].band != band || std::any_of(edges_.begin(), edges_.end(), [&](const auto& e) { return e.second == a; })) continue;
+        if (d_.boxes[static_cast<size_t>(a)].band != band ||
+            std::any_of(edges_.begin(), edges_.end(), [&](const auto& e) { return e.second == a; }))
+          continue;
         int first = last + 1;
         for (const auto& [from, to] : edges_) if (from == a) first = std::min(first, layer[static_cast<size_t>(to)]);
         layer[static_cast<size_t>(a)] = std::max(base, std::min(first - 1, last));
@@ -114,7 +120,8 @@ class Layout {
     }
     above_.resize(spots_.size()), below_.resize(spots_.size());
     for (const auto& path : paths_)
-      for (size_t i = 0; i + 1 < path.size(); i++) below_[static_cast<size_t>(path[i])].push_back(path[i + 1]), above_[static_cast<size_t>(path[i + 1])].push_back(path[i]);
+      for (size_t i = 0; i + 1 < path.size(); i++)
+        below_[static_cast<size_t>(path[i])].push_back(path[i + 1]), above_[static_cast<size_t>(path[i + 1])].push_back(path[i]);
   }
 
   int64_t crossings() const {
@@ -123,7 +130,8 @@ class Layout {
     int64_t n = 0;
     for (const auto& l : layers_) {
       std::vector<std::pair<int, int>> e;
-      for (int s : l) for (int t : below_[static_cast<size_t>(s)]) e.emplace_back(rank[static_cast<size_t>(s)], rank[static_cast<size_t>(t)]);
+      for (int s : l)
+        for (int t : below_[static_cast<size_t>(s)]) e.emplace_back(rank[static_cast<size_t>(s)], rank[static_cast<size_t>(t)]);
       if (e.size() > 400) return 0;   // not worth the time: the last order is taken
       for (size_t i = 0; i < e.size(); i++)
         for (size_t j = i + 1; j < e.size(); j++) n += (e[i].first - e[j].first) * (e[i].second - e[j].second) < 0;
@@ -133,7 +141,9 @@ class Layout {
 
   void sweep(bool down) {
     std::vector<double> at(spots_.size(), 0);
-    const auto rank = [&](const std::vector<int>& l) { for (size_t i = 0; i < l.size(); i++) at[static_cast<size_t>(l[i])] = static_cast<double>(i) - static_cast<double>(l.size()) / 2; };
+    const auto rank = [&](const std::vector<int>& l) {
+      for (size_t i = 0; i < l.size(); i++) at[static_cast<size_t>(l[i])] = static_cast<double>(i) - static_cast<double>(l.size()) / 2;
+    };
     for (const auto& l : layers_) rank(l);
     for (size_t k = 0; k < layers_.size(); k++) {
       auto& l = layers_[down ? k : layers_.size() - 1 - k];
@@ -167,11 +177,13 @@ class Layout {
     struct Block { double sum, weight; size_t count; };
     std::vector<Block> blocks;
     std::vector<double> before(layer.size(), 0);   // how far right of the layer's first one each lies at least
-    for (size_t i = 1; i < layer.size(); i++) before[i] = before[i - 1] + (spots_[static_cast<size_t>(layer[i - 1])].w + spots_[static_cast<size_t>(layer[i])].w) / 2 + kGapX;
+    for (size_t i = 1; i < layer.size(); i++)
+      before[i] = before[i - 1] + (spots_[static_cast<size_t>(layer[i - 1])].w + spots_[static_cast<size_t>(layer[i])].w) / 2 + kGapX;
     for (size_t i = 0; i < layer.size(); i++) {
       const double weight = spots_[static_cast<size_t>(layer[i])].box < 0 ? 4 : 1;
       blocks.push_back({(wish[i] - before[i]) * weight, weight, 1});
-      while (blocks.size() > 1 && blocks[blocks.size() - 2].sum / blocks[blocks.size() - 2].weight >= blocks.back().sum / blocks.back().weight) {
+      while (blocks.size() > 1 &&
+             blocks[blocks.size() - 2].sum / blocks[blocks.size() - 2].weight >= blocks.back().sum / blocks.back().weight) {
         const Block last = blocks.back();
         blocks.pop_back();
         blocks.back().sum += last.sum, blocks.back().weight += last.weight, blocks.back().count += last.count;
@@ -206,7 +218,8 @@ class Layout {
     double y = 2;
     tops_.resize(layers_.size()), bottoms_.resize(layers_.size());
     for (size_t k = 0; k < layers_.size(); k++) {
-      for (const DrawnBand& b : d_.bands) if (const auto at = band_layers_.find(b.band); at != band_layers_.end() && at->second.first == static_cast<int>(k)) y += kBandLabel;
+      for (const DrawnBand& b : d_.bands)
+        if (const auto at = band_layers_.find(b.band); at != band_layers_.end() && at->second.first == static_cast<int>(k)) y += kBandLabel;
       double tallest = 0;
       for (int s : layers_[k]) tallest = std::max(tallest, spots_[static_cast<size_t>(s)].h);
       for (int s : layers_[k]) spots_[static_cast<size_t>(s)].y = y;
@@ -221,7 +234,8 @@ class Layout {
     const Spot& s = spots_[static_cast<size_t>(spot)];
     if (s.box < 0) return s.x;
     std::vector<std::pair<double, int>> ends;
-    for (int o : enters ? above_[static_cast<size_t>(spot)] : below_[static_cast<size_t>(spot)]) ends.emplace_back(spots_[static_cast<size_t>(o)].x, o);
+    for (int o : enters ? above_[static_cast<size_t>(spot)] : below_[static_cast<size_t>(spot)])
+      ends.emplace_back(spots_[static_cast<size_t>(o)].x, o);
     if (!enters) return s.x;
     std::sort(ends.begin(), ends.end());
     const auto at = std::find_if(ends.begin(), ends.end(), [&](const auto& e) { return e.second == other; }) - ends.begin();
@@ -237,7 +251,8 @@ class Layout {
       const Spot& s = spots_[static_cast<size_t>(path[i])];
       const auto l = static_cast<size_t>(s.layer);
       const double to = port(path[i], path[i - 1], true), top = tops_[l], bend = bottoms_[l - 1], middle = (bend + top) / 2;
-      out += fmt::format("V{:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", bend, x, middle, to, middle, to, top - (i + 1 == path.size() ? 1 : 0));
+      out += fmt::format("V{:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", bend, x, middle, to, middle, to,
+                         top - (i + 1 == path.size() ? 1 : 0));
       x = to;
     }
     return out;
@@ -246,12 +261,15 @@ class Layout {
   std::string box_text(const Spot& s) const {
     const DrawnBox& b = d_.boxes[static_cast<size_t>(s.box)];
     const double x = s.x - s.w / 2;
-    std::string out = fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\"/>", b.cls, x, s.y, s.w, s.h);
+    std::string out =
+        fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\"/>", b.cls, x, s.y, s.w, s.h);
     const bool has_inner = b.inner_width > 0;
     double y = s.y + kPad / 2;
     for (size_t i = 0; i < b.lines.size(); i++, y += kLine)
-      out += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", i == 0 ? "t" : "u", has_inner ? x + kPad : s.x, y + 11, has_inner ? "" : " text-anchor=\"middle\"", html_text(b.lines[i]));
-    if (has_inner) out += fmt::format("<g transform=\"translate({:.1f} {:.1f})\">", x + (s.w - b.inner_width) / 2, y + kPad / 2) + b.inner + "</g>";
+      out += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", i == 0 ? "t" : "u", has_inner ? x + kPad : s.x, y + 11,
+                         has_inner ? "" : " text-anchor=\"middle\"", html_text(b.lines[i]));
+    if (has_inner)
+      out += fmt::format("<g transform=\"translate({:.1f} {:.1f})\">", x + (s.w - b.inner_width) / 2, y + kPad / 2) + b.inner + "</g>";
     return out + "\n";
   }
 
@@ -263,8 +281,12 @@ class Layout {
     for (const DrawnBand& b : d_.bands) {
       const auto at = band_layers_.find(b.band);
       if (at == band_layers_.end()) continue;
-      const double top = tops_[static_cast<size_t>(at->second.first)] - kBandLabel, bottom = bottoms_[static_cast<size_t>(at->second.second)] + kBandPad - 2;
-      out += fmt::format("<rect class=\"{}\" x=\"1\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"6\"/><text class=\"b\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", b.cls, top, width - 2, bottom - top, kPad, top + 13, html_text(b.label));
+      const double top = tops_[static_cast<size_t>(at->second.first)] - kBandLabel,
+                   bottom = bottoms_[static_cast<size_t>(at->second.second)] + kBandPad - 2;
+      out += fmt::format(
+          "<rect class=\"{}\" x=\"1\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"6\"/><text class=\"b\" x=\"{:.1f}\" "
+          "y=\"{:.1f}\">{}</text>\n",
+          b.cls, top, width - 2, bottom - top, kPad, top + 13, html_text(b.label));
     }
     for (const auto& path : paths_) out += "<path class=\"e\" d=\"" + path_text(path) + "\"/>\n";
     for (const Spot& s : spots_) if (s.box >= 0) out += box_text(s);
@@ -300,8 +322,10 @@ std::string html_text(const std::string& s) {
 Drawn draw(const Drawing& d) { return Layout(d).run(); }
 
 std::string svg_figure(const Drawn& d, const std::string& label, double least, double most) {
-  return fmt::format("<div class=\"fig\"><svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {:.0f} {:.0f}\" style=\"width:100%;max-width:{:.0f}px;min-width:{:.0f}px\">\n{}</svg></div>\n", html_text(label), d.width + 1, d.height + 1, (d.width + 1) * most,
-                     (d.width + 1) * least, d.svg);
+  return fmt::format(
+      "<div class=\"fig\"><svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+      "style=\"width:100%;max-width:{:.0f}px;min-width:{:.0f}px\">\n{}</svg></div>\n",
+      html_text(label), d.width + 1, d.height + 1, (d.width + 1) * most, (d.width + 1) * least, d.svg);
 }
 
 }  // namespace mirage

@@ -1,4 +1,5 @@
-// Drawing directed graphs as SVG: layers from top to bottom, boxes of any size (a box may hold a drawing), edges that pass no box. Knows nothing of muGraphs (driver/report/figures.h does).
+// Drawing directed graphs as SVG: layers from top to bottom, boxes of any size (a box may hold a drawing), edges that pass no box. Knows
+// nothing of muGraphs (driver/report/figures.h does).
 #pragma once
 #include <string>
 #include <utility>
@@ -29,7 +30,8 @@ struct Drawing {
 struct Drawn { std::string svg; double width = 0, height = 0; };
 Drawn draw(const Drawing&);
 
-/// The <svg> around elements: it takes the width that there is, at most `most` times its own and at least `least` times (a page lets it scroll then).
+/// The <svg> around elements: it takes the width that there is, at most `most` times its own and at least `least` times (a page lets it
+/// scroll then).
 std::string svg_figure(const Drawn&, const std::string& label, double least = 0.62, double most = 1);
 
 }  // namespace mirage

@@ -36,8 +36,10 @@ std::string number_text(double v) { return fmt::format("{:.6g}", v); }
 std::string op_text(const Graph& g, const Node& n) {
   std::string out = form_name(n.op);
   if (const auto* m = std::get_if<Map>(&n.op)) out = map_info(m->fn).name;
-  else if (const auto* r = std::get_if<Reduce>(&n.op)) out = fmt::format("{} over {}", reduce_name(r->fn), r->dim) + (r->group ? fmt::format(", {} each", r->group) : "");
-  else if (const auto* a = std::get_if<Accum>(&n.op)) out = fmt::format("accumulate {}", reduce_name(a->fn)) + (a->degree ? ", rescaled" : "");
+  else if (const auto* r = std::get_if<Reduce>(&n.op))
+    out = fmt::format("{} over {}", reduce_name(r->fn), r->dim) + (r->group ? fmt::format(", {} each", r->group) : "");
+  else if (const auto* a = std::get_if<Accum>(&n.op))
+    out = fmt::format("accumulate {}", reduce_name(a->fn)) + (a->degree ? ", rescaled" : "");
   else if (std::holds_alternative<Running>(n.op)) out = "running maximum";
   std::string constants;
   for (ValueId v : n.operands)
@@ -78,7 +80,9 @@ Drawn draw_block(const Graph& g, const std::vector<std::string>& operands, const
     }
     if (has_loop) {
       b.band = node.first_value >= 0 ? static_cast<int>(phase[static_cast<size_t>(node.first_value)]) : 2;
-      for (ValueId v : node.operands) if (const int from = box[static_cast<size_t>(g.value(v).node)]; from >= 0) b.band = std::max(b.band, d.boxes[static_cast<size_t>(from)].band);
+      for (ValueId v : node.operands)
+        if (const int from = box[static_cast<size_t>(g.value(v).node)]; from >= 0)
+          b.band = std::max(b.band, d.boxes[static_cast<size_t>(from)].band);
       if (!std::holds_alternative<Output>(node.op) || b.band != 2) b.band = std::min(b.band, 2);
     }
     box[static_cast<size_t>(n)] = static_cast<int>(d.boxes.size());
@@ -86,7 +90,8 @@ Drawn draw_block(const Graph& g, const std::vector<std::string>& operands, const
       if (const int from = box[static_cast<size_t>(g.value(v).node)]; from >= 0) d.edges.emplace_back(from, box[static_cast<size_t>(n)]);
     d.boxes.push_back(std::move(b));
   }
-  if (has_loop) d.bands = {{0, "bd", "before the loop"}, {1, "lp", fmt::format("loop: {} iterations", g.launch().loop)}, {2, "bd", "after the loop"}};
+  if (has_loop)
+    d.bands = {{0, "bd", "before the loop"}, {1, "lp", fmt::format("loop: {} iterations", g.launch().loop)}, {2, "bd", "after the loop"}};
   return draw(d);
 }
 
@@ -127,7 +132,8 @@ class KernelLevel {
 
   std::string run() {
     find_items();
-    if (d_.boxes.size() > static_cast<size_t>(kMostBoxes)) return fmt::format("<p>{} kernels and values: too many for a picture; the text is below.</p>\n", d_.boxes.size());
+    if (d_.boxes.size() > static_cast<size_t>(kMostBoxes))
+      return fmt::format("<p>{} kernels and values: too many for a picture; the text is below.</p>\n", d_.boxes.size());
     add_edges();
     return svg_figure(draw(d_), "the muGraph of " + program_.name);
   }

@@ -1,4 +1,5 @@
-// The pictures of report.html: the muGraph at its levels from a plan, and charts from what report.json says. All are SVG elements that take their colours from the page's classes.
+// The pictures of report.html: the muGraph at its levels from a plan, and charts from what report.json says. All are SVG elements that take
+// their colours from the page's classes.
 #pragma once
 #include <string>
 
@@ -9,7 +10,8 @@
 
 namespace mirage {
 
-/// Kernel level: inputs, kernels in launch order, outputs; inside a graph-defined kernel its block graph, phase by phase; inside others the operators that they compute. Too large ones are said to be.
+/// Kernel level: inputs, kernels in launch order, outputs; inside a graph-defined kernel its block graph, phase by phase; inside others the
+/// operators that they compute. Too large ones are said to be.
 std::string mugraph_figure(const Plan&, const Program&);
 
 /// Kernels one after another on an axis of time, above the straightforward ones' total; kernels: of report.json.

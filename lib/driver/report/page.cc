@@ -38,8 +38,10 @@ svg .e{fill:none;stroke:var(--soft);stroke-width:1.2}svg .g{stroke:var(--line)}s
 }  // namespace
 
 std::string page_begin(const std::string& title, const std::string& script) {
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"mirage-opt\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" + title + "</title>\n<style>" + kStyle +
-         "</style>\n" + (script.empty() ? "" : "<script>" + script + "</script>\n") + "</head><body><main>\n";
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"mirage-opt\"><meta "
+         "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" +
+         title + "</title>\n<style>" + kStyle + "</style>\n" + (script.empty() ? "" : "<script>" + script + "</script>\n") +
+         "</head><body><main>\n";
 }
 
 std::string page_end() { return "</main></body></html>\n"; }

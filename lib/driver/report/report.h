@@ -1,4 +1,5 @@
-// What a compilation tells about itself: report.json, report.html, the funnel for --explain. Pure functions of what the stages made; times and measurements only where asked for.
+// What a compilation tells about itself: report.json, report.html, the funnel for --explain. Pure functions of what the stages made; times
+// and measurements only where asked for.
 #pragma once
 #include <map>
 #include <optional>
@@ -49,11 +50,13 @@ struct ReportData {
 
 /// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.
 std::string report_json(const ReportData&, const Trace* trace = nullptr, const std::string& measured = "");
-/// What report.html says of one program: its report.json, the muGraph and the plan as text, the muGraph as a picture (driver/report/figures.h).
+/// What report.html says of one program: its report.json, the muGraph and the plan as text, the muGraph as a picture
+/// (driver/report/figures.h).
 struct ReportPart { std::string report, graph, plan, figure; };
 /// One page for a program, or for all points of a library; whole: report.json.
 std::string report_html(const std::string& whole, const std::vector<ReportPart>& parts);
-/// index.html of a corpus: one row per report (report.json, or a failure's), sortable; folders: where each one's files are, relative to the page.
+/// index.html of a corpus: one row per report (report.json, or a failure's), sortable; folders: where each one's files are, relative to the
+/// page.
 std::string corpus_html(const std::vector<std::string>& reports, const std::vector<std::string>& folders);
 std::string explain_search(const SearchReport&);
 std::string explain_winner(const ReportData&);         ///< how early the search came to what won; empty if nothing that it found did

@@ -1,4 +1,5 @@
-// The build stage: from the module's texts to a library, PTX, cubin and measurements, as far as tools and a GPU are there. Wraps driver/toolchain for compile().
+// The build stage: from the module's texts to a library, PTX, cubin and measurements, as far as tools and a GPU are there. Wraps
+// driver/toolchain for compile().
 #pragma once
 #include <atomic>
 #include <map>
@@ -25,7 +26,9 @@ struct Built {
 /// nvcc, to the build; "" if there is none or it does not say.
 std::string compiler_version(const Toolchain&);
 
-/// `tools`: what is there (find_toolchain()). Compiles in the folder's staging place what `wanted` names and keeps the results there. `interrupted` (may be null) ends child processes.
-Built build_outputs(const CudaModule&, const Target&, const Options&, const std::set<Emit>& wanted, OutputFolder& folder, const Toolchain& tools, const std::atomic<bool>* interrupted);
+/// `tools`: what is there (find_toolchain()). Compiles in the folder's staging place what `wanted` names and keeps the results there.
+/// `interrupted` (may be null) ends child processes.
+Built build_outputs(const CudaModule&, const Target&, const Options&, const std::set<Emit>& wanted, OutputFolder& folder,
+                    const Toolchain& tools, const std::atomic<bool>* interrupted);
 
 }  // namespace mirage

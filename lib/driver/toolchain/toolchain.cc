@@ -61,7 +61,8 @@ std::string find_nvrtc(const std::vector<std::string>& roots) {
   std::vector<std::string> candidates;
   for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
     for (const std::string& root : roots)
-      for (const char* sub : {"lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib"}) candidates.push_back((fs::path(root) / sub / file).string());
+      for (const char* sub : {"lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib"})
+        candidates.push_back((fs::path(root) / sub / file).string());
     candidates.emplace_back(file);
   }
   std::error_code error;
@@ -79,21 +80,30 @@ Diagnostic diagnostic(DiagCode code, std::string text, const std::string& log = 
   constexpr size_t kMaxNotes = 40;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line) && d.notes.size() < kMaxNotes;)
-    if (!line.empty() && line.find("ptxas info") == std::string::npos && line.find("spill stores") == std::string::npos) d.notes.push_back({{}, line});
+    if (!line.empty() && line.find("ptxas info") == std::string::npos && line.find("spill stores") == std::string::npos)
+      d.notes.push_back({{}, line});
   return d;
 }
 
-Diagnostic missing_nvcc() { return diagnostic(DiagCode::kToolMissing, "nvcc was not found on PATH, in CUDA_HOME, CUDA_PATH or /usr/local/cuda"); }
+Diagnostic missing_nvcc() {
+  return diagnostic(DiagCode::kToolMissing, "nvcc was not found on PATH, in CUDA_HOME, CUDA_PATH or /usr/local/cuda");
+}
 
-Result<Compiled> run_nvcc(const Toolchain& tools, std::vector<std::string> arguments, const std::string& folder, const ProcessLimits& limits, const std::string& what) {
+Result<Compiled> run_nvcc(const Toolchain& tools, std::vector<std::string> arguments, const std::string& folder,
+                          const ProcessLimits& limits, const std::string& what) {
   if (!tools.has_nvcc()) return missing_nvcc();
   arguments.insert(arguments.begin(), tools.nvcc);
   const ProcessResult r = run_process(arguments, folder, limits);
   if (!r.started) return diagnostic(DiagCode::kToolFailed, r.output);
-  if (r.timed_out) return diagnostic(DiagCode::kToolFailed, "nvcc did not finish " + what + " within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", r.output);
-  if (!r.ok() && r.output.find("No space left on device") != std::string::npos) return diagnostic(DiagCode::kFileUnwritable, "the disk is full: nvcc could not write " + what + ": No space left on device");
+  if (r.timed_out)
+    return diagnostic(DiagCode::kToolFailed,
+                      "nvcc did not finish " + what + " within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", r.output);
+  if (!r.ok() && r.output.find("No space left on device") != std::string::npos)
+    return diagnostic(DiagCode::kFileUnwritable, "the disk is full: nvcc could not write " + what + ": No space left on device");
   if (r.interrupted) return diagnostic(DiagCode::kToolFailed, "nvcc was interrupted while building " + what, r.output);
-  if (!r.ok()) return diagnostic(DiagCode::kToolFailed, "nvcc failed to build " + what + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : ""), r.output);
+  if (!r.ok())
+    return diagnostic(DiagCode::kToolFailed,
+                      "nvcc failed to build " + what + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : ""), r.output);
   return Compiled{"", r.output, parse_ptxas(r.output)};
 }
 
@@ -171,20 +181,24 @@ PtxasReport parse_ptxas(const std::string& log) {
   return report;
 }
 
-Result<Compiled> build_library(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder, const ProcessLimits& limits) {
+Result<Compiled> build_library(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder,
+                               const ProcessLimits& limits) {
   const std::string file = "lib" + name + ".so";
   Result<Compiled> r = run_nvcc(tools, nvcc_library_arguments(name, target), folder, limits, file);
   if (!r) return r;
   const auto bytes = read_file(folder + "/" + file);   // a wrapper may end well and leave nothing
-  if (!bytes || !bytes->starts_with("\177ELF")) return diagnostic(DiagCode::kToolFailed, "nvcc ended without an error and left no library " + file, r->log);
+  if (!bytes || !bytes->starts_with("\177ELF"))
+    return diagnostic(DiagCode::kToolFailed, "nvcc ended without an error and left no library " + file, r->log);
   return r;
 }
 
-Result<Compiled> build_check(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder, const ProcessLimits& limits) {
+Result<Compiled> build_check(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder,
+                             const ProcessLimits& limits) {
   return run_nvcc(tools, nvcc_check_arguments(name, target), folder, limits, name + "_check");
 }
 
-Result<Compiled> compile_with_nvcc(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind, const ProcessLimits& limits) {
+Result<Compiled> compile_with_nvcc(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind,
+                                   const ProcessLimits& limits) {
   if (!tools.has_nvcc()) return missing_nvcc();
   const TemporaryFolder folder;
   if (folder.path().empty()) return diagnostic(DiagCode::kFileUnwritable, "cannot make a temporary folder");

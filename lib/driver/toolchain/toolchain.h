@@ -1,4 +1,5 @@
-// The CUDA tools of this machine, found at run time and always optional: nvcc as a child process, NVRTC and the NVIDIA driver through dlopen. Without them everything but the build works.
+// The CUDA tools of this machine, found at run time and always optional: nvcc as a child process, NVRTC and the NVIDIA driver through
+// dlopen. Without them everything but the build works.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,7 +15,8 @@ namespace mirage {
 // ---- child processes
 struct ProcessLimits {
   double timeout_s = 600;                             ///< then the whole process group is killed
-  int64_t max_memory = 0;                             ///< bytes of address space of each process, 0: no limit (CUDA programs reserve far more than they use)
+  /// bytes of address space of each process, 0: no limit (CUDA programs reserve far more than they use)
+  int64_t max_memory = 0;
   size_t max_output = size_t{4} << 20;                ///< bytes of stdout and stderr that are kept; the rest is read and dropped
   const std::atomic<bool>* interrupted = nullptr;     ///< when it becomes true the group is killed
 };
@@ -26,9 +28,11 @@ struct ProcessResult {
   std::string output;                                 ///< stdout and stderr as they came
   bool ok() const { return started && exit_code == 0; }
 };
-/// Runs argv[0] (a path, or a name on PATH) without a shell in folder `dir` ("": this one), in a process group of its own, stdin empty, LC_ALL=C. It does not outlive the calling thread.
+/// Runs argv[0] (a path, or a name on PATH) without a shell in folder `dir` ("": this one), in a process group of its own, stdin empty,
+/// LC_ALL=C. It does not outlive the calling thread.
 ProcessResult run_process(const std::vector<std::string>& argv, const std::string& dir = "", const ProcessLimits& limits = {});
-/// Runs `work` in a copy of this process and returns what it returns as `output`: for libraries that may hang, crash or take all memory. No other thread may be needed by it.
+/// Runs `work` in a copy of this process and returns what it returns as `output`: for libraries that may hang, crash or take all memory. No
+/// other thread may be needed by it.
 ProcessResult run_apart(const std::function<std::string()>& work, const ProcessLimits& limits);
 
 // ---- tools
@@ -53,23 +57,32 @@ struct PtxasReport {
   std::vector<KernelResources> kernels;      ///< in the log's order
   std::vector<std::string> advisories;       ///< lines with C75xx: ptxas serialised wgmma, the kernel is slow
   bool spills() const { for (const KernelResources& k : kernels) if (k.spills()) return true; return false; }
-  const KernelResources* find(const std::string& name) const { for (const KernelResources& k : kernels) if (k.name == name) return &k; return nullptr; }
+  const KernelResources* find(const std::string& name) const {
+    for (const KernelResources& k : kernels)
+      if (k.name == name) return &k;
+    return nullptr;
+  }
 };
 /// Reads the output of ptxas -v.
 PtxasReport parse_ptxas(const std::string& log);
 
-struct Compiled { std::string bytes; std::string log; PtxasReport ptxas; };   ///< bytes: cubin or PTX; empty for build_library and build_check, which leave a file
+/// bytes: cubin or PTX; empty for build_library and build_check, which leave a file
+struct Compiled { std::string bytes; std::string log; PtxasReport ptxas; };
 
 /// Builds lib<name>.so from <name>.cu and <name>.map, which lie in `folder`, with the Makefile's flags: the same bytes as
-/// `make`. So without -Xptxas -v, which goes into the file: ptxas.kernels is empty, advisories are there. Errors: kToolMissing, kToolFailed (the log in its notes).
-Result<Compiled> build_library(const Toolchain&, const std::string& name, const Target&, const std::string& folder, const ProcessLimits& = {});
+/// `make`. So without -Xptxas -v, which goes into the file: ptxas.kernels is empty, advisories are there. Errors: kToolMissing, kToolFailed
+/// (the log in its notes).
+Result<Compiled> build_library(const Toolchain&, const std::string& name, const Target&, const std::string& folder,
+                               const ProcessLimits& = {});
 /// Builds <name>_check from <name>_check.cu, <name>.h and lib<name>.so in `folder`. Errors: as above.
-Result<Compiled> build_check(const Toolchain&, const std::string& name, const Target&, const std::string& folder, const ProcessLimits& = {});
+Result<Compiled> build_check(const Toolchain&, const std::string& name, const Target&, const std::string& folder,
+                             const ProcessLimits& = {});
 
 enum class DeviceCode { kCubin, kPtx };
 /// Compiles the text of a .cu with nvcc in a folder of its own. Errors: as above.
 Result<Compiled> compile_with_nvcc(const Toolchain&, const std::string& text, const Target&, DeviceCode, const ProcessLimits& = {});
-/// The same with NVRTC in this process, without host compilation: fast enough for every candidate. Any thread may call it. Errors: as above.
+/// The same with NVRTC in this process, without host compilation: fast enough for every candidate. Any thread may call it. Errors: as
+/// above.
 Result<Compiled> compile_with_nvrtc(const Toolchain&, const std::string& text, const Target&, DeviceCode = DeviceCode::kCubin);
 /// compile_with_nvrtc in a process of its own, within limits: what build_outputs() uses.
 Result<Compiled> compile_with_nvrtc_apart(const Toolchain&, const std::string& text, const Target&, DeviceCode, const ProcessLimits&);

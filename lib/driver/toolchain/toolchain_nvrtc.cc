@@ -12,7 +12,8 @@ using NvrtcProgram = Program_*;
 
 /// The functions of libnvrtc, from nvrtc.h (12 and 13).
 struct Nvrtc {
-  int (*create)(NvrtcProgram*, const char* source, const char* name, int headers, const char* const* header_texts, const char* const* header_names) = nullptr;
+  int (*create)(NvrtcProgram*, const char* source, const char* name, int headers, const char* const* header_texts,
+                const char* const* header_names) = nullptr;
   int (*destroy)(NvrtcProgram*) = nullptr;
   int (*compile)(NvrtcProgram, int options, const char* const* option) = nullptr;
   int (*log_size)(NvrtcProgram, size_t*) = nullptr;
@@ -33,10 +34,11 @@ std::optional<Nvrtc> open_nvrtc(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return std::nullopt;
   Nvrtc n;
-  const bool ok = load(library, "nvrtcCreateProgram", n.create) && load(library, "nvrtcDestroyProgram", n.destroy) && load(library, "nvrtcCompileProgram", n.compile) &&
-                  load(library, "nvrtcGetProgramLogSize", n.log_size) && load(library, "nvrtcGetProgramLog", n.log) && load(library, "nvrtcGetCUBINSize", n.cubin_size) &&
-                  load(library, "nvrtcGetCUBIN", n.cubin) && load(library, "nvrtcGetPTXSize", n.ptx_size) && load(library, "nvrtcGetPTX", n.ptx) &&
-                  load(library, "nvrtcGetErrorString", n.error_string);
+  const bool ok = load(library, "nvrtcCreateProgram", n.create) && load(library, "nvrtcDestroyProgram", n.destroy) &&
+                  load(library, "nvrtcCompileProgram", n.compile) && load(library, "nvrtcGetProgramLogSize", n.log_size) &&
+                  load(library, "nvrtcGetProgramLog", n.log) && load(library, "nvrtcGetCUBINSize", n.cubin_size) &&
+                  load(library, "nvrtcGetCUBIN", n.cubin) && load(library, "nvrtcGetPTXSize", n.ptx_size) &&
+                  load(library, "nvrtcGetPTX", n.ptx) && load(library, "nvrtcGetErrorString", n.error_string);
   return ok ? std::optional<Nvrtc>(n) : std::nullopt;   // the library stays open
 }
 
@@ -68,19 +70,22 @@ Result<Compiled> compile_with_nvrtc(const Toolchain& tools, const std::string& t
   if (!tools.has_nvrtc()) {
     Diagnostic d;
     d.code = DiagCode::kToolMissing;
-    d.text = tools.nvrtc.empty() ? "libnvrtc.so was not found in the linker's places, beside nvcc or in /usr/local/cuda/lib64" : "the CUDA headers that NVRTC needs (cuda_fp16.h) were not found";
+    d.text = tools.nvrtc.empty() ? "libnvrtc.so was not found in the linker's places, beside nvcc or in /usr/local/cuda/lib64"
+                                 : "the CUDA headers that NVRTC needs (cuda_fp16.h) were not found";
     return d;
   }
   const std::optional<Nvrtc> n = open_nvrtc(tools.nvrtc);
   if (!n) return failed(tools.nvrtc + " lacks a function that NVRTC 12 and later have", "");
   const bool cubin = kind == DeviceCode::kCubin;
-  const std::string arch = "--gpu-architecture=" + (cubin ? target.nvrtc_arch : "compute_" + target.nvrtc_arch.substr(target.nvrtc_arch.find('_') + 1));
+  const std::string arch =
+      "--gpu-architecture=" + (cubin ? target.nvrtc_arch : "compute_" + target.nvrtc_arch.substr(target.nvrtc_arch.find('_') + 1));
   const std::string include = "--include-path=" + tools.include_dir;
   // Lambdas inside kernels have no annotation; nvcc takes the space of the function around them, NVRTC must be told.
   std::vector<const char*> options = {arch.c_str(), include.c_str(), "--std=c++17", "--device-as-default-execution-space"};
   if (cubin) options.push_back("--ptxas-options=-v");
   NvrtcProgram program = nullptr;
-  if (const int error = n->create(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr); error != 0) return failed(std::string("NVRTC: ") + n->error_string(error), "");
+  if (const int error = n->create(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr); error != 0)
+    return failed(std::string("NVRTC: ") + n->error_string(error), "");
   const int error = n->compile(program, static_cast<int>(options.size()), options.data());
   Compiled out;
   out.log = without_nul(fetch(n->log_size, n->log, program));
@@ -92,7 +97,8 @@ Result<Compiled> compile_with_nvrtc(const Toolchain& tools, const std::string& t
   return out;
 }
 
-Result<Compiled> compile_with_nvrtc_apart(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind, const ProcessLimits& limits) {
+Result<Compiled> compile_with_nvrtc_apart(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind,
+                                          const ProcessLimits& limits) {
   if (!tools.has_nvrtc()) return compile_with_nvrtc(tools, text, target, kind);
   // "1", the log's length, the log, the bytes; or "0" and the message's lines.
   ProcessLimits whole = limits;
@@ -108,7 +114,8 @@ Result<Compiled> compile_with_nvrtc_apart(const Toolchain& tools, const std::str
   if (r.timed_out) return failed("NVRTC did not finish within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", "");
   if (r.interrupted) return failed("NVRTC was interrupted", "");
   const size_t line = r.output.find('\n');
-  if (!r.ok() || line == std::string::npos) return failed("NVRTC ended without an answer" + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : std::string()), "");
+  if (!r.ok() || line == std::string::npos)
+    return failed("NVRTC ended without an answer" + (r.signal ? " (signal " + std::to_string(r.signal) + ")" : std::string()), "");
   if (r.output[0] != '1') return failed(r.output.substr(1, line - 1), r.output.substr(line + 1));
   const size_t length = static_cast<size_t>(std::strtoull(r.output.c_str() + 1, nullptr, 10));
   Compiled out;
@@ -126,8 +133,8 @@ DetectedDevice detect_device() {
   int (*get)(int*, int) = nullptr;
   int (*attribute)(int*, int, int) = nullptr;
   int (*name)(char*, int, int) = nullptr;
-  if (!load(library, "cuInit", init) || !load(library, "cuDeviceGetCount", count) || !load(library, "cuDeviceGet", get) || !load(library, "cuDeviceGetAttribute", attribute) ||
-      !load(library, "cuDeviceGetName", name))
+  if (!load(library, "cuInit", init) || !load(library, "cuDeviceGetCount", count) || !load(library, "cuDeviceGet", get) ||
+      !load(library, "cuDeviceGetAttribute", attribute) || !load(library, "cuDeviceGetName", name))
     return {{}, "libcuda.so.1 lacks a function of the driver interface"};
   int devices = 0, device = 0;
   if (const int error = init(0); error != 0) return {{}, "the NVIDIA driver did not start (CUDA error " + std::to_string(error) + ")"};
@@ -135,7 +142,8 @@ DetectedDevice detect_device() {
   constexpr int kMajor = 75, kMinor = 76;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
   NativeDevice d;
   char text[256] = "";
-  if (attribute(&d.major, kMajor, device) != 0 || attribute(&d.minor, kMinor, device) != 0 || name(text, sizeof text, device) != 0) return {{}, "the NVIDIA driver does not describe its device"};
+  if (attribute(&d.major, kMajor, device) != 0 || attribute(&d.minor, kMinor, device) != 0 || name(text, sizeof text, device) != 0)
+    return {{}, "the NVIDIA driver does not describe its device"};
   d.name = text;
   return {d, ""};
 }

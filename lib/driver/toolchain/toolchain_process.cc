@@ -1,5 +1,5 @@
-// Child processes without a shell: fork and exec into a process group of their own, limits before the program starts, output through a pipe, a watchdog that kills the whole group (nvcc starts
-// many programs), and an end with the thread that waits for them.
+// Child processes without a shell: fork and exec into a process group of their own, limits before the program starts, output through a
+// pipe, a watchdog that kills the whole group (nvcc starts many programs), and an end with the thread that waits for them.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -38,7 +38,8 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-/// The environment with messages in English, which are parsed, and with a place for temporary files that goes away whoever dies ("": the usual one).
+/// The environment with messages in English, which are parsed, and with a place for temporary files that goes away whoever dies ("": the
+/// usual one).
 std::vector<std::string> child_environment(const std::string& temporary) {
   std::vector<std::string> out;
   for (char** e = environ; e != nullptr && *e != nullptr; e++)
@@ -86,7 +87,8 @@ bool redirect(int out) {
 }
 
 /// 0 or errno.
-int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const std::string& temporary, const Pipe& pipe, const ProcessLimits& limits) {
+int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& dir, const std::string& temporary, const Pipe& pipe,
+          const ProcessLimits& limits) {
   std::vector<std::string> args = argv, environment = child_environment(temporary);
   const std::vector<char*> arg_pointers = pointers(args), environment_pointers = pointers(environment);
   Pipe failure;   // closed by a successful exec
@@ -96,7 +98,8 @@ int spawn(pid_t& pid, const std::vector<std::string>& argv, const std::string& d
   if (pid < 0) return errno;
   if (pid == 0) {
     become_child(parent, limits);
-    if (redirect(pipe.write_end()) && (dir.empty() || chdir(dir.c_str()) == 0)) execvpe(args[0].c_str(), arg_pointers.data(), environment_pointers.data());
+    if (redirect(pipe.write_end()) && (dir.empty() || chdir(dir.c_str()) == 0))
+      execvpe(args[0].c_str(), arg_pointers.data(), environment_pointers.data());
     const int error = errno;
     if (::write(failure.write_end(), &error, sizeof error) < 0) _exit(126);
     _exit(127);

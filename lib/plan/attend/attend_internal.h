@@ -9,7 +9,8 @@ namespace mirage {
 /// Reads `body` as attention. Empty and a filled shape, or one sentence why it is not.
 std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
 
-/// Reads what operands of a matched graph lie in two parts (Access::second): first_keys of the shape, and where K's and V's second parts are. Empty, or one sentence why they cannot be read so.
+/// Reads what operands of a matched graph lie in two parts (Access::second): first_keys of the shape, and where K's and V's second parts
+/// are. Empty, or one sentence why they cannot be read so.
 std::string find_second_parts(AttendPlan& p);
 
 /// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.

@@ -1,5 +1,6 @@
-// Reads a block graph as attention: which contraction is which, what every dimension means, which factors can leave the loop. The recurrence (Running, rescaled Accum) is Milakov and Gimelshein's online
-// softmax (arXiv 1805.02867) as the block graph spells it; nothing here depends on where a factor or a mask came from.
+// Reads a block graph as attention: which contraction is which, what every dimension means, which factors can leave the loop. The
+// recurrence (Running, rescaled Accum) is Milakov and Gimelshein's online softmax (arXiv 1805.02867) as the block graph spells it; nothing
+// here depends on where a factor or a mask came from.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,12 +23,14 @@ struct Bound { double low = -kInfinity, high = kInfinity; bool positive = false;
 
 class Matcher {
  public:
-  Matcher(const Graph& g, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& s) : g_(g), operands_(operands), results_(results), s_(s), phase_(phases(g)) {}
+  Matcher(const Graph& g, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& s)
+      : g_(g), operands_(operands), results_(results), s_(s), phase_(phases(g)) {}
 
   std::string run() {
     s_.axes.assign(static_cast<size_t>(g_.num_values()), {Axis::kOne, Axis::kOne});
     labelled_.assign(s_.axes.size(), false);
-    if (!find_parts() || !find_extents() || !label_all() || !find_tensors() || !find_scale()) return reason_.empty() ? "not attention" : reason_;
+    if (!find_parts() || !find_extents() || !label_all() || !find_tensors() || !find_scale())
+      return reason_.empty() ? "not attention" : reason_;
     return find_bounds() ? "" : reason_;
   }
 
@@ -48,7 +51,9 @@ class Matcher {
       if (form<MatMul>(v)) products.push_back(v);
       if (form<Accum>(v)) accums.push_back(v);
       if (form<Running>(v)) { if (s_.running >= 0) return no("two running maxima"); s_.running = v; }
-      if (!form<MatMul>(v) && !form<Accum>(v) && !form<Running>(v) && !form<Map>(v) && !form<Reduce>(v) && !form<Const>(v) && !form<Input>(v) && !form<Transpose>(v)) return no(std::string("a ") + form_name(g_.def(v).op));
+      if (!form<MatMul>(v) && !form<Accum>(v) && !form<Running>(v) && !form<Map>(v) && !form<Reduce>(v) && !form<Const>(v) &&
+          !form<Input>(v) && !form<Transpose>(v))
+        return no(std::string("a ") + form_name(g_.def(v).op));
     }
     if (products.size() != 2 || s_.running < 0) return no("not two contractions with a running maximum between them");
     s_.scores = products[0];
@@ -60,7 +65,8 @@ class Matcher {
     if (!max || max->fn != ReduceFn::kMax || !over_last(reduced, *max)) return no("the running maximum is not of a row maximum");
     s_.logit = operand(reduced);
     for (ValueId v = 0; v < g_.num_values(); v++)
-      if (map(v, MapFn::kExp) && map(operand(v), MapFn::kSub) && operand(operand(v), 0) == s_.logit && operand(operand(v), 1) == s_.running) s_.weights = v;
+      if (map(v, MapFn::kExp) && map(operand(v), MapFn::kSub) && operand(operand(v), 0) == s_.logit && operand(operand(v), 1) == s_.running)
+        s_.weights = v;
     if (s_.weights < 0) return no("no exponential of scores minus their running maximum");
     for (ValueId a : accums) {
       const Accum& acc = *form<Accum>(a);
@@ -69,13 +75,15 @@ class Matcher {
       if (acc.degree != 1) return no("an accumulator that is not rescaled once");
       if (x == second && s_.result < 0) { s_.result = a; continue; }
       const Reduce* r = form<Reduce>(x);
-      if (!r || r->fn != ReduceFn::kSum || !over_last(x, *r) || operand(x) != s_.weights || !s_.sums.empty()) return no("an accumulator of something else than the weights' sum");
+      if (!r || r->fn != ReduceFn::kSum || !over_last(x, *r) || operand(x) != s_.weights || !s_.sums.empty())
+        return no("an accumulator of something else than the weights' sum");
       s_.sums.push_back(a);
     }
     if (s_.result < 0 || s_.sums.empty()) return no("no accumulator of the second contraction, or of the weights");
     for (NodeId n = 0; n < g_.num_nodes(); n++)   // nobody else looks at the maximum inside the loop
       for (ValueId o : g_.node(n).operands)
-        if (o == s_.running && !g_.form<Accum>(n) && g_.node(n).first_value != operand(s_.weights)) return no("the running maximum has another use");
+        if (o == s_.running && !g_.form<Accum>(n) && g_.node(n).first_value != operand(s_.weights))
+          return no("the running maximum has another use");
     return true;
   }
   bool over_last(ValueId v, const Reduce& r) const {
@@ -112,12 +120,16 @@ class Matcher {
     s_.features = extent_[3];
     s_.columns = extent_[4];
     if (s_.queries < 1 || s_.keys < 1 || s_.features < 1 || s_.columns < 1) return no("an axis without a tensor");
-    for (ValueId v = 0; v < g_.num_values(); v++)   // an operand that is stored once for all of an axis was taken for a part of it while the extent was unknown
-      if (form<Input>(v) && labelled_[static_cast<size_t>(v)] && !place(v, operands_[static_cast<size_t>(form<Input>(v)->param)], form<Input>(v)->part, true)) return false;
+    // an operand that is stored once for all of an axis was taken for a part of it while the extent was unknown
+    for (ValueId v = 0; v < g_.num_values(); v++)
+      if (form<Input>(v) && labelled_[static_cast<size_t>(v)] &&
+          !place(v, operands_[static_cast<size_t>(form<Input>(v)->param)], form<Input>(v)->part, true))
+        return false;
     return true;
   }
 
-  /// Says that v's last two dimensions are `row` and `col` (extent 1 where the axis has more: the same for all), and so for all that v is made of.
+  /// Says that v's last two dimensions are `row` and `col` (extent 1 where the axis has more: the same for all), and so for all that v is
+  /// made of.
   bool label(ValueId v, Axis row, Axis col) {
     const Dims& d = g_.dims(v);
     const int rank = d.rank();
@@ -154,7 +166,8 @@ class Matcher {
       return red->dim == rank - 1 ? label(operand(v), *r, *a) : label(operand(v), *a, *c);
     }
     if (form<Running>(v)) return label(operand(v), Axis::kQuery, Axis::kOne);
-    if (form<Accum>(v)) return v == s_.result ? label(operand(v), Axis::kQuery, Axis::kColumn) : label(operand(v), Axis::kQuery, Axis::kOne);
+    if (form<Accum>(v))
+      return v == s_.result ? label(operand(v), Axis::kQuery, Axis::kColumn) : label(operand(v), Axis::kQuery, Axis::kOne);
     return no(std::string("a ") + form_name(g_.def(v).op));
   }
   /// The axis that a reduction of v sums: keys for scores, else what q, k or v have.
@@ -208,8 +221,10 @@ class Matcher {
       }
       const auto k = static_cast<size_t>(axis);
       if (input && a.dims[i] == 1 && extent_[k] > 1) { axis = Axis::kOne; continue; }
-      if (input && a.dims[i] == 1 && extent_[k] == 0 && tile_[k] == 1) continue;   // one, or the same for all: known when the others have spoken
-      if ((extent_[k] != 0 && extent_[k] != a.dims[i]) || (grid_[k] != -2 && grid_[k] != grid)) return no("extents of an axis that do not match");
+      // one, or the same for all: known when the others have spoken
+      if (input && a.dims[i] == 1 && extent_[k] == 0 && tile_[k] == 1) continue;
+      if ((extent_[k] != 0 && extent_[k] != a.dims[i]) || (grid_[k] != -2 && grid_[k] != grid))
+        return no("extents of an axis that do not match");
       extent_[k] = a.dims[i];
       grid_[k] = grid;
       if (loop != (axis == Axis::kKey)) return no("the loop does not split keys, or something else");
@@ -222,7 +237,9 @@ class Matcher {
 
   bool find_tensors() {
     const ValueId second = operand(s_.result);
-    if (!find_tensor(operand(s_.scores, 0), Axis::kQuery, s_.q) || !find_tensor(operand(s_.scores, 1), Axis::kKey, s_.k) || !find_tensor(operand(second, 1), Axis::kKey, s_.v)) return false;
+    if (!find_tensor(operand(s_.scores, 0), Axis::kQuery, s_.q) || !find_tensor(operand(s_.scores, 1), Axis::kKey, s_.k) ||
+        !find_tensor(operand(second, 1), Axis::kKey, s_.v))
+      return false;
     const auto dtype = [&](const AttendTensor& t) { return access(t).dtype; };
     s_.dtype = dtype(s_.q);
     if (!is16(s_.dtype)) return no("operands that are not 16-bit");
@@ -235,8 +252,10 @@ class Matcher {
       if (a.offset * 2 % 16 != 0) return no("an operand that does not start at a multiple of 16 bytes");
       const int contiguous = t->lines_along_rows ? t->row_dim : t->col_dim;
       for (int i = 0; i < a.dims.rank(); i++)
-        if (i != contiguous && a.dims[i] > 1 && a.strides[i] != 0 && a.strides[i] * 2 % 16 != 0) return no("lines that do not start at multiples of 16 bytes");
-      if (a.strides[t->lines_along_rows ? t->col_dim : t->row_dim] == 0 && a.dims[t->lines_along_rows ? t->col_dim : t->row_dim] > 1) return no("an operand that is repeated along a matrix dimension");
+        if (i != contiguous && a.dims[i] > 1 && a.strides[i] != 0 && a.strides[i] * 2 % 16 != 0)
+          return no("lines that do not start at multiples of 16 bytes");
+      if (a.strides[t->lines_along_rows ? t->col_dim : t->row_dim] == 0 && a.dims[t->lines_along_rows ? t->col_dim : t->row_dim] > 1)
+        return no("an operand that is repeated along a matrix dimension");
     }
     return true;
   }
@@ -253,8 +272,15 @@ class Matcher {
       const Map* m = form<Map>(v);
       if (!m || (m->fn != MapFn::kMul && m->fn != MapFn::kDiv)) return no("an operand of a contraction that is not an input times factors");
       const Axis along = row == Axis::kKey && &t == &s_.v ? Axis::kColumn : Axis::kFeature;
-      auto is_gain = [&](ValueId o) { const auto& x = axes(o); return (x[0] == along) != (x[1] == along) && (x[0] == along || x[0] == Axis::kOne) && (x[1] == along || x[1] == Axis::kOne) && phase_[static_cast<size_t>(o)] == Phase::kInvariant; };
-      auto is_factor = [&](ValueId o) { const auto& x = axes(o); return (x[0] == Axis::kOne || x[0] == row) && (x[1] == Axis::kOne || x[1] == row); };
+      auto is_gain = [&](ValueId o) {
+        const auto& x = axes(o);
+        return (x[0] == along) != (x[1] == along) && (x[0] == along || x[0] == Axis::kOne) && (x[1] == along || x[1] == Axis::kOne) &&
+               phase_[static_cast<size_t>(o)] == Phase::kInvariant;
+      };
+      auto is_factor = [&](ValueId o) {
+        const auto& x = axes(o);
+        return (x[0] == Axis::kOne || x[0] == row) && (x[1] == Axis::kOne || x[1] == row);
+      };
       if (is_factor(operand(v, 1))) { t.factors.push_back({operand(v, 1), m->fn == MapFn::kDiv}); v = operand(v, 0); }
       else if (m->fn == MapFn::kMul && is_factor(operand(v, 0))) { t.factors.push_back({operand(v, 0), false}); v = operand(v, 1); }
       else if (is_gain(operand(v, 1))) { t.gains.push_back({operand(v, 1), m->fn == MapFn::kDiv}); v = operand(v, 0); }
@@ -273,7 +299,10 @@ class Matcher {
 
   // ---- the scale of the scores: logit = scale * core, scale above zero, so that the maximum can be taken before it
 
-  bool per_query(ValueId v) const { return axes(v)[1] == Axis::kOne && (axes(v)[0] == Axis::kOne || axes(v)[0] == Axis::kQuery) && phase_[static_cast<size_t>(v)] == Phase::kInvariant; }
+  bool per_query(ValueId v) const {
+    return axes(v)[1] == Axis::kOne && (axes(v)[0] == Axis::kOne || axes(v)[0] == Axis::kQuery) &&
+           phase_[static_cast<size_t>(v)] == Phase::kInvariant;
+  }
   bool takes(ValueId v, bool divides) const { const Bound b = bound(v); return per_query(v) && (divides ? b.low >= 0 : b.positive); }
   bool find_scale() {
     ValueId v = s_.logit;
@@ -307,12 +336,14 @@ class Matcher {
     return true;
   }
 
-  /// Whether something that is added to the scores, or stands in their place, may be as low as the least numbers of bfloat16 and float32, with which people hide keys: their product with log2 e is no float32.
+  /// Whether something that is added to the scores, or stands in their place, may be as low as the least numbers of bfloat16 and float32,
+  /// with which people hide keys: their product with log2 e is no float32.
   bool may_be_huge(ValueId root) const {
     constexpr double kLeast = -2.0e38;
     std::vector<bool> on_scores(static_cast<size_t>(g_.num_values()));
     for (ValueId v = s_.scores; v < g_.num_values(); v++)
-      on_scores[static_cast<size_t>(v)] = v == s_.scores || std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(), [&](ValueId o) { return on_scores[static_cast<size_t>(o)]; });
+      on_scores[static_cast<size_t>(v)] = v == s_.scores || std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(),
+                                                                        [&](ValueId o) { return on_scores[static_cast<size_t>(o)]; });
     const auto look = [&](ValueId v, int) {
       if (v == s_.scores) return Look::kPast;
       if (on_scores[static_cast<size_t>(v)]) return Look::kInto;
@@ -353,7 +384,8 @@ class Matcher {
     const double sign = m->fn == MapFn::kAdd ? 1 : -1;
     return Line{x->a + sign * y->a, x->b + sign * y->b, x->c + sign * y->c};
   }
-  /// The masks that stand above the scores. Removed keys weigh exp(-inf), which is 0, whatever else is there: their scores are finite or overflow to what a mask hides.
+  /// The masks that stand above the scores. Removed keys weigh exp(-inf), which is 0, whatever else is there: their scores are finite or
+  /// overflow to what a mask hides.
   void find_masks() {
     bool only = true;
     for (ValueId v = s_.logit; v != s_.scores;) {
@@ -375,7 +407,8 @@ class Matcher {
     if (!x || !y) return false;
     if (m->fn == MapFn::kLess) std::swap(x, y);   // x > y
     const double a = x->a - y->a, b = x->b - y->b, c = x->c - y->c;
-    if (c != std::floor(c) || std::fabs(c) > 1e6 || s_.keys > 1 << 22 || s_.queries > 1 << 22) return false;   // float32 positions are exact
+    // float32 positions are exact
+    if (c != std::floor(c) || std::fabs(c) > 1e6 || s_.keys > 1 << 22 || s_.queries > 1 << 22) return false;
     const auto bound = static_cast<int64_t>(c);
     if (a == 1 && b == -1) s_.last = s_.last ? std::min(*s_.last, -bound) : -bound;          // removed: key - query + c > 0
     else if (a == -1 && b == 1) s_.first = s_.first ? std::max(*s_.first, bound) : bound;    // removed: query - key + c > 0
@@ -410,15 +443,21 @@ class Matcher {
       case MapFn::kSquare: return {0, mx * mx, x.positive};
       case MapFn::kAbs: return {x.low > 0 ? x.low : 0, mx, x.positive};
       case MapFn::kSqrt: return x.low >= 0 ? Bound{std::sqrt(x.low), std::sqrt(x.high), x.positive} : Bound{0, kInfinity, false};
-      case MapFn::kRsqrt: return x.low >= 0 ? Bound{x.high < kInfinity ? 1 / std::sqrt(x.high) : 0, x.low > 0 ? 1 / std::sqrt(x.low) : kInfinity, true} : Bound{0, kInfinity, false};
+      case MapFn::kRsqrt:
+        return x.low >= 0 ? Bound{x.high < kInfinity ? 1 / std::sqrt(x.high) : 0, x.low > 0 ? 1 / std::sqrt(x.low) : kInfinity, true}
+                          : Bound{0, kInfinity, false};
       case MapFn::kExp: return {0, kInfinity, true};
       case MapFn::kSigmoid: return {0, 1, true};
       case MapFn::kAdd: return {x.low + y.low, x.high + y.high, (x.positive && y.low >= 0) || (y.positive && x.low >= 0)};
       case MapFn::kMax: return {std::max(x.low, y.low), std::max(x.high, y.high), x.positive || y.positive};
       case MapFn::kMul:
         if (operand(v, 0) == operand(v, 1)) return {0, mx * mx, x.positive};
-        return x.low >= 0 && y.low >= 0 ? Bound{finite(x.low * y.low, 0), finite(x.high * y.high, kInfinity), x.positive && y.positive} : Bound{};
-      case MapFn::kDiv: return x.low >= 0 && y.low >= 0 ? Bound{y.high < kInfinity && y.high > 0 ? x.low / y.high : 0, y.low > 0 ? x.high / y.low : kInfinity, x.positive} : Bound{};
+        return x.low >= 0 && y.low >= 0 ? Bound{finite(x.low * y.low, 0), finite(x.high * y.high, kInfinity), x.positive && y.positive}
+                                        : Bound{};
+      case MapFn::kDiv:
+        return x.low >= 0 && y.low >= 0
+                   ? Bound{y.high < kInfinity && y.high > 0 ? x.low / y.high : 0, y.low > 0 ? x.high / y.low : kInfinity, x.positive}
+                   : Bound{};
       default: return {};
     }
   }
@@ -433,7 +472,8 @@ class Matcher {
       else if (bound(operand(v, 0)).low >= 0) v = operand(v, 1);
       else return false;
     }
-    if (map(v, MapFn::kDiv) && form<Const>(operand(v, 1)) && bound(operand(v, 1)).positive && bound(operand(v, 1)).high <= 1 << 20) v = operand(v);
+    if (map(v, MapFn::kDiv) && form<Const>(operand(v, 1)) && bound(operand(v, 1)).positive && bound(operand(v, 1)).high <= 1 << 20)
+      v = operand(v);
     const Reduce* r = form<Reduce>(v);
     if (!r || r->fn != ReduceFn::kSum) return false;
     v = operand(v);
@@ -451,7 +491,8 @@ class Matcher {
     const ValueId v = g_.node(s_.v.input).first_value;
     const bool normed = s_.v.factors.size() == 1 && s_.v.factors[0].divides && is_norm(s_.v.factors[0].value, v);
     s_.parts_bounded = s_.dtype == DType::kBF16 || (s_.share == s_.weights && (s_.v.factors.empty() || factor <= 1 || normed));
-    // Weights reach the tensor cores in the operands' type. Float16 has too little range for what could be anything: weights are at most 1, a norm's reciprocal is brought into range with its row.
+    // Weights reach the tensor cores in the operands' type. Float16 has too little range for what could be anything: weights are at most 1,
+    // a norm's reciprocal is brought into range with its row.
     if (s_.dtype == DType::kBF16) return true;
     if (s_.share != s_.weights && !(bound(s_.share).high <= 1)) return no("weights that could exceed the range of float16");
     if (!(factor <= 32768) && !normed) return no("factors of values that could exceed the range of float16");
@@ -474,6 +515,8 @@ class Matcher {
 
 }  // namespace
 
-std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape) { return Matcher(body, operands, results, shape).run(); }
+std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape) {
+  return Matcher(body, operands, results, shape).run();
+}
 
 }  // namespace mirage

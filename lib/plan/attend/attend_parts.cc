@@ -1,5 +1,5 @@
-// Keys and values in two parts: a cache, and the keys that are appended to it (docs/planning.md). No chunk has keys of both, so a chunk is one
-// tensor copy as ever, and its keys keep their numbers.
+// Keys and values in two parts: a cache, and the keys that are appended to it (docs/planning.md). No chunk has keys of both, so a chunk is
+// one tensor copy as ever, and its keys keep their numbers.
 #include "plan/attend/attend_internal.h"
 
 namespace mirage {

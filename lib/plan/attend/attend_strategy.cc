@@ -21,13 +21,17 @@ std::vector<KernelPlan> all_attentions(const KernelPlan& of, const Work& w) {
   return out;
 }
 
-Attempt like_attention(const KernelPlan& model, const Work& w) { return attempt(plan_attend_like(body_of<AttendPlan>(model), w.body, w.operands, w.results, w.target)); }
+Attempt like_attention(const KernelPlan& model, const Work& w) {
+  return attempt(plan_attend_like(body_of<AttendPlan>(model), w.body, w.operands, w.results, w.target));
+}
 
 std::string attend_text(const KernelPlan& k) {
   const AttendPlan& p = body_of<AttendPlan>(k);
   if (p.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", p.chunk, p.stages, p.cluster, p.meets);
   const std::string meets = p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "";
-  return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups, p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) + meets;
+  return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups,
+                     p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) +
+         meets;
 }
 
 /// Its blocks have one matrix of a batch and tiles of their own, whatever the body says; whole tiles of queries are computed.

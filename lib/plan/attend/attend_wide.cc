@@ -1,5 +1,6 @@
-// Numbers of an attention kernel with many features or columns and up to 16 queries per key set (latent attention): a block holds whole rows of some keys, blocks of a cluster and clusters that meet in device
-// memory divide the keys. Design: kernels.md section 7, R24 to R28; the kernel is runtime/67_attend_wide.cuh.
+// Numbers of an attention kernel with many features or columns and up to 16 queries per key set (latent attention): a block holds whole
+// rows of some keys, blocks of a cluster and clusters that meet in device memory divide the keys. Design: kernels.md section 7, R24 to R28;
+// the kernel is runtime/67_attend_wide.cuh.
 #include <algorithm>
 
 #include "plan/attend/attend_internal.h"
@@ -12,7 +13,9 @@ int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 /// The column of K's rows at which V's begin, if V is a slice of K's very rows; else -1.
 int64_t shared_from(const AttendPlan& p) {
   const AttendTensor &k = p.shape.k, &v = p.shape.v;
-  const auto access = [&](const AttendTensor& t) -> const Access& { return p.operands[static_cast<size_t>(p.body.form<Input>(t.input)->param)]; };
+  const auto access = [&](const AttendTensor& t) -> const Access& {
+    return p.operands[static_cast<size_t>(p.body.form<Input>(t.input)->param)];
+  };
   const Access &a = access(k), &b = access(v);
   const auto rank = a.dims.rank();
   if (a.buffer != b.buffer || rank != b.dims.rank() || a.strides[k.row_dim] != b.strides[v.row_dim]) return -1;

@@ -1,4 +1,5 @@
-// Plans a block graph: which values lie in shared memory, which warps contract what, in which order with the fewest barriers, and what it will cost. OSDI'25 section 6, docs/architecture.md.
+// Plans a block graph: which values lie in shared memory, which warps contract what, in which order with the fewest barriers, and what it
+// will cost. OSDI'25 section 6, docs/architecture.md.
 #include "mirage/plan/block.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ void improve_layouts(BlockPlanned& best, const Target& target) {
   const std::vector<std::vector<LayoutOption>> options = layout_options(p);
   int64_t bytes = 0;
   for (const SmemTile& t : p.tiles) bytes += t.bytes;
-  const int64_t capacity = target.smem_per_sm / std::max(1, p.blocks_per_sm) - 1024 - p.smem_bytes + bytes;   // tiles that share memory count once
+  // tiles that share memory count once
+  const int64_t capacity = target.smem_per_sm / std::max(1, p.blocks_per_sm) - 1024 - p.smem_bytes + bytes;
   LayoutAssignment a = assign_layouts(options, capacity);
   if (!a.optimal) return;
   std::vector<LayoutOption> chosen;
@@ -30,7 +32,9 @@ void improve_layouts(BlockPlanned& best, const Target& target) {
 
 }  // namespace
 
-BlockPlanner::BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const ContractRule& rule) : target_(target) {
+BlockPlanner::BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                           BlockChoice choice, const ContractRule& rule)
+    : target_(target) {
   p_.body = body;
   p_.rule = rule;
   p_.operands = operands;
@@ -54,7 +58,8 @@ int dim_of(const Dims& d, int index3) {
   return r >= 3 ? 0 : -1;
 }
 
-std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                         const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
   if (in_runs(operands, results)) { reason = "a tensor in runs"; return nullptr; }
   BlockPlanner planner(body, operands, results, target, choice, rule);
   if (!planner.run()) { reason = planner.reason; return nullptr; }
@@ -68,7 +73,9 @@ BlockChoice choice_of(const BlockPlan& p) {
   return {p.threads, p.stages, p.cluster, p.loop_warps > 1, chain};
 }
 
-std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const std::vector<LayoutOption>& layouts, const ContractRule& rule) {
+std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                         const Target& target, BlockChoice choice, const std::vector<LayoutOption>& layouts,
+                                         const ContractRule& rule) {
   BlockPlanner planner(body, operands, results, target, choice, rule);
   planner.set_layouts(layouts);
   if (!planner.run()) return nullptr;
@@ -94,7 +101,8 @@ std::vector<BlockChoice> block_choices(const Graph& body, const Target& target, 
   return out;
 }
 
-BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                        const ContractRule& rule) {
   BlockPlanned best;
   const bool has_chain = find_chain(body).has_value();
   for (bool chain : {true, false}) {

@@ -1,5 +1,5 @@
-// The planner of one block graph with given threads and stages; its steps in three files. block_shapes.cc: what every value is inside a tile; block_tiles.cc: tiles, loads and steps;
-// block_work.cc: warps, order, barriers and shared memory. OSDI'25 section 6.
+// The planner of one block graph with given threads and stages; its steps in three files. block_shapes.cc: what every value is inside a
+// tile; block_tiles.cc: tiles, loads and steps; block_work.cc: warps, order, barriers and shared memory. OSDI'25 section 6.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -19,7 +19,8 @@ namespace mirage {
 /// One attempt with fixed threads and stages. Any refusal sets `reason` and ends it.
 class BlockPlanner {
  public:
-  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, BlockChoice choice, const ContractRule& rule);
+  BlockPlanner(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+               BlockChoice choice, const ContractRule& rule);
   bool run();
   /// Takes these layouts (one per tile, as layout_options lists the tiles) instead of padding.
   void set_layouts(std::vector<LayoutOption> layouts) { layouts_ = std::move(layouts); }
@@ -53,7 +54,8 @@ class BlockPlanner {
   std::pair<ValueId, bool> behind_transposes(ValueId v) const;
   bool place_contract(NodeId n);
 
-  /// A tile that holds v for a contraction of this type: the input's own, or one that a fill step makes. TF32 takes stored numbers as they are: it holds 16-bit ones, and rounds float32 as it reads them.
+  /// A tile that holds v for a contraction of this type: the input's own, or one that a fill step makes. TF32 takes stored numbers as they
+  /// are: it holds 16-bit ones, and rounds float32 as it reads them.
   int operand_tile(ValueId v, ContractType type);
 
   /// Whether v's one use is an accumulator of the same function, so that it can stay in registers over the loop.
@@ -83,7 +85,8 @@ class BlockPlanner {
   // ---- division of work: warps over contractions, threads over reductions
   bool divide_work();
 
-  /// The split of warps over i, j, k tiles with the fewest shared-memory reads whose accumulators fit; splitting k costs nothing in the loop.
+  /// The split of warps over i, j, k tiles with the fewest shared-memory reads whose accumulators fit; splitting k costs nothing in the
+  /// loop.
   static bool choose_warps(Step& s, int warps, int64_t batches, int64_t i, int64_t j, int64_t k, int64_t registers);
 
   // ---- order and barriers
@@ -95,11 +98,14 @@ class BlockPlanner {
 
   // ---- memory: lifetimes in steps, first fit. Time 0 is the prologue; the loop is one moment; accumulators appear behind it.
   bool share_memory();
-  int count(Phase ph) const { return static_cast<int>(std::count_if(p_.steps.begin(), p_.steps.end(), [&](const Step& s) { return s.phase == ph; })); }
+  int count(Phase ph) const {
+    return static_cast<int>(std::count_if(p_.steps.begin(), p_.steps.end(), [&](const Step& s) { return s.phase == ph; }));
+  }
 
   bool overlap(int a, int b) const;
 
-  /// A barrier stands before a step that reads what was written, or overwrites what was read or written, since the last one. Phases begin behind a barrier (codegen/kernels/block.cc).
+  /// A barrier stands before a step that reads what was written, or overwrites what was read or written, since the last one. Phases begin
+  /// behind a barrier (codegen/kernels/block.cc).
   void barriers();
 
   const Target& target_;

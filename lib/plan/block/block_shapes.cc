@@ -50,7 +50,8 @@ bool BlockPlanner::node_existing(NodeId n) {
   if (g().form<Map>(n)) {
     for (size_t i = 0; i < node.operands.size(); i++)
       for (size_t k = 0; k < 3; k++)
-        if (p_.extent_of[at(node.operands[i])][k] == p_.extent_of[at(node.first_value)][k] && of(i)[k].input >= 0) e[k] = of(i)[k];   // not what is broadcast; tiles of extent 1 can be empty, too
+        // not what is broadcast; tiles of extent 1 can be empty, too
+        if (p_.extent_of[at(node.operands[i])][k] == p_.extent_of[at(node.first_value)][k] && of(i)[k].input >= 0) e[k] = of(i)[k];
     return true;
   }
   if (g().form<MatMul>(n)) {
@@ -72,18 +73,23 @@ bool BlockPlanner::node_existing(NodeId n) {
   if (g().form<Accum>(n)) {
     e = of(0);
     if (node.operands.size() > 1)
-      for (const Existing& x : of(1)) if (x.input >= 0 && g().form<Input>(x.input)->part.loop == x.dim) return refuse("a running maximum along a dimension that the loop splits");
+      for (const Existing& x : of(1))
+        if (x.input >= 0 && g().form<Input>(x.input)->part.loop == x.dim)
+          return refuse("a running maximum along a dimension that the loop splits");
     for (Existing& x : e) {   // the first iteration is whole, so the accumulated tile is
       if (x.input < 0 || g().form<Input>(x.input)->part.loop != x.dim) continue;
       const auto& grid = g().form<Input>(x.input)->part.grid;
-      if (std::find(grid.begin(), grid.end(), x.dim) != grid.end()) return refuse("an accumulator over a ragged dimension that the grid splits too");   // a block's first iteration may be short
+      // a block's first iteration may be short
+      if (std::find(grid.begin(), grid.end(), x.dim) != grid.end())
+        return refuse("an accumulator over a ragged dimension that the grid splits too");
       x = {};
     }
     return true;
   }
   if (const auto* t = g().form<Transpose>(n)) {
     const int r = dims.rank();
-    for (int i = 0; i + 2 < r; i++) if (t->perm[static_cast<size_t>(i)] != i) return refuse("a transpose of batch dimensions inside a block");
+    for (int i = 0; i + 2 < r; i++)
+      if (t->perm[static_cast<size_t>(i)] != i) return refuse("a transpose of batch dimensions inside a block");
     e = of(0);
     if (r >= 2 && t->perm[static_cast<size_t>(r - 1)] != r - 1) std::swap(e[1], e[2]);
     return true;

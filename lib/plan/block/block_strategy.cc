@@ -18,7 +18,8 @@ std::vector<KernelPlan> block_divisions(const KernelPlan& of, const Work& w) {
   std::string reason;
   for (bool chain : {true, false})
     for (const BlockChoice& choice : block_choices(w.body, w.target, chain))
-      if (const auto p = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule)) out.push_back(with_body<BlockPlan>(of, *p));
+      if (const auto p = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule))
+        out.push_back(with_body<BlockPlan>(of, *p));
   return out;
 }
 
@@ -63,8 +64,9 @@ std::string block_text(const KernelPlan& k) {
   const BlockPlan& p = body_of<BlockPlan>(k);
   const bool chain = std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; });
   const Launch& l = p.body.launch();
-  return fmt::format("block: grid {}x{}x{} loop {}, {} threads x {} stages, cluster {}{}{}{}", l.grid[0], l.grid[1], l.grid[2], l.loop, p.threads, p.stages, p.cluster, p.loop_warps > 1 ? ", warps divide the loop" : "",
-                     chain ? ", chain" : "", p.layout_note.empty() ? "" : ", layouts solved");
+  return fmt::format("block: grid {}x{}x{} loop {}, {} threads x {} stages, cluster {}{}{}{}", l.grid[0], l.grid[1], l.grid[2], l.loop,
+                     p.threads, p.stages, p.cluster, p.loop_warps > 1 ? ", warps divide the loop" : "", chain ? ", chain" : "",
+                     p.layout_note.empty() ? "" : ", layouts solved");
 }
 
 Tiling block_use(const KernelPlan& k, int thrift) {
@@ -78,7 +80,8 @@ std::vector<SharedPlace> block_shared(const KernelPlan& k) {
   const BlockPlan& p = body_of<BlockPlan>(k);
   std::vector<SharedPlace> out;
   for (const SmemTile& t : p.tiles)
-    out.push_back({t.offset, t.bytes, fmt::format("%{} = {}", t.value, form_name(p.body.def(t.value).op)), t.swizzle ? 0 : t.ld * dtype_bytes(t.dtype), t.extent[t.col ? 1 : 2] * dtype_bytes(t.dtype)});
+    out.push_back({t.offset, t.bytes, fmt::format("%{} = {}", t.value, form_name(p.body.def(t.value).op)),
+                   t.swizzle ? 0 : t.ld * dtype_bytes(t.dtype), t.extent[t.col ? 1 : 2] * dtype_bytes(t.dtype)});
   return out;
 }
 

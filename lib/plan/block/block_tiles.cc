@@ -1,4 +1,5 @@
-// BlockPlanner, second part: which values lie in shared memory (inputs, operands and results of contractions, reductions, accumulators), the loads and steps that fill them, paddings and layouts.
+// BlockPlanner, second part: which values lie in shared memory (inputs, operands and results of contractions, reductions, accumulators),
+// the loads and steps that fill them, paddings and layouts.
 #include <algorithm>
 #include <numeric>
 
@@ -115,7 +116,8 @@ int BlockPlanner::operand_tile(ValueId v, ContractType type) {
     if (stored == element || type == ContractType::kF32 || (tf32 && is16(stored))) return p_.tile_of[at(v)];
   }
   for (size_t i = 0; i < p_.tiles.size(); i++)
-    if (p_.tiles[i].kind == SmemTile::Kind::kFilled && p_.tiles[i].value == v && p_.tiles[i].dtype == element && p_.tiles[i].tf32 == tf32) return static_cast<int>(i);
+    if (p_.tiles[i].kind == SmemTile::Kind::kFilled && p_.tiles[i].value == v && p_.tiles[i].dtype == element && p_.tiles[i].tf32 == tf32)
+      return static_cast<int>(i);
   SmemTile t;
   t.kind = SmemTile::Kind::kFilled;
   t.value = v;
@@ -168,7 +170,8 @@ bool BlockPlanner::place_chain() {
     *tile[i] = p_.tile_of[at(v)];
     *turned[i] = t;
     const DType type = p_.tiles[static_cast<size_t>(*tile[i])].dtype;
-    if (!is16(type) || type != p_.tiles[static_cast<size_t>(s.x)].dtype || p_.extent_of[at(v)][0] != 1) return refuse("a softmax between contractions of other operands than of one 16-bit type");
+    if (!is16(type) || type != p_.tiles[static_cast<size_t>(s.x)].dtype || p_.extent_of[at(v)][0] != 1)
+      return refuse("a softmax between contractions of other operands than of one 16-bit type");
   }
   s.type = p_.tiles[static_cast<size_t>(s.x)].dtype == DType::kF16 ? ContractType::kF16 : ContractType::kBF16;
   s.tensor = true;
@@ -214,7 +217,11 @@ void BlockPlanner::place_running(NodeId n) {
 void BlockPlanner::place_accum(NodeId n) {
   const ValueId v = g().node(n).first_value;
   if (p_.tile_of[at(v)] >= 0) return;   // its contraction or reduction accumulates in registers
-  if (g().def_form<Running>(g().node(n).operands[0]) && g().form<Accum>(n)->fn == ReduceFn::kMax) { p_.tile_of[at(v)] = p_.tile_of[at(g().node(n).operands[0])]; return; }   // its last value
+  // its last value
+  if (g().def_form<Running>(g().node(n).operands[0]) && g().form<Accum>(n)->fn == ReduceFn::kMax) {
+    p_.tile_of[at(v)] = p_.tile_of[at(g().node(n).operands[0])];
+    return;
+  }
   SmemTile t;
   t.kind = SmemTile::Kind::kFilled;
   t.value = v;
@@ -226,7 +233,10 @@ void BlockPlanner::place_accum(NodeId n) {
   p_.steps.push_back(s);
 }
 
-void BlockPlanner::pad(int tile, int k3, int64_t to) { auto& x = p_.tiles[static_cast<size_t>(tile)].extent[static_cast<size_t>(k3)]; x = round_up(x, to); }
+void BlockPlanner::pad(int tile, int k3, int64_t to) {
+  auto& x = p_.tiles[static_cast<size_t>(tile)].extent[static_cast<size_t>(k3)];
+  x = round_up(x, to);
+}
 
 bool BlockPlanner::pads_and_layouts() {
   for (const Step& s : p_.steps) {

@@ -1,4 +1,5 @@
-// BlockPlanner, third part: warps over contractions and threads over reductions, steps in order with the fewest barriers, shared memory by lifetimes.
+// BlockPlanner, third part: warps over contractions and threads over reductions, steps in order with the fewest barriers, shared memory by
+// lifetimes.
 #include <algorithm>
 #include <numeric>
 
@@ -68,7 +69,8 @@ bool BlockPlanner::divide_work() {
         out->extent = {batches, x[1], y[2]};
         const int64_t i = (s.swap ? y[2] : x[1]) / 16, j = (s.swap ? x[1] : y[2]) / 8, k = x[2] / 16;
         const bool own = own_warp(s);
-        if (!choose_warps(s, own ? 1 : warps, batches, i, j, k, registers)) return refuse("a contraction's accumulators exceed the registers");
+        if (!choose_warps(s, own ? 1 : warps, batches, i, j, k, registers))
+          return refuse("a contraction's accumulators exceed the registers");
         out->parts = own ? p_.loop_warps : s.wk;
       } else {
         out->extent = {batches, x[1], y[2]};   // operands may be padded for another contraction, on tensor cores
@@ -185,7 +187,11 @@ bool BlockPlanner::share_memory() {
   const int loop_begin = count(Phase::kInvariant) + 1, loop_time = loop_begin, finish_time = loop_begin + 1;
   int after = finish_time;
   for (SmemTile& t : p_.tiles) { t.first = 1 << 20; t.last = -1; }
-  auto touch = [&](int tile, int time) { SmemTile& t = p_.tiles[static_cast<size_t>(tile)]; t.first = std::min(t.first, time); t.last = std::max(t.last, time); };
+  auto touch = [&](int tile, int time) {
+    SmemTile& t = p_.tiles[static_cast<size_t>(tile)];
+    t.first = std::min(t.first, time);
+    t.last = std::max(t.last, time);
+  };
   for (const Load& l : p_.loads) { touch(l.tile, 0); if (l.in_loop) touch(l.tile, loop_time); }
   int invariant = 0;
   std::map<int, int> exchange;
@@ -194,7 +200,8 @@ bool BlockPlanner::share_memory() {
     for (int t : reads(s)) touch(t, time);
     for (int t : writes(s)) touch(t, s.accumulates ? finish_time : time);
     if (s.kind == Step::Kind::kAccumulate || s.kind == Step::Kind::kRunning) touch(s.tile, finish_time);
-    if (s.exchange >= 0) { touch(s.exchange, 0); exchange[s.tile] = s.exchange; }   // others write there while this block may still be in its loop
+    // others write there while this block may still be in its loop
+    if (s.exchange >= 0) { touch(s.exchange, 0); exchange[s.tile] = s.exchange; }
   }
   for (auto [tile, copy] : exchange) touch(copy, p_.tiles[static_cast<size_t>(tile)].last);
   std::vector<size_t> order(p_.tiles.size());
@@ -209,13 +216,16 @@ bool BlockPlanner::share_memory() {
     for (size_t j : placed) if (alive(j)) starts.push_back(p_.tiles[j].offset + p_.tiles[j].bytes);
     std::sort(starts.begin(), starts.end());
     for (int64_t s : starts) {
-      const bool free = std::none_of(placed.begin(), placed.end(), [&](size_t j) { return alive(j) && s < p_.tiles[j].offset + p_.tiles[j].bytes && p_.tiles[j].offset < s + t.bytes; });
+      const bool free = std::none_of(placed.begin(), placed.end(), [&](size_t j) {
+        return alive(j) && s < p_.tiles[j].offset + p_.tiles[j].bytes && p_.tiles[j].offset < s + t.bytes;
+      });
       if (free) { t.offset = s; break; }
     }
     placed.push_back(i);
     p_.smem_bytes = std::max(p_.smem_bytes, t.offset + t.bytes);
   }
-  if (p_.smem_bytes > target_.smem_per_block) return refuse("shared memory: " + std::to_string(p_.smem_bytes) + " bytes of " + std::to_string(target_.smem_per_block));
+  if (p_.smem_bytes > target_.smem_per_block)
+    return refuse("shared memory: " + std::to_string(p_.smem_bytes) + " bytes of " + std::to_string(target_.smem_per_block));
   barriers();
   return true;
 }

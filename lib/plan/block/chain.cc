@@ -1,4 +1,5 @@
-// Finds the pattern of FlashAttention in a block graph: S = X Y, a region of maps, a running maximum over the columns, exp, times V accumulating with one rescaling, and the row sums.
+// Finds the pattern of FlashAttention in a block graph: S = X Y, a region of maps, a running maximum over the columns, exp, times V
+// accumulating with one rescaling, and the row sums.
 #include "plan/block/chain.h"
 
 #include <algorithm>
@@ -85,8 +86,11 @@ class Finder {
     for (NodeId n : users(c_.weights)) {
       const ValueId v = g_.node(n).first_value;
       const auto* r = g_.form<Reduce>(n);
-      if (g_.form<MatMul>(n) && c_.contract < 0 && g_.node(n).operands[0] == c_.weights && g_.node(n).operands[1] != c_.weights) { c_.contract = n; c_.result = accumulator(v); }
-      else if (r && r->fn == ReduceFn::kSum && !r->group && is_last(c_.weights, r->dim) && c_.sum < 0 && accumulator(v) >= 0) c_.sum = accumulator(v);
+      if (g_.form<MatMul>(n) && c_.contract < 0 && g_.node(n).operands[0] == c_.weights && g_.node(n).operands[1] != c_.weights) {
+        c_.contract = n;
+        c_.result = accumulator(v);
+      } else if (r && r->fn == ReduceFn::kSum && !r->group && is_last(c_.weights, r->dim) && c_.sum < 0 && accumulator(v) >= 0)
+        c_.sum = accumulator(v);
       else return false;
       c_.inside[static_cast<size_t>(n)] = true;
     }
@@ -98,7 +102,9 @@ class Finder {
     take(c_.result);
     if (c_.sum >= 0) take(c_.sum);
     for (NodeId n = 0; n < g_.num_nodes(); n++)   // the loop does nothing else
-      if (!g_.form<Input>(n) && g_.node(n).first_value >= 0 && !c_.inside[static_cast<size_t>(n)] && (phase_[static_cast<size_t>(g_.node(n).first_value)] == Phase::kLoop || g_.form<Accum>(n)) && !g_.form<Transpose>(n)) return false;
+      if (!g_.form<Input>(n) && g_.node(n).first_value >= 0 && !c_.inside[static_cast<size_t>(n)] &&
+          (phase_[static_cast<size_t>(g_.node(n).first_value)] == Phase::kLoop || g_.form<Accum>(n)) && !g_.form<Transpose>(n))
+        return false;
     return true;
   }
 

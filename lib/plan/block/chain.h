@@ -7,7 +7,8 @@
 
 namespace mirage {
 
-/// What of a block graph the step computes. Its results are accumulators: exp(logit - running maximum) times values, its row sums, the last maximum (-1: not used).
+/// What of a block graph the step computes. Its results are accumulators: exp(logit - running maximum) times values, its row sums, the last
+/// maximum (-1: not used).
 struct Chain {
   NodeId scores = -1, contract = -1;     ///< the two contractions
   ValueId logit = -1, weights = -1;      ///< what the maximum is taken of; exp(logit - maximum)

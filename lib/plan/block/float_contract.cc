@@ -19,13 +19,16 @@ Side side(int64_t extent, int64_t threads, bool along) {
   return {ceil_div(extent, threads * together) * together, together};
 }
 
-// Fitted on an H200 (products of 4096 cubed and 2048 x 8192 x 4096, both directions of both operands, 8 x 8 and 8 x 16 results a thread, within 6 %).
+// Fitted on an H200 (products of 4096 cubed and 2048 x 8192 x 4096, both directions of both operands, 8 x 8 and 8 x 16 results a thread,
+// within 6 %).
 constexpr double kProductIssue = 1.0;    // slots that a multiply-add takes, at the rate of target.f32_flops_per_us
 constexpr double kReadClocks = 0.75;     // of one warp's read of shared memory
 constexpr double kAlongClocks = 0.42;    // moving words apart that were read along the contraction
 
 /// Reads of one warp for one operand, per term; `terms` at a time where its lines run along the contraction.
-double reads(const Side& s, bool along, double terms) { return static_cast<double>(s.each) / (along ? terms : static_cast<double>(s.together)); }
+double reads(const Side& s, bool along, double terms) {
+  return static_cast<double>(s.each) / (along ? terms : static_cast<double>(s.together));
+}
 
 }  // namespace
 
@@ -38,7 +41,8 @@ FloatDivision float_division(const FloatWork& w, int team, int tj) {
   FloatDivision d;
   d.tj = tj;
   d.each = w.batches * i.each * j.each;
-  const double clocks = (kProductIssue * products + converted) / kSchedulers + kReadClocks * (reads(i, w.x_along, terms) + reads(j, w.y_along, terms)) + kAlongClocks * moved;
+  const double clocks = (kProductIssue * products + converted) / kSchedulers +
+                        kReadClocks * (reads(i, w.x_along, terms) + reads(j, w.y_along, terms)) + kAlongClocks * moved;
   d.clocks = static_cast<double>(w.batches * (team / 32)) * clocks;
   return d;
 }

@@ -4,7 +4,8 @@
 
 namespace mirage {
 
-/// rows x columns results (per batch) of `inner` terms. along: lines of that operand run along the contraction; wide: its elements are float32.
+/// rows x columns results (per batch) of `inner` terms. along: lines of that operand run along the contraction; wide: its elements are
+/// float32.
 struct FloatWork {
   int64_t batches = 1, rows = 1, columns = 1;
   bool x_along = true, y_along = false, x_wide = true, y_wide = true;
@@ -19,7 +20,8 @@ struct FloatDivision {
 /// Results a thread may hold where blocks of at most 256 threads have a multiprocessor's registers to themselves, and above which they do.
 constexpr int64_t kWideResults = 128, kNarrowResults = 80;
 
-/// The division over `team` threads (a multiple of 32) that takes the fewest clocks with at most `registers` results a thread; each == 0: there is none.
+/// The division over `team` threads (a multiple of 32) that takes the fewest clocks with at most `registers` results a thread; each == 0:
+/// there is none.
 FloatDivision divide_float_contract(const FloatWork& w, int team, int64_t registers);
 
 /// The same for a given tj.

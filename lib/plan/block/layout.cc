@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kSwizzleCycles = 2;   // address arithmetic of one swizzled access by a warp
 
-/// Extra passes that an access of eight lines of `ld` elements (16 bytes each, same column) takes for bank conflicts; `swizzled` lines never conflict.
+/// Extra passes that an access of eight lines of `ld` elements (16 bytes each, same column) takes for bank conflicts; `swizzled` lines
+/// never conflict.
 int64_t conflicts(int64_t ld, int bytes, bool swizzled) {
   if (swizzled) return 0;
   int64_t most = 0, count[8] = {};
@@ -22,8 +23,8 @@ int64_t conflicts(int64_t ld, int bytes, bool swizzled) {
   return most - 1;
 }
 
-/// Extra passes of one 8 x 8 access to a tile of 4-byte operands (TensorContract's read_pair): lines along the contraction give each thread two neighbours, half a warp at a time; else every thread reads
-/// twice, from lines 2q and 2q + 1.
+/// Extra passes of one 8 x 8 access to a tile of 4-byte operands (TensorContract's read_pair): lines along the contraction give each thread
+/// two neighbours, half a warp at a time; else every thread reads twice, from lines 2q and 2q + 1.
 int64_t wide_conflicts(int64_t ld, bool along) {
   int64_t most = 0, count[32] = {};
   for (int64_t g = 0; g < (along ? 4 : 8); g++)
@@ -77,7 +78,8 @@ std::string key_of(const std::vector<std::vector<LayoutOption>>& options, int64_
 /// One boolean per tile and option, exactly one each; bytes within capacity; least cost, with bytes as the tie-break.
 LayoutAssignment solve(const std::vector<std::vector<LayoutOption>>& options, int64_t capacity) {
   LayoutAssignment best;
-  // Where every tile can have its own best option, nothing is to be weighed (and no solver to be started: a plan is made in a tenth of the time).
+  // Where every tile can have its own best option, nothing is to be weighed (and no solver to be started: a plan is made in a tenth of the
+  // time).
   int64_t total = 0;
   for (const auto& tile : options) {
     size_t least = 0;
@@ -128,11 +130,13 @@ std::vector<std::vector<LayoutOption>> layout_options(const BlockPlan& p) {
   for (size_t i = 0; i < p.tiles.size(); i++) {
     const SmemTile& t = p.tiles[i];
     const int size = dtype_bytes(t.dtype);
-    const int64_t per = 16 / size, lines = t.extent[0] * (t.col ? t.extent[2] : t.extent[1]), plain = round_up(t.col ? t.extent[1] : t.extent[2], per);
+    const int64_t per = 16 / size, lines = t.extent[0] * (t.col ? t.extent[2] : t.extent[1]),
+                  plain = round_up(t.col ? t.extent[1] : t.extent[2], per);
     const int64_t accesses = matrix_accesses(p, static_cast<int>(i)), times = (t.kind == SmemTile::Kind::kInput ? t.stages : 1) * t.copies;
     auto option = [&](LayoutKind kind, int64_t ld) {
       LayoutOption o{kind, ld, round_up(lines * ld * size, 128) * times, 0};
-      o.cost = accesses * tile_conflicts(p, static_cast<int>(i), ld, kind == LayoutKind::kSwizzled) + (kind == LayoutKind::kSwizzled ? accesses / 4 * kSwizzleCycles : 0);
+      o.cost = accesses * tile_conflicts(p, static_cast<int>(i), ld, kind == LayoutKind::kSwizzled) +
+               (kind == LayoutKind::kSwizzled ? accesses / 4 * kSwizzleCycles : 0);
       return o;
     };
     std::vector<LayoutOption> options;
@@ -140,7 +144,8 @@ std::vector<std::vector<LayoutOption>> layout_options(const BlockPlan& p) {
       options.push_back({t.swizzle ? LayoutKind::kSwizzled : LayoutKind::kPlain, t.ld, t.bytes, 0});
     } else {
       options.push_back(option(LayoutKind::kPlain, plain));
-      if (const int64_t padded = padded_line(p, static_cast<int>(i)); padded != plain) options.push_back(option(LayoutKind::kPadded, padded));
+      if (const int64_t padded = padded_line(p, static_cast<int>(i)); padded != plain)
+        options.push_back(option(LayoutKind::kPadded, padded));
       if (size < 4 && plain % (8 * per) == 0) options.push_back(option(LayoutKind::kSwizzled, plain));
     }
     out.push_back(options);

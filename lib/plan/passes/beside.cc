@@ -1,5 +1,7 @@
-// Calls beside each other: linear layers of one input whose widths differ (queries, keys and values of grouped heads) are one stream kernel, whose blocks are those of the first call, then those of the next. What differs from
-// call to call is data (tensor maps, pointers, widths, strides of results), so the kernel's text is that of one of them. Between planning calls one by one and giving them memory (planner_kernels.cc).
+// Calls beside each other: linear layers of one input whose widths differ (queries, keys and values of grouped heads) are one stream
+// kernel, whose blocks are those of the first call, then those of the next. What differs from call to call is data (tensor maps, pointers,
+// widths, strides of results), so the kernel's text is that of one of them. Between planning calls one by one and giving them memory
+// (planner_kernels.cc).
 #include <algorithm>
 #include <map>
 
@@ -14,7 +16,8 @@ namespace mirage {
 namespace {
 
 bool same_place(const Access& a, const Access& b) {
-  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype && a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump && a.second == b.second;
+  return a.buffer == b.buffer && a.offset == b.offset && a.dims == b.dims && a.strides == b.strides && a.dtype == b.dtype &&
+         a.tf32 == b.tf32 && a.position == b.position && a.run == b.run && a.jump == b.jump && a.second == b.second;
 }
 
 /// What a result is rounded to before it is stored; none where the store itself does that.
@@ -27,9 +30,12 @@ bool same_node(const StreamShape& s, const StreamShape& t, NodeId n) {
   const Graph &x = s.body, &y = t.body;
   const Node &a = x.node(n), &b = y.node(n);
   if (a.op.index() != b.op.index() || a.operands != b.operands || a.first_value != b.first_value) return false;
-  if (a.first_value >= 0 && (x.dims(a.first_value).rank() != y.dims(b.first_value).rank() || x.type(a.first_value).dtype != y.type(b.first_value).dtype)) return false;
+  if (a.first_value >= 0 &&
+      (x.dims(a.first_value).rank() != y.dims(b.first_value).rank() || x.type(a.first_value).dtype != y.type(b.first_value).dtype))
+    return false;
   if (const auto* in = std::get_if<Input>(&a.op)) return in->param == std::get<Input>(b.op).param;
-  if (const auto* out = std::get_if<Output>(&a.op)) return out->result == std::get<Output>(b.op).result && rounded_to(s, *out) == rounded_to(t, std::get<Output>(b.op));
+  if (const auto* out = std::get_if<Output>(&a.op))
+    return out->result == std::get<Output>(b.op).result && rounded_to(s, *out) == rounded_to(t, std::get<Output>(b.op));
   if (const auto* c = std::get_if<Const>(&a.op)) return c->value == std::get<Const>(b.op).value;
   return a.op == b.op;
 }
@@ -50,12 +56,17 @@ int64_t column_step(const StreamShape& s, ValueId v, const Access& a) {
 
 bool stands_beside(const StreamShape& a, const StreamShape& b) {
   const Graph &x = a.body, &y = b.body;
-  if (a.rows != b.rows || a.depth != b.depth || a.batch != 1 || b.batch != 1 || x.num_nodes() != y.num_nodes() || x.num_values() != y.num_values() || a.axes != b.axes || !a.products.empty() || !b.products.empty()) return false;
+  if (a.rows != b.rows || a.depth != b.depth || a.batch != 1 || b.batch != 1 || x.num_nodes() != y.num_nodes() ||
+      x.num_values() != y.num_values() || a.axes != b.axes || !a.products.empty() || !b.products.empty())
+    return false;
   for (NodeId n = 0; n < x.num_nodes(); n++) if (!same_node(a, b, n)) return false;
-  if (a.weights.size() != b.weights.size() || a.contractions.size() != b.contractions.size() || a.results.size() != b.results.size()) return false;
+  if (a.weights.size() != b.weights.size() || a.contractions.size() != b.contractions.size() || a.results.size() != b.results.size())
+    return false;
   for (size_t i = 0; i < a.weights.size(); i++) {
     const StreamWeight &v = a.weights[i], &w = b.weights[i];
-    if (v.input != w.input || v.free != StreamAxis::kCol || w.free != StreamAxis::kCol || v.depth_major != w.depth_major || v.padded != w.padded || v.packed || w.packed || v.uneven || w.uneven) return false;
+    if (v.input != w.input || v.free != StreamAxis::kCol || w.free != StreamAxis::kCol || v.depth_major != w.depth_major ||
+        v.padded != w.padded || v.packed || w.packed || v.uneven || w.uneven)
+      return false;
   }
   for (size_t i = 0; i < a.contractions.size(); i++) {
     const StreamContraction &v = a.contractions[i], &w = b.contractions[i];
@@ -65,13 +76,20 @@ bool stands_beside(const StreamShape& a, const StreamShape& b) {
     const auto param = static_cast<size_t>(x.form<Input>(n)->param);
     const Access &v = a.operands[param], &w = b.operands[param];
     const ValueId of = x.node(n).first_value;
-    const bool is_weight = std::any_of(a.weights.begin(), a.weights.end(), [&](const StreamWeight& g) { return g.input == n; });   // a tensor map says how it lies
-    if (has_columns(a, of) ? v.dtype != w.dtype || v.position >= 0 || w.position >= 0 || (!is_weight && column_step(a, of, v) != column_step(b, of, w)) : !same_place(v, w)) return false;
+    // a tensor map says how it lies
+    const bool is_weight = std::any_of(a.weights.begin(), a.weights.end(), [&](const StreamWeight& g) { return g.input == n; });
+    if (has_columns(a, of)
+            ? v.dtype != w.dtype || v.position >= 0 || w.position >= 0 || (!is_weight && column_step(a, of, v) != column_step(b, of, w))
+            : !same_place(v, w))
+      return false;
   }
   for (NodeId n : x.outputs()) {
     const auto r = static_cast<size_t>(x.form<Output>(n)->result);
     const ValueId of = x.node(n).operands[0];
-    if (!has_columns(a, of) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32 || column_step(a, of, a.results[r]) != column_step(b, of, b.results[r]) || a.results[r].run != b.results[r].run || a.results[r].jump != b.results[r].jump) return false;
+    if (!has_columns(a, of) || a.results[r].dtype != b.results[r].dtype || a.results[r].tf32 != b.results[r].tf32 ||
+        column_step(a, of, a.results[r]) != column_step(b, of, b.results[r]) || a.results[r].run != b.results[r].run ||
+        a.results[r].jump != b.results[r].jump)
+      return false;
   }
   return true;
 }
@@ -111,7 +129,11 @@ std::string Planner::plan_beside(const std::vector<int>& items, KernelPlan& k, C
   if (model_) {
     const StreamPlan& from = *std::get<std::shared_ptr<const StreamPlan>>(model_kernel(items)->body);
     std::string reason;
-    if (!divide_stream(matched, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns}, target_, reason)) return reason;
+    if (!divide_stream(
+            matched,
+            {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns},
+            target_, reason))
+      return reason;
     cost = matched.cost = estimate(matched, target_);
     k.body = std::make_shared<const StreamPlan>(std::move(matched));
     return "";
@@ -130,7 +152,8 @@ const KernelPlan* Planner::model_kernel(const std::vector<int>& items) const {
   return nullptr;
 }
 
-/// Calls that are one kernel in the model, or that are faster as one: they read a value that another one reads, and have a body of as many nodes.
+/// Calls that are one kernel in the model, or that are faster as one: they read a value that another one reads, and have a body of as many
+/// nodes.
 void Planner::join_calls() {
   leader_.assign(items_.size(), -1);
   if (!is_on(Pass::kBeside, target_) || !target_.has_tma || !target_.has_cluster || target_.sm != 90) return;
@@ -138,7 +161,8 @@ void Planner::join_calls() {
   const auto body = [&](size_t i) -> const Graph& { return *std::get<Call>(call(i).op).body; };
   const auto related = [&](size_t i, size_t j) {
     if (body(i).num_nodes() != body(j).num_nodes() || call(i).operands.size() != call(j).operands.size()) return false;
-    return std::any_of(call(i).operands.begin(), call(i).operands.end(), [&](ValueId v) { return std::count(call(j).operands.begin(), call(j).operands.end(), v) > 0; });
+    return std::any_of(call(i).operands.begin(), call(i).operands.end(),
+                       [&](ValueId v) { return std::count(call(j).operands.begin(), call(j).operands.end(), v) > 0; });
   };
   for (size_t i = 0; i < items_.size(); i++) {
     if (!items_[i].alive || items_[i].call < 0 || leader_[i] >= 0) continue;
@@ -152,13 +176,16 @@ void Planner::join_calls() {
     if (model_) {
       for (const KernelPlan& k : model_->kernels)
         if (k.nodes.size() > 1 && k.nodes[0] == items_[i].call && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body))
-          for (size_t j = i + 1; j < items_.size(); j++) if (items_[j].alive && items_[j].call >= 0 && std::count(k.nodes.begin(), k.nodes.end(), items_[j].call)) join(j);
+          for (size_t j = i + 1; j < items_.size(); j++)
+            if (items_[j].alive && items_[j].call >= 0 && std::count(k.nodes.begin(), k.nodes.end(), items_[j].call)) join(j);
       if (group.size() == 1) leader_[i] = -1;
       continue;
     }
     double apart = 0;
     for (size_t j = i + 1; j < items_.size(); j++)
-      if (items_[j].alive && items_[j].call >= 0 && leader_[j] < 0 && related(i, j) && !shapes_beside({static_cast<int>(i), static_cast<int>(j)}).empty()) join(j);
+      if (items_[j].alive && items_[j].call >= 0 && leader_[j] < 0 && related(i, j) &&
+          !shapes_beside({static_cast<int>(i), static_cast<int>(j)}).empty())
+        join(j);
     if (group.size() > 1)
       for (int j : group) {
         KernelPlan k;
@@ -199,15 +226,20 @@ void Planner::join_regions() {
     int here = 0;
     for (int i : step) {
       const Item& item = items_[static_cast<size_t>(i)];
-      for (ValueId v : item.reads) if (const int p = producer_[static_cast<size_t>(v)]; p >= 0) here = std::max(here, far[static_cast<size_t>(first(p))] + 1);
+      for (ValueId v : item.reads)
+        if (const int p = producer_[static_cast<size_t>(v)]; p >= 0) here = std::max(here, far[static_cast<size_t>(first(p))] + 1);
       if (item.after >= 0) here = std::max(here, far[static_cast<size_t>(first(item.after))] + 1);
     }
     for (int i : step) far[static_cast<size_t>(i)] = here;
     if (step.size() == 1 && items_[static_cast<size_t>(step[0])].call < 0) regions[here].push_back(step[0]);
   }
   const auto in_model = [&](int i, int j) {
-    const auto has = [](const KernelPlan& k, const Item& item) { return !item.planned->nodes.empty() && std::count(k.nodes.begin(), k.nodes.end(), item.planned->nodes[0]) > 0; };
-    return std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) { return has(k, items_[static_cast<size_t>(i)]) && has(k, items_[static_cast<size_t>(j)]); });
+    const auto has = [](const KernelPlan& k, const Item& item) {
+      return !item.planned->nodes.empty() && std::count(k.nodes.begin(), k.nodes.end(), item.planned->nodes[0]) > 0;
+    };
+    return std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) {
+      return has(k, items_[static_cast<size_t>(i)]) && has(k, items_[static_cast<size_t>(j)]);
+    });
   };
   for (auto& [distance, list] : regions)
     for (size_t a = 0; a < list.size(); a++) {

@@ -40,7 +40,8 @@ bool lies_apart(const Dims& dims, const Dims& strides) {
 
 constexpr int64_t kLineBytes = 16;   ///< what copies take at once, and where they begin
 
-/// Whether lines of many elements begin at addresses that are no multiples of 16 bytes, so that nothing copies them as they lie; in 16 bits.
+/// Whether lines of many elements begin at addresses that are no multiples of 16 bytes, so that nothing copies them as they lie; in 16
+/// bits.
 bool lies_askew(const Type& t, const Dims& strides) {
   const int r = t.dims.rank();
   if (r < 2 || !is16(t.dtype) || (strides[r - 1] != 1 && strides[r - 2] != 1)) return false;
@@ -88,7 +89,8 @@ std::optional<Graph> order_operands(const Program& program, const Graph& g) {
   const auto copy_of = [&](ValueId v, bool streams) {
     const std::optional<MapFn> cast = cast_to(g.type(v).dtype);
     const std::optional<Dims> strides = is_view(g.def(v).op) || g.def_form<Input>(v) ? strides_of(program, g, v) : std::nullopt;
-    if (!cast || !strides || !(lies_apart(g.dims(v), *strides) || (!streams && lies_askew(g.type(v), *strides)))) return to[static_cast<size_t>(v)];
+    if (!cast || !strides || !(lies_apart(g.dims(v), *strides) || (!streams && lies_askew(g.type(v), *strides))))
+      return to[static_cast<size_t>(v)];
     const auto [at, is_new] = ordered.try_emplace(v, -1);
     if (is_new) at->second = b.add(Map{*cast}, {to[static_cast<size_t>(v)]});
     return at->second;

@@ -1,4 +1,5 @@
-// hoist_operands: see the header. A block of a tiled contraction computes the rows that it needs again in every column block: the bytes of one more pass over them are often less. Which is cheaper the cost model says.
+// hoist_operands: see the header. A block of a tiled contraction computes the rows that it needs again in every column block: the bytes of
+// one more pass over them are often less. Which is cheaper the cost model says.
 #include "plan/passes/hoist.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ class Hoister {
     }
     return found_;
   }
-  /// Accumulators of reductions of such values over the whole loop, with the partition that a stored tensor in their place has. After find(), and only beside what it found.
+  /// Accumulators of reductions of such values over the whole loop, with the partition that a stored tensor in their place has. After
+  /// find(), and only beside what it found.
   const std::map<ValueId, Partition>& find_statistics() {
     for (NodeId n = 0; n < b_.num_nodes() && !found_.empty(); n++) {
       const auto* accum = b_.form<Accum>(n);
@@ -44,7 +46,8 @@ class Hoister {
     return x ? to.try_add(reduce.op, {*x}) : std::nullopt;
   }
 
-  /// The value as the kernel level has it: the same maps over whole tensors. nullopt where these do not line up: every block adds the same four rows to four of its own, say.
+  /// The value as the kernel level has it: the same maps over whole tensors. nullopt where these do not line up: every block adds the same
+  /// four rows to four of its own, say.
   std::optional<ValueId> whole(ValueId v, Builder& to, const std::vector<ValueId>& operands) {
     if (const auto at = whole_.find(v); at != whole_.end()) return at->second;
     if (const auto* in = b_.def_form<Input>(v)) return whole_[v] = operands[static_cast<size_t>(in->param)];
@@ -98,7 +101,8 @@ class Hoister {
       if (!(std::holds_alternative<MatMul>(node.op) && found_.count(o)) && !live.count(o)) mark(o, live);
   }
 
-  /// How a tensor in the place of v is cut; nullopt if v is no elementwise function of inputs and constants, or they are cut unlike each other.
+  /// How a tensor in the place of v is cut; nullopt if v is no elementwise function of inputs and constants, or they are cut unlike each
+  /// other.
   std::optional<Partition> partition(ValueId v) const {
     Partition part;
     bool tensors = false;
@@ -106,9 +110,12 @@ class Hoister {
     return cut_alike(v, v, {}, part, tensors, seen) && tensors ? std::optional(part) : std::nullopt;
   }
   /// `gone`: dimensions, counted from the last, along which what lies between v and the root is reduced, whole, before the loop.
-  bool cut_alike(ValueId v, ValueId root, std::set<int> gone, Partition& part, bool& tensors, std::set<std::pair<ValueId, std::set<int>>>& seen) const {
+  bool cut_alike(ValueId v, ValueId root, std::set<int> gone, Partition& part, bool& tensors,
+                 std::set<std::pair<ValueId, std::set<int>>>& seen) const {
     if (b_.def_form<Const>(v) || !seen.insert({v, gone}).second) return true;   // one that is cut unlike the others has ended the walk
-    if (b_.def_form<Map>(v)) return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(), [&](ValueId o) { return cut_alike(o, root, gone, part, tensors, seen); });
+    if (b_.def_form<Map>(v))
+      return std::all_of(b_.def(v).operands.begin(), b_.def(v).operands.end(),
+                         [&](ValueId o) { return cut_alike(o, root, gone, part, tensors, seen); });
     if (const auto* r = b_.def_form<Reduce>(v); r && r->group == 0 && phase_[static_cast<size_t>(v)] == Phase::kInvariant) {
       gone.insert(b_.dims(v).rank() - r->dim);
       return cut_alike(b_.def(v).operands[0], root, gone, part, tensors, seen);

@@ -1,4 +1,5 @@
-// A pre-defined MatMul as a block graph: batch, rows and columns on the grid, the contraction in the loop, ragged tails. The candidate whose plan is cheapest by the cost model wins.
+// A pre-defined MatMul as a block graph: batch, rows and columns on the grid, the contraction in the loop, ragged tails. The candidate
+// whose plan is cheapest by the cost model wins.
 #include <algorithm>
 
 #include "mirage/plan/block.h"
@@ -11,7 +12,8 @@ Access row_major(const Type& t) { return {0, 0, t.dims, row_major_strides(t.dims
 
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-/// The block graph with these tiles; dims of a: (..., M, K), of b: (..., K, N). A block has one product of a batch, or as many as it takes to launch all blocks at once.
+/// The block graph with these tiles; dims of a: (..., M, K), of b: (..., K, N). A block has one product of a batch, or as many as it takes
+/// to launch all blocks at once.
 Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t tk) {
   const int r = a.dims.rank();
   const int64_t m = a.dims[r - 2], k = a.dims[r - 1], n = b.dims[r - 1];
@@ -32,8 +34,10 @@ Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t 
   };
   const bool split_n = launch.grid[0] > 1, split_m = launch.grid[1] > 1;
   Builder g(Level::kBlock, launch);
-  const ValueId x = g.add_input(0, tile(a, tm, tk), {{-1, grid(split_m, r - 2), grid(batch_dim >= 0 && a.dims[batch_dim] > 1, batch_dim)}, grid(loop, r - 1)});
-  const ValueId y = g.add_input(1, tile(b, tk, tn), {{grid(split_n, r - 1), -1, grid(batch_dim >= 0 && b.dims[batch_dim] > 1, batch_dim)}, grid(loop, r - 2)});
+  const ValueId x = g.add_input(0, tile(a, tm, tk),
+                                {{-1, grid(split_m, r - 2), grid(batch_dim >= 0 && a.dims[batch_dim] > 1, batch_dim)}, grid(loop, r - 1)});
+  const ValueId y = g.add_input(1, tile(b, tk, tn),
+                                {{grid(split_n, r - 1), -1, grid(batch_dim >= 0 && b.dims[batch_dim] > 1, batch_dim)}, grid(loop, r - 2)});
   ValueId v = g.add(MatMul{}, {x, y});
   if (loop) v = g.add(Accum{ReduceFn::kSum}, {v});
   g.add_output(0, v, DType::kReal, {{grid(split_n, r - 1), grid(split_m, r - 2), grid(batch_dim >= 0, batch_dim)}, -1});

@@ -1,5 +1,6 @@
-// narrow_operands: see the header and docs/decisions.md, "Computed operands in float16, scaled by line". A computed operand has float32's range, which float16 has not, so beside float16 it is TF32: half the rate of the
-// tensor cores, twice the bytes. A factor per line of the reduction brings the line into float16's range and leaves the sum, because every term of a sum is of one line.
+// narrow_operands: see the header and docs/decisions.md, "Computed operands in float16, scaled by line". A computed operand has float32's
+// range, which float16 has not, so beside float16 it is TF32: half the rate of the tensor cores, twice the bytes. A factor per line of the
+// reduction brings the line into float16's range and leaves the sum, because every term of a sum is of one line.
 #include "plan/passes/narrow.h"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace {
 
 constexpr double kLargestHalf = 65504;
 constexpr int64_t kFewLines = 16;
-// Lines of zeros, and of numbers too small to divide by, keep a factor that is finite; infinities stay infinite under it, and no finite float32 of theirs becomes one.
+// Lines of zeros, and of numbers too small to divide by, keep a factor that is finite; infinities stay infinite under it, and no finite
+// float32 of theirs becomes one.
 constexpr double kLeastMagnitude = 1e-30, kLargestMagnitude = 3.4028234663852886e38;
 
 /// The dimension along which a contraction adds up its operand `side` of that rank.
@@ -62,17 +64,22 @@ class Narrower {
         }
       }
     }
-    // A few lines that inputs give elementwise cost a weight stream less than a kernel of their own; the predictions are nearer each other than the model is to what was measured.
+    // A few lines that inputs give elementwise cost a weight stream less than a kernel of their own; the predictions are nearer each other
+    // than the model is to what was measured.
     if (dim >= 0 && g_.dims(v).elements() / g_.dims(v)[dim] <= kFewLines && !reduces(v)) return -1;
     return dim;
   }
   /// Whether v needs a reduction (a norm) that is a value of this level.
   bool reduces(ValueId v) const {
-    return find_below(g_, v, [&](ValueId x) { return g_.def_form<Reduce>(x) ? Look::kFound : g_.def_form<Map>(x) ? Look::kInto : Look::kPast; });
+    return find_below(g_, v, [&](ValueId x) {
+      return g_.def_form<Reduce>(x) ? Look::kFound : g_.def_form<Map>(x) ? Look::kInto : Look::kPast;
+    });
   }
 
-  /// Which operand (0, 1) of node m the input is, if m is such a contraction, over the whole reduction, and is added up and nothing else; -1.
-  int contracted(const Graph& body, const std::vector<std::vector<NodeId>>& users, const std::vector<Phase>& phase, NodeId in, NodeId m) const {
+  /// Which operand (0, 1) of node m the input is, if m is such a contraction, over the whole reduction, and is added up and nothing else;
+  /// -1.
+  int contracted(const Graph& body, const std::vector<std::vector<NodeId>>& users, const std::vector<Phase>& phase, NodeId in,
+                 NodeId m) const {
     const ValueId u = body.node(in).first_value;
     if (!body.form<MatMul>(m) || phase[static_cast<size_t>(body.node(m).first_value)] != Phase::kLoop) return -1;
     const auto& o = body.node(m).operands;

@@ -1,6 +1,6 @@
 // Keys and values in two parts: a step of decoding appends what it computed to a cache, and attends to both. A kernel that stores the
-// concatenation reads and writes the whole cache for a few new keys; attention reads two tensors as easily as one (codegen/kernels/attend.cc). Between
-// planning calls one by one and joining them (planner_kernels.cc), as runs.cc.
+// concatenation reads and writes the whole cache for a few new keys; attention reads two tensors as easily as one
+// (codegen/kernels/attend.cc). Between planning calls one by one and joining them (planner_kernels.cc), as runs.cc.
 #include <algorithm>
 #include <cmath>
 #include <limits>

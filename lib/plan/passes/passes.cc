@@ -1,4 +1,5 @@
-// Names of passes, and a plan's passes once more, step by step: for --print-after and for the comparison of each step with the one before it (driver/proof/pass_steps.cc).
+// Names of passes, and a plan's passes once more, step by step: for --print-after and for the comparison of each step with the one before
+// it (driver/proof/pass_steps.cc).
 #include "mirage/plan/passes.h"
 
 #include "mirage/plan/block.h"

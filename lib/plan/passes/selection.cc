@@ -20,7 +20,8 @@ bool is_position(const Graph& g, ValueId v) {
   const auto ok = [&](const auto& self, ValueId x) -> bool {
     if (left-- <= 0) return false;
     if (g.def_form<Iota>(x)) return true;
-    if (const Const* c = g.def_form<Const>(x)) return c->extent_of.empty() && c->value == std::floor(c->value) && std::fabs(c->value) < 0x1p40;
+    if (const Const* c = g.def_form<Const>(x))
+      return c->extent_of.empty() && c->value == std::floor(c->value) && std::fabs(c->value) < 0x1p40;
     if (moves(g, x)) return self(self, g.def(x).operands[0]);
     const Map* m = g.def_form<Map>(x);
     if (!m || (m->fn != MapFn::kAdd && m->fn != MapFn::kSub && m->fn != MapFn::kNeg)) return false;
@@ -31,7 +32,8 @@ bool is_position(const Graph& g, ValueId v) {
 }
 
 bool depends(const VarTable& t, const Affine& a, int var) {
-  return std::any_of(a.terms.begin(), a.terms.end(), [&](const auto& term) { return term.first == var || depends(t, t.vars[static_cast<size_t>(term.first)].arg, var); });
+  return std::any_of(a.terms.begin(), a.terms.end(),
+                     [&](const auto& term) { return term.first == var || depends(t, t.vars[static_cast<size_t>(term.first)].arg, var); });
 }
 
 /// The comparison behind a condition's views, and the place there.
@@ -65,7 +67,8 @@ Index source_index(const Graph& g, VarTable& t, ValueId v, const Index& at) {
   if (auto* turn = std::get_if<Transpose>(&n.op))
     for (size_t i = 0; i < at.size(); i++) to[static_cast<size_t>(turn->perm[i])] = at[i];
   if (auto* s = std::get_if<Slice>(&n.op)) to[static_cast<size_t>(s->dim)] = at[static_cast<size_t>(s->dim)] * s->step + affine(s->start);
-  if (auto* r = std::get_if<Repeat>(&n.op)) to[static_cast<size_t>(r->dim)] = t.mod(at[static_cast<size_t>(r->dim)], from[r->dim], g.dims(v)[r->dim]);
+  if (auto* r = std::get_if<Repeat>(&n.op))
+    to[static_cast<size_t>(r->dim)] = t.mod(at[static_cast<size_t>(r->dim)], from[r->dim], g.dims(v)[r->dim]);
   return to;
 }
 
@@ -90,7 +93,9 @@ std::optional<Selection> find_selection(const Graph& g, ValueId v) {
   const ValueId chosen = g.def(v).operands[0];
   const Map* where = g.def_form<Map>(chosen);
   const Dims& d = g.dims(chosen);
-  if (!where || where->fn != MapFn::kWhere || d[r->dim] == 1 || (r->group && r->group != d[r->dim]) || !is_zero(g, g.def(chosen).operands[2])) return std::nullopt;
+  if (!where || where->fn != MapFn::kWhere || d[r->dim] == 1 || (r->group && r->group != d[r->dim]) ||
+      !is_zero(g, g.def(chosen).operands[2]))
+    return std::nullopt;
   VarTable t;
   Index at;
   for (int64_t extent : d) at.push_back(extent == 1 ? Affine{} : affine_var(t.add_loop(extent)));
@@ -103,7 +108,8 @@ std::optional<Selection> find_selection(const Graph& g, ValueId v) {
   for (size_t side = 0; side < 2; side++) {
     const ValueId place = g.def(equal).operands[side], index = g.def(equal).operands[1 - side];
     if (!is_position(g, place) || !(position(g, t, place, operand_index(g, place, here)) == affine_var(along))) continue;
-    if (is_index(g, t, index, operand_index(g, index, here), along)) return Selection{condition, index, g.def(chosen).operands[1], r->dim, d[r->dim]};
+    if (is_index(g, t, index, operand_index(g, index, here), along))
+      return Selection{condition, index, g.def(chosen).operands[1], r->dim, d[r->dim]};
   }
   return std::nullopt;
 }

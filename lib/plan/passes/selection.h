@@ -1,4 +1,5 @@
-// Reads by index. A program says "the sum over k of x where k is the index" (lib/spec: desugar_indices.cc); a region loads the one element. Private to lib/plan.
+// Reads by index. A program says "the sum over k of x where k is the index" (lib/spec: desugar_indices.cc); a region loads the one element.
+// Private to lib/plan.
 #pragma once
 #include <optional>
 #include "mirage/ir/graph.h"
@@ -6,7 +7,8 @@
 
 namespace mirage {
 
-/// reduce.sum over `dim` of where(condition, x, 0); the condition is, behind views, the comparison of the element's place along dim with an index.
+/// reduce.sum over `dim` of where(condition, x, 0); the condition is, behind views, the comparison of the element's place along dim with an
+/// index.
 struct Selection {
   ValueId condition = -1, index = -1, x = -1;
   int dim = 0;

@@ -1,5 +1,6 @@
-// separate_sums: a sum over the loop of a linear combination becomes that combination of sums, so that every contraction and reduction of it can accumulate in registers (plan/block/block_tiles.cc). Runs before
-// planning; the graph that was verified stays as it is. Behind the loop, what scales rows before a product scales them after it.
+// separate_sums: a sum over the loop of a linear combination becomes that combination of sums, so that every contraction and reduction of
+// it can accumulate in registers (plan/block/block_tiles.cc). Runs before planning; the graph that was verified stays as it is. Behind the
+// loop, what scales rows before a product scales them after it.
 #include <vector>
 
 #include "mirage/plan/block.h"
@@ -9,7 +10,8 @@ namespace {
 
 class Separator {
  public:
-  explicit Separator(const Graph& g) : g_(g), b_(Level::kBlock, g.launch()), users_(g.users()), phase_(phases(g)), to_(static_cast<size_t>(g.num_values()), -1) {}
+  explicit Separator(const Graph& g)
+      : g_(g), b_(Level::kBlock, g.launch()), users_(g.users()), phase_(phases(g)), to_(static_cast<size_t>(g.num_values()), -1) {}
 
   Graph run() {
     for (const Node& n : g_.nodes()) {
@@ -18,7 +20,9 @@ class Separator {
       const auto* accum = std::get_if<Accum>(&n.op);
       ValueId v;
       if (const auto* in = std::get_if<Input>(&n.op)) v = b_.add_input(in->param, g_.type(n.first_value), in->part);
-      else if (accum && accum->fn == ReduceFn::kSum && operands.size() == 1 && (g_.def_form<Map>(n.operands[0]) || linear_factor(n.operands[0]) >= 0) && is_linear(n.operands[0])) v = sum_of(n.operands[0]);
+      else if (accum && accum->fn == ReduceFn::kSum && operands.size() == 1 &&
+               (g_.def_form<Map>(n.operands[0]) || linear_factor(n.operands[0]) >= 0) && is_linear(n.operands[0]))
+        v = sum_of(n.operands[0]);
       else v = b_.add(n.op, operands);
       for (int i = 0; i < n.num_values; i++) to_[static_cast<size_t>(n.first_value + i)] = v + i;
     }
@@ -43,11 +47,14 @@ class Separator {
     return m->fn == MapFn::kDiv && is_constant(o[1]) && is_linear(o[0]);
   }
 
-  /// The operand of contraction v that is linear while the other is the same in every iteration, so that the sum can go before the contraction; -1: none.
+  /// The operand of contraction v that is linear while the other is the same in every iteration, so that the sum can go before the
+  /// contraction; -1: none.
   int linear_factor(ValueId v) const {
     if (!g_.def_form<MatMul>(v)) return -1;
     for (int i = 0; i < 2; i++)
-      if (phase_[static_cast<size_t>(operands(v)[static_cast<size_t>(1 - i)])] == Phase::kInvariant && is_linear(operands(v)[static_cast<size_t>(i)])) return i;
+      if (phase_[static_cast<size_t>(operands(v)[static_cast<size_t>(1 - i)])] == Phase::kInvariant &&
+          is_linear(operands(v)[static_cast<size_t>(i)]))
+        return i;
     return -1;
   }
 
@@ -72,10 +79,12 @@ class Separator {
   std::vector<ValueId> to_;
 };
 
-/// (x / r) w is (x w) / r where r is one number per row: behind the loop, a low-rank sum meets its second factor as it was summed, and its quotient joins that of other sums, (u / r) + c (v / r) = (u + c v) / r.
+/// (x / r) w is (x w) / r where r is one number per row: behind the loop, a low-rank sum meets its second factor as it was summed, and its
+/// quotient joins that of other sums, (u / r) + c (v / r) = (u + c v) / r.
 class RowFactors {
  public:
-  explicit RowFactors(const Graph& g) : g_(g), b_(Level::kBlock, g.launch()), phase_(phases(g)), to_(static_cast<size_t>(g.num_values()), -1), scaled_(to_.size()) {}
+  explicit RowFactors(const Graph& g)
+      : g_(g), b_(Level::kBlock, g.launch()), phase_(phases(g)), to_(static_cast<size_t>(g.num_values()), -1), scaled_(to_.size()) {}
 
   /// The body itself where there is no such product.
   Graph run() {
@@ -112,8 +121,12 @@ class RowFactors {
     const bool product = m->fn == MapFn::kMul;
     for (size_t i = 0; i < (product ? 2u : 1u); i++)
       if ((product || m->fn == MapFn::kDiv) && g_.def_form<Const>(n.operands[1 - i]) && before(i).of >= 0)
-        return again(v, b_.map(m->fn, product && i == 1 ? std::vector<ValueId>{operands[0], before(1).of} : std::vector<ValueId>{before(0).of, operands[1]}), before(i));
-    if ((m->fn == MapFn::kAdd || m->fn == MapFn::kSub) && before(0).of >= 0 && before(1).of >= 0 && before(0).by == before(1).by && before(0).fn == before(1).fn && g_.dims(n.operands[0]) == g_.dims(n.operands[1]))
+        return again(v,
+                     b_.map(m->fn, product && i == 1 ? std::vector<ValueId>{operands[0], before(1).of}
+                                                     : std::vector<ValueId>{before(0).of, operands[1]}),
+                     before(i));
+    if ((m->fn == MapFn::kAdd || m->fn == MapFn::kSub) && before(0).of >= 0 && before(1).of >= 0 && before(0).by == before(1).by &&
+        before(0).fn == before(1).fn && g_.dims(n.operands[0]) == g_.dims(n.operands[1]))
       return again(v, b_.map(m->fn, {before(0).of, before(1).of}), before(0));
     for (size_t i = 0; i < (product ? 2u : 1u); i++)
       if ((product || m->fn == MapFn::kDiv) && per_row(n.operands[1 - i], n.operands[i])) {
@@ -125,7 +138,8 @@ class RowFactors {
   /// Whether r is one number for a row of x.
   bool per_row(ValueId r, ValueId x) const {
     const Dims &d = g_.dims(r), &e = g_.dims(x);
-    return !g_.def_form<Const>(r) && d.rank() == e.rank() && d.rank() >= 2 && d[d.rank() - 1] == 1 && e[e.rank() - 1] > 1 && d[d.rank() - 2] == e[e.rank() - 2];
+    return !g_.def_form<Const>(r) && d.rank() == e.rank() && d.rank() >= 2 && d[d.rank() - 1] == 1 && e[e.rank() - 1] > 1 &&
+           d[d.rank() - 2] == e[e.rank() - 2];
   }
 
   const Graph& g_;

@@ -1,4 +1,5 @@
-// Region kernels, from statements to loops: their order, which of them merge, the vector width. Starts from region_lower.cc's one-element-at-a-time form; threads are region_threads.cc's.
+// Region kernels, from statements to loops: their order, which of them merge, the vector width. Starts from region_lower.cc's
+// one-element-at-a-time form; threads are region_threads.cc's.
 #include "plan/region/region_threads.h"
 
 #include <algorithm>
@@ -83,7 +84,8 @@ void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
 double contiguous_weight(const RegionPlan& p, const std::vector<MemoryRef>& refs, int loop) {
   double w = 0;
   for (const MemoryRef& r : refs)
-    if (!r.after && stride_of(p, *r.at, loop) == 1) w += footprint(p, *r.at) * dtype_bytes(p.accesses[static_cast<size_t>(r.access)].dtype) * (r.is_store ? 2 : 1);
+    if (!r.after && stride_of(p, *r.at, loop) == 1)
+      w += footprint(p, *r.at) * dtype_bytes(p.accesses[static_cast<size_t>(r.access)].dtype) * (r.is_store ? 2 : 1);
   return w;
 }
 
@@ -144,7 +146,8 @@ bool merge_one(RegionPlan& p, std::vector<int>& loops) {
   return false;
 }
 
-/// Where a pointwise kernel reads along one dimension and writes along another, walks in squares of kTile x kTile, so that a block uses whole sectors of both.
+/// Where a pointwise kernel reads along one dimension and writes along another, walks in squares of kTile x kTile, so that a block uses
+/// whole sectors of both.
 void tile_transposes(RegionPlan& p) {
   constexpr int64_t kTile = 16;
   if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2) return;
@@ -238,15 +241,27 @@ struct Vectorizer {
 
 constexpr int64_t kUnevenWide = 1024;   // float32 one by one fills whole lines, too: 197 of 18912 rows 10.0 us, by vectors with edges 11.1
 
-/// Where rows begin that lie anywhere: what stands before the last loop in the form that most of a row's traffic has, if `width` does not divide it. short_too: where that was decided at another shape.
+/// Where rows begin that lie anywhere: what stands before the last loop in the form that most of a row's traffic has, if `width` does not
+/// divide it. short_too: where that was decided at another shape.
 std::optional<Affine> uneven_rows(const RegionPlan& p, int last, int width, bool short_too) {
-  const auto narrowest = std::min_element(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a, const RegionAccess& b) { return dtype_bytes(a.dtype) < dtype_bytes(b.dtype); });
-  if (p.shape != RegionPlan::Shape::kRow || p.inner.size() != 1 || p.chunk >= 0 || width <= 1 || width * dtype_bytes(narrowest->dtype) > 16 || p.vars[static_cast<size_t>(last)].extent < (short_too ? 2 * width : dtype_bytes(narrowest->dtype) < 4 ? 4 * width : kUnevenWide)) return std::nullopt;
+  const auto narrowest = std::min_element(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a, const RegionAccess& b) {
+    return dtype_bytes(a.dtype) < dtype_bytes(b.dtype);
+  });
+  if (p.shape != RegionPlan::Shape::kRow || p.inner.size() != 1 || p.chunk >= 0 || width <= 1 ||
+      width * dtype_bytes(narrowest->dtype) > 16 ||
+      p.vars[static_cast<size_t>(last)].extent < (short_too                           ? 2 * width
+                                                  : dtype_bytes(narrowest->dtype) < 4 ? 4 * width
+                                                                                      : kUnevenWide))
+    return std::nullopt;
   for (const IndexVar& v : p.vars)
-    if (std::set<int> loops; loops_of(p, v.arg, loops), loops.count(last)) return std::nullopt;   // a remainder's argument must not be negative
+    // a remainder's argument must not be negative
+    if (std::set<int> loops; loops_of(p, v.arg, loops), loops.count(last)) return std::nullopt;
   std::map<Affine, double> traffic;
   for (const MemoryRef& r : memory_refs(p)) {
-    if (r.after || r.at->coefficient(last) != 1 || std::any_of(r.at->terms.begin(), r.at->terms.end(), [&](const auto& t) { return p.vars[static_cast<size_t>(t.first)].kind != IndexVar::Kind::kLoop; })) continue;
+    if (r.after || r.at->coefficient(last) != 1 || std::any_of(r.at->terms.begin(), r.at->terms.end(), [&](const auto& t) {
+          return p.vars[static_cast<size_t>(t.first)].kind != IndexVar::Kind::kLoop;
+        }))
+      continue;
     Affine row = *r.at + affine_var(last) * -1;
     row.constant = ((row.constant % width) + width) % width;
     for (auto& t : row.terms) t.second = ((t.second % width) + width) % width;
@@ -258,8 +273,8 @@ std::optional<Affine> uneven_rows(const RegionPlan& p, int last, int width, bool
   return most->first;
 }
 
-/// The plan with `width` elements per thread along the last loop; memory instructions per element, and how many of them move vectors. `uneven`: rows' beginnings modulo the width; what stands before a row's first
-/// whole vector and behind its last is left to edges.
+/// The plan with `width` elements per thread along the last loop; memory instructions per element, and how many of them move vectors.
+/// `uneven`: rows' beginnings modulo the width; what stands before a row's first whole vector and behind its last is left to edges.
 RegionPlan with_width(const RegionPlan& scalar, int width, const std::optional<Affine>& uneven, double* cost, int* vectors) {
   RegionPlan p = scalar;
   auto& loops = p.shape == RegionPlan::Shape::kRow ? p.inner : p.outer;
@@ -321,7 +336,8 @@ struct Chosen { RegionPlan plan; Cost cost; double score = 0; };
 Chosen choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element, const RegionNumbers* given) {
   Chosen best;
   const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
-  if (given && (given->width == 1 || (!loops.empty() && scalar.vars[static_cast<size_t>(loops.back())].extent >= given->width && loops.back() != scalar.chunk))) {
+  if (given && (given->width == 1 || (!loops.empty() && scalar.vars[static_cast<size_t>(loops.back())].extent >= given->width &&
+                                      loops.back() != scalar.chunk))) {
     double instructions = 0;
     int vectors = 0;
     const std::optional<Affine> uneven = given->uneven ? uneven_rows(scalar, loops.back(), given->width, true) : std::nullopt;
@@ -332,18 +348,22 @@ Chosen choose_width(const RegionContext& c, const RegionPlan& scalar, double flo
     return {std::move(p), std::move(cost)};
   }
   for (int width : {1, 2, 4, 8}) {
-    if (width > 1 && (loops.empty() || scalar.vars[static_cast<size_t>(loops.back())].extent < width || loops.back() == scalar.chunk)) continue;
+    if (width > 1 && (loops.empty() || scalar.vars[static_cast<size_t>(loops.back())].extent < width || loops.back() == scalar.chunk))
+      continue;
     std::vector<std::optional<Affine>> begins{std::nullopt};
     if (auto uneven = width > 1 ? uneven_rows(scalar, loops.back(), width, false) : std::nullopt) begins.push_back(std::move(uneven));
     for (const std::optional<Affine>& uneven : begins) {
       double instructions = 0;
       int vectors = 0;
       const RegionPlan chosen = with_width(scalar, width, uneven, &instructions, &vectors);
-      if (width > 1 && vectors == 0 && scalar.shape != RegionPlan::Shape::kColumn) continue;   // neighbouring threads are better off with neighbouring elements
+      // neighbouring threads are better off with neighbouring elements
+      if (width > 1 && vectors == 0 && scalar.shape != RegionPlan::Shape::kColumn) continue;
       for (RegionPlan& p : with_threads(chosen, c.target)) {
         Cost cost = cost_of(c, p, flops_per_element);
         const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
-        const double issue = elements * instructions * static_cast<double>(p.held > 0 ? 1 : p.passes.size()) / (static_cast<double>(std::min(p.blocks, int64_t{c.target.num_sms})) * 8000.0);   // memory instructions of threads per microsecond and SM
+        // memory instructions of threads per microsecond and SM
+        const double issue = elements * instructions * static_cast<double>(p.held > 0 ? 1 : p.passes.size()) /
+                             (static_cast<double>(std::min(p.blocks, int64_t{c.target.num_sms})) * 8000.0);
         const double score = cost.us + issue;
         if (best.plan.passes.empty() || score < best.score * 0.99) best = {std::move(p), std::move(cost), score};
       }
@@ -352,7 +372,8 @@ Chosen choose_width(const RegionContext& c, const RegionPlan& scalar, double flo
   return best;
 }
 
-/// An elementwise kernel's loops as rows: where rows of odd length meet values of a row (a channel's gain before 55 x 55 places), vectors with edges need them.
+/// An elementwise kernel's loops as rows: where rows of odd length meet values of a row (a channel's gain before 55 x 55 places), vectors
+/// with edges need them.
 RegionPlan by_rows(const RegionPlan& p) {
   RegionPlan rows = p;
   rows.shape = RegionPlan::Shape::kRow;
@@ -373,8 +394,11 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   for (const RegionRoot& r : group.roots) key.push_back(r.value * 2 + (r.stores.empty() ? 0 : 1));
   const RegionNumbers* given = nullptr;
   if (c.tape && c.tape->replays)
-    if (const auto it = c.tape->regions.find(key); it != c.tape->regions.end() && std::is_permutation(p.outer.begin(), p.outer.end(), it->second.outer.begin(), it->second.outer.end()) &&
-                                                   std::is_permutation(p.inner.begin(), p.inner.end(), it->second.inner.begin(), it->second.inner.end())) given = &it->second;
+    if (const auto it = c.tape->regions.find(key);
+        it != c.tape->regions.end() &&
+        std::is_permutation(p.outer.begin(), p.outer.end(), it->second.outer.begin(), it->second.outer.end()) &&
+        std::is_permutation(p.inner.begin(), p.inner.end(), it->second.inner.begin(), it->second.inner.end()))
+      given = &it->second;
   if (given) p.shape = given->shape, p.outer = given->outer, p.inner = given->inner;
   else order_loops(p, has_reduce);
   RegionNumbers numbers{p.shape, p.outer, p.inner};
@@ -384,9 +408,12 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   if (given && given->by_rows && elementwise) p = by_rows(p);
   auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
   if (!given && elementwise && best.width == 1)
-    if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9) best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
+    if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
+      best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
   if (c.tape && !c.tape->replays) {
-    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns, numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven, numbers.staged = best.staged;
+    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
+    numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
+    numbers.staged = best.staged;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};

@@ -1,4 +1,5 @@
-// Regions: groups of graph nodes that become one pre-defined kernel. From a group to loops and statements (region_lower.cc), then to threads and vectors (region.cc). Private to lib/plan.
+// Regions: groups of graph nodes that become one pre-defined kernel. From a group to loops and statements (region_lower.cc), then to
+// threads and vectors (region.cc). Private to lib/plan.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,7 +20,8 @@ struct ReduceInfo {
   int64_t group = 0;              ///< 0: whole dimensions; else runs of `group` of the one reduced dimension
 };
 
-/// What regions need to know of the graph around them. Values that are stored have a view into a buffer; all others are computed where they are needed.
+/// What regions need to know of the graph around them. Values that are stored have a view into a buffer; all others are computed where they
+/// are needed.
 struct RegionContext {
   const Graph& graph;
   const Program& program;
@@ -33,7 +35,8 @@ struct RegionContext {
 /// A value that a region computes and where it goes (nowhere: only other values of the region read it).
 struct RegionRoot { ValueId value = -1; std::vector<Access> stores; };
 
-/// A long reduction is cut in two kernels: the first reduces chunks into `partial` buffers (one per root), the second reduces the chunks' results.
+/// A long reduction is cut in two kernels: the first reduces chunks into `partial` buffers (one per root), the second reduces the chunks'
+/// results.
 struct RegionSplit {
   enum class Half : uint8_t { kNone, kFirst, kSecond } half = Half::kNone;
   int64_t chunk_length = 0, chunks = 1;
@@ -43,8 +46,8 @@ struct RegionSplit {
 struct RegionGroup { std::vector<RegionRoot> roots; RegionSplit split; };
 
 struct RegionPlanned { RegionPlan plan; Cost cost; std::vector<NodeId> nodes; };
-/// nullopt if the group is not one region: its values have no common loops, a reduction would be repeated, or it is longer than `max_statements`.
-/// A group of one root always is a region if max_statements allows.
+/// nullopt if the group is not one region: its values have no common loops, a reduction would be repeated, or it is longer than
+/// `max_statements`. A group of one root always is a region if max_statements allows.
 std::optional<RegionPlanned> plan_region(const RegionContext&, const RegionGroup&, int max_statements);
 
 /// region_lower.cc: loops and statements, one element at a time, loops in the order of the dimensions.

@@ -90,7 +90,8 @@ int VarTable::divmod_var(IndexVar::Kind kind, const Affine& a, int64_t m, int64_
   return static_cast<int>(vars.size()) - 1;
 }
 
-/// The largest divisor of m that divides all but a remainder in [0, divisor): a = g*q + r, so a / m = q / (m/g) and a % m = g * (q % (m/g)) + r.
+/// The largest divisor of m that divides all but a remainder in [0, divisor): a = g*q + r, so a / m = q / (m/g) and a % m = g * (q % (m/g))
+/// + r.
 static std::vector<int64_t> divisors_descending(int64_t m) {
   std::vector<int64_t> out;
   for (int64_t d : {8, 4, 2})
@@ -109,7 +110,8 @@ Affine VarTable::div(const Affine& a, int64_t m, int64_t extent) {
   if (extent <= m) return {};
   if (auto s = split(a, m)) return exact_div(s->first, m);
   for (int64_t g : divisors_descending(m))   // keeps lanes out of the quotient
-    if (auto s = split(a, g); s && !s->second.terms.empty()) return affine_var(divmod_var(IndexVar::Kind::kDiv, exact_div(s->first, g), m / g, (extent + g - 1) / g));
+    if (auto s = split(a, g); s && !s->second.terms.empty())
+      return affine_var(divmod_var(IndexVar::Kind::kDiv, exact_div(s->first, g), m / g, (extent + g - 1) / g));
   return affine_var(divmod_var(IndexVar::Kind::kDiv, a, m, extent));
 }
 
@@ -125,7 +127,8 @@ Affine VarTable::mod(const Affine& a, int64_t m, int64_t extent) {
 
 Affine VarTable::loaded(int access, const Affine& at, int64_t extent) {
   for (size_t i = 0; i < vars.size(); i++)
-    if (vars[i].kind == IndexVar::Kind::kLoaded && vars[i].access == access && vars[i].arg == at && vars[i].extent == extent + 1) return affine_var(static_cast<int>(i));
+    if (vars[i].kind == IndexVar::Kind::kLoaded && vars[i].access == access && vars[i].arg == at && vars[i].extent == extent + 1)
+      return affine_var(static_cast<int>(i));
   IndexVar v;
   v.kind = IndexVar::Kind::kLoaded;
   v.arg = at;

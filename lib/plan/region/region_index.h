@@ -1,4 +1,5 @@
-// Index arithmetic of region kernels: affine forms over loop variables, with divisions and remainders as further variables, simplified by ranges. Private to lib/plan.
+// Index arithmetic of region kernels: affine forms over loop variables, with divisions and remainders as further variables, simplified by
+// ranges. Private to lib/plan.
 #pragma once
 #include <optional>
 #include <vector>

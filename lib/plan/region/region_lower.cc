@@ -1,4 +1,5 @@
-// From a group of graph nodes to loops over index variables and straight-line statements: every element is computed by walking its expression backwards, and each form is a change of index.
+// From a group of graph nodes to loops over index variables and straight-line statements: every element is computed by walking its
+// expression backwards, and each form is a change of index.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -22,7 +23,14 @@ Dims squeezed(const Dims& d) {
 double weight_of(MapFn fn) {
   switch (fn) {
     case MapFn::kExp: case MapFn::kLog: case MapFn::kSqrt: case MapFn::kRsqrt: case MapFn::kDiv: return 8;
-    case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kTanh: case MapFn::kLog1p: case MapFn::kExpm1: case MapFn::kErf: case MapFn::kSin: case MapFn::kCos: return 12;
+    case MapFn::kSigmoid:
+    case MapFn::kSilu:
+    case MapFn::kTanh:
+    case MapFn::kLog1p:
+    case MapFn::kExpm1:
+    case MapFn::kErf:
+    case MapFn::kSin:
+    case MapFn::kCos: return 12;
     case MapFn::kGelu: case MapFn::kGeluTanh: return 24;
     case MapFn::kPow: return 32;
     default: return 1;
@@ -31,7 +39,8 @@ double weight_of(MapFn fn) {
 
 class Lowering {
  public:
-  Lowering(const RegionContext& c, const RegionGroup& group, int max_statements) : c_(c), g_(c.graph), group_(group), left_(max_statements) {
+  Lowering(const RegionContext& c, const RegionGroup& group, int max_statements)
+      : c_(c), g_(c.graph), group_(group), left_(max_statements) {
     for (const RegionRoot& r : group.roots) mine_.insert(r.value);
   }
 
@@ -142,8 +151,9 @@ class Lowering {
     return true;
   }
 
-  /// The index of a value at the current row and inner position, or at the current row: by position among extents above 1, or, where the value has as many elements in other dimensions (a group norm's channels, joined again),
-  /// by its place in row-major order. nullopt if its shape does not fit.
+  /// The index of a value at the current row and inner position, or at the current row: by position among extents above 1, or, where the
+  /// value has as many elements in other dimensions (a group norm's channels, joined again), by its place in row-major order. nullopt if
+  /// its shape does not fit.
   std::optional<Index> full_index(const Dims& d) { return has_full_ ? index_of(d, full_dims_, full_index_, true) : std::nullopt; }
   std::optional<Index> row_index(const Dims& d) {
     Index rows;
@@ -173,7 +183,8 @@ class Lowering {
     if (is_leaf(v)) return 0;
     if (auto it = stages_.find(v); it != stages_.end()) return it->second;
     int s = 0;
-    if (const auto chosen = g_.def_form<Reduce>(v) && !reduce(v) ? find_selection(g_, v) : std::nullopt) return stages_[v] = stage_of(chosen->x);
+    if (const auto chosen = g_.def_form<Reduce>(v) && !reduce(v) ? find_selection(g_, v) : std::nullopt)
+      return stages_[v] = stage_of(chosen->x);
     if (const ReduceInfo* info = reduce(v)) {
       if (!is_mine(v)) return failed_ = true, 0;
       s = group_.split.half == RegionSplit::Half::kSecond ? 1 : stage_of(info->base) + 1;
@@ -292,7 +303,8 @@ class Lowering {
         if (plan_.accesses[i].written != written) failed_ = true;   // a kernel never reads what it writes
         return static_cast<int>(i);
       }
-    plan_.accesses.push_back({buffer, c_.buffers[static_cast<size_t>(buffer)].dtype, written, c_.buffers[static_cast<size_t>(buffer)].tf32});
+    plan_.accesses.push_back(
+        {buffer, c_.buffers[static_cast<size_t>(buffer)].dtype, written, c_.buffers[static_cast<size_t>(buffer)].tf32});
     return static_cast<int>(plan_.accesses.size()) - 1;
   }
 
@@ -416,7 +428,8 @@ class Lowering {
     i.constant = op.value;
     if (!op.extent_of.empty()) {
       i.constant = 1;
-      for (auto [param, dim] : op.extent_of) i.constant *= static_cast<double>(c_.program.inputs[static_cast<size_t>(param)].type.dims[dim]);
+      for (auto [param, dim] : op.extent_of)
+        i.constant *= static_cast<double>(c_.program.inputs[static_cast<size_t>(param)].type.dims[dim]);
     }
     return add(std::move(i));
   }
@@ -438,7 +451,8 @@ class Lowering {
     for (ValueId o : n.operands) {
       const Dims& d = g_.dims(o);
       Index to;
-      for (int k = 0; k < d.rank(); k++) to.push_back(d[k] == 1 ? Affine{} : at[at.size() - static_cast<size_t>(d.rank()) + static_cast<size_t>(k)]);
+      for (int k = 0; k < d.rank(); k++)
+        to.push_back(d[k] == 1 ? Affine{} : at[at.size() - static_cast<size_t>(d.rank()) + static_cast<size_t>(k)]);
       i.args.push_back(eval(o, to));
     }
     flops_ += weight_of(op.fn);
@@ -459,7 +473,9 @@ class Lowering {
     const int64_t low = table_.min_of(at[d]), high = table_.max_of(at[d]);
     if (high < starts[mid]) return concat(operands, starts, dim, from, mid, at);
     if (low >= starts[mid]) return concat(operands, starts, dim, mid, to, at);
-    return branch(at[d], starts[mid], [&] { return concat(operands, starts, dim, from, mid, at); }, [&] { return concat(operands, starts, dim, mid, to, at); });
+    return branch(
+        at[d], starts[mid], [&] { return concat(operands, starts, dim, from, mid, at); },
+        [&] { return concat(operands, starts, dim, mid, to, at); });
   }
 
   const RegionContext& c_;
@@ -494,7 +510,9 @@ void visit(std::vector<RegionInstr>& code, const std::function<void(Affine&)>& f
 
 }  // namespace
 
-std::optional<Lowered> lower_region(const RegionContext& c, const RegionGroup& group, int max_statements) { return Lowering(c, group, max_statements).run(); }
+std::optional<Lowered> lower_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
+  return Lowering(c, group, max_statements).run();
+}
 
 void for_each_affine(RegionPlan& p, const std::function<void(Affine&)>& f) {
   for (RegionPass& pass : p.passes) {

@@ -25,7 +25,10 @@ void statements(std::string& out, const RegionPlan& p, const std::vector<RegionI
     switch (i.kind) {
       case RegionInstr::Kind::kConst: out += fmt::format("const {}\n", i.constant); break;
       case RegionInstr::Kind::kIndex: out += fmt::format("index {}\n", text(i.index)); break;
-      case RegionInstr::Kind::kLoad: out += fmt::format("{} b{}[{}]\n", i.vector ? "load_vector" : "load", p.accesses[static_cast<size_t>(i.access)].buffer, text(i.index)); break;
+      case RegionInstr::Kind::kLoad:
+        out +=
+            fmt::format("{} b{}[{}]\n", i.vector ? "load_vector" : "load", p.accesses[static_cast<size_t>(i.access)].buffer, text(i.index));
+        break;
       case RegionInstr::Kind::kMap:
         out += map_info(i.fn).name;
         for (int a : i.args) out += fmt::format(" v{}", a);
@@ -43,7 +46,9 @@ void statements(std::string& out, const RegionPlan& p, const std::vector<RegionI
 }
 
 void stores(std::string& out, const RegionPlan& p, const std::vector<RegionStore>& list, int indent) {
-  for (const RegionStore& s : list) out += fmt::format("{:{}}{} b{}[{}] = v{}\n", "", indent, s.vector ? "store_vector" : "store", p.accesses[static_cast<size_t>(s.access)].buffer, text(s.offset), s.value);
+  for (const RegionStore& s : list)
+    out += fmt::format("{:{}}{} b{}[{}] = v{}\n", "", indent, s.vector ? "store_vector" : "store",
+                       p.accesses[static_cast<size_t>(s.access)].buffer, text(s.offset), s.value);
 }
 
 const char* kind_name(Buffer::Kind k) { return k == Buffer::Kind::kInput ? "input" : k == Buffer::Kind::kOutput ? "output" : "workspace"; }
@@ -52,8 +57,11 @@ const char* kind_name(Buffer::Kind k) { return k == Buffer::Kind::kInput ? "inpu
 
 std::string print(const RegionPlan& p, const std::string& name) {
   static constexpr const char* kShapes[] = {"pointwise", "row", "column"};
-  std::string out = fmt::format("region {}: {}, {} rows of {}, width {}, {} blocks of {} threads", name, kShapes[static_cast<size_t>(p.shape)], p.rows, p.length, p.width, p.blocks, p.threads);
-  if (p.shape == RegionPlan::Shape::kRow) out += fmt::format(", teams of {}{}{}", p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.held ? fmt::format(", {} held in {}", p.held, p.staged ? "shared memory" : "registers") : "");
+  std::string out = fmt::format("region {}: {}, {} rows of {}, width {}, {} blocks of {} threads", name,
+                                kShapes[static_cast<size_t>(p.shape)], p.rows, p.length, p.width, p.blocks, p.threads);
+  if (p.shape == RegionPlan::Shape::kRow)
+    out += fmt::format(", teams of {}{}{}", p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "",
+                       p.held ? fmt::format(", {} held in {}", p.held, p.staged ? "shared memory" : "registers") : "");
   if (p.uneven) out += fmt::format(", {} elements before the first vector", text(p.head));
   if (p.shape == RegionPlan::Shape::kColumn) out += fmt::format(", {} columns", p.columns);
   if (p.chunk >= 0) out += fmt::format(", chunks of {} of {}", p.chunk_length, p.chunk_total);
@@ -62,7 +70,8 @@ std::string print(const RegionPlan& p, const std::string& name) {
     const IndexVar& var = p.vars[v];
     static constexpr const char* kKinds[] = {"loop", "lane", "div", "mod", "loaded"};
     out += fmt::format("  i{} {} < {}", v, kKinds[static_cast<size_t>(var.kind)], var.extent);
-    if (var.kind == IndexVar::Kind::kDiv || var.kind == IndexVar::Kind::kMod) out += fmt::format(" = ({}) {} {}", text(var.arg), var.kind == IndexVar::Kind::kDiv ? '/' : '%', var.divisor);
+    if (var.kind == IndexVar::Kind::kDiv || var.kind == IndexVar::Kind::kMod)
+      out += fmt::format(" = ({}) {} {}", text(var.arg), var.kind == IndexVar::Kind::kDiv ? '/' : '%', var.divisor);
     if (var.kind == IndexVar::Kind::kLoaded) out += fmt::format(" = index at {} of access {}", text(var.arg), var.access);
     out += "\n";
   }
@@ -78,12 +87,15 @@ std::string print(const RegionPlan& p, const std::string& name) {
 }
 
 std::string print(const Plan& plan) {
-  std::string out = fmt::format("{} kernels, {:.2f} us predicted, {} bytes of workspace\n", plan.kernels.size(), plan.predicted_us, plan.workspace_bytes);
+  std::string out =
+      fmt::format("{} kernels, {:.2f} us predicted, {} bytes of workspace\n", plan.kernels.size(), plan.predicted_us, plan.workspace_bytes);
   out += "buffer  kind       dtype  offset      bytes       shape, strides\n";
   for (size_t i = 0; i < plan.buffers.size(); i++) {
     const Buffer& b = plan.buffers[i];
     const std::string kind = b.kind == Buffer::Kind::kWorkspace ? kind_name(b.kind) : fmt::format("{} {}", kind_name(b.kind), b.index);
-    out += fmt::format("b{:<6} {:<10} {:<6} {:<11} {:<11} {} {}\n", i, kind, dtype_name(b.dtype), b.kind == Buffer::Kind::kWorkspace ? fmt::format("{}", b.offset_bytes) : "-", b.bytes(), to_string(b.dims), to_string(b.strides));
+    out += fmt::format("b{:<6} {:<10} {:<6} {:<11} {:<11} {} {}\n", i, kind, dtype_name(b.dtype),
+                       b.kind == Buffer::Kind::kWorkspace ? fmt::format("{}", b.offset_bytes) : "-", b.bytes(), to_string(b.dims),
+                       to_string(b.strides));
   }
   for (const KernelPlan& k : plan.kernels) {
     out += fmt::format("kernel {}: {:.2f} us, {}; {} bytes, {:.3g} flops, nodes", k.name, k.predicted_us, k.why, k.bytes, k.flops);

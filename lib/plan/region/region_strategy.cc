@@ -1,4 +1,5 @@
-// The row of regions in the table of strategies: they are planned by the planner itself (planner_groups.cc), from values of the kernel level.
+// The row of regions in the table of strategies: they are planned by the planner itself (planner_groups.cc), from values of the kernel
+// level.
 #include <fmt/format.h>
 
 #include "mirage/plan/region.h"
@@ -22,8 +23,10 @@ std::vector<KernelPlan> all_regions(const KernelPlan& of, const Target& target) 
 
 std::string region_text(const KernelPlan& k) {
   const RegionPlan& p = body_of<RegionPlan>(k);
-  return fmt::format("region: {} threads, team {}{}, width {}{}, held {}{}{}", p.threads, p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.width, p.uneven ? " and edges" : "", p.held,
-                     p.staged ? " in shared memory" : "", p.shape == RegionPlan::Shape::kColumn ? fmt::format(", {} columns", p.columns) : "") +
+  return fmt::format("region: {} threads, team {}{}, width {}{}, held {}{}{}", p.threads, p.team,
+                     p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "", p.width, p.uneven ? " and edges" : "", p.held,
+                     p.staged ? " in shared memory" : "",
+                     p.shape == RegionPlan::Shape::kColumn ? fmt::format(", {} columns", p.columns) : "") +
          (p.beside.empty() ? "" : fmt::format(", {} more beside it", p.beside.size()));
 }
 

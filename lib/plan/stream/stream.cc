@@ -1,4 +1,5 @@
-// Plans block graphs whose weights stream (plan/stream.h): the matched structure (stream_match.cc) with the cheapest of a few dozen divisions by the cost model (stream_cost.cc).
+// Plans block graphs whose weights stream (plan/stream.h): the matched structure (stream_match.cc) with the cheapest of a few dozen
+// divisions by the cost model (stream_cost.cc).
 #include "mirage/plan/stream.h"
 
 #include <algorithm>
@@ -23,7 +24,9 @@ int registers(const StreamPlan& p) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
     n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
-    if (c.scaled && !p.prepared) n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);   // a loop carries the next chunk's rows beside them
+    // a loop carries the next chunk's rows beside them
+    if (c.scaled && !p.prepared)
+      n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);
   }
   if (p.uneven()) n += p.row_tiles > 4 ? 12 + p.chunk / 2 : 24;   // where lines begin; of many rows, fewer fragments at a time
   for (const StreamProduct& q : p.products) {
@@ -85,7 +88,8 @@ void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
 /// How far an input that is reduced before the loop reaches along that reduction; 0: it does not.
 int64_t whole_extent(const StreamShape& p, NodeId input) {
   const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
-  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kWhole) return p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)].dims[static_cast<int>(d)];
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] == StreamAxis::kWhole) return p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)].dims[static_cast<int>(d)];
   return 0;
 }
 
@@ -105,7 +109,9 @@ NodeId held_input(const StreamShape& p, NodeId deep, const std::set<NodeId>& who
   const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(deep)->param)];
   for (NodeId n : whole) {
     const Access& b = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
-    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && whole_extent(p, n) == p.depth && strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole)) return n;
+    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && whole_extent(p, n) == p.depth &&
+        strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole))
+      return n;
   }
   return -1;
 }
@@ -122,22 +128,28 @@ bool holds_early(const StreamPlan& p) {
     const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
     const bool rows = std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0;
     for (size_t d = 0; d < axes.size(); d++)
-      if (axes[d] == StreamAxis::kWhole) words += (rows ? (8 * p.row_tiles + p.warps - 1) / p.warps : 1) * ((a.dims[static_cast<int>(d)] + 255) / 256) * dtype_bytes(a.dtype) * 2;
+      if (axes[d] == StreamAxis::kWhole)
+        words +=
+            (rows ? (8 * p.row_tiles + p.warps - 1) / p.warps : 1) * ((a.dims[static_cast<int>(d)] + 255) / 256) * dtype_bytes(a.dtype) * 2;
   }
   return words > 0 && words <= (65536 / (p.warps * 32 * p.blocks_per_sm) >= 200 ? 96 : 48);
 }
 
-/// Whether the loop's operand is a function of held rows, of what they are reduced to and of vectors along the reduction that fit registers beside them; whole units of 256 elements belong to one block each.
+/// Whether the loop's operand is a function of held rows, of what they are reduced to and of vectors along the reduction that fit registers
+/// beside them; whole units of 256 elements belong to one block each.
 bool prepares(const StreamPlan& p) {
   if (!p.hold_early || !p.statistics.empty() || p.contractions.empty() || p.batch > 1) return false;
   for (const StreamContraction& c : p.contractions)
-    if (c.small != p.contractions[0].small || c.type != p.contractions[0].type || p.weights[static_cast<size_t>(c.weight)].depth_major != p.weights[0].depth_major) return false;
+    if (c.small != p.contractions[0].small || c.type != p.contractions[0].type ||
+        p.weights[static_cast<size_t>(c.weight)].depth_major != p.weights[0].depth_major)
+      return false;
   const int64_t share = static_cast<int64_t>(p.warps) * p.chunk;   // of one block in a round
   if (share % 256 || p.depth % (share * p.cluster)) return false;
   std::set<NodeId> early, loop;
   for (const StreamStatistic& s : p.early) leaves(p, s.of, early);
   leaves(p, p.contractions[0].small, loop);
-  for (NodeId n : early) if (const int64_t e = whole_extent(p, n); e != 0 && e != p.depth) return false;   // held in the order of the loop's chunks
+  // held in the order of the loop's chunks
+  for (NodeId n : early) if (const int64_t e = whole_extent(p, n); e != 0 && e != p.depth) return false;
   const auto has = [&](NodeId n, StreamAxis a) {
     const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
     return std::count(axes.begin(), axes.end(), a) > 0;
@@ -167,7 +179,10 @@ bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
   for (const StreamWeight& w : p.weights) {
     if (w.free == StreamAxis::kCol) {
       words += p.chunk / 32 * p.columns / 2;
-      if (w.depth_major != p.weights[0].depth_major || p.weights[0].free != StreamAxis::kCol) { reason = "weights with different lines"; return false; }
+      if (w.depth_major != p.weights[0].depth_major || p.weights[0].free != StreamAxis::kCol) {
+        reason = "weights with different lines";
+        return false;
+      }
       if (w.uneven || p.depth % 8) { reason = "lines that begin anywhere"; return false; }
       if (!w.depth_major && w.extent % (p.columns / 8)) { reason = "columns that are no whole vectors"; return false; }
     } else if (!w.depth_major && w.extent % 2) { reason = "an odd rank"; return false; }
@@ -209,7 +224,10 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   p.early_at = p.statistics_at + static_cast<int64_t>(p.statistics.size()) * p.warps * p.cluster * p.row_tiles * 8 * 4;
   p.barriers_at = round_up(p.early_at + static_cast<int64_t>(p.early.size()) * p.row_tiles * 8 * 4, 8);
   p.smem_bytes = p.barriers_at + (p.registers ? 0 : 8 * (p.warps * p.stages + 1));
-  if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) { reason = "shared memory"; return false; }
+  if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) {
+    reason = "shared memory";
+    return false;
+  }
   p.hold_early = holds_early(p);
   p.prepared = prepares(p);
   if (p.prepared) {   // eight lanes read 16 bytes of two rows' neighbours at a time, from different banks
@@ -225,7 +243,8 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
   const int64_t shortest = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; }) ? 64 : 32;
-  if (p.chunk > shortest && p.chunk / 2 >= p.depth) { reason = "chunks of twice the reduction"; return false; }   // copies fill the rest with zeros: 512 times 27 x 64 by 27 took 4.56, with chunks of 64 3.71
+  // copies fill the rest with zeros: 512 times 27 x 64 by 27 took 4.56, with chunks of 64 3.71
+  if (p.chunk > shortest && p.chunk / 2 >= p.depth) { reason = "chunks of twice the reduction"; return false; }
   p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
@@ -235,7 +254,8 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
 
 namespace {
 
-std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule, std::string& reason) {
+std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                         const Target& target, const ContractRule& rule, std::string& reason) {
   if (!target.has_tma || !target.has_cluster || target.sm != 90) {
     reason = "no tensor copies with clusters on " + target.name;
     return std::nullopt;
@@ -246,7 +266,8 @@ std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Ac
 
 }  // namespace
 
-StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                   const Target& target, const ContractRule& rule) {
   StreamCandidates all;
   const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, all.reason);
   return matched ? stream_divisions(*matched, target) : all;
@@ -254,7 +275,8 @@ StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>&
 
 namespace {
 
-/// A division that fits, and its time. Plans are made of those that are wanted: a copy of a graph for each of some hundred divisions took half of a compilation's time.
+/// A division that fits, and its time. Plans are made of those that are wanted: a copy of a graph for each of some hundred divisions took
+/// half of a compilation's time.
 struct Division { StreamChoice choice; double us = 0; };
 
 /// All that fit, the cheapest first; empty with the reason.
@@ -263,7 +285,9 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
   StreamPlan p = matched;
   if (!divide_stream(p, {1, 1, 32, 1, 1, true}, target, why) && !divide_stream(p, {1, 1, 64, 1, 1, true}, target, why)) return all;
   std::string reason;
-  const auto consider = [&](const StreamChoice& choice) { if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target, false).us}); };
+  const auto consider = [&](const StreamChoice& choice) {
+    if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target, false).us});
+  };
   for (int warps : {1, 2, 4, 8, 16})
     for (int cluster : {1, 2, 4, 8})
       for (int chunk : {32, 64, 128})
@@ -272,7 +296,8 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
   for (int columns : {32, 64})
     for (int chunk : {32, 64, 128})
       for (int blocks : {1, 2, 3, 4})
-        if (const int64_t warps = (p.depth + chunk - 1) / chunk; warps <= 16) consider({static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns});
+        if (const int64_t warps = (p.depth + chunk - 1) / chunk; warps <= 16)
+          consider({static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns});
   why.clear();
   std::stable_sort(all.begin(), all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
   return all;
@@ -303,7 +328,8 @@ StreamPlanned best_stream_division(const StreamPlan& matched, const Target& targ
   return best;
 }
 
-StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                          const ContractRule& rule) {
   StreamPlanned none;
   const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, none.reason);
   return matched ? best_stream_division(*matched, target) : none;
@@ -312,15 +338,24 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
 std::string print(const StreamPlan& p) {
   static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch"};
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
-  out += fmt::format("  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}\n", p.rows, p.cols, p.depth, p.warps, p.stages,
-                                p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.registers ? fmt::format(", weights straight to registers, {} columns per block", p.columns) : p.evict_first ? ", weights evicted first" : "");
+  out += fmt::format(
+      "  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks "
+      "per SM{}\n",
+      p.rows, p.cols, p.depth, p.warps, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm,
+      p.registers     ? fmt::format(", weights straight to registers, {} columns per block", p.columns)
+      : p.evict_first ? ", weights evicted first"
+                      : "");
   for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
   if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
   for (const StreamWeight& w : p.weights)
-    out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param, kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
+    out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param,
+                       kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
   for (const StreamContraction& c : p.contractions)
-    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight, c.type == ContractType::kTF32 ? ", TF32" : c.scaled ? ", scaled by row" : "");
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight,
+                       c.type == ContractType::kTF32 ? ", TF32"
+                       : c.scaled                    ? ", scaled by row"
+                                                     : "");
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamProduct& q : p.products) out += print_product(p, q);

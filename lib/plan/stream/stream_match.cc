@@ -1,4 +1,5 @@
-// Matches a block graph against the structure of plan/stream.h: gives every dimension its role, finds the weights, the sums over the reduction, and checks that all else is elementwise.
+// Matches a block graph against the structure of plan/stream.h: gives every dimension its role, finds the weights, the sums over the
+// reduction, and checks that all else is elementwise.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -21,7 +22,9 @@ constexpr int64_t kMostBatch = 65535;
 /// One attempt. Any refusal sets `reason` and ends it.
 class StreamMatcher {
  public:
-  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, bool narrow) : rule_(rule), max_rows_(max_rows), narrow_(narrow) {
+  StreamMatcher(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule,
+                int64_t max_rows, bool narrow)
+      : rule_(rule), max_rows_(max_rows), narrow_(narrow) {
     p_.body = body;
     p_.operands = operands;
     p_.results = results;
@@ -72,7 +75,8 @@ class StreamMatcher {
     if (g().form<Const>(n)) return true;
     if (g().form<Map>(n)) {
       for (ValueId o : node.operands)
-        for (int d = 0, shift = rank - g().dims(o).rank(); d < g().dims(o).rank(); d++) set_full(v, d + shift, std::max(full(v, d + shift), full(o, d)));
+        for (int d = 0, shift = rank - g().dims(o).rank(); d < g().dims(o).rank(); d++)
+          set_full(v, d + shift, std::max(full(v, d + shift), full(o, d)));
       for (ValueId o : node.operands)
         for (int d = 0, shift = rank - g().dims(o).rank(); d < g().dims(o).rank(); d++)
           if (full(o, d) > 1 && !join(v, d + shift, o, d)) return refuse("elementwise operands of different extents");
@@ -84,7 +88,8 @@ class StreamMatcher {
         for (int d = 0; d + 2 < rank; d++) set_full(v, d, std::max(full(v, d), full(o, d)));
       for (ValueId o : {x, y})
         for (int d = 0; d + 2 < rank; d++) if (full(o, d) > 1 && !join(v, d, o, d)) return refuse("a batch of different extents");
-      return same(x, rank - 2, rank - 2) && same(y, rank - 1, rank - 1) && (join(x, rank - 1, y, rank - 2) || refuse("a product of different extents"));
+      return same(x, rank - 2, rank - 2) && same(y, rank - 1, rank - 1) &&
+             (join(x, rank - 1, y, rank - 2) || refuse("a product of different extents"));
     }
     if (const auto* r = g().form<Reduce>(n)) {
       const ValueId o = node.operands[0];
@@ -119,7 +124,9 @@ class StreamMatcher {
     const NodeId n = stored_input(v);
     return n >= 0 && is16(p_.operands[at(g().form<Input>(n)->param)].dtype) && g().form<Input>(n)->part.loop >= 0;
   }
-  static bool contracts_loop(const Graph& g, NodeId n, const std::vector<Phase>& phase) { return g.form<MatMul>(n) && phase[at(g.node(n).first_value)] == Phase::kLoop; }
+  static bool contracts_loop(const Graph& g, NodeId n, const std::vector<Phase>& phase) {
+    return g.form<MatMul>(n) && phase[at(g.node(n).first_value)] == Phase::kLoop;
+  }
 
   /// At most one dimension of products stands beside their two.
   bool name_batch() {
@@ -165,7 +172,11 @@ class StreamMatcher {
       for (int side = 0; side < 2; side++) {
         if (!is_weight(g().node(n).operands[at(side)])) continue;
         const int free = find(id(v, r - 2 + side)), other = find(id(v, r - 1 - side));
-        if (cols < 0 || (narrow_ ? full_[at(free)] < full_[at(cols)] : full_[at(free)] > full_[at(cols)]) || (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) { cols = free; rows = other; }
+        if (cols < 0 || (narrow_ ? full_[at(free)] < full_[at(cols)] : full_[at(free)] > full_[at(cols)]) ||
+            (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) {
+          cols = free;
+          rows = other;
+        }
       }
     }
     if (cols < 0) return refuse("no product of a stored 16-bit tensor in the loop");
@@ -218,7 +229,8 @@ class StreamMatcher {
   bool may_be_uneven() const { return max_rows_ == kMaxStreamRows; }
   bool has(ValueId v, Axis a) const { return std::count(p_.axes[at(v)].begin(), p_.axes[at(v)].end(), a) > 0; }
   bool only(ValueId v, std::initializer_list<Axis> allowed) const {
-    for (Axis a : p_.axes[at(v)]) if (a != Axis::kOne && a != Axis::kBatch && std::find(allowed.begin(), allowed.end(), a) == allowed.end()) return false;
+    for (Axis a : p_.axes[at(v)])
+      if (a != Axis::kOne && a != Axis::kBatch && std::find(allowed.begin(), allowed.end(), a) == allowed.end()) return false;
     return true;
   }
 
@@ -239,7 +251,8 @@ class StreamMatcher {
       }
       if (p_.operands[at(in.param)].run == 0) continue;
       const Axis last = p_.axes[at(v)].back();
-      if ((last != Axis::kDepth && last != Axis::kWhole) || !has(v, Axis::kRow) || has(v, Axis::kCol) || has(v, Axis::kRank)) return refuse("a tensor in runs that is no row to be reduced");
+      if ((last != Axis::kDepth && last != Axis::kWhole) || !has(v, Axis::kRow) || has(v, Axis::kCol) || has(v, Axis::kRank))
+        return refuse("a tensor in runs that is no row to be reduced");
     }
     return true;
   }
@@ -253,8 +266,11 @@ class StreamMatcher {
       if (g().form<Map>(n)) {
         if (phase_[at(v)] == Phase::kLoop && !only(v, {Axis::kRow, Axis::kDepth})) return refuse("elementwise work on the weights");
         const bool early = phase_[at(v)] == Phase::kInvariant && only(v, {Axis::kRow, Axis::kWhole});
-        const bool gained = (g().form<Map>(n)->fn == MapFn::kMul || g().form<Map>(n)->fn == MapFn::kNeg) && only(v, {Axis::kRow, Axis::kRank});   // product() says whether it can be
-        if (phase_[at(v)] != Phase::kLoop && !early && !gained && !only(v, {Axis::kRow, Axis::kCol})) return refuse("elementwise work on a low-rank sum");
+        // product() says whether it can be
+        const bool gained =
+            (g().form<Map>(n)->fn == MapFn::kMul || g().form<Map>(n)->fn == MapFn::kNeg) && only(v, {Axis::kRow, Axis::kRank});
+        if (phase_[at(v)] != Phase::kLoop && !early && !gained && !only(v, {Axis::kRow, Axis::kCol}))
+          return refuse("elementwise work on a low-rank sum");
         continue;
       }
       if (g().form<Accum>(n)) {
@@ -266,7 +282,8 @@ class StreamMatcher {
       if (!(phase_[at(v)] == Phase::kLoop ? contraction(n) : product(n))) return false;
     }
     if (p_.contractions.empty()) return refuse("no contraction");
-    // All columns come in one way: a place of the ring that tensor copies and threads wrote in turn would need a fence between the two (PTX ISA, async proxy).
+    // All columns come in one way: a place of the ring that tensor copies and threads wrote in turn would need a fence between the two (PTX
+    // ISA, async proxy).
     if (p_.uneven())
       for (StreamWeight& w : p_.weights) w.uneven = w.free == Axis::kCol;
     return true;
@@ -305,7 +322,9 @@ class StreamMatcher {
   const Access& access(NodeId input) const { return p_.operands[at(g().form<Input>(input)->param)]; }
 
   /// Inputs behind an elementwise expression of the loop: eight neighbours along the reduction are one or two 16-byte words.
-  bool is_early(ValueId v) const { return std::any_of(p_.early.begin(), p_.early.end(), [&](const StreamStatistic& s) { return s.result == v; }); }
+  bool is_early(ValueId v) const {
+    return std::any_of(p_.early.begin(), p_.early.end(), [&](const StreamStatistic& s) { return s.result == v; });
+  }
   bool small_leaves(ValueId v) {
     return !find_below(g(), v, [&](ValueId x) {
       if (is_early(x)) return Look::kPast;
@@ -346,10 +365,13 @@ class StreamMatcher {
     c.small = node.operands[at(1 - side)];
     c.weight = weight(stored_input(node.operands[at(side)]), free);
     if (c.weight < 0) return false;
-    if (!only(c.small, {Axis::kRow, Axis::kDepth}) || !small_leaves(c.small)) return reason.empty() ? refuse("a product of two weights") : false;
+    if (!only(c.small, {Axis::kRow, Axis::kDepth}) || !small_leaves(c.small))
+      return reason.empty() ? refuse("a product of two weights") : false;
     c.type = contract_type(g().type(c.small).dtype, g().type(node.operands[at(side)]).dtype, rule_);
     if (c.type == ContractType::kF32) return refuse("a product in float32");
-    if (c.type != ContractType::kTF32 && access(p_.weights[at(c.weight)].input).dtype != (c.type == ContractType::kF16 ? DType::kF16 : DType::kBF16)) return refuse("a weight that would be rounded");
+    if (c.type != ContractType::kTF32 &&
+        access(p_.weights[at(c.weight)].input).dtype != (c.type == ContractType::kF16 ? DType::kF16 : DType::kBF16))
+      return refuse("a weight that would be rounded");
     p_.contractions.push_back(c);
     return true;
   }
@@ -401,8 +423,11 @@ class StreamMatcher {
           if (std::abs(q.scale) != 1) return -1;   // the product of two would be rounded
           q.scale *= *x;
           factor = i;
+        } else if (const NodeId n = stored_input(o[i]);
+                   n >= 0 && only(o[i], {Axis::kRank}) && access(n).dtype != DType::kBool && g().form<Input>(n)->part.loop < 0) {
+          q.gains.push_back(n);
+          factor = i;
         }
-        else if (const NodeId n = stored_input(o[i]); n >= 0 && only(o[i], {Axis::kRank}) && access(n).dtype != DType::kBool && g().form<Input>(n)->part.loop < 0) { q.gains.push_back(n); factor = i; }
       }
       if (factor == 2) return -1;
       v = o[1 - factor];
@@ -419,7 +444,9 @@ class StreamMatcher {
       const NodeId b = stored_input(node.operands[at(1 - side)]);
       if (c < 0 || b < 0) continue;
       if (p_.weights[at(p_.contractions[at(c)].weight)].free != Axis::kRank) continue;
-      if (p_.axes[at(node.first_value)][at(rank - 1 - side)] != Axis::kCol || p_.axes[at(node.operands[at(side)])][at(side == 0 ? rank - 1 : rank - 2)] != Axis::kRank) continue;
+      if (p_.axes[at(node.first_value)][at(rank - 1 - side)] != Axis::kCol ||
+          p_.axes[at(node.operands[at(side)])][at(side == 0 ? rank - 1 : rank - 2)] != Axis::kRank)
+        continue;
       if (!is16(access(b).dtype)) return refuse("a second factor of a low-rank product that is not 16-bit");
       q.value = node.first_value;
       q.contraction = c;
@@ -434,7 +461,10 @@ class StreamMatcher {
 
   // ---- what is added up: maximal linear combinations of contractions and products
   using Terms = std::map<std::pair<bool, int>, double>;   // (is a product, index) -> factor
-  std::optional<double> constant(ValueId v) const { const auto* c = g().def_form<Const>(v); return c ? std::optional(c->value) : std::nullopt; }
+  std::optional<double> constant(ValueId v) const {
+    const auto* c = g().def_form<Const>(v);
+    return c ? std::optional(c->value) : std::nullopt;
+  }
   /// What is linear, per value, with operands first: fills linear_.
   void find_linear() {
     linear_.clear();
@@ -464,7 +494,8 @@ class StreamMatcher {
   }
   std::vector<bool> reached() const {   // what outputs need
     std::vector<bool> out(at(g().num_values()));
-    for (NodeId n : g().outputs()) find_below(g(), g().node(n).operands[0], [&](ValueId v) { return out[at(v)] ? Look::kPast : (out[at(v)] = true, Look::kInto); });
+    for (NodeId n : g().outputs())
+      find_below(g(), g().node(n).operands[0], [&](ValueId v) { return out[at(v)] ? Look::kPast : (out[at(v)] = true, Look::kInto); });
     return out;
   }
 
@@ -499,7 +530,8 @@ class StreamMatcher {
     for (NodeId n : g().outputs()) {
       const ValueId v = g().node(n).operands[0];
       if (!only(v, {Axis::kRow, Axis::kCol})) return refuse("a result along something else than rows and columns");
-      if (p_.results[at(g().form<Output>(n)->result)].run > 0 && p_.axes[at(v)].back() != Axis::kCol) return refuse("a result in runs of rows");
+      if (p_.results[at(g().form<Output>(n)->result)].run > 0 && p_.axes[at(v)].back() != Axis::kCol)
+        return refuse("a result in runs of rows");
       if (!leaves_known(v)) return false;
     }
     return true;
@@ -511,7 +543,8 @@ class StreamMatcher {
       for (const StreamStatistic& s : p_.statistics) if (s.result == x) return Look::kPast;
       if (is_early(x) || g().def_form<Const>(x)) return Look::kPast;
       if (const auto* in = g().def_form<Input>(x)) return in->part.loop < 0 || refuse("a result of the loop") ? Look::kPast : Look::kFound;
-      if (!g().def_form<Map>(x) && !g().def_form<Transpose>(x)) return refuse(std::string("a result of ") + form_name(g().def(x).op)), Look::kFound;
+      if (!g().def_form<Map>(x) && !g().def_form<Transpose>(x))
+        return refuse(std::string("a result of ") + form_name(g().def(x).op)), Look::kFound;
       return Look::kInto;
     });
   }
@@ -530,11 +563,13 @@ class StreamMatcher {
 
 }  // namespace
 
-std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const ContractRule& rule, int64_t max_rows, std::string& reason) {
+std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                        const ContractRule& rule, int64_t max_rows, std::string& reason) {
   if (!has_int_places(operands, results)) { reason = "dimensions beyond 32-bit places"; return std::nullopt; }
   StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
   if (wide.run()) return wide.take();
-  if (narrow.run()) return narrow.take();   // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may
+  // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may
+  if (narrow.run()) return narrow.take();
   reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
   return std::nullopt;
 }

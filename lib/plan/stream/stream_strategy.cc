@@ -30,15 +30,20 @@ Attempt like_stream(const KernelPlan& model, const Work& w) {
   std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kMaxStreamRows, reason);
   if (!shape) return refusal(reason);
   StreamPlan plan = stream_plan(std::move(*shape));
-  if (!divide_stream(plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns}, w.target, reason)) return refusal(reason);
+  if (!divide_stream(
+          plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns},
+          w.target, reason))
+    return refusal(reason);
   plan.cost = estimate(plan, w.target);
   return attempt_of(std::move(plan));
 }
 
 std::string stream_text(const KernelPlan& k) {
   const StreamPlan& p = body_of<StreamPlan>(k);
-  if (p.registers) return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", p.warps, p.chunk, p.columns, p.blocks_per_sm);
-  return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm, p.evict_first ? "" : ", weights kept");
+  if (p.registers)
+    return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", p.warps, p.chunk, p.columns, p.blocks_per_sm);
+  return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm,
+                     p.evict_first ? "" : ", weights kept");
 }
 
 Tiling stream_use(const KernelPlan& k, int thrift) {

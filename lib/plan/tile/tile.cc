@@ -1,4 +1,5 @@
-// Plans block graphs with weights and more than a few rows on warpgroups (plan/tile.h): the structure that stream_match.cc finds, with the cheapest of some hundred divisions by the cost model (tile_cost.cc).
+// Plans block graphs with weights and more than a few rows on warpgroups (plan/tile.h): the structure that stream_match.cc finds, with the
+// cheapest of some hundred divisions by the cost model (tile_cost.cc).
 #include "mirage/plan/tile.h"
 
 #include <algorithm>
@@ -20,7 +21,9 @@ constexpr int kMostBlockRows = 256;      // of a box
 constexpr int64_t kPanel = 8;            // row blocks beside each other
 
 /// Bytes of a chunk of a weight that its copies bring.
-int64_t chunk_bytes(const TilePlan& p, const StreamWeight& w) { return int64_t{2} * p.chunk * w.padded * (w.free == StreamAxis::kCol ? p.column_groups : 1); }
+int64_t chunk_bytes(const TilePlan& p, const StreamWeight& w) {
+  return int64_t{2} * p.chunk * w.padded * (w.free == StreamAxis::kCol ? p.column_groups : 1);
+}
 
 int64_t stride(const StreamShape& s, NodeId input, StreamAxis a) {
   const auto& axes = s.axes[static_cast<size_t>(s.body.node(input).first_value)];
@@ -34,7 +37,8 @@ bool has(const StreamShape& s, ValueId v, StreamAxis a) {
   return std::count(x.begin(), x.end(), a) > 0;
 }
 
-/// The input behind v's transposes if the ring can bring it as it is for a contraction of that type with weights of type t. TF32 comes from intermediates that were rounded to it.
+/// The input behind v's transposes if the ring can bring it as it is for a contraction of that type with weights of type t. TF32 comes from
+/// intermediates that were rounded to it.
 NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, DType t) {
   while (s.body.def_form<Transpose>(v)) v = s.body.def(v).operands[0];
   if (!s.body.def_form<Input>(v)) return -1;
@@ -43,7 +47,10 @@ NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, D
   const int64_t lines = stride(s, n, StreamAxis::kRow);
   const bool tf32 = contraction == ContractType::kTF32;
   const int64_t unit = tf32 ? 4 : 8;   // elements of 16 bytes
-  return (tf32 ? a.tf32 : a.dtype == t) && lines > 0 && lines % unit == 0 && a.offset % unit == 0 && stride(s, n, StreamAxis::kBatch) % unit == 0 && has(s, v, StreamAxis::kDepth) ? n : -1;
+  return (tf32 ? a.tf32 : a.dtype == t) && lines > 0 && lines % unit == 0 && a.offset % unit == 0 &&
+                 stride(s, n, StreamAxis::kBatch) % unit == 0 && has(s, v, StreamAxis::kDepth)
+             ? n
+             : -1;
 }
 
 void leaves(const StreamShape& s, ValueId v, std::vector<NodeId>& out) {
@@ -60,14 +67,18 @@ int held_words(const TilePlan& p) {
   for (const StreamStatistic& x : p.statistics) {
     std::vector<NodeId> l;
     leaves(p, x.of, l);
-    const auto in_ring = [&](NodeId n) { return std::any_of(p.small.begin(), p.small.end(), [&](const TileRows& r) { return r.input == n; }); };
-    if (!std::all_of(l.begin(), l.end(), [&](NodeId n) { return in_ring(n) || !has(p, p.body.node(n).first_value, StreamAxis::kDepth); })) deep.insert(deep.end(), l.begin(), l.end());
+    const auto in_ring = [&](NodeId n) {
+      return std::any_of(p.small.begin(), p.small.end(), [&](const TileRows& r) { return r.input == n; });
+    };
+    if (!std::all_of(l.begin(), l.end(), [&](NodeId n) { return in_ring(n) || !has(p, p.body.node(n).first_value, StreamAxis::kDepth); }))
+      deep.insert(deep.end(), l.begin(), l.end());
   }
   std::sort(deep.begin(), deep.end());
   deep.erase(std::unique(deep.begin(), deep.end()), deep.end());
   int words = 0;
   for (NodeId n : deep)
-    if (has(p, p.body.node(n).first_value, StreamAxis::kDepth)) words += p.chunk / 8 / p.lanes * dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)].dtype) * 2;
+    if (has(p, p.body.node(n).first_value, StreamAxis::kDepth))
+      words += p.chunk / 8 / p.lanes * dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)].dtype) * 2;
   return words;
 }
 
@@ -75,23 +86,31 @@ int held_words(const TilePlan& p) {
 int registers(const TilePlan& p) {
   int n = 48 + held_words(p), widened = 0, sums = 0, tail = 0;
   for (size_t c = 0; c < p.contractions.size(); c++) {
-    n += tile_rank(p, c) ? (p.group_rows / 16 + 4 * p.column_groups - 1) / (4 * p.column_groups) * p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 * (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2) : p.group_rows / 2;
+    n += tile_rank(p, c) ? (p.group_rows / 16 + 4 * p.column_groups - 1) / (4 * p.column_groups) *
+                               p.weights[static_cast<size_t>(p.contractions[c].weight)].padded / 2 *
+                               (p.weights[static_cast<size_t>(p.contractions[c].weight)].padded > 16 ? 1 : 2)
+                         : p.group_rows / 2;
     if (p.contractions[c].type == ContractType::kTF32) widened += p.chunk / 16 * 8;
   }
-  for (const StreamProduct& q : p.products) n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
+  for (const StreamProduct& q : p.products)
+    n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
   if (p.large) n -= 16;   // a thread that only multiplies
   // Otherwise what the tail reads comes while all sums are still there.
   for (size_t c = 0; c < p.contractions.size(); c++) if (!tile_rank(p, c)) sums += p.group_rows / 2;
-  for (NodeId i : p.body.inputs()) if (const ValueId v = p.body.node(i).first_value; !p.large && has(p, v, StreamAxis::kRow) && has(p, v, StreamAxis::kCol)) tail += 4 * p.tail_tiles();
+  for (NodeId i : p.body.inputs())
+    if (const ValueId v = p.body.node(i).first_value; !p.large && has(p, v, StreamAxis::kRow) && has(p, v, StreamAxis::kCol))
+      tail += 4 * p.tail_tiles();
   if (tail) n = std::max(n, 32 + sums + tail);
   return n + widened + (p.computes() ? 24 : 0) + (p.statistics.empty() ? 0 : 8);   // too few and ptxas lets wgmma run one by one (C7512)
 }
 
-constexpr int kInstructionRegisters = 26;   // of a wgmma beside its accumulators, as ptxas counts them against what a thread is launched with
+// of a wgmma beside its accumulators, as ptxas counts them against what a thread is launched with
+constexpr int kInstructionRegisters = 26;
 
 /// Whether a large plan's warpgroups have the registers that they need, taking those of the copying warps where they must.
 bool give_registers(TilePlan& p) {
-  const auto launched = [&] { return std::min(248, 65536 / static_cast<int>(round_up(p.threads() * p.blocks_per_sm, 128)) / 8 * 8); };   // each of the four schedulers has a quarter
+  // each of the four schedulers has a quarter
+  const auto launched = [&] { return std::min(248, 65536 / static_cast<int>(round_up(p.threads() * p.blocks_per_sm, 128)) / 8 * 8); };
   const int needed = registers(p);
   p.grown = 0;
   if (p.group_rows / 2 + kInstructionRegisters > launched()) return false;   // whatever the threads take later (C7602)
@@ -107,7 +126,8 @@ void place_behind_ring(TilePlan& p) {
   p.received_at = p.overlaid ? 0 : ring;
   p.ranks_at = p.overlaid ? std::max(ring, received) : ring + received;
   int64_t ranks = 0;
-  for (const StreamContraction& c : p.contractions) if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
+  for (const StreamContraction& c : p.contractions)
+    if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
   p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.row_groups * 4;
   p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
   p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
@@ -131,13 +151,18 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
     if (i == p.small.size()) p.small.push_back(r);
     p.small_of.push_back(static_cast<int>(i));
   }
-  // Fragments of a weight in TF32 have the reduction in its own order only where lines lie across it; other rows are computed, in the order that fragments have.
+  // Fragments of a weight in TF32 have the reduction in its own order only where lines lie across it; other rows are computed, in the order
+  // that fragments have.
   for (size_t c = 0; c < p.contractions.size(); c++)
-    if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major) p.small[static_cast<size_t>(p.small_of[c])].input = -1;
-  const bool all_come = std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
+    if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major)
+      p.small[static_cast<size_t>(p.small_of[c])].input = -1;
+  const bool all_come =
+      std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
   for (TileRows& r : p.small) if (r.type == ContractType::kTF32 && !all_come) r.input = -1;   // a weight's fragments have one order
   // What copies bring behind the last line's end is zero; what is computed of that need not be.
-  const bool is_copied = p.statistics.empty() && std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 && r.input >= 0; });
+  const bool is_copied = p.statistics.empty() && std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) {
+                           return r.type != ContractType::kTF32 && r.input >= 0;
+                         });
   if (p.depth % 8 && !is_copied) return refuse("a computed operand whose reduction is no multiple of 8");
   for (size_t i = 0; i < p.weights.size(); i++) {
     StreamWeight& w = p.weights[i];
@@ -169,9 +194,12 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   if (p.large && !p.products.empty()) return refuse("a low rank of a large plan");
   if (choice.overlaid && (!p.large || p.cluster == 1)) return refuse("nothing is received over the ring");
   if (p.sharing > 1 && p.cluster > 1) return refuse("blocks that share rows and divide the reduction");
-  if (p.large && std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; })) return refuse("TF32 in a large plan");
+  if (p.large &&
+      std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; }))
+    return refuse("TF32 in a large plan");
   if (p.block_rows() % (8 * p.sharing)) return refuse("rows that do not divide among the blocks that share them");
-  if (p.group_rows > (p.large ? kMostBlockRows : 128) || p.group_rows % 16 || p.block_rows() > kMostBlockRows) return refuse("rows of a warpgroup");
+  if (p.group_rows > (p.large ? kMostBlockRows : 128) || p.group_rows % 16 || p.block_rows() > kMostBlockRows)
+    return refuse("rows of a warpgroup");
   if (p.large ? p.tail_tiles() * (p.cluster - 1) >= p.tiles() : p.group_rows % (8 * p.cluster) != 0) return refuse("rows of a warpgroup");
   p.row_blocks = (p.rows + p.block_rows() - 1) / p.block_rows();
   p.panel = std::min<int64_t>(p.row_blocks, kPanel);
@@ -182,7 +210,9 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   if (p.stages > p.chunks_per_block) return refuse("more stages than chunks");
   p.lanes = 8;
   while (p.lanes > 1 && p.lanes * p.group_rows > p.team()) p.lanes /= 2;
-  if (p.lanes * p.group_rows > p.team() && (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))) return refuse("more rows than threads that read them");
+  if (p.lanes * p.group_rows > p.team() &&
+      (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; })))
+    return refuse("more rows than threads that read them");
   p.overlaid = choice.overlaid;
   int64_t at = 0;
   p.weight_bytes = 0;
@@ -208,7 +238,8 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   }
   if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) return refuse("shared memory");
   if (p.large) return give_registers(p) || refuse("registers");
-  if (registers(p) > std::min<int>(248, 65536 / (static_cast<int>(round_up(p.threads(), 128)) * p.blocks_per_sm) / 8 * 8)) return refuse("registers");
+  if (registers(p) > std::min<int>(248, 65536 / (static_cast<int>(round_up(p.threads(), 128)) * p.blocks_per_sm) / 8 * 8))
+    return refuse("registers");
   return true;
 }
 
@@ -223,7 +254,9 @@ struct Divisions {
   const Target& target;
   std::vector<Division> all;
   std::string reason;
-  void consider(const TileChoice& choice) { if (divide_tile(plan, choice, target, reason)) all.push_back({choice, estimate(plan, target, false).us}); }
+  void consider(const TileChoice& choice) {
+    if (divide_tile(plan, choice, target, reason)) all.push_back({choice, estimate(plan, target, false).us});
+  }
 };
 
 /// Tiles of these rows and columns, too few for all multiprocessors, whose reduction the blocks of a cluster divide.
@@ -283,7 +316,8 @@ TilePlan divided(const TilePlan& matched, const TileChoice& choice, const Target
   return p;
 }
 
-std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule, std::string& reason) {
+std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                     const Target& target, const ContractRule& rule, std::string& reason) {
   if (in_runs(operands, {})) { reason = "rows in runs"; return std::nullopt; }   // tensor copies bring them
   const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, reason);
   return shape ? tile_plan(*shape, target, reason) : std::nullopt;
@@ -291,14 +325,16 @@ std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access
 
 }  // namespace
 
-TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                               const Target& target, const ContractRule& rule) {
   TileCandidates all;
   if (const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, all.reason))
     for (const Division& d : divisions_of(*matched, target, all.reason)) all.plans.push_back(divided(*matched, d.choice, target));
   return all;
 }
 
-TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule) {
+TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                      const ContractRule& rule) {
   TilePlanned best;
   const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, best.reason);
   const std::vector<Division> all = matched ? divisions_of(*matched, target, best.reason) : std::vector<Division>{};
@@ -319,7 +355,8 @@ bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
     if (axes[d] == StreamAxis::kRow) rows = a.strides[static_cast<int>(d)];
     if (axes[d] == StreamAxis::kCol) columns = a.strides[static_cast<int>(d)];
   }
-  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && slice % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 && has(s, v, StreamAxis::kRow);
+  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && slice % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 &&
+         has(s, v, StreamAxis::kRow);
 }
 
 }  // namespace
@@ -327,7 +364,8 @@ bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
 bool tile_rank(const TilePlan& p, size_t contraction) {
   const int weight = p.contractions[contraction].weight;
   return p.weights[static_cast<size_t>(weight)].free == StreamAxis::kRank &&
-         std::none_of(p.contractions.begin(), p.contractions.end(), [&](const StreamContraction& c) { return c.weight == weight && c.type == ContractType::kTF32; });
+         std::none_of(p.contractions.begin(), p.contractions.end(),
+                      [&](const StreamContraction& c) { return c.weight == weight && c.type == ContractType::kTF32; });
 }
 
 bool stores_lines(const StreamShape& s, NodeId output) {
@@ -340,15 +378,18 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
   const auto whole_lines = [&](ValueId v, const Access& a) {
     bool whole = p.cols % 8 == 0 && a.offset % 8 == 0 && a.run == 0;
     const auto& axes = p.axes[static_cast<size_t>(v)];
-    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) whole = whole && a.strides[static_cast<int>(d)] % 8 == 0;
+    for (size_t d = 0; d < axes.size(); d++)
+      if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) whole = whole && a.strides[static_cast<int>(d)] % 8 == 0;
     return whole;
   };
   std::vector<NodeId> all = p.body.outputs();
   for (NodeId n : p.body.inputs()) all.push_back(n);
   for (NodeId n : all) {
     const ValueId v = p.body.form<Output>(n) ? p.body.node(n).operands[0] : p.body.node(n).first_value;
-    const bool can = p.body.form<Output>(n) ? stores_lines(p, n) && whole_lines(v, p.results[static_cast<size_t>(p.body.form<Output>(n)->result)])
-                                            : reads_lines(p, n) && has(p, v, StreamAxis::kCol) && !has(p, v, StreamAxis::kDepth) && whole_lines(v, p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)]);
+    const bool can = p.body.form<Output>(n)
+                         ? stores_lines(p, n) && whole_lines(v, p.results[static_cast<size_t>(p.body.form<Output>(n)->result)])
+                         : reads_lines(p, n) && has(p, v, StreamAxis::kCol) && !has(p, v, StreamAxis::kDepth) &&
+                               whole_lines(v, p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)]);
     const bool fits = can && at + p.staged_bytes() <= p.computed_at;
     if (n == node) return fits ? at : -1;
     if (fits) at += p.staged_bytes();
@@ -362,16 +403,24 @@ bool reads_lines(const StreamShape& s, NodeId input) {
 
 std::string print(const TilePlan& p) {
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
-  out += fmt::format("  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks per SM{}{}\n", p.rows, p.cols, p.depth, p.block_rows(),
-                                p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "",
-                                p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other{}", p.sharing, p.panel, p.overlaid ? ", sums received over the ring" : "") : "");
+  out += fmt::format(
+      "  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes "
+      "of shared memory, {} blocks per SM{}{}\n",
+      p.rows, p.cols, p.depth, p.block_rows(), p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk,
+      p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "",
+      p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other{}", p.sharing, p.panel,
+                            p.overlaid ? ", sums received over the ring" : "")
+              : "");
   for (const StreamWeight& w : p.weights)
-    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param, w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
+    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param,
+                       w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
   for (const TileRows& r : p.small) {
     if (r.input >= 0) out += fmt::format("  rows    %{} copied, at {}\n", r.value, r.offset);
     else out += fmt::format("  rows    %{} computed as {}, at {}\n", r.value, contract_type_name(r.type), p.computed_at + r.offset);
   }
-  for (size_t c = 0; c < p.contractions.size(); c++) out += fmt::format("  sum     %{} = sum of %{} x weight {}\n", p.contractions[c].sum, p.contractions[c].small, p.contractions[c].weight);
+  for (size_t c = 0; c < p.contractions.size(); c++)
+    out +=
+        fmt::format("  sum     %{} = sum of %{} x weight {}\n", p.contractions[c].sum, p.contractions[c].small, p.contractions[c].weight);
   for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
   for (const StreamProduct& q : p.products) out += print_product(p, q);
   return out;

@@ -26,8 +26,9 @@ Attempt like_tile(const KernelPlan& model, const Work& w) {
   std::optional<TilePlan> plan = shape ? tile_plan(*shape, w.target, reason) : std::nullopt;
   if (!plan) return refusal(reason);
   const int64_t chunks = (plan->depth + from.chunk - 1) / from.chunk, each = (chunks + from.cluster - 1) / from.cluster;
-  const TileChoice choice{from.row_groups, from.group_rows, from.chunk, static_cast<int>(std::min<int64_t>(from.stages, each)), from.cluster, from.blocks_per_sm, from.evict_first,
-                          from.column_groups, from.large, from.sharing, from.overlaid, from.turned};
+  const TileChoice choice{from.row_groups, from.group_rows,    from.chunk,       static_cast<int>(std::min<int64_t>(from.stages, each)),
+                          from.cluster,    from.blocks_per_sm, from.evict_first, from.column_groups,
+                          from.large,      from.sharing,       from.overlaid,    from.turned};
   if (!divide_tile(*plan, choice, w.target, reason)) return refusal(reason);
   plan->cost = estimate(*plan, w.target);
   return attempt_of(*std::move(plan));
@@ -35,8 +36,11 @@ Attempt like_tile(const KernelPlan& model, const Work& w) {
 
 std::string tile_text(const KernelPlan& k) {
   const TilePlan& p = body_of<TilePlan>(k);
-  if (p.turned) return fmt::format("tile: {} x {} warpgroups of 64 rows x {} columns, rows first, all of {} at once", p.row_groups, p.column_groups, p.turned, p.depth);
-  return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", p.row_groups, p.column_groups, p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm,
+  if (p.turned)
+    return fmt::format("tile: {} x {} warpgroups of 64 rows x {} columns, rows first, all of {} at once", p.row_groups, p.column_groups,
+                       p.turned, p.depth);
+  return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", p.row_groups, p.column_groups,
+                     p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm,
                      p.large ? fmt::format(", large, {} share rows", p.sharing) : "");
 }
 

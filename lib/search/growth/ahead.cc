@@ -47,7 +47,9 @@ std::shared_ptr<Ahead::Entry> Ahead::find(const SplitSearch& s) {
 std::shared_ptr<Ahead::Entry> Ahead::next_entry() {
   std::shared_ptr<Entry> best;
   auto waits = [&](const Entry& e) {
-    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& o) { return o->batch == e.batch && o->next <= o->last && !o->given_up && e.search->split.is_coarser_than(o->search->split); });
+    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& o) {
+      return o->batch == e.batch && o->next <= o->last && !o->given_up && e.search->split.is_coarser_than(o->search->split);
+    });
   };
   for (const auto& e : entries_) {
     if (e->running || e->wanted || e->given_up || e->next > e->last || held_ >= bytes_ || waits(*e)) continue;
@@ -92,7 +94,8 @@ void Ahead::work() {
   }
 }
 
-/// Until nobody makes the step with so many ideas; steps behind it may be under way by then. The thread that waits makes another one meanwhile, but no longer than it would have waited: that one may be long, and superfluous by what this one finds.
+/// Until nobody makes the step with so many ideas; steps behind it may be under way by then. The thread that waits makes another one
+/// meanwhile, but no longer than it would have waited: that one may be long, and superfluous by what this one finds.
 void Ahead::await(std::unique_lock<std::mutex>& lock, Entry& e, int ideas) {
   while (e.running && e.next == ideas + 1) {
     const auto other = next_entry();
@@ -122,7 +125,8 @@ Outcome Ahead::take(const std::shared_ptr<SplitSearch>& search, int ideas, StepK
   if (!e) { lock.unlock(); return search->step(ideas, kind, limits); }
   if (kind == StepKind::kIdeas) await(lock, *e, ideas);
   e->next = std::max(e->next, ideas + 1);
-  if (const auto made = e->made.find(ideas); kind == StepKind::kIdeas && made != e->made.end()) {   // steps behind it may be under way: they are not waited for
+  // steps behind it may be under way: they are not waited for
+  if (const auto made = e->made.find(ideas); kind == StepKind::kIdeas && made != e->made.end()) {
     Made m = std::move(made->second);
     e->made.erase(made);
     if (e->made.empty() && !e->running) hold(*e, 0);   // the caller counts it now

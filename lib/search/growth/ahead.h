@@ -1,5 +1,6 @@
-// Steps of the search that run ahead of their turn on other threads. Their outcomes are taken in the order in which one thread would make them, and one that would not have been the same within
-// the limits that are left when its turn comes is made again: results do not depend on the number of threads.
+// Steps of the search that run ahead of their turn on other threads. Their outcomes are taken in the order in which one thread would make
+// them, and one that would not have been the same within the limits that are left when its turn comes is made again: results do not depend
+// on the number of threads.
 #pragma once
 #include <condition_variable>
 #include <map>
@@ -16,7 +17,8 @@ class Ahead {
   /// `bytes`: what steps that run ahead may hold together; a step for which there is no room waits for its turn.
   Ahead(int threads, int64_t bytes);
   ~Ahead();
-  /// These searches will be asked for their steps with 0 to `ideas` ideas, unless they are dropped. In the order of their turns (split_search.h).
+  /// These searches will be asked for their steps with 0 to `ideas` ideas, unless they are dropped. In the order of their turns
+  /// (split_search.h).
   void expect(const std::vector<std::shared_ptr<SplitSearch>>& searches, int ideas, int64_t effort_left);
   /// The outcome of a step within these limits: made already, waited for, or made now.
   Outcome take(const std::shared_ptr<SplitSearch>& search, int ideas, StepKind kind, const Limits& limits);

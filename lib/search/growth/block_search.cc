@@ -7,11 +7,19 @@
 namespace mirage::search {
 
 constexpr int64_t kNominalParts = 16;   // of a split reduction; the true number is chosen later
-constexpr int64_t kVisitedBytes = 160, kNodeBytes = 256;   // of an entry of the table of visited states beside its key, and of a node of a complete graph; about, measured
+// of an entry of the table of visited states beside its key, and of a node of a complete graph; about, measured
+constexpr int64_t kVisitedBytes = 160, kNodeBytes = 256;
 
-BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
-                         Meter& meter)
-    : ref_(ref), problem_(problem), split_(split), values_(values), options_(options), dtypes_(std::move(output_dtypes)), max_block_ops_(max_block_ops), meter_(meter) {}
+BlockSearch::BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values,
+                         const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops, Meter& meter)
+    : ref_(ref),
+      problem_(problem),
+      split_(split),
+      values_(values),
+      options_(options),
+      dtypes_(std::move(output_dtypes)),
+      max_block_ops_(max_block_ops),
+      meter_(meter) {}
 
 std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit) {
   std::vector<Derivation> derivations = universe.useful();
@@ -23,7 +31,8 @@ std::vector<BlockCandidate> BlockSearch::run(const Universe& universe, int ideas
   return run_on(std::move(derivations), std::move(targets), ideas, dominance, concat, limit);
 }
 
-std::vector<BlockCandidate> BlockSearch::run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance, bool concat, size_t limit) {
+std::vector<BlockCandidate> BlockSearch::run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance,
+                                                bool concat, size_t limit) {
   ideas_ = ideas;
   concat_ = concat;
   dominance_ = dominance;
@@ -154,7 +163,8 @@ bool BlockSearch::is_complete(const State& s) const {
   return true;
 }
 
-/// Whether the targets, and a use for every value that still lacks one, can be reached by steps above the last rank. Ranks of steps on values that are still to come are not
+/// Whether the targets, and a use for every value that still lacks one, can be reached by steps above the last rank. Ranks of steps on
+/// values that are still to come are not
 /// known: they pass.
 bool BlockSearch::can_finish(const State& s) {
   there_.assign(position_.size(), 0);
@@ -176,12 +186,15 @@ bool BlockSearch::can_finish(const State& s) {
   for (size_t p = 0; p < s.ids.size(); p++) {
     if (s.uses[p] > 0 || (p >= loads && p < loads + constants) || std::count(targets_.begin(), targets_.end(), s.ids[p])) continue;
     const auto& uses = uses_of_[static_cast<size_t>(s.ids[p])];
-    if (std::none_of(uses.begin(), uses.end(), [&](int i) { return missing_[static_cast<size_t>(i)] == 0 && alive(static_cast<size_t>(i)); })) return false;
+    if (std::none_of(uses.begin(), uses.end(),
+                     [&](int i) { return missing_[static_cast<size_t>(i)] == 0 && alive(static_cast<size_t>(i)); }))
+      return false;
   }
   return true;
 }
 
-/// The same values in the same order were reached before by other operators, at no more work, with no higher last rank: all that can follow has been there.
+/// The same values in the same order were reached before by other operators, at no more work, with no higher last rank: all that can follow
+/// has been there.
 bool BlockSearch::is_merged(const State& s) {
   std::vector<int> key = s.ids;
   for (size_t p = 0; p < s.ids.size(); p++) if (s.uses[p] > 0) key.push_back(-1 - static_cast<int>(p));
@@ -280,7 +293,8 @@ ValueId BlockSearch::add_step(Builder& b, const State& s, size_t p, const std::v
 }
 
 /// The block graph of the wanted positions; results: positions, in order.
-Graph BlockSearch::build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended, std::vector<ValueId>& operands) const {
+Graph BlockSearch::build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended,
+                              std::vector<ValueId>& operands) const {
   Launch launch;
   std::vector<ValueId> at(s.ids.size(), -1);
   for (size_t i = 0; i < split_.loads.size(); i++) {   // a part of the graph may need fewer axes, or no loop
@@ -303,7 +317,8 @@ Graph BlockSearch::build_body(const State& s, const std::vector<bool>& wanted, c
     if (param == operands.end()) param = operands.insert(param, l.leaf);
     at[p] = b.add_input(static_cast<int>(param - operands.begin()), t, extended ? extend(l.part) : l.part);
   }
-  for (size_t p = loads; p < loads + constants; p++) if (wanted[p]) at[p] = b.add(ref_.even.graph.node(values_.constant_node(s.ids[p])).op, {});
+  for (size_t p = loads; p < loads + constants; p++)
+    if (wanted[p]) at[p] = b.add(ref_.even.graph.node(values_.constant_node(s.ids[p])).op, {});
   for (size_t p = loads + constants; p < s.ids.size(); p++) if (wanted[p]) at[p] = add_step(b, s, p, at, extended);
   for (size_t r = 0; r < results.size(); r++) {
     if (!extended) { b.add_output(static_cast<int>(r), at[results[r]], dtypes_[r], split_.stores[r]); continue; }
@@ -323,7 +338,8 @@ bool BlockSearch::stores_all_axes(const State& s, const std::vector<bool>& wante
     if (a == split_.partial_axis) continue;
     bool used = false;
     for (size_t i = 0; i < split_.loads.size(); i++)
-      used |= wanted[static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])])] && split_.loads[i].part.grid[static_cast<size_t>(a)] >= 0;
+      used |= wanted[static_cast<size_t>(position_[static_cast<size_t>(values_.loads()[i])])] &&
+              split_.loads[i].part.grid[static_cast<size_t>(a)] >= 0;
     for (size_t p : parts) {
       const auto& tags = values_.value(s.ids[p]).tags;
       if (used && std::none_of(tags.begin(), tags.end(), [&](DimTag t) { return t.split >> a & 1; })) return false;
@@ -366,14 +382,16 @@ Tail BlockSearch::build_tail(const State& s, const std::vector<bool>& wanted, co
     part[p] = add_input({DType::kReal, dims});
     const BlockValue& v = values_.value(s.ids[p]);
     Dims small{2};
-    for (size_t d = 0; d < v.tags.size(); d++) small.push_back(v.data.dims[v.data.dims.rank() - static_cast<int>(v.tags.size() - d)] << std::popcount(v.tags[d].split));
+    for (size_t d = 0; d < v.tags.size(); d++)
+      small.push_back(v.data.dims[v.data.dims.rank() - static_cast<int>(v.tags.size() - d)] << std::popcount(v.tags[d].split));
     tail.parts.push_back({DType::kReal, small});
   }
   for (size_t p = loads + constants; p < s.ids.size(); p++) {
     if (!wanted[p]) continue;
     const Derivation& d = derivations_[static_cast<size_t>(s.derivation[p])];
     const BlockOp& op = values_.operators()[static_cast<size_t>(d.op)];
-    if (op.over_blocks) at[p] = b.add(Reduce{std::get<Accum>(op.op).fn, 0, 0}, {part[static_cast<size_t>(position_[static_cast<size_t>(d.operands[0])])]});
+    if (op.over_blocks)
+      at[p] = b.add(Reduce{std::get<Accum>(op.op).fn, 0, 0}, {part[static_cast<size_t>(position_[static_cast<size_t>(d.operands[0])])]});
     else at[p] = add_step(b, s, p, at, true);
   }
   for (size_t t = 0; t < targets_.size(); t++) {
@@ -414,7 +432,8 @@ bool BlockSearch::build(const State& s, BlockCandidate& c) const {
       else if (in_tail[p]) in_tail[q] = true;
       else if (in_body[p]) in_body[q] = true;
     }
-    if (in_tail[p] && in_body[p] && !sum) for (int id : d.operands) in_body[static_cast<size_t>(position_[static_cast<size_t>(id)])] = true;   // both need it
+    // both need it
+    if (in_tail[p] && in_body[p] && !sum) for (int id : d.operands) in_body[static_cast<size_t>(position_[static_cast<size_t>(id)])] = true;
   }
   std::sort(parts.begin(), parts.end());
   if (!stores_all_axes(s, in_body, parts)) return false;
@@ -430,7 +449,8 @@ int count_block_ops(const Graph& g) {
   int count = 0, maps = 0, joined = 0;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Op& op = g.node(n).op;
-    if (std::holds_alternative<Const>(op) || std::holds_alternative<Concat>(op) || is_view(op)) continue;   // a concatenation is an offset in shared memory
+    // a concatenation is an offset in shared memory
+    if (std::holds_alternative<Const>(op) || std::holds_alternative<Concat>(op) || is_view(op)) continue;
     if (!std::holds_alternative<Map>(op)) { count++; continue; }
     maps++;
     for (ValueId v : g.node(n).operands) {

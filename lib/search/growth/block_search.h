@@ -1,4 +1,5 @@
-// The block level of the enumeration: grows block graphs operator by operator, in increasing rank, under one split (OSDI'25 algorithm 1, docs/search.md section 2).
+// The block level of the enumeration: grows block graphs operator by operator, in increasing rank, under one split (OSDI'25 algorithm 1,
+// docs/search.md section 2).
 #pragma once
 #include <map>
 #include <optional>
@@ -10,9 +11,11 @@
 
 namespace mirage::search {
 
-/// What is left to do behind the sums over blocks of a split reduction: another kernel's part of the program, at its true extents. Everything has one leading dimension more.
+/// What is left to do behind the sums over blocks of a split reduction: another kernel's part of the program, at its true extents.
+/// Everything has one leading dimension more.
 struct Tail {
-  Program program;                   ///< inputs: those of the whole program, then `leaves` that are none, then the parts, one leading dimension for the blocks that made them
+  /// inputs: those of the whole program, then `leaves` that are none, then the parts, one leading dimension for the blocks that made them
+  Program program;
   std::vector<ValueId> leaves;       ///< values of the reference behind the inputs of the whole program
   std::vector<Type> parts;           ///< of the last inputs, at the even witness, where two blocks make them
 };
@@ -21,7 +24,8 @@ struct Tail {
 struct BlockCandidate {
   Graph body;
   std::vector<ValueId> operands;     ///< values of the reference, by param
-  std::optional<Tail> tail;          ///< with a partial axis: body's operands and results have a leading dimension of extent 1, which the partial axis splits in the results
+  /// with a partial axis: body's operands and results have a leading dimension of extent 1, which the partial axis splits in the results
+  std::optional<Tail> tail;
   int64_t work = 0;      ///< element operations of a block, over its iterations
   int64_t memory = 0;    ///< elements of loaded tiles and accumulators
   int ideas = 0;
@@ -31,13 +35,15 @@ struct BlockCandidate {
 class BlockSearch {
  public:
   /// output_dtypes: per target, what the stores round to.
-  BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options, std::vector<DType> output_dtypes, int max_block_ops,
-              Meter& meter);
-  /// All complete graphs with at most `ideas` ideas, the meter asked before each state; at most `limit`. With dominance, only those that no other of them beats.
+  BlockSearch(const Reference& ref, const Problem& problem, const Split& split, BlockValues& values, const SearchOptions& options,
+              std::vector<DType> output_dtypes, int max_block_ops, Meter& meter);
+  /// All complete graphs with at most `ideas` ideas, the meter asked before each state; at most `limit`. With dominance, only those that no
+  /// other of them beats.
   /// concat: those that multiply concatenations, else those that do not; neither beats the other kind.
   std::vector<BlockCandidate> run(const Universe& universe, int ideas, bool dominance, bool concat, size_t limit);
   /// The same with these derivations only; targets: value ids.
-  std::vector<BlockCandidate> run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance, bool concat, size_t limit);
+  std::vector<BlockCandidate> run_on(std::vector<Derivation> derivations, std::vector<int> targets, int ideas, bool dominance, bool concat,
+                                     size_t limit);
 
  private:
   struct Step { Rank rank; int derivation; };
@@ -63,7 +69,8 @@ class BlockSearch {
   void accept(const State& s);
   bool build(const State& s, BlockCandidate& c) const;
   bool stores_all_axes(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const;
-  Graph build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended, std::vector<ValueId>& operands) const;
+  Graph build_body(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& results, bool extended,
+                   std::vector<ValueId>& operands) const;
   Tail build_tail(const State& s, const std::vector<bool>& wanted, const std::vector<size_t>& parts) const;
   ValueId add_step(Builder& b, const State& s, size_t position, const std::vector<ValueId>& at, bool extended) const;
   Rank rank_of(const Derivation& d) const;

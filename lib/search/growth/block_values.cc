@@ -41,7 +41,8 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
   if (occurs(MapFn::kDiv) && !occurs(MapFn::kMul)) fns.push_back(MapFn::kMul);
   else if (occurs(MapFn::kMul) && occurs(MapFn::kRsqrt) && !occurs(MapFn::kDiv)) fns.push_back(MapFn::kDiv);
   for (int f = 0; f < num_map_fns(); f++)
-    if (occurs(static_cast<MapFn>(f))) out.push_back({Map{static_cast<MapFn>(f)}, map_info(static_cast<MapFn>(f)).arity, is_commutative(static_cast<MapFn>(f))});
+    if (occurs(static_cast<MapFn>(f)))
+      out.push_back({Map{static_cast<MapFn>(f)}, map_info(static_cast<MapFn>(f)).arity, is_commutative(static_cast<MapFn>(f))});
   if (matmul) out.push_back({MatMul{}, 2, false});
   if (matmul && occurs(MapFn::kAdd)) out.push_back({MatMul{}, 4, false, true});
   for (int d = 0; d < rank; d++) {
@@ -56,9 +57,18 @@ std::vector<BlockOp> block_operators(const Reference& ref, const Problem& proble
   return out;
 }
 
-BlockValues::BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, Meter& meter)
-    : ref_(ref), algebra_(ref.algebra), problem_(problem), split_(split), pool_(pool), expressions_(expressions), expression_gate_(expression_gate), meter_(meter),
-      ops_(block_operators(ref, problem, split.loop_class >= 0, split.partial_axis >= 0)), stack_(split.axes + 1) {
+BlockValues::BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool,
+                         const std::vector<ExprId>& expressions, bool expression_gate, Meter& meter)
+    : ref_(ref),
+      algebra_(ref.algebra),
+      problem_(problem),
+      split_(split),
+      pool_(pool),
+      expressions_(expressions),
+      expression_gate_(expression_gate),
+      meter_(meter),
+      ops_(block_operators(ref, problem, split.loop_class >= 0, split.partial_axis >= 0)),
+      stack_(split.axes + 1) {
   const Graph& g = ref.graph();
   for (NodeId n : problem.inside) {
     const ValueId v = g.node(n).first_value;
@@ -122,13 +132,18 @@ std::string BlockValues::describe(int op, std::span<const int> operands) const {
   std::string s = ops_[static_cast<size_t>(op)].is_concat ? "concat matmul" : form_name(o);
   if (const auto* m = std::get_if<Map>(&o)) s = map_info(m->fn).name;
   if (const auto* r = std::get_if<Reduce>(&o)) s = std::string("reduce.") + reduce_name(r->fn) + " " + std::to_string(r->dim);
-  if (const auto* a = std::get_if<Accum>(&o)) s = std::string(ops_[static_cast<size_t>(op)].over_blocks ? "blocks." : "accum.") + reduce_name(a->fn);
+  if (const auto* a = std::get_if<Accum>(&o))
+    s = std::string(ops_[static_cast<size_t>(op)].over_blocks ? "blocks." : "accum.") + reduce_name(a->fn);
   for (int id : operands) {
     const BlockValue& v = value(id);
     s += (id == operands[0] ? " " : ", ") + (v.expr >= 0 ? pool_.print(v.expr) : "?");
     s += "[";
-    for (size_t d = 0; d < v.tags.size(); d++) s += (d ? "," : "") + std::to_string(v.data.dims[stack_ + rank_ - static_cast<int>(v.tags.size() - d)]);
-    s += v.phase == Phase::kLoop ? "] in the loop" : v.blocks == BlocksPhase::kTotal ? "] after the blocks" : v.phase == Phase::kAfter ? "] after the loop" : "]";
+    for (size_t d = 0; d < v.tags.size(); d++)
+      s += (d ? "," : "") + std::to_string(v.data.dims[stack_ + rank_ - static_cast<int>(v.tags.size() - d)]);
+    s += v.phase == Phase::kLoop           ? "] in the loop"
+         : v.blocks == BlocksPhase::kTotal ? "] after the blocks"
+         : v.phase == Phase::kAfter        ? "] after the loop"
+                                           : "]";
   }
   return s.size() <= 200 ? s : s.substr(0, 197) + "...";
 }
@@ -166,7 +181,8 @@ std::optional<Gate> BlockValues::matmul_tags(std::span<const int> operands, Bloc
   if (k.split & kGridBits & ~partial_bit()) return Gate::kIndex;   // a sum over blocks
   out.tags.resize(r);
   for (size_t d = 0; d + 2 < r; d++) {
-    if (a.tags[d].cls >= 0 && b.tags[d].cls >= 0 && !(a.tags[d] == b.tags[d])) return a.tags[d].cls == b.tags[d].cls ? Gate::kIndex : Gate::kType;
+    if (a.tags[d].cls >= 0 && b.tags[d].cls >= 0 && !(a.tags[d] == b.tags[d]))
+      return a.tags[d].cls == b.tags[d].cls ? Gate::kIndex : Gate::kType;
     out.tags[d] = a.tags[d].cls < 0 ? b.tags[d] : a.tags[d];
   }
   out.tags[r - 2] = a.tags[r - 2];
@@ -193,7 +209,11 @@ std::optional<Gate> BlockValues::unary_tags(const BlockOp& op, const BlockValue&
     if (x.is_bool) return Gate::kType;
     if (x.phase != Phase::kLoop) return Gate::kLaw;
     out.phase = Phase::kAfter;
-    for (DimTag& t : out.tags) if (t.split & kLoopBit) { t.split = static_cast<uint8_t>((t.split & ~kLoopBit) | kFoldedBit); out.is_folded = true; }
+    for (DimTag& t : out.tags)
+      if (t.split & kLoopBit) {
+        t.split = static_cast<uint8_t>((t.split & ~kLoopBit) | kFoldedBit);
+        out.is_folded = true;
+      }
   } else if (const auto* t = std::get_if<Transpose>(&op.op)) {
     for (int d = 0; d < kMaxRank; d++) if (d >= rank && t->perm[static_cast<size_t>(d)] != 0) return Gate::kType;
     unsigned seen = 0;
@@ -275,7 +295,8 @@ ExprId BlockValues::expression(const BlockOp& op, std::span<const int> operands)
     return r->fn == ReduceFn::kSum ? pool_.sum(x[0], s) : pool_.max(x[0], s);
   }
   if (const auto* a = std::get_if<Accum>(&op.op)) {
-    const int s[] = {op.over_blocks ? extent_symbol(split_.axis_class[static_cast<size_t>(split_.partial_axis)], Part::kGrid) : extent_symbol(split_.loop_class, Part::kLoop)};
+    const int s[] = {op.over_blocks ? extent_symbol(split_.axis_class[static_cast<size_t>(split_.partial_axis)], Part::kGrid)
+                                    : extent_symbol(split_.loop_class, Part::kLoop)};
     return a->fn == ReduceFn::kSum ? pool_.sum(x[0], s) : pool_.max(x[0], s);
   }
   return x[0];
@@ -306,7 +327,8 @@ FieldTensor BlockValues::evaluate(const BlockOp& op, std::span<const int> operan
   return evaluate_op(stacked, std::span<const FieldTensor* const>(args), algebra_);
 }
 
-/// The values of the reference that v is all tiles of; `parts` puts partial sums together that differ by iteration or by block without a dimension to show for it.
+/// The values of the reference that v is all tiles of; `parts` puts partial sums together that differ by iteration or by block without a
+/// dimension to show for it.
 std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn parts) {
   const int pad = stack_ + rank_ - static_cast<int>(v.tags.size());
   // Where element [axes, loop, tile] of v lies in the whole tensor: an axis counts tiles of the dimension that it splits.
@@ -322,7 +344,8 @@ std::vector<ValueId> BlockValues::matches(const BlockValue& v, ReduceFn parts) {
     if (v.tags[d].split & kLoopBit) { steps[stack_ - 1] = step; step *= 2; }
     for (int a = 0; a < split_.axes; a++) if (v.tags[d].split >> a & 1) { steps[a] = step; axes |= 1u << a; }
   }
-  for (int a = 0; a < split_.axes; a++) if (v.data.dims[a] > 1 && !(axes >> a & 1) && a != split_.partial_axis) return {};   // differs by block without a dimension to show for it
+  // differs by block without a dimension to show for it
+  for (int a = 0; a < split_.axes; a++) if (v.data.dims[a] > 1 && !(axes >> a & 1) && a != split_.partial_axis) return {};
   std::vector<FieldAlgebra::Value> data(static_cast<size_t>(whole.elements()));
   std::vector<bool> written(data.size());
   const std::array<Dims, 2> walk_strides{row_major_strides(v.data.dims), steps};
@@ -346,15 +369,19 @@ void BlockValues::recognise(BlockValue& v) {
 
 int BlockValues::target_of(int id) const {
   const BlockValue& v = value(id);
-  if (v.is_folded || v.phase == Phase::kLoop || (split_.loop_class >= 0 && v.phase != Phase::kAfter) || (split_.partial_axis >= 0 && v.blocks != BlocksPhase::kTotal)) return -1;
+  if (v.is_folded || v.phase == Phase::kLoop || (split_.loop_class >= 0 && v.phase != Phase::kAfter) ||
+      (split_.partial_axis >= 0 && v.blocks != BlocksPhase::kTotal))
+    return -1;
   for (size_t t = 0; t < problem_.targets.size(); t++) {
     if (!std::count(v.same_as.begin(), v.same_as.end(), problem_.targets[t])) continue;
-    if (v.is_bool != (ref_.graph().type(problem_.targets[t]).dtype == DType::kBool)) continue;   // a bool and its number have one fingerprint
+    // a bool and its number have one fingerprint
+    if (v.is_bool != (ref_.graph().type(problem_.targets[t]).dtype == DType::kBool)) continue;
     if (static_cast<int>(v.tags.size()) != ref_.graph().dims(problem_.targets[t]).rank()) continue;
     bool stored_so = true;
     for (size_t d = 0; d < v.tags.size(); d++) {
       uint8_t expected = 0;
-      for (int a = 0; a < split_.axes; a++) if (split_.stores[t].grid[static_cast<size_t>(a)] == static_cast<int>(d)) expected |= static_cast<uint8_t>(1u << a);
+      for (int a = 0; a < split_.axes; a++)
+        if (split_.stores[t].grid[static_cast<size_t>(a)] == static_cast<int>(d)) expected |= static_cast<uint8_t>(1u << a);
       stored_so &= v.tags[d].split == expected;
     }
     if (stored_so) return static_cast<int>(t);
@@ -389,7 +416,8 @@ int BlockValues::apply(int op, std::span<const int> operands) {
     v.expr = expression(o, operands);
     meter_.report.effort += pool_.elements() - elements;   // of normal forms: each is interned
     if (!meter_.charge((pool_.size() - before) * kExpressionBytes)) return -1;
-    const bool inside = std::any_of(problem_.targets.begin(), problem_.targets.end(), [&](ValueId t) { return pool_.subexpr(v.expr, expressions_[static_cast<size_t>(t)]); });
+    const bool inside = std::any_of(problem_.targets.begin(), problem_.targets.end(),
+                                    [&](ValueId t) { return pool_.subexpr(v.expr, expressions_[static_cast<size_t>(t)]); });
     if (!inside) return close(Gate::kExpression, op, operands);
   }
   v.data = evaluate(o, operands);
@@ -404,7 +432,8 @@ int BlockValues::apply(int op, std::span<const int> operands) {
 int64_t BlockValues::work(int op, std::span<const int> operands, int result) const {
   const Op& o = ops_[static_cast<size_t>(op)].op;
   int64_t n = tile_elements(result);
-  if (std::holds_alternative<MatMul>(o)) n *= value(operands[0]).data.dims.back() + (operands.size() == 4 ? value(operands[1]).data.dims.back() : 0);
+  if (std::holds_alternative<MatMul>(o))
+    n *= value(operands[0]).data.dims.back() + (operands.size() == 4 ? value(operands[1]).data.dims.back() : 0);
   if (std::holds_alternative<Reduce>(o)) n = tile_elements(operands[0]);
   if (is_view(o)) n = 0;
   return value(operands[0]).phase == Phase::kLoop || value(operands.back()).phase == Phase::kLoop ? 2 * n : n;

@@ -1,5 +1,6 @@
-// The values that block graphs under one split can have: each once, with its field value over all blocks and iterations, its abstract expression, and whether it is a value that
-// the program has too. Applying an operator to values costs one evaluation at the witness, the first time.
+// The values that block graphs under one split can have: each once, with its field value over all blocks and iterations, its abstract
+// expression, and whether it is a value that the program has too. Applying an operator to values costs one evaluation at the witness, the
+// first time.
 #pragma once
 #include <map>
 #include <span>
@@ -18,8 +19,10 @@ struct DimTag {
   uint8_t split = 0;    ///< bit a < 3: grid axis a; kLoopBit; kFoldedBit
   friend bool operator==(const DimTag&, const DimTag&) = default;
 };
-enum class BlocksPhase : uint8_t { kAlike, kPart, kTotal };   ///< along a split's partial axis: the same in every block; its part of a sum; behind the sum over blocks
-inline constexpr uint8_t kGridBits = 7, kLoopBit = 8, kFoldedBit = 16;   // folded: an accumulator added the loop's tiles up; it must be reduced
+/// along a split's partial axis: the same in every block; its part of a sum; behind the sum over blocks
+enum class BlocksPhase : uint8_t { kAlike, kPart, kTotal };
+// folded: an accumulator added the loop's tiles up; it must be reduced
+inline constexpr uint8_t kGridBits = 7, kLoopBit = 8, kFoldedBit = 16;
 
 struct BlockValue {
   std::vector<DimTag> tags;          ///< one per tile dimension
@@ -40,17 +43,20 @@ struct BlockOp {
   Op op;
   int arity = 1;
   bool commutative = false;
-  bool is_concat = false;     ///< (W, X, Y, Z) -> [W X] [Y; Z], which is W Y + X Z: two concatenations, which cost nothing in shared memory, and one matmul (OSDI'25 section 8.1)
+  /// (W, X, Y, Z) -> [W X] [Y; Z], which is W Y + X Z: two concatenations, which cost nothing in shared memory, and one matmul (OSDI'25
+  /// section 8.1)
+  bool is_concat = false;
   bool over_blocks = false;   ///< an accumulator that adds up the parts that blocks along the partial axis have
 };
 
-/// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting needs the pair). Reductions along every
-/// dimension.
+/// Functions and forms that the problem's part of the reference has; with a quotient also the product and the other way round (rewriting
+/// needs the pair). Reductions along every dimension.
 std::vector<BlockOp> block_operators(const Reference& ref, const Problem& problem, bool loop, bool partial);
 
 class BlockValues {
  public:
-  BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions, bool expression_gate, Meter& meter);
+  BlockValues(const Reference& ref, const Problem& problem, const Split& split, ExprPool& pool, const std::vector<ExprId>& expressions,
+              bool expression_gate, Meter& meter);
   /// False if the witness of this split would need more than 8 dimensions.
   bool fits() const { return fits_; }
   const std::vector<BlockOp>& operators() const { return ops_; }
@@ -64,7 +70,9 @@ class BlockValues {
   /// The target that the value is, stored as the split says, or -1.
   int target_of(int id) const;
   /// Whether a step brings a value that the program does not have. What closes the loop on such a value is no further idea.
-  bool is_idea(int op, int result) const { return !value(result).is_known() && !std::holds_alternative<Accum>(ops_[static_cast<size_t>(op)].op); }
+  bool is_idea(int op, int result) const {
+    return !value(result).is_known() && !std::holds_alternative<Accum>(ops_[static_cast<size_t>(op)].op);
+  }
   /// Element operations of a step at the witness, over the iterations that it runs in.
   int64_t work(int op, std::span<const int> operands, int result) const;
   int64_t tile_elements(int id) const;

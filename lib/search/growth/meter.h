@@ -1,5 +1,6 @@
-// What a step of the search may use and has used: counted effort and bytes, never time, decide where it ends, so that it ends at the same place on every machine and for any number of threads.
-// A wall clock, an interrupt or a cancellation ends it early, without a result that counts.
+// What a step of the search may use and has used: counted effort and bytes, never time, decide where it ends, so that it ends at the same
+// place on every machine and for any number of threads. A wall clock, an interrupt or a cancellation ends it early, without a result that
+// counts.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -20,7 +21,8 @@ enum class End : uint8_t { kWhole, kStates, kMemory, kStopped };   ///< by itsel
 class Meter {
  public:
   /// cancelled, hurried: set from outside to end the step soon; the first for good.
-  Meter(const std::atomic<bool>* stop, Deadline deadline, const std::atomic<bool>* cancelled = nullptr, const std::atomic<bool>* hurried = nullptr)
+  Meter(const std::atomic<bool>* stop, Deadline deadline, const std::atomic<bool>* cancelled = nullptr,
+        const std::atomic<bool>* hurried = nullptr)
       : stop_(stop), cancelled_(cancelled), hurried_(hurried), deadline_(deadline) {}
   /// Counts of the next step begin at zero; what is held stays.
   void begin(const Limits& limits) {
@@ -58,7 +60,8 @@ class Meter {
   End end() const { return end_; }
   int64_t held() const { return held_; }
   int64_t peak() const { return peak_; }
-  int64_t checked_effort() const { return checked_; }   ///< at the last time that done() was asked: with any limit above it the step would have been the same
+  /// at the last time that done() was asked: with any limit above it the step would have been the same
+  int64_t checked_effort() const { return checked_; }
 
   SearchReport report;               ///< states, effort and gates of this step
 

@@ -1,6 +1,7 @@
-// Rank: the order in which a graph's operators may be added, so that every graph is generated once (OSDI'25 section 4.1, corrected in docs/search.md): input indices sorted
-// descending, then the ordered inputs, then the operator. Strictly increasing ranks leave exactly one order of every DAG, because the descending list puts an operator behind all
-// that could have been added before its newest input was there. Commutative operators take their inputs in ascending order only.
+// Rank: the order in which a graph's operators may be added, so that every graph is generated once (OSDI'25 section 4.1, corrected in
+// docs/search.md): input indices sorted descending, then the ordered inputs, then the operator. Strictly increasing ranks leave exactly one
+// order of every DAG, because the descending list puts an operator behind all that could have been added before its newest input was there.
+// Commutative operators take their inputs in ascending order only.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -1,5 +1,6 @@
-// The search under one split of a problem, in steps: the closure up to a number of ideas, then the growth of block graphs from it. A step is a pure function of the split, the step and its
-// limits, whatever else has been searched; so steps may run ahead of their turn on other threads (ahead.h), and what a step gave may be written down and read again (checkpoint.h).
+// The search under one split of a problem, in steps: the closure up to a number of ideas, then the growth of block graphs from it. A step
+// is a pure function of the split, the step and its limits, whatever else has been searched; so steps may run ahead of their turn on other
+// threads (ahead.h), and what a step gave may be written down and read again (checkpoint.h).
 #pragma once
 #include <atomic>
 #include <memory>
@@ -10,8 +11,9 @@
 
 namespace mirage::search {
 
-/// Best first: the split whose next step is made is the one with the least of this. Each gets effort in inverse proportion to what its graphs cost at least (those that are not good: to four times that), so what is
-/// reached after some effort under its own split is there after about that, times the number of splits that are no dearer. Among splits that have had none: the cheapest.
+/// Best first: the split whose next step is made is the one with the least of this. Each gets effort in inverse proportion to what its
+/// graphs cost at least (those that are not good: to four times that), so what is reached after some effort under its own split is there
+/// after about that, times the number of splits that are no dearer. Among splits that have had none: the cheapest.
 constexpr int64_t kFirstStep = 8'000;   // effort: about a first step. So one that was begun goes on before a much dearer one begins
 struct Turn {
   double spent_on_cost = 0;
@@ -23,7 +25,8 @@ inline Turn turn_of(const Split& s, int64_t spent) {
   return {static_cast<double>(spent + kFirstStep) * static_cast<double>(cost), cost};
 }
 
-/// kIdeas: graphs with at most so many ideas that no other beats (all, without dominance). kSecondChances: a few that are beaten, for when none of the best passed.
+/// kIdeas: graphs with at most so many ideas that no other beats (all, without dominance). kSecondChances: a few that are beaten, for when
+/// none of the best passed.
 enum class StepKind : uint8_t { kIdeas, kSecondChances };
 
 struct Outcome {
@@ -38,14 +41,17 @@ struct Outcome {
   bool holds_within(const Limits& had, const Limits& l) const {
     if (end == End::kStopped) return false;
     if (had.effort == l.effort && had.bytes == l.bytes) return true;
-    return end == End::kWhole && checked_effort < l.effort && peak_bytes <= std::min(had.bytes, l.bytes);   // a peak above what it had: something was not kept, and states were visited twice
+    // a peak above what it had: something was not kept, and states were visited twice
+    return end == End::kWhole && checked_effort < l.effort && peak_bytes <= std::min(had.bytes, l.bytes);
   }
 };
 
 class SplitSearch {
  public:
-  SplitSearch(const Reference& ref, const Problem& problem, const Split& split, const SearchOptions& options, std::vector<DType> dtypes, int max_block_ops, Deadline deadline);
-  /// The step with `ideas` ideas; those with fewer come before, in order. Steps that were skipped (their outcomes are known) are closed again without being counted.
+  SplitSearch(const Reference& ref, const Problem& problem, const Split& split, const SearchOptions& options, std::vector<DType> dtypes,
+              int max_block_ops, Deadline deadline);
+  /// The step with `ideas` ideas; those with fewer come before, in order. Steps that were skipped (their outcomes are known) are closed
+  /// again without being counted.
   Outcome step(int ideas, StepKind kind, const Limits& limits);
   /// Forgets what is not needed to start again from nothing.
   void rewind();

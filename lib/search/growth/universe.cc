@@ -6,7 +6,8 @@ namespace mirage::search {
 
 constexpr int64_t kDerivationBytes = 96;   // with its operands and its places in tables; about, measured
 
-Universe::Universe(BlockValues& values, size_t num_targets, int64_t max_values, Meter& meter) : values_(values), max_values_(max_values), meter_(meter), targets_(num_targets, -1) {
+Universe::Universe(BlockValues& values, size_t num_targets, int64_t max_values, Meter& meter)
+    : values_(values), max_values_(max_values), meter_(meter), targets_(num_targets, -1) {
   for (int id : values.loads()) note(id, 0);
   for (int id : values.constants()) note(id, 0);
 }

@@ -1,5 +1,6 @@
-// Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does not have (a product before its
-// division, say): graphs are searched by growing numbers of ideas. What no target needs is left out before graphs are grown (block_search.h).
+// Every value that a block graph with few new ideas can reach, with every way to derive it. An idea is a value that the program itself does
+// not have (a product before its division, say): graphs are searched by growing numbers of ideas. What no target needs is left out before
+// graphs are grown (block_search.h).
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -18,7 +19,8 @@ struct Derivation {
 class Universe {
  public:
   Universe(BlockValues& values, size_t num_targets, int64_t max_values, Meter& meter);
-  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Numbers may not decrease from call to call; a closure that the meter ended is not continued.
+  /// Closes under all operators up to `ideas` ideas. True if every target can be derived. Numbers may not decrease from call to call; a
+  /// closure that the meter ended is not continued.
   bool close_to(int ideas);
   bool is_capped() const { return capped_; }              ///< max_values ended it
   int target(size_t t) const { return targets_[t]; }      ///< value id, -1: not reached
@@ -28,7 +30,9 @@ class Universe {
  private:
   struct Pair { int a, b; };
   void visit(int id);
-  void derive(int op, std::initializer_list<int> operands, int base) { derive(op, std::span<const int>(operands.begin(), operands.size()), base); }
+  void derive(int op, std::initializer_list<int> operands, int base) {
+    derive(op, std::span<const int>(operands.begin(), operands.size()), base);
+  }
   void combine(int a, int b);
   void triples(int id);
   void concat(int sum, std::span<const int> products);

@@ -1,5 +1,6 @@
-// The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products. The search compares values by it; the
-// verifier has an algebra of its own and judges anew, so a collision here costs time only. Other functions are keyed random functions; a maximum is an associative one.
+// The algebra of fingerprints (docs/search.md): values in Z_p x Z_q, q | p-1, p of 61 bits, so that exp(x) = g^x turns sums into products.
+// The search compares values by it; the verifier has an algebra of its own and judges anew, so a collision here costs time only. Other
+// functions are keyed random functions; a maximum is an associative one.
 #pragma once
 #include <array>
 #include <bit>
@@ -52,7 +53,12 @@ class FieldAlgebra {
   static constexpr uint64_t kP = 2305843009213691579ull, kQ = 1152921504606845789ull;   // kP = 2 kQ + 1, both prime; 4 has order kQ
 
   explicit FieldAlgebra(uint64_t seed)
-      : p_(kP), q_(kQ), key_(mix64(seed)), root_p_(mix64(key_ ^ 1) | 1), root_q_(mix64(key_ ^ 2) | 1), origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
+      : p_(kP),
+        q_(kQ),
+        key_(mix64(seed)),
+        root_p_(mix64(key_ ^ 1) | 1),
+        root_q_(mix64(key_ ^ 2) | 1),
+        origin_{p_.from(mix64(key_ ^ 11)), q_.from(mix64(key_ ^ 12))} {}
 
   static constexpr uint64_t kNone = ~uint64_t{0};
   Value random(Rng& rng) const { return {p_.from(rng.next()), q_.from(rng.next())}; }
@@ -62,12 +68,15 @@ class FieldAlgebra {
   Value mul(Value x, Value y) const { return {p_.mul(x.p, y.p), both(x, y) ? q_.mul(x.q, y.q) : kNone}; }
   Value div(Value x, Value y) {
     if (y.p == 0 || y.q == 0) zero_division_ = true;
-    if (!(y == last_divisor_)) { last_divisor_ = y; last_inverse_ = {p_.inverse(y.p), y.q == kNone ? kNone : q_.inverse(y.q)}; }   // rows are often divided by one value
+    // rows are often divided by one value
+    if (!(y == last_divisor_)) { last_divisor_ = y; last_inverse_ = {p_.inverse(y.p), y.q == kNone ? kNone : q_.inverse(y.q)}; }
     return mul(x, last_inverse_);
   }
   Value neg(Value x) const { return sub({}, x); }
-  Value exp(Value x) const { return {power_of_generator(x.q == kNone ? hash_combine(key_, x.p) : q_.to(x.q)), kNone}; }   // one beneath another is a keyed function
-  Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), x.q == kNone ? kNone : q_.pow(x.q, root_q_ % (kQ - 1))}; }   // multiplicative, as the axioms say
+  // one beneath another is a keyed function
+  Value exp(Value x) const { return {power_of_generator(x.q == kNone ? hash_combine(key_, x.p) : q_.to(x.q)), kNone}; }
+  // multiplicative, as the axioms say
+  Value sqrt(Value x) const { return {p_.pow(x.p, root_p_ % (kP - 1)), x.q == kNone ? kNone : q_.pow(x.q, root_q_ % (kQ - 1))}; }
   Value log(Value x) const { return keyed(3, x); }
   Value abs(Value x) const { return keyed(4, x.p < neg(x).p ? neg(x) : x); }
   Value tanh(Value x) const { return keyed(5, x); }
@@ -76,8 +85,8 @@ class FieldAlgebra {
   Value cos(Value x) const { return keyed(18, x); }
   Value floor(Value x) const { return keyed(19, x); }
   Value nearest(Value x) const { return keyed(20, x); }
-  /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations. (A maximum under a random order would
-  /// be too often the same operand in all of the few rows of a witness.)
+  /// (x^e + y^e)^(1/e) around a secret origin: commutative and associative, as splitting a maximum needs, and otherwise without relations.
+  /// (A maximum under a random order would be too often the same operand in all of the few rows of a witness.)
   Value max(Value x, Value y) const { return join(x, y, origin_); }
   Value min(Value x, Value y) const { return join(x, y, mul(origin_, origin_)); }
   Value pow(Value x, Value y) const { return keyed(7, keyed(8, x), y); }

@@ -4,11 +4,14 @@
 
 namespace mirage::search {
 
-int most_kernels(const SearchOptions& options, bool is_tail) { return is_tail && options.dominance ? 1 : is_tail || options.dominance ? std::min(options.max_kernel_ops, 2) : options.max_kernel_ops; }
+int most_kernels(const SearchOptions& options, bool is_tail) {
+  return is_tail && options.dominance ? 1 : is_tail || options.dominance ? std::min(options.max_kernel_ops, 2) : options.max_kernel_ops;
+}
 
 SplitOptions split_options(const SearchOptions& options, const Target& target, bool is_tail, int kernels, const std::vector<int>& whole) {
   SplitOptions o;
-  o.partial = !is_tail && (kernels == 1 || !options.dominance);   // with dominance only where the kernel before the sums and the one behind them are the whole
+  // with dominance only where the kernel before the sums and the one behind them are the whole
+  o.partial = !is_tail && (kernels == 1 || !options.dominance);
   o.whole = whole;
   o.loops_over_whole = !options.dominance;   // there are few parts: in one step with dominance
   o.memory = target.smem_per_block + kRegisterBytes;
@@ -46,7 +49,9 @@ int64_t least_bytes(const Graph& g, const Split& split) {
   return bytes;
 }
 
-bool fits_memory(const Graph& g, const Split& split, const Target& target) { return least_bytes(g, split) <= target.smem_per_block + kRegisterBytes; }
+bool fits_memory(const Graph& g, const Split& split, const Target& target) {
+  return least_bytes(g, split) <= target.smem_per_block + kRegisterBytes;
+}
 
 int block_ops_needed(const Graph& g, const Problem& problem, const Split& split) {
   int contractions = 0, regions = 0;
@@ -55,7 +60,9 @@ int block_ops_needed(const Graph& g, const Problem& problem, const Split& split)
   for (NodeId n : problem.inside) {
     contractions += g.form<MatMul>(n) || g.form<Reduce>(n);
     const std::vector<ValueId>& in = g.node(n).operands;
-    regions += g.form<Map>(n) && std::none_of(in.begin(), in.end(), [&](ValueId v) { return g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)]; });
+    regions += g.form<Map>(n) && std::none_of(in.begin(), in.end(), [&](ValueId v) {
+                 return g.def_form<Map>(v) && inside[static_cast<size_t>(g.value(v).node)];
+               });
   }
   return static_cast<int>(split.loads.size() + problem.targets.size()) + (split.loop_class >= 0 ? 2 : 1) * contractions + regions;
 }
@@ -65,7 +72,9 @@ std::vector<DType> stored_dtypes(const Graph& g, const std::vector<ValueId>& out
   for (ValueId t : problem.targets) {
     out.push_back(g.type(t).dtype);
     const std::vector<ValueId>&p = problem.targets, &there = problem.leaves;
-    const bool is_last = std::all_of(outputs.begin(), outputs.end(), [&](ValueId o) { return std::count(p.begin(), p.end(), o) || std::count(there.begin(), there.end(), o); });
+    const bool is_last = std::all_of(outputs.begin(), outputs.end(), [&](ValueId o) {
+      return std::count(p.begin(), p.end(), o) || std::count(there.begin(), there.end(), o);
+    });
     if (!is_last || std::count(outputs.begin(), outputs.end(), t) != 1) continue;
     for (size_t r = 0; r < outputs.size(); r++) if (outputs[r] == t) out.back() = g.form<Output>(g.outputs()[r])->dtype;
   }

@@ -30,7 +30,10 @@ std::vector<FieldTensor> evaluate_values(const Graph& g, std::vector<FieldTensor
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (node.first_value < 0) continue;
-    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = std::move(params[static_cast<size_t>(in->param)]); continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      values[static_cast<size_t>(node.first_value)] = std::move(params[static_cast<size_t>(in->param)]);
+      continue;
+    }
     std::vector<const FieldTensor*> args;
     for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
     values[static_cast<size_t>(node.first_value)] = evaluate_op(node.op, std::span<const FieldTensor* const>(args), a);
@@ -49,7 +52,8 @@ int exponentials_of(MapFn fn) { return fn == MapFn::kExp || fn == MapFn::kSigmoi
 
 int64_t Reference::class_extent(int cls) const {
   for (ValueId v = 0; v < graph().num_values(); v++)
-    for (int d = 0; d < graph().dims(v).rank(); d++) if (classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)] == cls) return graph().dims(v)[d];
+    for (int d = 0; d < graph().dims(v).rank(); d++)
+      if (classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)] == cls) return graph().dims(v)[d];
   MIRAGE_ASSERT(false) << "no dimension of class " << cls;
   return 0;
 }
@@ -61,7 +65,8 @@ Reference make_reference(const Program& program, uint64_t seed, int parts) {
   r.even = make_witness(program, 0, parts);
   r.ragged = make_witness(program, 1, parts);
   r.refusal = !r.even.refusal.empty() ? r.even.refusal : r.ragged.refusal;
-  if (r.refusal.empty() && std::max(elements_of(r.even.graph), elements_of(r.ragged.graph)) > kMostElements) r.refusal = "its values take too much memory even at small sizes";
+  if (r.refusal.empty() && std::max(elements_of(r.even.graph), elements_of(r.ragged.graph)) > kMostElements)
+    r.refusal = "its values take too much memory even at small sizes";
   if (!r.refusal.empty()) return r;
   const uint64_t start = hash_combine(hash_text(print(program.graph)), seed);
   for (uint64_t round = 0;; round++) {
@@ -91,7 +96,8 @@ ExprId constant_expression(const Reference& ref, const Const& c, ExprPool& pool)
   for (NodeId n : ref.graph().inputs())
     for (auto [param, dim] : c.extent_of)
       if (ref.graph().form<Input>(n)->param == param)
-        for (int s : extent_symbols(ref.classes.of[static_cast<size_t>(ref.graph().node(n).first_value)][static_cast<size_t>(dim)])) symbols.push_back(s);
+        for (int s : extent_symbols(ref.classes.of[static_cast<size_t>(ref.graph().node(n).first_value)][static_cast<size_t>(dim)]))
+          symbols.push_back(s);
   return pool.extent(symbols);
 }
 

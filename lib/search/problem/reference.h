@@ -1,4 +1,5 @@
-// The reference as the search sees it: witness extents, the field value and the abstract expression of every node. Computed once per program.
+// The reference as the search sees it: witness extents, the field value and the abstract expression of every node. Computed once per
+// program.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,7 +15,8 @@ namespace mirage::search {
 
 using FieldTensor = Tensor<FieldAlgebra::Value>;
 
-/// Reduction extents are symbols: a class of dimensions has a part that the grid splits, one that the loop splits, and the tile. A full reduction sums over all three.
+/// Reduction extents are symbols: a class of dimensions has a part that the grid splits, one that the loop splits, and the tile. A full
+/// reduction sums over all three.
 enum class Part : int { kGrid = 0, kLoop = 1, kTile = 2 };
 inline int extent_symbol(int cls, Part part) { return 3 * cls + static_cast<int>(part); }
 std::vector<int> extent_symbols(int cls);   ///< all three; none for class -1
@@ -35,7 +37,8 @@ struct Reference {
 /// refusal is set if the program has no witness form. Redraws inputs (boundedly) if a denominator is zero.
 Reference make_reference(const Program& program, uint64_t seed, int parts = 0);   ///< parts: as dim_classes has it
 
-/// Expressions of the values inside a problem: leaves that are inputs, or views of them, are plain variables; other leaves are variables of their own.
+/// Expressions of the values inside a problem: leaves that are inputs, or views of them, are plain variables; other leaves are variables of
+/// their own.
 std::vector<ExprId> reference_expressions(const Reference& ref, const Problem& problem, ExprPool& pool);
 ExprId constant_expression(const Reference& ref, const Const& c, ExprPool& pool);
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kMaxAxes = 3;
 constexpr size_t kMaxUses = 500;   // of what one kernel loads
-constexpr size_t kMaxSplits = 20'000, kMaxLoads = 1'000'000;   // of one problem, loads of all splits together: a program with hundreds of layers has a reduction of its own in each, and pairs of them
+// of one problem, loads of all splits together: a program with hundreds of layers has a reduction of its own in each, and pairs of them
+constexpr size_t kMaxSplits = 20'000, kMaxLoads = 1'000'000;
 
 /// Indices of einsum notation: each use of a leaf brings fresh ones, operators join them.
 class Indices {
@@ -22,7 +23,9 @@ class Indices {
     for (ValueId v : p.leaves) leaf_[static_cast<size_t>(v)] = true;
     of_.resize(static_cast<size_t>(g.num_values()));
     summed_by_.resize(static_cast<size_t>(g.num_nodes()), -1);
-    if (!recompute) for (NodeId n : p.inside) of_[static_cast<size_t>(g.node(n).first_value)] = visit(n, [&](ValueId v) { return of_[static_cast<size_t>(v)]; });
+    if (!recompute)
+      for (NodeId n : p.inside)
+        of_[static_cast<size_t>(g.node(n).first_value)] = visit(n, [&](ValueId v) { return of_[static_cast<size_t>(v)]; });
     else for (ValueId t : p.targets) of_[static_cast<size_t>(t)] = expand(t);
     for (ValueId t : p.targets)
       for (int i : of_[static_cast<size_t>(t)]) if (i >= 0) kept_[static_cast<size_t>(i)] = true;
@@ -36,7 +39,8 @@ class Indices {
   bool summed(int i) const { return summed_[static_cast<size_t>(find(i))]; }
   bool kept(int i) const { return kept_[static_cast<size_t>(find(i))]; }
   int count() const { return static_cast<int>(parent_.size()); }
-  int summed_by(NodeId n) const { return summed_by_[static_cast<size_t>(n)]; }   ///< the index that a matmul or a reduction sums over, -1: none
+  /// the index that a matmul or a reduction sums over, -1: none
+  int summed_by(NodeId n) const { return summed_by_[static_cast<size_t>(n)]; }
   bool is_too_large() const { return visits_ > kMaxVisits; }
 
  private:
@@ -57,7 +61,13 @@ class Indices {
     }
     return out;
   }
-  void join(int a, int b) { if (a >= 0 && b >= 0) { a = find(a); b = find(b); parent_[static_cast<size_t>(std::max(a, b))] = std::min(a, b); } }
+  void join(int a, int b) {
+    if (a >= 0 && b >= 0) {
+      a = find(a);
+      b = find(b);
+      parent_[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+    }
+  }
   /// The indices of a node's value; `of` gives those of operands that are no leaves.
   template <class F> std::vector<int> visit(NodeId n, F&& indices_of) {
     const Node& node = graph_.node(n);
@@ -94,7 +104,10 @@ class Indices {
     } else {
       for (auto& x : in)   // slices, concatenations: what they cut stays whole
         for (int d = 0; d < rank; d++) {
-          if (graph_.dims(node.operands[static_cast<size_t>(&x - in.data())])[d] == graph_.dims(node.first_value)[d]) { join(at(out, d), at(x, d)); continue; }
+          if (graph_.dims(node.operands[static_cast<size_t>(&x - in.data())])[d] == graph_.dims(node.first_value)[d]) {
+            join(at(out, d), at(x, d));
+            continue;
+          }
           keep_whole(at(x, d));
           keep_whole(at(out, d));
         }
@@ -145,8 +158,13 @@ constexpr size_t kMaxApart = 4;   // indices of one extent whose subsets are tri
 std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& options, Splits& out) {
   std::vector<Group> all;
   for (int i = 0; i < ix.count(); i++) {
-    if (!ix.summed(i) || ix.find(i) != i || (!options.loops_over_whole && std::count(options.whole.begin(), options.whole.end(), ix.class_of(i)))) continue;
-    if (ix.kept(i)) { if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too"; continue; }
+    if (!ix.summed(i) || ix.find(i) != i ||
+        (!options.loops_over_whole && std::count(options.whole.begin(), options.whole.end(), ix.class_of(i))))
+      continue;
+    if (ix.kept(i)) {
+      if (out.index_closed++ == 0) out.index_example = "loop over an index that is summed and that an output has too";
+      continue;
+    }
     auto it = std::find_if(all.begin(), all.end(), [&](const Group& g) { return g.cls == ix.class_of(i); });
     if (it == all.end()) it = all.insert(all.end(), Group{ix.class_of(i), {}, true});
     it->roots.add(i);
@@ -164,7 +182,8 @@ std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& optio
   return all;
 }
 
-/// Axes that may be split, last dimension of the first target first: it is the one that memory is contiguous in and the longest grid axis x.
+/// Axes that may be split, last dimension of the first target first: it is the one that memory is contiguous in and the longest grid axis
+/// x.
 std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& out) {
   std::vector<Axis> axes;
   const std::vector<int>& first = ix.of(p.targets[0]);
@@ -184,13 +203,16 @@ std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& ou
       a.roots.add(ix.find(of[static_cast<size_t>(found)]));
     }
     if (good) { axes.push_back(a); continue; }
-    if (out.index_closed++ == 0) out.index_example = "grid axis on dimension " + std::to_string(d) + " of the first output: it is also summed, or not every output has it";
+    if (out.index_closed++ == 0)
+      out.index_example =
+          "grid axis on dimension " + std::to_string(d) + " of the first output: it is also summed, or not every output has it";
   }
   return axes;
 }
 
 /// nullopt if a group splits nothing. `uses`: by leaf, in the problem's order, each leaf's as they were met.
-std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Indices::Use>& uses, const std::vector<Axis>& axes, const Group* partial, const Group* loop) {
+std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Indices::Use>& uses, const std::vector<Axis>& axes,
+                                const Group* partial, const Group* loop) {
   Split s;
   s.axes = static_cast<int>(axes.size()) + (partial != nullptr);
   s.stores.resize(p.targets.size());
@@ -212,7 +234,10 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
       const int i = ix.find(use.index[d]);
       for (size_t a = 0; a < axes.size(); a++)
         if (axes[a].roots.has(i)) l.part.grid[a] = static_cast<int8_t>(d);
-      if (partial && l.part.grid[axes.size()] < 0 && partial->roots.has(i)) { l.part.grid[axes.size()] = static_cast<int8_t>(d); parted = true; }
+      if (partial && l.part.grid[axes.size()] < 0 && partial->roots.has(i)) {
+        l.part.grid[axes.size()] = static_cast<int8_t>(d);
+        parted = true;
+      }
       if (loop && l.part.loop < 0 && loop->roots.has(i)) { l.part.loop = static_cast<int8_t>(d); looped = true; }
     }
     if (std::find(s.loads.begin() + static_cast<std::ptrdiff_t>(own), s.loads.end(), l) == s.loads.end()) s.loads.push_back(l);
@@ -226,21 +251,37 @@ std::vector<Indices::Use> uses_by_leaf(const Indices& ix, const Problem& p) {
   std::map<ValueId, size_t> place;
   for (size_t l = 0; l < p.leaves.size(); l++) place.try_emplace(p.leaves[l], l);
   std::vector<Indices::Use> uses = ix.uses();
-  std::stable_sort(uses.begin(), uses.end(), [&](const Indices::Use& a, const Indices::Use& b) { return place.at(a.leaf) < place.at(b.leaf); });
+  std::stable_sort(uses.begin(), uses.end(),
+                   [&](const Indices::Use& a, const Indices::Use& b) { return place.at(a.leaf) < place.at(b.leaf); });
   return uses;
 }
 
 /// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
 class Estimate {
  public:
-  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o) : g_(g), ix_(ix), p_(p), o_(o), memory_(o.memory), shared_(o.shared), extent_(static_cast<size_t>(ix.count()), 1), multiplied_(extent_.size()) {
-    auto note = [&](ValueId v, const std::vector<int>& of) { for (size_t d = 0; d < of.size(); d++) if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)]; };
-    for (const auto& use : ix.uses()) { note(use.leaf, use.index); bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype)); }
+  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o)
+      : g_(g),
+        ix_(ix),
+        p_(p),
+        o_(o),
+        memory_(o.memory),
+        shared_(o.shared),
+        extent_(static_cast<size_t>(ix.count()), 1),
+        multiplied_(extent_.size()) {
+    auto note = [&](ValueId v, const std::vector<int>& of) {
+      for (size_t d = 0; d < of.size(); d++)
+        if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)];
+    };
+    for (const auto& use : ix.uses()) {
+      note(use.leaf, use.index);
+      bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype));
+    }
     for (NodeId n : p.inside) {
       const ValueId v = g.node(n).first_value;
       note(v, ix.of(v));
       if (!g.form<MatMul>(n)) continue;
-      for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2}) if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
+      for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2})
+        if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
     }
     for (ValueId t : p.targets) {
       bytes_ += static_cast<double>(g.dims(t).elements() * 4);
@@ -259,12 +300,14 @@ class Estimate {
       s.is_good = s.partial_group < 0 && work.back() <= 1.5 * work_of({}) && memory_of(s, chosen, groups) <= shared_;
       blocks.push_back(blocks_of(chosen));
       if (s.partial_group < 0) most = std::max(most, blocks.back());
-      s.is_poor = work.back() > 3 * work_of({}) || memory_of(s, chosen, groups) > memory_ || other_loop || (s.partial_group >= 0 && part_bytes(groups[static_cast<size_t>(s.partial_group)]) > 4 * bytes_);
+      s.is_poor = work.back() > 3 * work_of({}) || memory_of(s, chosen, groups) > memory_ || other_loop ||
+                  (s.partial_group >= 0 && part_bytes(groups[static_cast<size_t>(s.partial_group)]) > 4 * bytes_);
     }
     for (size_t i = 0; i < all.size(); i++) all[i].is_good = all[i].is_good && blocks[i] >= std::min<int64_t>(32, most);
     for (size_t i = 0; i < all.size(); i++)   // where not all axes find room: those that repeat the least work
       for (size_t j = 0; j < all.size() && !all[i].is_poor; j++)
-        all[i].is_poor = all[i].axes == kMaxAxes && all[j].axes == kMaxAxes && all[i].loop_group == all[j].loop_group && all[i].partial_group == all[j].partial_group && work[i] > 1.25 * work[j];
+        all[i].is_poor = all[i].axes == kMaxAxes && all[j].axes == kMaxAxes && all[i].loop_group == all[j].loop_group &&
+                         all[i].partial_group == all[j].partial_group && work[i] > 1.25 * work[j];
   }
 
  private:
@@ -277,14 +320,18 @@ class Estimate {
   }
   int64_t blocks_of(const AxisRoots& axes) const {
     int64_t n = 1;
-    for (const Roots* roots : axes) { const auto r = static_cast<size_t>(roots->first()); n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r]; }
+    for (const Roots* roots : axes) {
+      const auto r = static_cast<size_t>(roots->first());
+      n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r];
+    }
     return n;
   }
   int64_t cost_of(const Split& s, double work, int64_t blocks, const std::vector<Group>& groups) const {
     double bytes = stored_;
     for (const Load& l : s.loads) bytes += static_cast<double>(g_.dims(l.leaf).elements() * dtype_bytes(g_.type(l.leaf).dtype));
     if (s.partial_group >= 0) bytes += part_bytes(groups[static_cast<size_t>(s.partial_group)]);
-    const double share = s.loop_group >= 0 ? 1 : std::min(1.0, static_cast<double>(blocks) / static_cast<double>(o_.multiprocessors));   // the planner may divide a loop over blocks
+    // the planner may divide a loop over blocks
+    const double share = s.loop_group >= 0 ? 1 : std::min(1.0, static_cast<double>(blocks) / static_cast<double>(o_.multiprocessors));
     const double us = std::max(bytes / o_.bytes_per_us, 2 * work / o_.flops_per_us) / share + o_.launch_us * (s.partial_group >= 0 ? 2 : 1);
     return static_cast<int64_t>(us * 1000) + 1;
   }
@@ -315,7 +362,8 @@ class Estimate {
       int64_t e = extent_[root];
       if (s.loop_group >= 0 && groups[static_cast<size_t>(s.loop_group)].roots.has(static_cast<int>(root))) e = std::min<int64_t>(e, 32);
       for (size_t a = 0; a < axes.size(); a++)
-        if (axes[a]->has(static_cast<int>(root))) e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
+        if (axes[a]->has(static_cast<int>(root)))
+          e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
       return e;
     };
     int64_t loads = 0, largest = 0;
@@ -410,10 +458,13 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
       if (groups[static_cast<size_t>(part)].is_all == options.apart) continue;
       add(mask, part, part);
       add(mask, part, -1);
-      for (int loop = 0; loop < count; loop++) if (groups[static_cast<size_t>(loop)].cls != groups[static_cast<size_t>(part)].cls && groups[static_cast<size_t>(loop)].is_all) add(mask, part, loop);
+      for (int loop = 0; loop < count; loop++)
+        if (groups[static_cast<size_t>(loop)].cls != groups[static_cast<size_t>(part)].cls && groups[static_cast<size_t>(loop)].is_all)
+          add(mask, part, loop);
     }
   }
-  if (is_full() && out.index_closed++ == 0) out.index_example = "more splits than " + std::to_string(out.all.size()) + ", which have " + std::to_string(loads) + " loads";
+  if (is_full() && out.index_closed++ == 0)
+    out.index_example = "more splits than " + std::to_string(out.all.size()) + ", which have " + std::to_string(loads) + " loads";
   if (!options.recompute) Estimate(g, ix, p, options).judge(out.all, axes, groups);
   return out;
 }

@@ -17,7 +17,11 @@ class Ties {
     parent_.resize(static_cast<size_t>(n));
     std::iota(parent_.begin(), parent_.end(), 0);
   }
-  int find(int x) { while (parent_[static_cast<size_t>(x)] != x) x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])]; return x; }
+  int find(int x) {
+    while (parent_[static_cast<size_t>(x)] != x)
+      x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
+    return x;
+  }
   int at(ValueId v, int d) { return find(first_[static_cast<size_t>(v)] + d); }
   /// Ties two dimensions unless one has extent 1.
   void tie(ValueId a, int da, ValueId b, int db) {
@@ -31,8 +35,15 @@ class Ties {
   std::vector<int> first_, parent_;
 };
 
-/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is `times` the product of `factors`. Dimensions are (value, dimension).
-struct Relation { std::pair<ValueId, int> whole; std::pair<ValueId, int> part{-1, -1}; int64_t at = 0; std::vector<std::pair<ValueId, int>> factors; int64_t times = 1; };
+/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is `times` the product of `factors`. Dimensions are (value,
+/// dimension).
+struct Relation {
+  std::pair<ValueId, int> whole;
+  std::pair<ValueId, int> part{-1, -1};
+  int64_t at = 0;
+  std::vector<std::pair<ValueId, int>> factors;
+  int64_t times = 1;
+};
 
 using Pins = std::vector<std::pair<ValueId, int>>;   ///< (value, dimension)
 
@@ -118,7 +129,8 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
 /// Classes with their terms, from the ties and relations of all nodes.
 class Terms {
  public:
-  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, const Pins& pins, DimClasses& out) : g_(g), ties_(ties), relations_(std::move(relations)), pins_(pins), out_(out) {}
+  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, const Pins& pins, DimClasses& out)
+      : g_(g), ties_(ties), relations_(std::move(relations)), pins_(pins), out_(out) {}
   /// What a refusal was about: pinned, it is none.
   Pins run() {
     drop_pinned();
@@ -131,8 +143,11 @@ class Terms {
   }
 
  private:
-  bool is_pinned(const std::pair<ValueId, int>& d) { return std::any_of(pins_.begin(), pins_.end(), [&](const auto& p) { return root(p) >= 0 && root(p) == root(d); }); }
-  /// Whatever a pinned dimension is cut into, or a part of, or made of, is pinned, too, and no longer follows; a product with a pinned factor still does.
+  bool is_pinned(const std::pair<ValueId, int>& d) {
+    return std::any_of(pins_.begin(), pins_.end(), [&](const auto& p) { return root(p) >= 0 && root(p) == root(d); });
+  }
+  /// Whatever a pinned dimension is cut into, or a part of, or made of, is pinned, too, and no longer follows; a product with a pinned
+  /// factor still does.
   void drop_pinned() {
     for (bool changed = !pins_.empty(); changed;) {
       changed = false;
@@ -150,7 +165,8 @@ class Terms {
     }
   }
   int root(const std::pair<ValueId, int>& d) { return g_.dims(d.first)[d.second] == 1 ? -1 : ties_.at(d.first, d.second); }
-  /// One dimension that two reshapes split alike: the factors are tied. Products of the same factors are tied as well: no extents tell them apart.
+  /// One dimension that two reshapes split alike: the factors are tied. Products of the same factors are tied as well: no extents tell them
+  /// apart.
   void tie_products() {
     for (bool changed = true; changed;) {
       changed = false;
@@ -158,13 +174,17 @@ class Terms {
         for (const Relation& b : relations_) {
           if (a.factors.empty() || b.factors.empty()) continue;
           if (root(a.whole) != root(b.whole)) {   // the same factors make the same product
-            if (a.times != b.times || a.factors.size() != b.factors.size() || !std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), [&](const auto& x, const auto& y) { return root(x) == root(y); })) continue;
+            if (a.times != b.times || a.factors.size() != b.factors.size() ||
+                !std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(),
+                            [&](const auto& x, const auto& y) { return root(x) == root(y); }))
+              continue;
             ties_.tie(a.whole.first, a.whole.second, b.whole.first, b.whole.second);
             changed = true;
             continue;
           }
           bool alike = a.times == b.times && a.factors.size() == b.factors.size();
-          for (size_t i = 0; alike && i < a.factors.size(); i++) alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
+          for (size_t i = 0; alike && i < a.factors.size(); i++)
+            alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
           if (!alike) { refuse("a dimension that is split in two ways", a.whole); return; }
           for (size_t i = 0; i < a.factors.size(); i++) {
             if (root(a.factors[i]) == root(b.factors[i])) continue;
@@ -264,10 +284,12 @@ class Terms {
     out_.pinned.resize(atoms.size());
     for (int o : ones) out_.pinned[static_cast<size_t>(std::find(atoms.begin(), atoms.end(), find(o)) - atoms.begin())] = 1;
     for (const auto& p : pins_)
-      if (const int c = cls(p); c >= 0) out_.pinned[static_cast<size_t>(out_.classes[static_cast<size_t>(c)].segments[0])] = extents_[static_cast<size_t>(c)];
+      if (const int c = cls(p); c >= 0)
+        out_.pinned[static_cast<size_t>(out_.classes[static_cast<size_t>(c)].segments[0])] = extents_[static_cast<size_t>(c)];
     for (size_t c = 0; c < out_.classes.size(); c++) {   // a factor may be a product itself, but no circle
       std::vector<int> below = out_.classes[c].factors;
-      for (size_t i = 0; i < below.size() && i < 64; i++) for (int f : out_.classes[static_cast<size_t>(below[i])].factors) below.push_back(f);
+      for (size_t i = 0; i < below.size() && i < 64; i++)
+        for (int f : out_.classes[static_cast<size_t>(below[i])].factors) below.push_back(f);
       if (std::count(below.begin(), below.end(), static_cast<int>(c))) { refuse("a dimension that is a factor of itself", c); return; }
     }
   }
@@ -320,9 +342,23 @@ double extent_value(const Const& c, const std::vector<Type>& params) {
 /// Functions whose value says which of two numbers is larger, or how fine a number is: of extents that is another answer at every size.
 static bool depends_on_size(MapFn fn) {
   switch (fn) {
-    case MapFn::kLess: case MapFn::kGreater: case MapFn::kEqual: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: case MapFn::kRelu: case MapFn::kAbs:
+    case MapFn::kLess:
+    case MapFn::kGreater:
+    case MapFn::kEqual:
+    case MapFn::kMax:
+    case MapFn::kMin:
+    case MapFn::kClamp:
+    case MapFn::kRelu:
+    case MapFn::kAbs:
     case MapFn::kFloor: case MapFn::kCeil: case MapFn::kRound: case MapFn::kSign: case MapFn::kErf:
-    case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kTanh: case MapFn::kPow: case MapFn::kWhere: case MapFn::kCastF16: case MapFn::kCastBF16: case MapFn::kCastF32: return true;
+    case MapFn::kGelu:
+    case MapFn::kGeluTanh:
+    case MapFn::kTanh:
+    case MapFn::kPow:
+    case MapFn::kWhere:
+    case MapFn::kCastF16:
+    case MapFn::kCastBF16:
+    case MapFn::kCastF32: return true;
     default: return false;
   }
 }
@@ -338,9 +374,11 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
   for (NodeId n : g.inputs()) values[static_cast<size_t>(g.form<Input>(n)->param)] = g.node(n).first_value;
   for (const auto& list : same)
     for (const auto& [param, dim] : list)
-      if (const ValueId a = values[static_cast<size_t>(list[0].first)], b = values[static_cast<size_t>(param)]; a >= 0 && b >= 0) ties.tie(a, list[0].second, b, dim);
+      if (const ValueId a = values[static_cast<size_t>(list[0].first)], b = values[static_cast<size_t>(param)]; a >= 0 && b >= 0)
+        ties.tie(a, list[0].second, b, dim);
   std::vector<Relation> relations;
-  std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());   // made of constants only; an extent is among them
+  // made of constants only; an extent is among them
+  std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     Pins tied;
     out.refusal = tie_node(g, n, ties, relations, tied);
@@ -372,11 +410,13 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
 
 static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& atoms, NodeId* refused);
 
-/// What of a program does not follow when its extents change, though each operator does by itself: the dimensions of the first such node that are not pinned yet; empty: all of it follows. refused: a node was met that pinning does not mend.
+/// What of a program does not follow when its extents change, though each operator does by itself: the dimensions of the first such node
+/// that are not pinned yet; empty: all of it follows. refused: a node was met that pinning does not mend.
 static Pins that_stays_behind(const Graph& g, const DimClasses& classes, bool& refused) {
   for (int64_t step : {2, 4}) {   // apart, so that what is equal by chance is not
     std::vector<int64_t> atoms;
-    for (size_t a = 0; a < classes.pinned.size(); a++) atoms.push_back(classes.pinned[a] > 0 ? classes.pinned[a] : 5 + step * static_cast<int64_t>(a));
+    for (size_t a = 0; a < classes.pinned.size(); a++)
+      atoms.push_back(classes.pinned[a] > 0 ? classes.pinned[a] : 5 + step * static_cast<int64_t>(a));
     NodeId n = -1;
     if (instance(g, classes, atoms, &n)) continue;
     Pins out;
@@ -384,7 +424,8 @@ static Pins that_stays_behind(const Graph& g, const DimClasses& classes, bool& r
     values.push_back(g.node(n).first_value);
     for (ValueId v : values)
       for (int d = 0; v >= 0 && d < g.dims(v).rank(); d++)
-        if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && !classes.is_pinned(c)) out.push_back({v, d});
+        if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0 && !classes.is_pinned(c))
+          out.push_back({v, d});
     refused = out.empty();
     return out;
   }
@@ -449,7 +490,8 @@ static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, 
     return d;
   };
   std::vector<Type> params(static_cast<size_t>(std::max(g.num_params(), 0)));
-  for (NodeId n : g.inputs()) params[static_cast<size_t>(g.form<Input>(n)->param)] = {g.type(g.node(n).first_value).dtype, dims_of(g.node(n).first_value)};
+  for (NodeId n : g.inputs())
+    params[static_cast<size_t>(g.form<Input>(n)->param)] = {g.type(g.node(n).first_value).dtype, dims_of(g.node(n).first_value)};
   Builder b(g.level(), g.launch());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);

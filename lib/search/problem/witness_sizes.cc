@@ -23,7 +23,8 @@ std::set<int64_t> literals_of(const Graph& g) {
   return out;
 }
 
-/// Whether the inputs' extents are the program's own and other values' are not (16 elements that are cut elsewhere): who looks up a slice by its inputs' types could not tell the two apart.
+/// Whether the inputs' extents are the program's own and other values' are not (16 elements that are cut elsewhere): who looks up a slice
+/// by its inputs' types could not tell the two apart.
 bool is_own_by_chance(const Graph& g, const DimClasses& classes, const std::vector<int64_t>& extent) {
   bool all_inputs = true, all = true;
   for (ValueId v = 0; v < g.num_values(); v++)
@@ -35,11 +36,18 @@ bool is_own_by_chance(const Graph& g, const DimClasses& classes, const std::vect
   return all_inputs && !all;
 }
 
-/// Extents of atoms. Frequent ones get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice, by the grid and the loop. Variant 1: odd, so that tiles of half, rounded up, leave a
-/// tail and no empty block.
+/// Extents of atoms. Frequent ones get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice,
+/// by the grid and the loop. Variant 1: odd, so that tiles of half, rounded up, leave a tail and no empty block.
 class Sizes {
  public:
-  Sizes(const Graph& g, const DimClasses& classes, int variant) : g_(g), classes_(classes), variant_(variant), summed_(static_cast<size_t>(classes.atoms)), by_use_(summed_.size()), extent_(summed_.size()), taken_(literals_of(g)) {
+  Sizes(const Graph& g, const DimClasses& classes, int variant)
+      : g_(g),
+        classes_(classes),
+        variant_(variant),
+        summed_(static_cast<size_t>(classes.atoms)),
+        by_use_(summed_.size()),
+        extent_(summed_.size()),
+        taken_(literals_of(g)) {
     for (NodeId n = 0; n < g.num_nodes(); n++) {
       if (g.form<MatMul>(n)) note_sum(g.node(n).operands[0], g.dims(g.node(n).operands[0]).rank() - 1);
       if (const auto* r = g.form<Reduce>(n)) note_sum(g.node(n).operands[0], r->dim);
@@ -97,7 +105,8 @@ class Sizes {
     return all;
   }
   void note_sum(ValueId v, int d) {
-    if (const int c = classes_.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) for (int a : atoms_of(c)) summed_[static_cast<size_t>(a)] = true;
+    if (const int c = classes_.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0)
+      for (int a : atoms_of(c)) summed_[static_cast<size_t>(a)] = true;
   }
   /// Equal for classes that are equal at all extents (two concatenations of the same lengths).
   std::string term(int cls) const {
@@ -144,7 +153,8 @@ class Sizes {
       int64_t next = step == 4 ? (summed ? 8 : 6) - variant_ : (summed ? 4 : 6) - variant_;
       const std::set<int>& beside = near[static_cast<size_t>(a)];
       const auto is_used = [&](int64_t x) {
-        return taken_.count(x) > 0 || (bad != not_for.end() && bad->second.count(x) > 0) || std::any_of(beside.begin(), beside.end(), [&](int o) { return extent_[static_cast<size_t>(o)] == x; });
+        return taken_.count(x) > 0 || (bad != not_for.end() && bad->second.count(x) > 0) ||
+               std::any_of(beside.begin(), beside.end(), [&](int o) { return extent_[static_cast<size_t>(o)] == x; });
       };
       while (is_used(next)) next += summed ? 4 : step;
       e = next;
@@ -186,7 +196,8 @@ Witness make_witness(const Program& program, int variant, int parts, search::Tie
   std::vector<int64_t> extents = sizes.extents();
   if (tied == search::Tied::kRefused && !(apart && small)) {   // with pinned dimensions nothing is evaluated
     if (parts == 0 && sizes.neighbours_differ()) extents = sizes.extents();
-    else if (!small) out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements";
+    else if (!small)
+      out.refusal = "too many dimensions: even a small example of a value would have over " + std::to_string(kMaxElements) + " elements";
     if (!out.refusal.empty()) return out;
   }
   auto w = search::with_extents(g, classes, extents);

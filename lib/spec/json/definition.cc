@@ -1,5 +1,6 @@
-// FlashInfer-Bench definitions say what they compute as a Python `reference`. Three of its kinds are read here: gemm, rmsnorm and fused_add_rmsnorm. The op_type alone decides nothing: the
-// reference must be, line by line and but for names, spaces, comments and checks of sizes, one of the texts that are published. Anything else is for `python -m mirage_opt import`.
+// FlashInfer-Bench definitions say what they compute as a Python `reference`. Three of its kinds are read here: gemm, rmsnorm and
+// fused_add_rmsnorm. The op_type alone decides nothing: the reference must be, line by line and but for names, spaces, comments and checks
+// of sizes, one of the texts that are published. Anything else is for `python -m mirage_opt import`.
 #include "spec/json/definition.h"
 #include <algorithm>
 #include <cctype>
@@ -87,7 +88,9 @@ std::string renamed(const std::string& text, const std::map<std::string, std::st
   return out;
 }
 
-bool is_one_of(const std::vector<std::string>& body, std::initializer_list<std::vector<std::string>> known) { return std::find(known.begin(), known.end(), body) != known.end(); }
+bool is_one_of(const std::vector<std::string>& body, std::initializer_list<std::vector<std::string>> known) {
+  return std::find(known.begin(), known.end(), body) != known.end();
+}
 
 enum class Kind { kNone, kGemm, kRmsNorm, kFusedAddRmsNorm };
 
@@ -97,10 +100,14 @@ Kind kind_of(const Reference& r) {
   std::vector<std::string> body;
   for (const std::string& line : r.body) body.push_back(renamed(line, by));
   const auto norm = [&](const char* first, const char* gain) {
-    return std::vector<std::string>{first, "inv_rms=torch.rsqrt(x.pow(2).mean(dim=-1,keepdim=True)+EPS)", std::string("y=(x*inv_rms)*") + gain + ".to(torch.float32)", "return:y.to($0.dtype)"};
+    return std::vector<std::string>{first, "inv_rms=torch.rsqrt(x.pow(2).mean(dim=-1,keepdim=True)+EPS)",
+                                    std::string("y=(x*inv_rms)*") + gain + ".to(torch.float32)", "return:y.to($0.dtype)"};
   };
   const size_t inputs = r.parameters.size();
-  if (inputs == 2 && is_one_of(body, {{"C=torch.matmul($0,$1.T)", "return:C"}, {"return:torch.matmul($0,$1.T)"}, {"C=$0@$1.T", "return:C"}, {"return:$0@$1.T"}})) return Kind::kGemm;
+  if (inputs == 2 &&
+      is_one_of(body,
+                {{"C=torch.matmul($0,$1.T)", "return:C"}, {"return:torch.matmul($0,$1.T)"}, {"C=$0@$1.T", "return:C"}, {"return:$0@$1.T"}}))
+    return Kind::kGemm;
   if (inputs == 2 && r.eps && body == norm("x=$0.to(torch.float32)", "$1")) return Kind::kRmsNorm;
   if (inputs == 3 && r.eps && body == norm("x=$0.to(torch.float32)+$1.to(torch.float32)", "$2")) return Kind::kFusedAddRmsNorm;
   return Kind::kNone;
@@ -118,7 +125,9 @@ AstNode node(const char* op, std::vector<std::string> inputs, const std::string&
 /// A name that no tensor has.
 std::string free_name(const Ast& ast) {
   std::string name = "sum";
-  const auto taken = [&](const std::vector<AstTensor>& all) { return std::any_of(all.begin(), all.end(), [&](const AstTensor& t) { return t.name == name; }); };
+  const auto taken = [&](const std::vector<AstTensor>& all) {
+    return std::any_of(all.begin(), all.end(), [&](const AstTensor& t) { return t.name == name; });
+  };
   while (taken(ast.inputs) || taken(ast.outputs)) name += "_";
   return name;
 }

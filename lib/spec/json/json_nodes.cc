@@ -21,7 +21,9 @@ AstNode JsonReader::read_node(const JsonValue& v) {
   } else if (expect(op->value, JsonKind::kString, "op")) {
     node.where = op->value.span;
     node.op = find_operator(op->value.text);
-    if (!node.op) report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)), meant_operator(op->value.text, report_));
+    if (!node.op)
+      report_.error(DiagCode::kUnknownOp, node.where, fmt::format("there is no operator '{}'", op->value.text.substr(0, 80)),
+                    meant_operator(op->value.text, report_));
   }
   if (!node.op) node.ok = false;
   check_output_count(v, node);
@@ -49,7 +51,8 @@ void JsonReader::read_inputs(const JsonValue& v, AstNode& node) {
       } else if (item.kind == JsonKind::kString) {
         arg.name = item.text;
       } else {
-        report_.error(DiagCode::kWrongKind, item.span, fmt::format("an input of a node is a name or a number, not {}", kind_name(item.kind)));
+        report_.error(DiagCode::kWrongKind, item.span,
+                      fmt::format("an input of a node is a name or a number, not {}", kind_name(item.kind)));
         node.ok = false;
         continue;
       }
@@ -62,8 +65,12 @@ void JsonReader::read_inputs(const JsonValue& v, AstNode& node) {
   if (!node.op) return;
   int n = static_cast<int>(count), low = node.op->min_inputs, high = node.op->max_inputs;
   if (n >= low && n <= high) return;
-  std::string wanted = low == high ? std::to_string(low) : high == kAny ? fmt::format("{} or more", low) : high == low + 1 ? fmt::format("{} or {}", low, high) : fmt::format("{} to {}", low, high);
-  report_.error(DiagCode::kArity, m ? m->key_span : node.where, fmt::format("{} takes {} input{} ({}), not {}", node.op->name, wanted, wanted == "1" ? "" : "s", node.op->inputs, n));
+  std::string wanted = low == high       ? std::to_string(low)
+                       : high == kAny    ? fmt::format("{} or more", low)
+                       : high == low + 1 ? fmt::format("{} or {}", low, high)
+                                         : fmt::format("{} to {}", low, high);
+  report_.error(DiagCode::kArity, m ? m->key_span : node.where,
+                fmt::format("{} takes {} input{} ({}), not {}", node.op->name, wanted, wanted == "1" ? "" : "s", node.op->inputs, n));
   node.ok = false;
 }
 
@@ -95,7 +102,8 @@ void JsonReader::check_output_count(const JsonValue& v, AstNode& node) {
   if (!many || many->value.kind != JsonKind::kArray) return;
   const size_t n = many->value.items.size();
   if (n == 0 || (node.op && !node.op->build.many && n > 1)) {
-    report_.error(DiagCode::kArity, many->key_span, n == 0 ? "a node has at least one output" : fmt::format("the operator has 1 output, not {}", n));
+    report_.error(DiagCode::kArity, many->key_span,
+                  n == 0 ? "a node has at least one output" : fmt::format("the operator has 1 output, not {}", n));
     node.ok = false;
   }
 }
@@ -112,7 +120,8 @@ void JsonReader::read_attrs(const JsonValue& v, AstNode& node) {
         for (const AttrSpec& s : node.op->attrs) names.push_back(s.name);
         auto notes = report_.hint(a.key, names);
         if (notes.empty() && !names.empty()) notes.push_back({{}, fmt::format("its attributes: {}", fmt::join(names, ", "))});
-        report_.error(DiagCode::kAttribute, a.key_span, fmt::format("{} has no attribute '{}'", node.op->name, a.key.substr(0, 80)), std::move(notes));
+        report_.error(DiagCode::kAttribute, a.key_span, fmt::format("{} has no attribute '{}'", node.op->name, a.key.substr(0, 80)),
+                      std::move(notes));
         node.ok = false;
         continue;
       }
@@ -126,7 +135,9 @@ void JsonReader::read_attrs(const JsonValue& v, AstNode& node) {
     if (node.attrs.count(spec.name)) continue;
     bool given = m && m->value.find(spec.name);
     if (spec.is_required()) {
-      if (!given) report_.error(DiagCode::kAttribute, node.where, fmt::format("{} needs the attribute '{}': {}", node.op->name, spec.name, spec.help));
+      if (!given)
+        report_.error(DiagCode::kAttribute, node.where,
+                      fmt::format("{} needs the attribute '{}': {}", node.op->name, spec.name, spec.help));
       node.ok = false;
     } else if (!spec.fallback.empty() && spec.fallback != "all") {
       Report ignored("", "");
@@ -221,7 +232,8 @@ std::optional<AttrValue> JsonReader::read_attr_list(const AttrSpec& spec, const 
   if (!expect(v, JsonKind::kArray, fmt::format("attribute '{}'", spec.name))) return std::nullopt;
   if (const int most = spec.kind == AttrKind::kInts ? kMaxInts : kMaxRank; v.items.size() > static_cast<size_t>(most)) {
     const char* why = spec.kind == AttrKind::kInts ? "" : "; tensors have at most 8 axes";
-    report_.error(DiagCode::kAttribute, v.span, fmt::format("attribute '{}' has {} entries, more than {}{}", spec.name, v.items.size(), most, why));
+    report_.error(DiagCode::kAttribute, v.span,
+                  fmt::format("attribute '{}' has {} entries, more than {}{}", spec.name, v.items.size(), most, why));
     return std::nullopt;
   }
   if (spec.kind == AttrKind::kAxes && v.items.empty()) {
@@ -229,7 +241,8 @@ std::optional<AttrValue> JsonReader::read_attr_list(const AttrSpec& spec, const 
     return std::nullopt;
   }
   for (const JsonValue& item : v.items) {
-    auto i = spec.kind == AttrKind::kInts ? read_int(item, fmt::format("an entry of '{}'", spec.name)) : expect_int(item, fmt::format("an entry of '{}'", spec.name));
+    auto i = spec.kind == AttrKind::kInts ? read_int(item, fmt::format("an entry of '{}'", spec.name))
+                                          : expect_int(item, fmt::format("an entry of '{}'", spec.name));
     if (!i) return std::nullopt;
     out.list.push_back(*i);
     out.list_where.push_back(item.span);

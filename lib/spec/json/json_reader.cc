@@ -44,17 +44,20 @@ std::optional<int64_t> JsonReader::expect_int(const JsonValue& v, std::string_vi
 
 std::optional<double> JsonReader::expect_number(const JsonValue& v, std::string_view what) {
   if (v.kind == JsonKind::kString && (v.text == "-inf" || v.text == "+inf")) return v.text[0] == '-' ? -INFINITY : INFINITY;
-  if (v.kind != JsonKind::kInt) return v.kind == JsonKind::kFloat || expect(v, JsonKind::kFloat, what) ? std::optional(v.number) : std::nullopt;
+  if (v.kind != JsonKind::kInt)
+    return v.kind == JsonKind::kFloat || expect(v, JsonKind::kFloat, what) ? std::optional(v.number) : std::nullopt;
   constexpr int64_t kExact = int64_t{1} << 53;
   if (v.integer >= -kExact && v.integer <= kExact) return v.number;
-  report_.error(DiagCode::kBadNumber, v.span, fmt::format("{} is an integer beyond 2^53, which double precision does not hold exactly", what));
+  report_.error(DiagCode::kBadNumber, v.span,
+                fmt::format("{} is an integer beyond 2^53, which double precision does not hold exactly", what));
   return std::nullopt;
 }
 
 void JsonReader::check_keys(const JsonValue& object, const std::vector<std::string>& known, std::string_view where) {
   for (const JsonMember& m : object.members) {
     if (m.key.starts_with("x-") || std::find(known.begin(), known.end(), m.key) != known.end()) continue;
-    report_.error(DiagCode::kUnknownKey, m.key_span, fmt::format("unknown key '{}' in {}", m.key.substr(0, 200), where), report_.hint(m.key, known));
+    report_.error(DiagCode::kUnknownKey, m.key_span, fmt::format("unknown key '{}' in {}", m.key.substr(0, 200), where),
+                  report_.hint(m.key, known));
   }
 }
 
@@ -70,10 +73,15 @@ bool JsonReader::check_name(const std::string& name, Span where, std::string_vie
 
 Ast JsonReader::read(const JsonValue& root, const std::string& default_name) {
   if (!expect(root, JsonKind::kObject, "a spec")) return std::move(ast_);
-  check_keys(root, {"$schema", "version", "name", "description", "tags", "op_type", "axes", "constraints", "inputs", "outputs", "nodes", "numerics", "reference"}, "a spec");
+  check_keys(root,
+             {"$schema", "version", "name", "description", "tags", "op_type", "axes", "constraints", "inputs", "outputs", "nodes",
+              "numerics", "reference"},
+             "a spec");
   read_version(root.find("version"));
   read_name(root.find("name"), default_name);
-  if (const JsonMember* m = root.find("description"); m && m->value.kind != JsonKind::kNull && expect(m->value, JsonKind::kString, "description")) ast_.description = m->value.text;
+  if (const JsonMember* m = root.find("description");
+      m && m->value.kind != JsonKind::kNull && expect(m->value, JsonKind::kString, "description"))
+    ast_.description = m->value.text;
   read_axes(root.find("axes"));
   read_constraints(root.find("constraints"));
   read_numerics(root.find("numerics"));
@@ -87,7 +95,9 @@ void JsonReader::read_version(const JsonMember* m) {
   if (!m || !expect(m->value, JsonKind::kString, "version")) return;
   const std::string& v = m->value.text;
   size_t dot = v.find('.');
-  auto is_number = [](std::string_view s) { return !s.empty() && s.size() < 6 && std::all_of(s.begin(), s.end(), [](char c) { return c >= '0' && c <= '9'; }); };
+  auto is_number = [](std::string_view s) {
+    return !s.empty() && s.size() < 6 && std::all_of(s.begin(), s.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
   if (dot == std::string::npos || !is_number(v.substr(0, dot)) || !is_number(v.substr(dot + 1))) {
     report_.error(DiagCode::kVersion, m->value.span, fmt::format("version '{}' is not of the form \"1.0\"", v.substr(0, 40)));
   } else if (v.substr(0, dot) != "1") {
@@ -104,7 +114,8 @@ void JsonReader::read_name(const JsonMember* m, const std::string& default_name)
   if (check_name(m->value.text, m->value.span, "name of a spec")) ast_.name = m->value.text;
 }
 
-/// FlashInfer-Bench writes conditions between axes as Python text. Those over axes we know are checked; others speak of tensors' contents and are the caller's business.
+/// FlashInfer-Bench writes conditions between axes as Python text. Those over axes we know are checked; others speak of tensors' contents
+/// and are the caller's business.
 void JsonReader::read_constraints(const JsonMember* m) {
   if (!m || m->value.kind == JsonKind::kNull || !expect(m->value, JsonKind::kArray, "constraints")) return;
   for (const JsonValue& c : m->value.items) {
@@ -112,9 +123,15 @@ void JsonReader::read_constraints(const JsonMember* m) {
     for (std::string_view op : {"==", "!=", "<=", ">=", "<", ">"}) {
       size_t at = c.text.find(op);
       if (at == std::string::npos) continue;
-      auto a = try_shape_expr(std::string_view(c.text).substr(0, at), axes_), b = try_shape_expr(std::string_view(c.text).substr(at + op.size()), axes_);
+      auto a = try_shape_expr(std::string_view(c.text).substr(0, at), axes_),
+           b = try_shape_expr(std::string_view(c.text).substr(at + op.size()), axes_);
       if (!a || !b) break;
-      bool holds = op == "==" ? *a == *b : op == "!=" ? *a != *b : op == "<=" ? *a <= *b : op == ">=" ? *a >= *b : op == "<" ? *a < *b : *a > *b;
+      bool holds = op == "=="   ? *a == *b
+                   : op == "!=" ? *a != *b
+                   : op == "<=" ? *a <= *b
+                   : op == ">=" ? *a >= *b
+                   : op == "<"  ? *a < *b
+                                : *a > *b;
       if (!holds) report_.error(DiagCode::kShapeExpression, c.span, fmt::format("the constraint does not hold: {} {} {}", *a, op, *b));
       break;
     }
@@ -128,7 +145,8 @@ void JsonReader::read_numerics(const JsonMember* m) {
     const JsonMember* t = m->value.find(key);
     if (!t) return std::nullopt;
     auto v = expect_number(t->value, key);
-    if (v && !(*v >= 0 && std::isfinite(*v))) report_.error(DiagCode::kBadNumber, t->value.span, fmt::format("{} must be finite and not negative", key));
+    if (v && !(*v >= 0 && std::isfinite(*v)))
+      report_.error(DiagCode::kBadNumber, t->value.span, fmt::format("{} must be finite and not negative", key));
     return v;
   };
   ast_.numerics.rtol = tolerance("rtol");
@@ -137,7 +155,9 @@ void JsonReader::read_numerics(const JsonMember* m) {
   const JsonMember* i = m->value.find("intermediates");
   if (!i || !expect(i->value, JsonKind::kString, "intermediates")) return;
   if (i->value.text != "exact" && i->value.text != "stored")
-    report_.error(DiagCode::kAttribute, i->value.span, fmt::format("intermediates are \"stored\" (in the tensors' type, the default) or \"exact\", not \"{}\"", i->value.text.substr(0, 80)),
+    report_.error(DiagCode::kAttribute, i->value.span,
+                  fmt::format("intermediates are \"stored\" (in the tensors' type, the default) or \"exact\", not \"{}\"",
+                              i->value.text.substr(0, 80)),
                   report_.hint(i->value.text, {"exact", "stored"}));
   ast_.numerics.exact = i->value.text == "exact";
 }
@@ -163,7 +183,8 @@ std::vector<AstTensor> JsonReader::read_tensors(const JsonValue& root, const cha
       out.push_back(read_tensor(t.key, t.key_span, t.value, is_input));
     }
   }
-  if (out.size() > static_cast<size_t>(kMaxTensors)) report_.error(DiagCode::kLimit, out.back().where, fmt::format("more than {} {}", kMaxTensors, key));
+  if (out.size() > static_cast<size_t>(kMaxTensors))
+    report_.error(DiagCode::kLimit, out.back().where, fmt::format("more than {} {}", kMaxTensors, key));
   if (m->value.items.empty() && m->value.members.empty() && (m->value.kind == JsonKind::kArray || m->value.kind == JsonKind::kObject)) {
     report_.error(DiagCode::kMissingKey, m->key_span, fmt::format("a program needs at least one {}", is_input ? "input" : "output"));
   }
@@ -200,7 +221,8 @@ AstTensor JsonReader::read_tensor(const std::string& name, Span where, const Jso
 std::optional<Dims> JsonReader::read_dims(const JsonValue& list, std::string_view what, bool allow_free) {
   if (!expect(list, JsonKind::kArray, what)) return std::nullopt;
   if (list.items.size() > static_cast<size_t>(kMaxRank)) {
-    report_.error(DiagCode::kLimit, list.items[kMaxRank].span, fmt::format("rank {}; at most {} dimensions are allowed", list.items.size(), kMaxRank));
+    report_.error(DiagCode::kLimit, list.items[kMaxRank].span,
+                  fmt::format("rank {}; at most {} dimensions are allowed", list.items.size(), kMaxRank));
     return std::nullopt;
   }
   Dims d;
@@ -220,7 +242,8 @@ std::optional<Dims> JsonReader::read_dims(const JsonValue& list, std::string_vie
     } else if (entry.kind == JsonKind::kFloat) {
       expect_int(entry, "an extent");
     } else {
-      report_.error(DiagCode::kWrongKind, entry.span, fmt::format("an extent is an integer or a string such as \"M\" or \"2*H\", not {}", kind_name(entry.kind)));
+      report_.error(DiagCode::kWrongKind, entry.span,
+                    fmt::format("an extent is an integer or a string such as \"M\" or \"2*H\", not {}", kind_name(entry.kind)));
     }
     if (n && *n > kMaxElements) {
       report_.error(DiagCode::kLimit, entry.span, "the extent is larger than 2^40");
@@ -239,7 +262,10 @@ void JsonReader::read_shape(const JsonMember& m, AstTensor& t, bool is_input) {
     t.dims = Dims{};
     t.by_value = is_input;
     t.ok = is_input && t.ok;
-    if (!is_input) report_.error(DiagCode::kShape, m.value.span, fmt::format("output '{}' has the shape null: only inputs are passed by value; a result of one element has shape []", t.name));
+    if (!is_input)
+      report_.error(
+          DiagCode::kShape, m.value.span,
+          fmt::format("output '{}' has the shape null: only inputs are passed by value; a result of one element has shape []", t.name));
     return;
   }
   t.dims = read_dims(m.value, "shape", false);
@@ -256,13 +282,22 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
   if (t && *t != DType::kReal) return t;
   static const std::vector<std::string> later{"float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float64", "int8", "uint8", "int16"};
   if (std::find(later.begin(), later.end(), v.text) != later.end()) {
-    report_.error(DiagCode::kUnsupported, v.span, fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text),
-                  {{{}, v.text == "float64" ? "declare float32: kernels compute in it" : v.text.starts_with("float") ? "widen it before the program, to float16 say" : "convert it before the program, to int32 say"}});
+    report_.error(DiagCode::kUnsupported, v.span,
+                  fmt::format("dtype {} is not supported yet; there are float16, bfloat16, float32, bool, int32 and int64", v.text),
+                  {{{},
+                    v.text == "float64"           ? "declare float32: kernels compute in it"
+                    : v.text.starts_with("float") ? "widen it before the program, to float16 say"
+                                                  : "convert it before the program, to int32 say"}});
     return std::nullopt;
   }
-  static const std::map<std::string, std::string, std::less<>> other_names{{"half", "float16"}, {"fp16", "float16"}, {"torch.float16", "float16"}, {"float", "float32"}, {"fp32", "float32"}, {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}, {"int", "int32"}, {"long", "int64"}, {"torch.int32", "int32"}, {"torch.int64", "int64"}};
+  static const std::map<std::string, std::string, std::less<>> other_names{
+      {"half", "float16"},   {"fp16", "float16"},          {"torch.float16", "float16"},   {"float", "float32"},   {"fp32", "float32"},
+      {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}, {"int", "int32"},
+      {"long", "int64"},     {"torch.int32", "int32"},     {"torch.int64", "int64"}};
   auto other = other_names.find(v.text);
-  auto notes = other != other_names.end() ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}} : report_.hint(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64"});
+  auto notes = other != other_names.end()
+                   ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}}
+                   : report_.hint(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64"});
   report_.error(DiagCode::kDtype, v.span, fmt::format("there is no dtype '{}'", v.text.substr(0, 40)), std::move(notes));
   return std::nullopt;
 }
@@ -278,7 +313,8 @@ void JsonReader::read_strides(const JsonMember& m, AstTensor& t) {
   if (m.value.kind == JsonKind::kNull) return;
   if (!expect(m.value, JsonKind::kArray, "strides")) return;
   if (m.value.items.size() > static_cast<size_t>(kMaxRank)) {
-    report_.error(DiagCode::kStrides, m.value.span, fmt::format("{} strides; at most {} dimensions are allowed", m.value.items.size(), kMaxRank));
+    report_.error(DiagCode::kStrides, m.value.span,
+                  fmt::format("{} strides; at most {} dimensions are allowed", m.value.items.size(), kMaxRank));
     return;
   }
   Dims d;
@@ -304,7 +340,8 @@ void JsonReader::read_range(const JsonMember& m, AstTensor& t) {
   }
   auto lo = expect_number(m.value.items[0], "the range's lower end"), hi = expect_number(m.value.items[1], "the range's upper end");
   if (!lo || !hi) return;
-  if (*lo > *hi) report_.error(DiagCode::kBadNumber, m.value.items[1].span, fmt::format("the range is empty: {} is less than {}", *hi, *lo));
+  if (*lo > *hi)
+    report_.error(DiagCode::kBadNumber, m.value.items[1].span, fmt::format("the range is empty: {} is less than {}", *hi, *lo));
   for (size_t i = 0; i < 2; i++)
     if (!check_range_end(i == 0 ? *lo : *hi, m.value.items[i].span, t.dtype)) return;
   t.range = std::pair(*lo, *hi);
@@ -315,8 +352,14 @@ bool JsonReader::check_range_end(double x, Span where, DType dtype) {
   const double largest = type_info(dtype).largest;
   if (std::fabs(x) <= largest || dtype == DType::kBool) return true;
   const bool is_finite = std::isfinite(x);
-  std::vector<Note> notes = {{{}, fmt::format("write the lowest and the highest value that occur, at most {:.6g} for {}, or leave the range out", largest, dtype_name(dtype))}};
-  report_.error(DiagCode::kBadNumber, where, is_finite ? fmt::format("the range ends at {}, which {} does not have", x, dtype_name(dtype)) : "the ends of a range are finite", std::move(notes));
+  std::vector<Note> notes = {
+      {{},
+       fmt::format("write the lowest and the highest value that occur, at most {:.6g} for {}, or leave the range out", largest,
+                   dtype_name(dtype))}};
+  report_.error(
+      DiagCode::kBadNumber, where,
+      is_finite ? fmt::format("the range ends at {}, which {} does not have", x, dtype_name(dtype)) : "the ends of a range are finite",
+      std::move(notes));
   return false;
 }
 
@@ -342,7 +385,10 @@ void JsonReader::read_nodes(const JsonValue& root) {
       ast_.nodes_where = reference->key_span;
       if (!ast_.nodes.empty()) return;
     }
-    if (reference) notes.push_back({{}, "of a 'reference' in Python only the published gemm, rmsnorm and fused_add_rmsnorm are read; `python -m mirage_opt import FILE` writes any that PyTorch can export as nodes"});
+    if (reference)
+      notes.push_back({{},
+                       "of a 'reference' in Python only the published gemm, rmsnorm and fused_add_rmsnorm are read; `python -m mirage_opt "
+                       "import FILE` writes any that PyTorch can export as nodes"});
     report_.error(DiagCode::kMissingKey, root.span, "a spec needs the key 'nodes'", std::move(notes));
   }
   ast_.complete = m && expect(m->value, JsonKind::kArray, "nodes");

@@ -112,13 +112,15 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
 SourceLocation place_in(std::string_view text, size_t offset, const std::string& file) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
   const size_t line_start = before.rfind('\n');
-  return {file, 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')), 1 + static_cast<int>(line_start == std::string_view::npos ? before.size() : before.size() - line_start - 1), 1};
+  return {file, 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')),
+          1 + static_cast<int>(line_start == std::string_view::npos ? before.size() : before.size() - line_start - 1), 1};
 }
 
 }  // namespace
 
 Result<OrderedJson> read_json_text(std::string_view text, const std::string& file, DiagCode code, const JsonLimits& limits) {
-  if (static_cast<int64_t>(text.size()) > limits.bytes) return Diagnostic{Severity::kError, code, {file, 0, 0, 1}, fmt::format("more than {} bytes of JSON", limits.bytes), {}};
+  if (static_cast<int64_t>(text.size()) > limits.bytes)
+    return Diagnostic{Severity::kError, code, {file, 0, 0, 1}, fmt::format("more than {} bytes of JSON", limits.bytes), {}};
   size_t consumed = 0;
   ValueBuilder builder(limits, &consumed);
   spec::CountingIterator first(text.data(), text.data(), &consumed), last(text.data(), text.data() + text.size(), &consumed);

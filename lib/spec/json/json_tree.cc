@@ -77,11 +77,13 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     Span where{end > 0 ? end - 1 : 0, 1};
     if (position > text_.size()) where.offset = text_.size();
     bool whole_token = text.find("unexpected") != std::string::npos;   // else the lexer names the very byte
-    if (whole_token && !last_token.empty() && last_token.size() <= end && text_.substr(end - last_token.size(), last_token.size()) == last_token) {
+    if (whole_token && !last_token.empty() && last_token.size() <= end &&
+        text_.substr(end - last_token.size(), last_token.size()) == last_token) {
       where = {end - last_token.size(), last_token.size()};
     }
     std::vector<Note> notes;
-    if (text_.substr(where.offset).starts_with("//") || text_.substr(where.offset).starts_with("/*")) notes.push_back({{}, "JSON has no comments; a key that begins with x- can hold one"});
+    if (text_.substr(where.offset).starts_with("//") || text_.substr(where.offset).starts_with("/*"))
+      notes.push_back({{}, "JSON has no comments; a key that begins with x- can hold one"});
     if (text_.substr(where.offset).starts_with("'")) notes.push_back({{}, "JSON strings stand in double quotes"});
     report_.error(DiagCode::kSyntax, where, text, std::move(notes));
     return false;
@@ -217,7 +219,8 @@ std::optional<size_t> find_bad_utf8(std::string_view s) {
     size_t n = c >= 0xC2 && c <= 0xDF ? 1 : (c & 0xF0) == 0xE0 ? 2 : c >= 0xF0 && c <= 0xF4 ? 3 : 0;
     if (n == 0 || i + n >= s.size()) return i;
     unsigned char second = byte(i + 1);
-    bool bad = (second & 0xC0) != 0x80 || (c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) || (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F);
+    bool bad = (second & 0xC0) != 0x80 || (c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) || (c == 0xF0 && second < 0x90) ||
+               (c == 0xF4 && second > 0x8F);
     for (size_t k = 2; k <= n; ++k) bad = bad || (byte(i + k) & 0xC0) != 0x80;
     if (bad) return i;
     i += n + 1;

@@ -1,5 +1,5 @@
-// JSON text as a tree in which every key and value knows its place. nlohmann/json 3.11 reads (its SAX side), but its own tree keeps no places, keeps the last of two equal keys and lets
-// large integers decay to floats; this one refuses those.
+// JSON text as a tree in which every key and value knows its place. nlohmann/json 3.11 reads (its SAX side), but its own tree keeps no
+// places, keeps the last of two equal keys and lets large integers decay to floats; this one refuses those.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,7 +22,8 @@ struct JsonMember;
 struct JsonValue {
   JsonKind kind = JsonKind::kNull;
   bool flag = false;                  ///< kBool
-  bool plain = false;                 ///< kString: written without escapes, so that byte i of `text` is byte span.offset + 1 + i of the source
+  /// kString: written without escapes, so that byte i of `text` is byte span.offset + 1 + i of the source
+  bool plain = false;
   Span span;                          ///< the token; for arrays and objects the opening bracket
   int64_t integer = 0;                ///< kInt
   double number = 0;                  ///< kInt and kFloat

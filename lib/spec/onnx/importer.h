@@ -63,7 +63,8 @@ struct Invalid {
 /// What became of a node.
 struct Fate {
   enum class Kind : uint8_t { kTaken, kKnown, kLeft } kind = Kind::kLeft;  ///< kKnown: computed while reading (shapes)
-  std::vector<std::string> heavy;                                         ///< operators of the spec among its own that make a kernel worth it: products, reductions
+  /// operators of the spec among its own that make a kernel worth it: products, reductions
+  std::vector<std::string> heavy;
 };
 
 class Importer {

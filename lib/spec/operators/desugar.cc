@@ -57,13 +57,17 @@ ValueId NodeContext::reduced(ValueId v, const std::vector<int>& axes) const { re
 
 namespace {
 
-/// A gain, bias or statistic of normalised axes: one extent per axis in `axes`, or a scalar, or a shape of x's rank that broadcasts to x. Returned so that NumPy broadcasting puts it in place.
+/// A gain, bias or statistic of normalised axes: one extent per axis in `axes`, or a scalar, or a shape of x's rank that broadcasts to x.
+/// Returned so that NumPy broadcasting puts it in place.
 ValueId along_axes(NodeContext& node, size_t operand, ValueId x, const std::vector<int>& axes) {
   Emitter& e = node.emit;
   ValueId v = node.operands[operand];
   const Dims& d = e.dims(v);
   const Dims& xd = e.dims(x);
-  auto refuse = [&] { node.fail_operand(operand, DiagCode::kShape, fmt::format("shape {} does not fit the normalised axes of {}", to_string(d), to_string(xd))); };
+  auto refuse = [&] {
+    node.fail_operand(operand, DiagCode::kShape,
+                      fmt::format("shape {} does not fit the normalised axes of {}", to_string(d), to_string(xd)));
+  };
   if (d.rank() == 0) return v;
   if (d.rank() == static_cast<int>(axes.size())) {
     Dims placed;
@@ -103,7 +107,11 @@ ValueId centred(NodeContext& node, ValueId x, const std::vector<int>& axes) {
 /// What a product whose inner dimensions differ may have meant: the operand to turn, or their order.
 std::vector<Note> meant_product(const Dims& a, const Dims& b) {
   const int64_t inner = a.back(), rows = a[a.rank() - 2], columns = b.back(), other = b[b.rank() - 2];
-  if (inner == columns) return {{{}, fmt::format("with the second operand transposed they fit: 'transpose_b': true gives {} x {}, and so does linear, whose weight is (out, in)", to_string(Dims{rows, inner}), to_string(Dims{columns, other}))}};
+  if (inner == columns)
+    return {{{},
+             fmt::format("with the second operand transposed they fit: 'transpose_b': true gives {} x {}, and so does linear, whose weight "
+                         "is (out, in)",
+                         to_string(Dims{rows, inner}), to_string(Dims{columns, other}))}};
   if (rows == other) return {{{}, "with the first operand transposed they fit: 'transpose_a': true"}};
   if (columns == rows) return {{{}, "in the other order they fit"}};
   return {};
@@ -132,10 +140,14 @@ ValueId build_matmul(NodeContext& node) {
   }
   const Dims a = e.dims(sides[0]), b = e.dims(sides[1]);
   int ra = a.rank(), rb = b.rank();
-  if (a[ra - 1] != b[rb - 2]) throw BuildError{DiagCode::kShape, node.operand_where[1], fmt::format("inner dimensions differ: {} x {}", to_string(a), to_string(b)), meant_product(a, b)};
+  if (a[ra - 1] != b[rb - 2])
+    throw BuildError{DiagCode::kShape, node.operand_where[1], fmt::format("inner dimensions differ: {} x {}", to_string(a), to_string(b)),
+                     meant_product(a, b)};
   for (int i = 1; i <= std::min(ra, rb) - 2; ++i) {
     int64_t m = a[ra - 2 - i], n = b[rb - 2 - i];
-    if (m != n && m != 1 && n != 1) node.fail(DiagCode::kShape, node.operand_where[1], fmt::format("batch dimensions do not broadcast: {} x {}", to_string(a), to_string(b)));
+    if (m != n && m != 1 && n != 1)
+      node.fail(DiagCode::kShape, node.operand_where[1],
+                fmt::format("batch dimensions do not broadcast: {} x {}", to_string(a), to_string(b)));
   }
   ValueId y = e.matmul(sides[0], sides[1]);
   std::vector<int> extra;
@@ -151,15 +163,18 @@ ValueId build_linear(NodeContext& node) {
   const Dims d = e.dims(w), xd = e.dims(x);
   if (d.rank() != 2) node.fail_operand(1, DiagCode::kShape, fmt::format("the weights {} are not of rank 2, (out, in)", to_string(d)));
   if (d[1] != xd.back()) {
-    const char* hint = d[0] == xd.back() ? "; weights are (out, in): these look like (in, out), which matmul takes" : "; weights are (out, in)";
-    node.fail_operand(1, DiagCode::kShape, fmt::format("the last extents of x {} and of the weights {} differ{}", to_string(xd), to_string(d), hint));
+    const char* hint =
+        d[0] == xd.back() ? "; weights are (out, in): these look like (in, out), which matmul takes" : "; weights are (out, in)";
+    node.fail_operand(1, DiagCode::kShape,
+                      fmt::format("the last extents of x {} and of the weights {} differ{}", to_string(xd), to_string(d), hint));
   }
   ValueId rows = xd.rank() == 1 ? e.reshape(x, {1, xd[0]}) : x;
   ValueId y = e.matmul(rows, e.transpose(w, {1, 0}));
   if (xd.rank() == 1) y = e.drop(y, {0});
   if (node.operands.size() < 3) return y;
   const Dims b = e.dims(node.operands[2]);
-  if (b.rank() != 1 || b[0] != d[0]) node.fail_operand(2, DiagCode::kShape, fmt::format("the bias has shape {}, not [{}]", to_string(b), d[0]));
+  if (b.rank() != 1 || b[0] != d[0])
+    node.fail_operand(2, DiagCode::kShape, fmt::format("the bias has shape {}, not [{}]", to_string(b), d[0]));
   return e.map(MapFn::kAdd, {y, node.operands[2]});
 }
 
@@ -174,16 +189,20 @@ ValueId build_pow(NodeContext& node) {
   return e.map(MapFn::kPow, {x, y});
 }
 
-ValueId build_gelu(NodeContext& node) { return node.emit.map(node.attr("approximate")->text == "tanh" ? MapFn::kGeluTanh : MapFn::kGelu, {node.x()}); }
+ValueId build_gelu(NodeContext& node) {
+  return node.emit.map(node.attr("approximate")->text == "tanh" ? MapFn::kGeluTanh : MapFn::kGelu, {node.x()});
+}
 
 ValueId build_clamp(NodeContext& node) {
   Emitter& e = node.emit;
   const AttrValue *low = node.attr("min"), *high = node.attr("max");
   if (node.operands.size() == 2) node.fail_operand(1, DiagCode::kArity, "one limit as an input; use maximum or minimum, or give both");
-  if (node.operands.size() == 3 && (low || high)) node.fail_attr(low ? "min" : "max", "the limits are given twice, as inputs and as attributes");
+  if (node.operands.size() == 3 && (low || high))
+    node.fail_attr(low ? "min" : "max", "the limits are given twice, as inputs and as attributes");
   if (node.operands.size() == 3) return e.map(MapFn::kClamp, node.operands);
   if (!low && !high) node.fail(DiagCode::kAttribute, node.where, "needs the attribute 'min', 'max' or both");
-  if (low && high && low->number > high->number) node.fail_attr("max", fmt::format("max {} is less than min {}", high->number, low->number));
+  if (low && high && low->number > high->number)
+    node.fail_attr("max", fmt::format("max {} is less than min {}", high->number, low->number));
   if (!high) return e.map(MapFn::kMax, {node.x(), e.constant(low->number)});
   if (!low) return e.map(MapFn::kMin, {node.x(), e.constant(high->number)});
   ValueId l = e.constant(low->number), h = e.constant(high->number);
@@ -233,7 +252,8 @@ ValueId build_group_norm(NodeContext& node) {
   const Dims d = e.dims(x);
   int64_t groups = node.attr("groups")->integer;
   if (groups < 1 || d[1] % groups != 0) node.fail_attr("groups", fmt::format("{} groups do not divide {} channels", groups, d[1]));
-  // Channels become groups and channels of a group, everything behind stays: dimensions are split here and joined at the end, never both at once, so that any layout and the search can follow.
+  // Channels become groups and channels of a group, everything behind stays: dimensions are split here and joined at the end, never both at
+  // once, so that any layout and the search can follow.
   const auto split = [&](const Dims& of) {
     Dims out{of[0]};
     out.push_back(of[1] == 1 ? 1 : groups);
@@ -283,7 +303,8 @@ ValueId build_transpose(NodeContext& node) {
   std::vector<int> perm;
   for (int i = 0; i < r && !given; ++i) perm.push_back(r - 1 - i);
   if (given) {
-    if (static_cast<int>(given->list.size()) != r) node.fail_attr("perm", fmt::format("perm has {} entries for a tensor of rank {}", given->list.size(), r));
+    if (static_cast<int>(given->list.size()) != r)
+      node.fail_attr("perm", fmt::format("perm has {} entries for a tensor of rank {}", given->list.size(), r));
     for (int64_t p : given->list) {
       if (p < -r || p >= r) node.fail_attr("perm", fmt::format("axis {} of a tensor of rank {}", p, r));
       int q = static_cast<int>(p < 0 ? p + r : p);
@@ -308,7 +329,8 @@ ValueId build_reshape(NodeContext& node) {
   }
   if (open >= 0 && elements % known == 0) to[open] = elements / known;
   if (open >= 0 ? elements % known != 0 : known != elements) {
-    node.fail(DiagCode::kShape, node.attr("shape")->where, fmt::format("{} has {} elements, the new shape {}{}", to_string(from), elements, open >= 0 ? "a multiple of " : "", known));
+    node.fail(DiagCode::kShape, node.attr("shape")->where,
+              fmt::format("{} has {} elements, the new shape {}{}", to_string(from), elements, open >= 0 ? "a multiple of " : "", known));
   }
   return node.emit.reshape(node.x(), to);
 }
@@ -317,7 +339,8 @@ ValueId build_repeat(NodeContext& node) {
   node.need_rank(1);
   int axis = node.axis(node.emit.rank(node.x()));
   int64_t count = node.attr("count")->integer;
-  if (count < 1 || count > kMaxElements / node.emit.dims(node.x()).elements()) node.fail_attr("count", fmt::format("count {} is out of range", count));
+  if (count < 1 || count > kMaxElements / node.emit.dims(node.x()).elements())
+    node.fail_attr("count", fmt::format("count {} is out of range", count));
   return node.emit.repeat(node.x(), axis, count);
 }
 
@@ -329,7 +352,8 @@ ValueId build_concat(NodeContext& node) {
     const Dims& d = node.emit.dims(node.operands[i]);
     bool fits = d.rank() == first.rank();
     for (int k = 0; fits && k < d.rank(); ++k) fits = k == axis || d[k] == first[k];
-    if (!fits) node.fail_operand(i, DiagCode::kShape, fmt::format("shapes {} and {} differ outside axis {}", to_string(first), to_string(d), axis));
+    if (!fits)
+      node.fail_operand(i, DiagCode::kShape, fmt::format("shapes {} and {} differ outside axis {}", to_string(first), to_string(d), axis));
   }
   return node.emit.concat(node.operands, axis);
 }
@@ -339,7 +363,8 @@ ValueId build_slice(NodeContext& node) {
   int axis = node.axis(node.emit.rank(node.x()));
   int64_t n = node.emit.dims(node.x())[axis];
   auto place = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };   // as Python does
-  int64_t start = place(node.attr("start")->integer), stop = node.attr("stop") ? place(node.attr("stop")->integer) : n, step = node.attr("step")->integer;
+  int64_t start = place(node.attr("start")->integer), stop = node.attr("stop") ? place(node.attr("stop")->integer) : n,
+          step = node.attr("step")->integer;
   if (step < 1) node.fail_attr("step", fmt::format("step {} is not positive", step));
   if (start >= stop) node.fail(DiagCode::kShape, node.where, fmt::format("the slice {}:{} of extent {} is empty", start, stop, n));
   return node.emit.slice(node.x(), axis, start, stop, std::min(step, n));
@@ -354,7 +379,8 @@ ValueId build_causal_mask(NodeContext& node) {
   int r = e.rank(x);
   int64_t offset = node.attr("offset")->integer;
   if (offset > kMaxElements || offset < -kMaxElements) node.fail_attr("offset", fmt::format("offset {} is out of range", offset));
-  ValueId row = e.iota(0, {e.dims(x)[r - 2], 1}), column = e.iota(1, {1, e.dims(x)[r - 1]});   // they broadcast: what a kernel reads of them is one line each
+  // they broadcast: what a kernel reads of them is one line each
+  ValueId row = e.iota(0, {e.dims(x)[r - 2], 1}), column = e.iota(1, {1, e.dims(x)[r - 1]});
   if (offset != 0) row = e.map(MapFn::kAdd, {row, e.constant(static_cast<double>(offset))});
   ValueId hidden = e.map(MapFn::kGreater, {column, row});
   return e.map(MapFn::kWhere, {hidden, e.constant(-std::numeric_limits<double>::infinity()), x});

@@ -1,4 +1,5 @@
-// Builders: how each operator of operators.def is made of primitives. They check attributes and shapes (throwing BuildError) and return the result's value.
+// Builders: how each operator of operators.def is made of primitives. They check attributes and shapes (throwing BuildError) and return the
+// result's value.
 #pragma once
 #include "spec/operators/operators.h"
 

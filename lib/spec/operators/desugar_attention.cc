@@ -37,17 +37,27 @@ Attention read_operands(NodeContext& node) {
   if (n - (has_sink ? 1 : 0) == 4) a.mask = node.operands[3];
   const Dims q = e.dims(a.q), k = e.dims(a.k), v = e.dims(a.v);
   const int r = q.rank();
-  if (r < 2 || r > kMaxRank - 1) node.fail_operand(0, DiagCode::kShape, fmt::format("q has rank {}; it has the axes (..., heads, rows, depth), 2 to {} of them", r, kMaxRank - 1));
-  if (k.rank() != r || v.rank() != r) node.fail_operand(k.rank() != r ? 1 : 2, DiagCode::kShape, fmt::format("q, k and v have ranks {}, {} and {}; they are equal", r, k.rank(), v.rank()));
+  if (r < 2 || r > kMaxRank - 1)
+    node.fail_operand(0, DiagCode::kShape,
+                      fmt::format("q has rank {}; it has the axes (..., heads, rows, depth), 2 to {} of them", r, kMaxRank - 1));
+  if (k.rank() != r || v.rank() != r)
+    node.fail_operand(k.rank() != r ? 1 : 2, DiagCode::kShape,
+                      fmt::format("q, k and v have ranks {}, {} and {}; they are equal", r, k.rank(), v.rank()));
   a.rows = q[r - 2], a.depth = q[r - 1], a.keys = k[r - 2], a.width = v[r - 1];
-  if (k[r - 1] != a.depth) node.fail_operand(1, DiagCode::kShape, fmt::format("the last extents of q {} and k {} differ", to_string(q), to_string(k)));
-  if (v[r - 2] != a.keys) node.fail_operand(2, DiagCode::kShape, fmt::format("k {} and v {} have different numbers of keys", to_string(k), to_string(v)));
+  if (k[r - 1] != a.depth)
+    node.fail_operand(1, DiagCode::kShape, fmt::format("the last extents of q {} and k {} differ", to_string(q), to_string(k)));
+  if (v[r - 2] != a.keys)
+    node.fail_operand(2, DiagCode::kShape, fmt::format("k {} and v {} have different numbers of keys", to_string(k), to_string(v)));
   a.has_heads = r >= 3;
   if (a.has_heads) a.heads = q[r - 3], a.key_heads = k[r - 3];
   if (a.heads % a.key_heads || (a.has_heads && v[r - 3] != a.key_heads))
-    node.fail_operand(1, DiagCode::kShape, fmt::format("{} heads of q, {} of k, {} of v: k and v have the same number, which divides q's", a.heads, a.key_heads, a.has_heads ? v[r - 3] : 1));
+    node.fail_operand(1, DiagCode::kShape,
+                      fmt::format("{} heads of q, {} of k, {} of v: k and v have the same number, which divides q's", a.heads, a.key_heads,
+                                  a.has_heads ? v[r - 3] : 1));
   for (int i = 0; i < r - 3; ++i) {
-    if (q[i] != k[i] || q[i] != v[i]) node.fail_operand(q[i] != k[i] ? 1 : 2, DiagCode::kShape, fmt::format("the batch axes of q {}, k {} and v {} differ", to_string(q), to_string(k), to_string(v)));
+    if (q[i] != k[i] || q[i] != v[i])
+      node.fail_operand(q[i] != k[i] ? 1 : 2, DiagCode::kShape,
+                        fmt::format("the batch axes of q {}, k {} and v {} differ", to_string(q), to_string(k), to_string(v)));
     a.batch.push_back(q[i]);
   }
   return a;
@@ -60,7 +70,8 @@ ValueId grouped(Emitter& e, const Attention& a, ValueId v) {
   Dims out;
   for (int i = 0; i < d.rank() - 3; ++i) out.push_back(d[i]);
   const bool per_head = d[d.rank() - 3] != 1;
-  out.push_back(per_head ? a.key_heads : 1), out.push_back(per_head ? a.group() : 1), out.push_back(d[d.rank() - 2]), out.push_back(d[d.rank() - 1]);
+  out.push_back(per_head ? a.key_heads : 1), out.push_back(per_head ? a.group() : 1), out.push_back(d[d.rank() - 2]),
+      out.push_back(d[d.rank() - 1]);
   return e.reshape(v, out);
 }
 
@@ -70,7 +81,8 @@ ValueId masked(NodeContext& node, const Attention& a, ValueId s, bool merged) {
   const Dims d = e.dims(a.mask);
   const Dims logits = a.has_heads ? behind(a.batch, {a.heads, a.rows, a.keys}) : Dims{a.rows, a.keys};
   auto all = broadcast(d, logits);
-  if (!all || !(*all == logits)) node.fail_operand(3, DiagCode::kShape, fmt::format("the mask {} does not broadcast to the logits {}", to_string(d), to_string(logits)));
+  if (!all || !(*all == logits))
+    node.fail_operand(3, DiagCode::kShape, fmt::format("the mask {} does not broadcast to the logits {}", to_string(d), to_string(logits)));
   ValueId m = a.mask;
   if (merged && d.rank() >= 3) {   // rows of a group's heads, one behind the other
     const bool per_head = d[d.rank() - 3] != 1;
@@ -94,10 +106,12 @@ ValueId positioned(NodeContext& node, const Attention& a, ValueId s) {
   const AttrValue *window = node.attr("window"), *offset = node.attr("offset");
   if (!node.attr("causal")->flag && !window) return s;
   const auto far = [](int64_t i) { return i > kMaxElements || i < -kMaxElements; };
-  if (far(offset->integer) || (window && far(window->integer))) node.fail_attr(far(offset->integer) ? "offset" : "window", "the position is out of range");
+  if (far(offset->integer) || (window && far(window->integer)))
+    node.fail_attr(far(offset->integer) ? "offset" : "window", "the position is out of range");
   ValueId row = e.iota(0, {a.rows, 1}), column = e.iota(1, {1, a.keys});
   const auto moved = [&](int64_t by) { return by ? e.map(MapFn::kAdd, {row, e.constant(static_cast<double>(by))}) : row; };
-  if (node.attr("causal")->flag) s = e.map(MapFn::kWhere, {e.map(MapFn::kGreater, {column, moved(offset->integer)}), e.constant(-kInfinity), s});
+  if (node.attr("causal")->flag)
+    s = e.map(MapFn::kWhere, {e.map(MapFn::kGreater, {column, moved(offset->integer)}), e.constant(-kInfinity), s});
   if (!window) return s;
   if (window->integer < 1) node.fail_attr("window", fmt::format("a window of {} keys; it has at least 1", window->integer));
   return e.map(MapFn::kWhere, {e.map(MapFn::kLess, {column, moved(offset->integer - window->integer + 1)}), e.constant(-kInfinity), s});
@@ -108,7 +122,9 @@ ValueId weights(NodeContext& node, const Attention& a, ValueId s, bool merged) {
   const int last = e.rank(s) - 1;
   if (a.sink < 0) return e.softmax(s, {last});
   const Dims d = e.dims(a.sink);   // a logit per head, of a key without a value
-  if (d.rank() > 1 || (d.rank() == 1 && d[0] != 1 && d[0] != a.heads)) node.fail_operand(node.operands.size() - 1, DiagCode::kShape, fmt::format("the sink {} has one logit per head, {}", to_string(d), a.heads));
+  if (d.rank() > 1 || (d.rank() == 1 && d[0] != 1 && d[0] != a.heads))
+    node.fail_operand(node.operands.size() - 1, DiagCode::kShape,
+                      fmt::format("the sink {} has one logit per head, {}", to_string(d), a.heads));
   ValueId sink = a.sink;
   if (d.rank() == 1 && d[0] == a.heads && a.has_heads) {
     sink = e.reshape(sink, a.group() == 1 ? Dims{a.heads, 1, 1} : Dims{a.key_heads, a.group(), 1, 1});
@@ -136,7 +152,8 @@ ValueId build_attention(NodeContext& node) {
   Emitter& e = node.emit;
   const Attention a = read_operands(node);
   // A group of heads that shares keys is one product with more rows, unless rows are masked by their places.
-  const bool by_rows = node.attr("causal")->flag || node.attr("window") || (a.mask >= 0 && e.rank(a.mask) >= 2 && e.dims(a.mask)[e.rank(a.mask) - 2] != 1);
+  const bool by_rows =
+      node.attr("causal")->flag || node.attr("window") || (a.mask >= 0 && e.rank(a.mask) >= 2 && e.dims(a.mask)[e.rank(a.mask) - 2] != 1);
   const bool grouped_heads = a.group() > 1, merged = grouped_heads && (a.rows == 1 || !by_rows);
   ValueId q = a.q, k = a.k, v = a.v;
   if (merged) {
@@ -166,10 +183,13 @@ ValueId build_rope(NodeContext& node) {
   const Dims d = e.dims(x);
   const int last = d.rank() - 1;
   const int64_t turned = node.attr("dims") ? node.attr("dims")->integer : d[last];
-  if (turned < 2 || turned > d[last] || turned % 2) node.fail_attr("dims", fmt::format("{} of {} elements turn: an even number, at least 2", turned, d[last]));
+  if (turned < 2 || turned > d[last] || turned % 2)
+    node.fail_attr("dims", fmt::format("{} of {} elements turn: an even number, at least 2", turned, d[last]));
   const bool interleaved = node.attr("interleaved")->flag;
   const int64_t half = turned / 2;
-  if (interleaved && d.rank() == kMaxRank) node.fail_operand(0, DiagCode::kLimit, fmt::format("interleaved pairs of a tensor of rank {}; at most {} dimensions are allowed", d.rank(), kMaxRank - 1));
+  if (interleaved && d.rank() == kMaxRank)
+    node.fail_operand(0, DiagCode::kLimit,
+                      fmt::format("interleaved pairs of a tensor of rank {}; at most {} dimensions are allowed", d.rank(), kMaxRank - 1));
   Dims wanted = d;
   wanted[last] = half;
   const auto angles = [&](ValueId v, size_t operand) {   // an angle per pair
@@ -177,7 +197,9 @@ ValueId build_rope(NodeContext& node) {
     const int64_t n = r ? e.dims(v)[r - 1] : 0;
     auto all = r ? broadcast(e.dims(e.slice(v, r - 1, 0, std::min(n, half), 1)), wanted) : std::nullopt;
     if ((n != half && n != turned) || !all || !(*all == wanted))
-      node.fail_operand(operand, DiagCode::kShape, fmt::format("{} for x {}: the last extent is {} or {}, the others broadcast to x", to_string(e.dims(v)), to_string(d), half, turned));
+      node.fail_operand(operand, DiagCode::kShape,
+                        fmt::format("{} for x {}: the last extent is {} or {}, the others broadcast to x", to_string(e.dims(v)),
+                                    to_string(d), half, turned));
     return n == turned;
   };
   const bool both_halves = angles(cosine, 1);

@@ -11,8 +11,12 @@ namespace {
 ValueId opposite(Emitter& e, ValueId b) { return e.map(MapFn::kEqual, {e.number(b), e.constant(0)}); }
 
 /// x and y, x or y: of numbers, whether they are not 0.
-ValueId both(Emitter& e, ValueId x, ValueId y) { return e.map(MapFn::kGreater, {e.map(MapFn::kMul, {e.boolean(x), e.boolean(y)}), e.constant(0)}); }
-ValueId either(Emitter& e, ValueId x, ValueId y) { return e.map(MapFn::kGreater, {e.map(MapFn::kMax, {e.boolean(x), e.boolean(y)}), e.constant(0)}); }
+ValueId both(Emitter& e, ValueId x, ValueId y) {
+  return e.map(MapFn::kGreater, {e.map(MapFn::kMul, {e.boolean(x), e.boolean(y)}), e.constant(0)});
+}
+ValueId either(Emitter& e, ValueId x, ValueId y) {
+  return e.map(MapFn::kGreater, {e.map(MapFn::kMax, {e.boolean(x), e.boolean(y)}), e.constant(0)});
+}
 
 /// x < y or x == y. Whole numbers (positions) need one comparison, with the next number; others may be NaN, where both are false.
 ValueId at_most(Emitter& e, ValueId x, ValueId y) {
@@ -48,7 +52,8 @@ ValueId variance(NodeContext& node, ValueId x, const std::vector<int>& axes) {
   double count = 1;
   for (int axis : axes) count *= static_cast<double>(e.dims(x)[axis]);
   const int64_t correction = node.attr("correction")->integer;
-  if (correction < 0 || static_cast<double>(correction) >= count) node.fail_attr("correction", fmt::format("correction {} of {} elements: at least 0, and less than them", correction, count));
+  if (correction < 0 || static_cast<double>(correction) >= count)
+    node.fail_attr("correction", fmt::format("correction {} of {} elements: at least 0, and less than them", correction, count));
   ValueId square = e.map(MapFn::kSquare, {e.map(MapFn::kSub, {x, e.mean(x, axes)})});
   if (correction == 0) return e.mean(square, axes);
   ValueId sum = e.reduce(ReduceFn::kSum, square, axes);
@@ -119,7 +124,8 @@ ValueId build_swiglu(NodeContext& node) {
 
 ValueId build_geglu(NodeContext& node) {
   auto [gate, value] = gate_and_value(node);
-  return node.emit.map(MapFn::kMul, {node.emit.map(node.attr("approximate")->text == "tanh" ? MapFn::kGeluTanh : MapFn::kGelu, {gate}), value});
+  return node.emit.map(MapFn::kMul,
+                       {node.emit.map(node.attr("approximate")->text == "tanh" ? MapFn::kGeluTanh : MapFn::kGelu, {gate}), value});
 }
 
 ValueId build_min(NodeContext& node) {
@@ -129,7 +135,8 @@ ValueId build_min(NodeContext& node) {
   return node.reduced(e.map(MapFn::kNeg, {largest}), axes);
 }
 
-/// Halves multiplied with each other: as many products as the extent has binary digits, each over half of what is left. What an odd extent leaves over is multiplied at the end.
+/// Halves multiplied with each other: as many products as the extent has binary digits, each over half of what is left. What an odd extent
+/// leaves over is multiplied at the end.
 ValueId build_prod(NodeContext& node) {
   Emitter& e = node.emit;
   ValueId x = e.number(node.x());

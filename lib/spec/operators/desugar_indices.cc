@@ -1,4 +1,5 @@
-// Operators that make indices or read by them. A read by index is a sum over all places of which at most one counts: an index outside of the tensor reads 0, and never memory. The planner makes a load of it.
+// Operators that make indices or read by them. A read by index is a sum over all places of which at most one counts: an index outside of
+// the tensor reads 0, and never memory. The planner makes a load of it.
 #include <algorithm>
 #include <numeric>
 #include <fmt/format.h>
@@ -27,7 +28,8 @@ ValueId first_largest(NodeContext& node, ValueId x) {
 }
 
 void need_index(NodeContext& node, size_t operand, int64_t extent) {
-  if (!node.emit.is_integral(node.operands[operand])) node.fail_operand(operand, DiagCode::kDtype, "an index is a tensor of int32 or int64, or computed of such");
+  if (!node.emit.is_integral(node.operands[operand]))
+    node.fail_operand(operand, DiagCode::kDtype, "an index is a tensor of int32 or int64, or computed of such");
   node.places.emplace_back(node.operands[operand], extent);
 }
 
@@ -44,7 +46,9 @@ ValueId read_at(Emitter& e, ValueId x, ValueId index, int k) {
 ValueId read_places(NodeContext& node, ValueId x, ValueId index, int axis) {
   Emitter& e = node.emit;
   const Dims d = e.dims(x), places = e.dims(index);
-  if (d.rank() + places.rank() - 1 > kMaxRank) node.fail(DiagCode::kLimit, node.where, fmt::format("the result has rank {}; at most {} dimensions are allowed", d.rank() + places.rank() - 1, kMaxRank));
+  if (d.rank() + places.rank() - 1 > kMaxRank)
+    node.fail(DiagCode::kLimit, node.where,
+              fmt::format("the result has rank {}; at most {} dimensions are allowed", d.rank() + places.rank() - 1, kMaxRank));
   int64_t before = 1, behind = 1;
   Dims result;
   for (int i = 0; i < axis; ++i) before *= d[i], result.push_back(d[i]);
@@ -60,7 +64,8 @@ ValueId build_argmin(NodeContext& node) { return first_largest(node, node.emit.m
 
 ValueId build_embedding(NodeContext& node) {
   Emitter& e = node.emit;
-  if (e.rank(node.operands[1]) != 2) node.fail_operand(1, DiagCode::kShape, fmt::format("the table {} is not of rank 2", to_string(e.dims(node.operands[1]))));
+  if (e.rank(node.operands[1]) != 2)
+    node.fail_operand(1, DiagCode::kShape, fmt::format("the table {} is not of rank 2", to_string(e.dims(node.operands[1]))));
   need_index(node, 0, e.dims(node.operands[1])[0]);
   return read_places(node, e.number(node.operands[1]), node.x(), 0);
 }
@@ -79,10 +84,14 @@ ValueId build_gather(NodeContext& node) {
   ValueId x = e.number(node.x());
   const Dims d = e.dims(x), places = e.dims(node.operands[1]);
   const int axis = node.axis(d.rank());
-  if (places.rank() != d.rank()) node.fail_operand(1, DiagCode::kShape, fmt::format("x {} and the index {} have different ranks; index_select takes any", to_string(d), to_string(places)));
+  if (places.rank() != d.rank())
+    node.fail_operand(1, DiagCode::kShape,
+                      fmt::format("x {} and the index {} have different ranks; index_select takes any", to_string(d), to_string(places)));
   if (d.rank() == kMaxRank) node.fail_operand(0, DiagCode::kLimit, fmt::format("rank {}; at most {} are allowed", kMaxRank, kMaxRank - 1));
   for (int i = 0; i < d.rank(); ++i)
-    if (i != axis && places[i] > d[i]) node.fail_operand(1, DiagCode::kShape, fmt::format("axis {} of the index {} is longer than x's {}", i, to_string(places), to_string(d)));
+    if (i != axis && places[i] > d[i])
+      node.fail_operand(1, DiagCode::kShape,
+                        fmt::format("axis {} of the index {} is longer than x's {}", i, to_string(places), to_string(d)));
   need_index(node, 1, d[axis]);
   Dims apart, rows;
   for (int i = 0; i < d.rank(); ++i) {

@@ -18,7 +18,8 @@ ValueId filled(Emitter& e, double value, const Dims& dims) {
 /// Sorted places along which the result has extents of 1 that x lacks.
 std::vector<int> new_axes(NodeContext& node, int rank) {
   const int result_rank = rank + static_cast<int>(node.attr("axis")->list.size());
-  if (result_rank > kMaxRank) node.fail_attr("axis", fmt::format("the result has rank {}; at most {} dimensions are allowed", result_rank, kMaxRank));
+  if (result_rank > kMaxRank)
+    node.fail_attr("axis", fmt::format("the result has rank {}; at most {} dimensions are allowed", result_rank, kMaxRank));
   return node.axes(result_rank);
 }
 
@@ -36,7 +37,8 @@ ValueId with_ones(Emitter& e, ValueId x, const std::vector<int>& at) {
 std::vector<int64_t> per_axis(NodeContext& node, const char* name, int rank) {
   const AttrValue* a = node.attr(name);
   if (!a) return std::vector<int64_t>(static_cast<size_t>(rank), 0);
-  if (static_cast<int>(a->list.size()) != rank) node.fail_attr(name, fmt::format("'{}' has {} entries for a tensor of rank {}", name, a->list.size(), rank));
+  if (static_cast<int>(a->list.size()) != rank)
+    node.fail_attr(name, fmt::format("'{}' has {} entries for a tensor of rank {}", name, a->list.size(), rank));
   return a->list;
 }
 
@@ -52,7 +54,9 @@ ValueId border(NodeContext& node, ValueId x, int axis, int64_t count, bool in_fr
   Emitter& e = node.emit;
   const std::string& mode = node.attr("mode")->text;
   const int64_t n = e.dims(x)[axis], most = mode == "reflect" ? n - 1 : n;
-  if (mode != "replicate" && count > most) node.fail_attr(in_front ? "before" : "after", fmt::format("{} elements of axis {}, extent {}: {} has at most {}", count, axis, n, mode, most));
+  if (mode != "replicate" && count > most)
+    node.fail_attr(in_front ? "before" : "after",
+                   fmt::format("{} elements of axis {}, extent {}: {} has at most {}", count, axis, n, mode, most));
   if (mode == "replicate") return e.repeat(in_front ? e.slice(x, axis, 0, 1, 1) : e.slice(x, axis, n - 1, n, 1), axis, count);
   if (mode == "circular") return in_front ? e.slice(x, axis, n - count, n, 1) : e.slice(x, axis, 0, count, 1);
   return reversed(node, in_front ? e.slice(x, axis, 1, count + 1, 1) : e.slice(x, axis, n - 1 - count, n - 1, 1), axis);
@@ -105,7 +109,8 @@ ValueId build_expand(NodeContext& node) {
   for (int i = 0; i < static_cast<int>(to.size()); ++i) {
     const int64_t have = i < more ? 1 : from[i - more], want = to[static_cast<size_t>(i)] == -1 ? have : to[static_cast<size_t>(i)];
     if (i < more && to[static_cast<size_t>(i)] == -1) node.fail_attr("shape", "a new axis needs an extent, not -1");
-    if (have != 1 && have != want) node.fail_attr("shape", fmt::format("axis {} has extent {}, which does not become {}", i - more, have, want));
+    if (have != 1 && have != want)
+      node.fail_attr("shape", fmt::format("axis {} has extent {}, which does not become {}", i - more, have, want));
     placed.push_back(have);
     result.push_back(want);
   }
@@ -118,11 +123,14 @@ ValueId build_expand(NodeContext& node) {
 ValueId build_stack(NodeContext& node) {
   Emitter& e = node.emit;
   const Dims first = e.dims(node.x());
-  if (first.rank() == kMaxRank) node.fail_operand(0, DiagCode::kLimit, fmt::format("the result has rank {}; at most {} dimensions are allowed", kMaxRank + 1, kMaxRank));
+  if (first.rank() == kMaxRank)
+    node.fail_operand(0, DiagCode::kLimit,
+                      fmt::format("the result has rank {}; at most {} dimensions are allowed", kMaxRank + 1, kMaxRank));
   const int axis = node.axis(first.rank() + 1);
   std::vector<ValueId> parts;
   for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (!(e.dims(node.operands[i]) == first)) node.fail_operand(i, DiagCode::kShape, fmt::format("shapes {} and {} differ", to_string(first), to_string(e.dims(node.operands[i]))));
+    if (!(e.dims(node.operands[i]) == first))
+      node.fail_operand(i, DiagCode::kShape, fmt::format("shapes {} and {} differ", to_string(first), to_string(e.dims(node.operands[i]))));
     parts.push_back(with_ones(e, node.operands[i], {axis}));
   }
   return e.concat(parts, axis);
@@ -134,9 +142,11 @@ std::vector<ValueId> build_split(NodeContext& node) {
   const int axis = node.axis(e.rank(node.x()));
   const int64_t n = e.dims(node.x())[axis], parts = node.num_results;
   const AttrValue* given = node.attr("sizes");
-  if (!given && n % parts) node.fail(DiagCode::kShape, node.where, fmt::format("extent {} does not split into {} equal parts; give their 'sizes'", n, parts));
+  if (!given && n % parts)
+    node.fail(DiagCode::kShape, node.where, fmt::format("extent {} does not split into {} equal parts; give their 'sizes'", n, parts));
   std::vector<int64_t> sizes = given ? given->list : std::vector<int64_t>(static_cast<size_t>(parts), n / parts);
-  if (static_cast<int64_t>(sizes.size()) != parts) node.fail_attr("sizes", fmt::format("{} sizes for {} output{}", sizes.size(), parts, parts == 1 ? "" : "s"));
+  if (static_cast<int64_t>(sizes.size()) != parts)
+    node.fail_attr("sizes", fmt::format("{} sizes for {} output{}", sizes.size(), parts, parts == 1 ? "" : "s"));
   int64_t at = 0;
   for (int64_t size : sizes) {
     if (size < 1) node.fail_attr("sizes", fmt::format("the size {} is not positive", size));
@@ -161,8 +171,10 @@ ValueId build_pad(NodeContext& node) {
   for (int i = 0; i < rank; ++i) {
     const auto k = static_cast<size_t>(i);
     const int64_t n = e.dims(x)[i], cut_before = std::max<int64_t>(-before[k], 0), cut_after = std::max<int64_t>(-after[k], 0);
-    if (before[k] > kMaxElements || after[k] > kMaxElements) node.fail_attr(before[k] > kMaxElements ? "before" : "after", "more than 2^40 elements");
-    if (cut_before >= n || cut_after >= n - cut_before) node.fail_attr(before[k] < 0 ? "before" : "after", fmt::format("nothing is left of axis {}, extent {}", i, n));
+    if (before[k] > kMaxElements || after[k] > kMaxElements)
+      node.fail_attr(before[k] > kMaxElements ? "before" : "after", "more than 2^40 elements");
+    if (cut_before >= n || cut_after >= n - cut_before)
+      node.fail_attr(before[k] < 0 ? "before" : "after", fmt::format("nothing is left of axis {}, extent {}", i, n));
     x = e.slice(x, i, cut_before, n - cut_after, 1);
     if (node.attr("mode")->text == "constant") {
       x = pad_constant(e, x, i, std::max<int64_t>(before[k], 0), std::max<int64_t>(after[k], 0), node.attr("value")->number);

@@ -1,4 +1,5 @@
-// Operators over windows of neighbouring elements: convolutions, pools, running sums. Windows are strided slices; the search sees products, sums and maxima.
+// Operators over windows of neighbouring elements: convolutions, pools, running sums. Windows are strided slices; the search sees products,
+// sums and maxima.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -12,7 +13,8 @@ namespace {
 /// The windows along one axis. Extents and places fit int64 because attributes are bounded by kMaxElements.
 struct Window {
   int axis = 0;
-  int64_t extent = 1, size = 1, stride = 1, before = 0, after = 0, dilation = 1, count = 1;   ///< after: may be less than `before`, or negative
+  /// after: may be less than `before`, or negative
+  int64_t extent = 1, size = 1, stride = 1, before = 0, after = 0, dilation = 1, count = 1;
   int64_t reach() const { return dilation * (size - 1) + 1; }
 };
 
@@ -21,7 +23,8 @@ constexpr int64_t kMaxWindow = int64_t{1} << 20;
 int64_t entry(NodeContext& node, const char* name, size_t i, size_t axes, int64_t low, int64_t fallback) {
   const AttrValue* a = node.attr(name);
   if (!a) return fallback;
-  if (a->list.size() != 1 && a->list.size() != axes) node.fail_attr(name, fmt::format("'{}' has {} entries for {} spatial ax{}", name, a->list.size(), axes, axes == 1 ? "is" : "es"));
+  if (a->list.size() != 1 && a->list.size() != axes)
+    node.fail_attr(name, fmt::format("'{}' has {} entries for {} spatial ax{}", name, a->list.size(), axes, axes == 1 ? "is" : "es"));
   const int64_t v = a->list[a->list.size() == 1 ? 0 : i];
   if (v < low || v > kMaxWindow) node.fail_attr(name, fmt::format("the {} {} is out of range: it is at least {}", name, v, low));
   return v;
@@ -29,7 +32,9 @@ int64_t entry(NodeContext& node, const char* name, size_t i, size_t axes, int64_
 
 void need_spatial(NodeContext& node) {
   const int r = node.emit.rank(node.x());
-  if (r < 3 || r > 5) node.fail_operand(0, DiagCode::kShape, fmt::format("needs a tensor of rank 3 to 5 (batch, channels, 1 to 3 spatial axes), got rank {}", r));
+  if (r < 3 || r > 5)
+    node.fail_operand(0, DiagCode::kShape,
+                      fmt::format("needs a tensor of rank 3 to 5 (batch, channels, 1 to 3 spatial axes), got rank {}", r));
 }
 
 ValueId windows_of(Emitter& e, ValueId padded, const Window& w, int64_t tap) {
@@ -44,7 +49,8 @@ ValueId padded(Emitter& e, ValueId x, const Window& w, double value) {
   const int64_t last = (w.count - 1) * w.stride + w.reach() - w.before;   // one behind what is read of x
   const int64_t begin = std::max<int64_t>(-w.before, 0), end = std::min(last, w.extent);
   if (begin >= end) return kNothing;
-  return pad_constant(e, e.slice(x, w.axis, begin, end, 1), w.axis, std::max<int64_t>(w.before, 0), std::max<int64_t>(last - w.extent, 0), value);
+  return pad_constant(e, e.slice(x, w.axis, begin, end, 1), w.axis, std::max<int64_t>(w.before, 0), std::max<int64_t>(last - w.extent, 0),
+                      value);
 }
 
 // ---- pools
@@ -64,9 +70,12 @@ std::vector<Window> pool_windows(NodeContext& node) {
     w.dilation = entry(node, "dilation", i, n, 1, 1);
     if (2 * w.before > w.size) node.fail_attr("padding", fmt::format("padding {} is more than half of the kernel, {}", w.before, w.size));
     const int64_t room = w.extent + 2 * w.before - w.reach();
-    if (room < 0) node.fail_attr("kernel", fmt::format("the window reaches over {} elements, the padded axis {} has {}", w.reach(), w.axis, w.extent + 2 * w.before));
+    if (room < 0)
+      node.fail_attr("kernel", fmt::format("the window reaches over {} elements, the padded axis {} has {}", w.reach(), w.axis,
+                                           w.extent + 2 * w.before));
     w.count = room / w.stride + 1;
-    if (node.attr("ceil_mode")->flag && room % w.stride && w.count * w.stride < w.extent + w.before) ++w.count;   // a window that begins inside
+    // a window that begins inside
+    if (node.attr("ceil_mode")->flag && room % w.stride && w.count * w.stride < w.extent + w.before) ++w.count;
     out.push_back(w);
   }
   return out;
@@ -89,7 +98,8 @@ ValueId pool(Emitter& e, ValueId x, const std::vector<Window>& windows, ReduceFn
       continue;
     }
     x = windows_of(e, source, w, 0);
-    for (int64_t tap = 1; tap < w.size; ++tap) x = e.map(fn == ReduceFn::kSum ? MapFn::kAdd : MapFn::kMax, {x, windows_of(e, source, w, tap)});
+    for (int64_t tap = 1; tap < w.size; ++tap)
+      x = e.map(fn == ReduceFn::kSum ? MapFn::kAdd : MapFn::kMax, {x, windows_of(e, source, w, tap)});
   }
   return x;
 }
@@ -98,7 +108,8 @@ ValueId pool(Emitter& e, ValueId x, const std::vector<Window>& windows, ReduceFn
 ValueId window_counts(Emitter& e, const Window& w, int rank, bool with_padding) {
   Dims line;
   for (int i = 0; i < rank; ++i) line.push_back(i == w.axis ? w.count : 1);
-  ValueId first = e.map(MapFn::kSub, {e.map(MapFn::kMul, {e.iota(w.axis, line), e.constant(static_cast<double>(w.stride))}), e.constant(static_cast<double>(w.before))});
+  ValueId first = e.map(MapFn::kSub, {e.map(MapFn::kMul, {e.iota(w.axis, line), e.constant(static_cast<double>(w.stride))}),
+                                      e.constant(static_cast<double>(w.before))});
   ValueId end = e.map(MapFn::kAdd, {first, e.constant(static_cast<double>(w.size))});
   end = e.map(MapFn::kMin, {end, e.constant(static_cast<double>(w.extent + (with_padding ? w.before : 0)))});
   if (!with_padding) first = e.map(MapFn::kMax, {first, e.constant(0)});
@@ -146,7 +157,9 @@ ValueId product(Emitter& e, const Convolution& c, ValueId source) {
   }
   ValueId columns = e.concat(parts, 3);
   const int64_t positions = e.dims(columns)[4];
-  if (c.groups == 1) return e.reshape(e.matmul(e.reshape(c.w, {c.out, c.in * taps}), e.reshape(columns, {c.batch, c.in * taps, positions})), {c.batch, 1, c.out, positions});
+  if (c.groups == 1)
+    return e.reshape(e.matmul(e.reshape(c.w, {c.out, c.in * taps}), e.reshape(columns, {c.batch, c.in * taps, positions})),
+                     {c.batch, 1, c.out, positions});
   return e.matmul(e.reshape(c.w, {1, c.groups, c.out, c.in * taps}), e.reshape(columns, {c.batch, c.groups, c.in * taps, positions}));
 }
 
@@ -164,7 +177,8 @@ ValueId spread(Emitter& e, ValueId x, int axis, int64_t stride) {
   return e.slice(v, axis, 0, (d[axis] - 1) * stride + 1, 1);
 }
 
-/// The weights of a transposed convolution, (in of all groups, out, kernel...), as those of the convolution that it is: (out of all groups, in, kernel...).
+/// The weights of a transposed convolution, (in of all groups, out, kernel...), as those of the convolution that it is: (out of all groups,
+/// in, kernel...).
 ValueId turned(Emitter& e, ValueId w, int64_t groups) {
   const Dims d = e.dims(w);
   Dims split{groups, d[0] / groups}, result{groups * d[1], d[0] / groups};
@@ -180,14 +194,18 @@ Window conv_window(NodeContext& node, int64_t extent, int64_t size, size_t i, si
   w.extent = extent;
   w.size = size;
   w.dilation = entry(node, "dilation", i, axes, 1, 1);
-  const int64_t stride = entry(node, "stride", i, axes, 1, 1), padding = entry(node, "padding", i, axes, 0, 0), more = entry(node, "output_padding", i, axes, 0, 0);
+  const int64_t stride = entry(node, "stride", i, axes, 1, 1), padding = entry(node, "padding", i, axes, 0, 0),
+                more = entry(node, "output_padding", i, axes, 0, 0);
   if (more > 0 && !transposed) node.fail_attr("output_padding", "only a transposed convolution has it");
-  if (more > 0 && more >= std::max(stride, w.dilation)) node.fail_attr("output_padding", fmt::format("the output_padding {} is not less than stride and dilation", more));
+  if (more > 0 && more >= std::max(stride, w.dilation))
+    node.fail_attr("output_padding", fmt::format("the output_padding {} is not less than stride and dilation", more));
   w.stride = transposed ? 1 : stride;
   w.before = transposed ? w.reach() - 1 - padding : padding;
   if (transposed) w.extent = (extent - 1) * stride + 1;
   const int64_t room = w.extent + w.before + (transposed ? w.before + more : w.before) - w.reach();
-  if (room < 0) node.fail_attr("padding", fmt::format("axis {} of the result has no element: the window reaches over {} of {}", w.axis, w.reach(), room + w.reach()));
+  if (room < 0)
+    node.fail_attr("padding", fmt::format("axis {} of the result has no element: the window reaches over {} of {}", w.axis, w.reach(),
+                                          room + w.reach()));
   w.count = room / w.stride + 1;
   return w;
 }
@@ -199,15 +217,19 @@ Convolution convolution(NodeContext& node) {
   c.x = e.number(node.x());
   c.w = e.number(node.operands[1]);
   const Dims d = e.dims(c.x), k = e.dims(c.w);
-  if (k.rank() != d.rank()) node.fail_operand(1, DiagCode::kShape, fmt::format("weights {} for a tensor {}: both have the same rank", to_string(k), to_string(d)));
+  if (k.rank() != d.rank())
+    node.fail_operand(1, DiagCode::kShape, fmt::format("weights {} for a tensor {}: both have the same rank", to_string(k), to_string(d)));
   const bool transposed = c.flipped = node.attr("transposed")->flag;
   c.batch = d[0];
   c.groups = node.attr("groups")->integer;
-  if (c.groups < 1 || d[1] % c.groups || k[0] % c.groups) node.fail_attr("groups", fmt::format("{} groups do not divide {} channels and {} filters", c.groups, d[1], k[0]));
+  if (c.groups < 1 || d[1] % c.groups || k[0] % c.groups)
+    node.fail_attr("groups", fmt::format("{} groups do not divide {} channels and {} filters", c.groups, d[1], k[0]));
   c.in = d[1] / c.groups;
   if (transposed ? k[0] != d[1] : k[1] != c.in)
-    node.fail_operand(1, DiagCode::kShape, transposed ? fmt::format("weights {} of a transposed convolution begin with the {} channels of x", to_string(k), d[1])
-                                                      : fmt::format("weights {} for {} channels in {} group{}: their second extent is {}", to_string(k), d[1], c.groups, c.groups == 1 ? "" : "s", c.in));
+    node.fail_operand(1, DiagCode::kShape,
+                      transposed ? fmt::format("weights {} of a transposed convolution begin with the {} channels of x", to_string(k), d[1])
+                                 : fmt::format("weights {} for {} channels in {} group{}: their second extent is {}", to_string(k), d[1],
+                                               c.groups, c.groups == 1 ? "" : "s", c.in));
   c.out = transposed ? k[1] : k[0] / c.groups;
   if (transposed) c.w = turned(e, c.w, c.groups);
   const auto axes = static_cast<size_t>(d.rank() - 2);
@@ -218,7 +240,8 @@ Convolution convolution(NodeContext& node) {
     c.kernel.push_back(k[axis]);
   }
   constexpr int64_t kMaxTaps = 2048;
-  if (c.taps() > kMaxTaps) node.fail_operand(1, DiagCode::kLimit, fmt::format("a kernel of {} taps; at most {} are allowed", c.taps(), kMaxTaps));
+  if (c.taps() > kMaxTaps)
+    node.fail_operand(1, DiagCode::kLimit, fmt::format("a kernel of {} taps; at most {} are allowed", c.taps(), kMaxTaps));
   return c;
 }
 
@@ -228,7 +251,8 @@ Convolution convolution(NodeContext& node) {
 ValueId triangle(Emitter& e, int64_t n, bool reverse, bool exclusive) {
   ValueId row = e.iota(0, {n, 1}), column = e.iota(1, {1, n});
   if (reverse) std::swap(row, column);
-  ValueId belongs = exclusive ? e.map(MapFn::kLess, {row, column}) : e.map(MapFn::kLess, {row, e.map(MapFn::kAdd, {column, e.constant(1)})});
+  ValueId belongs =
+      exclusive ? e.map(MapFn::kLess, {row, column}) : e.map(MapFn::kLess, {row, e.map(MapFn::kAdd, {column, e.constant(1)})});
   return e.number(belongs);
 }
 
@@ -289,7 +313,8 @@ ValueId build_conv(NodeContext& node) {
   ValueId y = e.reshape(product(e, c, source), result);
   if (node.operands.size() < 3) return y;
   const Dims b = e.dims(node.operands[2]);
-  if (b.rank() != 1 || b[0] != result[1]) node.fail_operand(2, DiagCode::kShape, fmt::format("the bias has shape {}, not [{}]", to_string(b), result[1]));
+  if (b.rank() != 1 || b[0] != result[1])
+    node.fail_operand(2, DiagCode::kShape, fmt::format("the bias has shape {}, not [{}]", to_string(b), result[1]));
   Dims placed{1, b[0]};
   while (placed.rank() < result.rank()) placed.push_back(1);
   return e.map(MapFn::kAdd, {y, e.reshape(e.number(node.operands[2]), placed)});

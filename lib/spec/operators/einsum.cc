@@ -1,4 +1,5 @@
-// einsum of one or two operands in primitives: each letter is in the first, the second or both, and summed or kept; that alone decides between reduce, mul and matmul.
+// einsum of one or two operands in primitives: each letter is in the first, the second or both, and summed or kept; that alone decides
+// between reduce, mul and matmul.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -79,15 +80,20 @@ class EinsumBuilder {
 
  private:
   void check() {
-    if (q_.operands.size() != node_.operands.size()) node_.fail_attr("equation", fmt::format("the equation has {} operands, the node {}", q_.operands.size(), node_.operands.size()));
+    if (q_.operands.size() != node_.operands.size())
+      node_.fail_attr("equation", fmt::format("the equation has {} operands, the node {}", q_.operands.size(), node_.operands.size()));
     for (size_t i = 0; i < node_.operands.size(); ++i) {
       const Dims& d = e_.dims(node_.operands[i]);
       if (d.rank() != static_cast<int>(q_.operands[i].size())) {
-        node_.fail_operand(i, DiagCode::kShape, fmt::format("'{}' names {} dimensions, the tensor {} has {}", q_.operands[i], q_.operands[i].size(), to_string(d), d.rank()));
+        node_.fail_operand(
+            i, DiagCode::kShape,
+            fmt::format("'{}' names {} dimensions, the tensor {} has {}", q_.operands[i], q_.operands[i].size(), to_string(d), d.rank()));
       }
       for (int k = 0; k < d.rank(); ++k) {
         int64_t& extent = extents_[static_cast<unsigned char>(q_.operands[i][static_cast<size_t>(k)])];
-        if (extent != 0 && extent != d[k]) node_.fail_operand(i, DiagCode::kShape, fmt::format("the letter '{}' has extents {} and {}", q_.operands[i][static_cast<size_t>(k)], extent, d[k]));
+        if (extent != 0 && extent != d[k])
+          node_.fail_operand(i, DiagCode::kShape,
+                             fmt::format("the letter '{}' has extents {} and {}", q_.operands[i][static_cast<size_t>(k)], extent, d[k]));
         extent = d[k];
       }
     }

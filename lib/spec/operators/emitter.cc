@@ -32,7 +32,8 @@ uint64_t hash_op(const Op& op, const std::vector<ValueId>& operands) {
   if (const auto* c = std::get_if<Const>(&op)) h = hash_combine(h, std::bit_cast<uint64_t>(c->value));
   if (const auto* m = std::get_if<Map>(&op)) h = hash_combine(h, static_cast<uint64_t>(m->fn));
   if (const auto* r = std::get_if<Reduce>(&op)) h = hash_combine(h, static_cast<uint64_t>(r->dim));
-  if (const auto* s = std::get_if<Slice>(&op)) h = hash_combine(h, hash_combine(static_cast<uint64_t>(s->start), static_cast<uint64_t>(s->stop)));
+  if (const auto* s = std::get_if<Slice>(&op))
+    h = hash_combine(h, hash_combine(static_cast<uint64_t>(s->start), static_cast<uint64_t>(s->stop)));
   return h;   // other fields are left to ==
 }
 
@@ -94,13 +95,15 @@ ValueId Emitter::input(int param, const Type& type) {
   return v;
 }
 
-ValueId Emitter::constant(double value) { return add(Const{value == 0 ? 0.0 : value, {}}, {}); }   // -0 is 0: the meaning is over real numbers
+// -0 is 0: the meaning is over real numbers
+ValueId Emitter::constant(double value) { return add(Const{value == 0 ? 0.0 : value, {}}, {}); }
 
 ValueId Emitter::extent(ExtentOf of, double value) { return add(Const{value, std::move(of)}, {}); }
 
 ValueId Emitter::iota(int dim, const Dims& d) { return add(Iota{dim, d}, {}); }
 
-/// Reshapes that only add or drop leading ones do nothing for broadcasting: the operand before them serves as well, if the result keeps its shape.
+/// Reshapes that only add or drop leading ones do nothing for broadcasting: the operand before them serves as well, if the result keeps its
+/// shape.
 ValueId Emitter::strip_reshape(ValueId v, const std::vector<ValueId>& all) const {
   const Node& node = graph().def(v);
   if (!std::holds_alternative<Reshape>(node.op)) return v;
@@ -119,7 +122,8 @@ ValueId Emitter::map(MapFn fn, std::vector<ValueId> operands) {
     bool is_condition = fn == MapFn::kWhere && i == 0;
     if (!is_condition) operands[i] = number(operands[i]);
   }
-  if (fn == MapFn::kWhere && !is_bool(operands[0])) fail(DiagCode::kDtype, "the condition must be a bool, such as the result of less, greater or equal");
+  if (fn == MapFn::kWhere && !is_bool(operands[0]))
+    fail(DiagCode::kDtype, "the condition must be a bool, such as the result of less, greater or equal");
   Dims all;
   for (ValueId v : operands) {
     auto both = broadcast(all, dims(v));
@@ -263,7 +267,8 @@ ValueId Emitter::softmax(ValueId x, const std::vector<int>& axes) {
   return map(MapFn::kDiv, {e, reduce(ReduceFn::kSum, e, axes)});
 }
 
-/// Extents through a reshape: runs of source and target dimensions with equal products; inside a run, one target dimension takes the product of the source's, others are unknown.
+/// Extents through a reshape: runs of source and target dimensions with equal products; inside a run, one target dimension takes the
+/// product of the source's, others are unknown.
 void Emitter::trace_reshape(ValueId x, const Dims& to, Facts& out) const {
   const Dims& from = dims(x);
   int i = 0, j = 0;
@@ -294,18 +299,30 @@ void Emitter::trace_reshape(ValueId x, const Dims& to, Facts& out) const {
 }
 
 bool Emitter::makes_whole(const Op& op, const std::vector<ValueId>& operands, bool Facts::*fact) const {
-  const auto all = [&](size_t first) { return std::all_of(operands.begin() + static_cast<std::ptrdiff_t>(first), operands.end(), [&](ValueId v) { return facts(v).*fact; }); };
+  const auto all = [&](size_t first) {
+    return std::all_of(operands.begin() + static_cast<std::ptrdiff_t>(first), operands.end(), [&](ValueId v) { return facts(v).*fact; });
+  };
   if (const auto* c = std::get_if<Const>(&op)) return std::isfinite(c->value) && c->value == std::floor(c->value);
   if (std::holds_alternative<Iota>(op)) return true;
   if (const auto* m = std::get_if<Map>(&op)) {
     switch (m->fn) {
-      case MapFn::kAdd: case MapFn::kSub: case MapFn::kMul: case MapFn::kNeg: case MapFn::kSquare: case MapFn::kAbs: case MapFn::kRelu: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: return all(0);
+      case MapFn::kAdd:
+      case MapFn::kSub:
+      case MapFn::kMul:
+      case MapFn::kNeg:
+      case MapFn::kSquare:
+      case MapFn::kAbs:
+      case MapFn::kRelu:
+      case MapFn::kMax:
+      case MapFn::kMin:
+      case MapFn::kClamp: return all(0);
       case MapFn::kFloor: case MapFn::kCeil: case MapFn::kRound: case MapFn::kSign: return fact == &Facts::integral || all(0);
       case MapFn::kWhere: return all(1);
       default: return false;
     }
   }
-  return (is_view(op) || std::holds_alternative<Repeat>(op) || std::holds_alternative<Concat>(op) || std::holds_alternative<Reduce>(op)) && all(0);
+  return (is_view(op) || std::holds_alternative<Repeat>(op) || std::holds_alternative<Concat>(op) || std::holds_alternative<Reduce>(op)) &&
+         all(0);
 }
 
 Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& operands, const Dims& result) const {
@@ -327,7 +344,12 @@ Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& opera
   } else if (const auto* m = std::get_if<Map>(&op)) {
     for (ValueId v : operands) for (int d = 0; d < result.rank(); ++d) take(d, v, d - (result.rank() - rank(v)));
     switch (m->fn) {
-      case MapFn::kNeg: case MapFn::kAbs: case MapFn::kRelu: case MapFn::kMax: case MapFn::kMin: case MapFn::kClamp: out.exact_in = all_exact(0); break;
+      case MapFn::kNeg:
+      case MapFn::kAbs:
+      case MapFn::kRelu:
+      case MapFn::kMax:
+      case MapFn::kMin:
+      case MapFn::kClamp: out.exact_in = all_exact(0); break;
       case MapFn::kWhere: out.exact_in = all_exact(1); break;
       case MapFn::kEqual: case MapFn::kLess: case MapFn::kGreater: out.exact_in = kAllTypes; break;
       case MapFn::kCastF16: out.exact_in = exact_types(DType::kF16); break;
@@ -350,7 +372,9 @@ Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& opera
     trace_reshape(operands[0], result, out);
     out.exact_in = all_exact(0);
   } else if (std::holds_alternative<Slice>(op) || std::holds_alternative<Concat>(op) || std::holds_alternative<Repeat>(op)) {
-    int along = std::holds_alternative<Slice>(op) ? std::get<Slice>(op).dim : std::holds_alternative<Concat>(op) ? std::get<Concat>(op).dim : std::get<Repeat>(op).dim;
+    int along = std::holds_alternative<Slice>(op)    ? std::get<Slice>(op).dim
+                : std::holds_alternative<Concat>(op) ? std::get<Concat>(op).dim
+                                                     : std::get<Repeat>(op).dim;
     for (int d = 0; d < result.rank(); ++d) if (d != along) take(d, operands[0], d);
     out.exact_in = all_exact(0);
   }
@@ -363,7 +387,9 @@ Emitter::Facts Emitter::facts_of(const Op& op, const std::vector<ValueId>& opera
 Graph Emitter::finish(const std::vector<std::pair<ValueId, DType>>& outputs, std::vector<ValueId>& at) const {
   Builder out(Level::kKernel);
   at.assign(static_cast<size_t>(graph().num_values()), -1);
-  for (NodeId n : graph().inputs()) at[static_cast<size_t>(graph().node(n).first_value)] = out.add_input(graph().form<Input>(n)->param, graph().type(graph().node(n).first_value));
+  for (NodeId n : graph().inputs())
+    at[static_cast<size_t>(graph().node(n).first_value)] =
+        out.add_input(graph().form<Input>(n)->param, graph().type(graph().node(n).first_value));
   for (const auto& [root, dtype] : outputs) {
     std::vector<std::pair<NodeId, size_t>> stack{{graph().value(root).node, 0}};   // an explicit stack: chains are as long as the spec
     while (!stack.empty()) {
@@ -381,7 +407,8 @@ Graph Emitter::finish(const std::vector<std::pair<ValueId, DType>>& outputs, std
       }
     }
   }
-  for (size_t r = 0; r < outputs.size(); ++r) out.add_output(static_cast<int>(r), at[static_cast<size_t>(outputs[r].first)], outputs[r].second);
+  for (size_t r = 0; r < outputs.size(); ++r)
+    out.add_output(static_cast<int>(r), at[static_cast<size_t>(outputs[r].first)], outputs[r].second);
   return std::move(out).finish();
 }
 

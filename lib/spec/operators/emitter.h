@@ -1,5 +1,6 @@
-// Puts primitives into the reference graph: shares equal nodes, leaves out nodes that change nothing (identity reshapes, transposes, casts), keeps track of where extents come from. The
-// desugaring of every operator is written with these calls; they throw BuildError where shapes or dtypes do not fit.
+// Puts primitives into the reference graph: shares equal nodes, leaves out nodes that change nothing (identity reshapes, transposes,
+// casts), keeps track of where extents come from. The desugaring of every operator is written with these calls; they throw BuildError where
+// shapes or dtypes do not fit.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,7 +28,8 @@ class Emitter {
   bool is_bool(ValueId v) const { return graph().type(v).dtype == DType::kBool; }
   std::optional<double> constant_of(ValueId v) const;   ///< the value of a literal
   bool is_integral(ValueId v) const { return facts(v).integral; }   ///< whole numbers, infinity or NaN
-  bool is_whole(ValueId v) const { return facts(v).whole; }   ///< its elements are whole numbers (positions and what is computed of them), never NaN
+  /// its elements are whole numbers (positions and what is computed of them), never NaN
+  bool is_whole(ValueId v) const { return facts(v).whole; }
 
   ValueId input(int param, const Type&);
   ValueId constant(double);
@@ -51,7 +53,8 @@ class Emitter {
   /// Adds any operator as it is (sharing equal ones).
   ValueId add(Op, std::vector<ValueId>);
 
-  /// The finished graph with these outputs: no dead nodes, inputs first, then nodes as a depth-first walk from the outputs meets them, so that the order in the file does not matter.
+  /// The finished graph with these outputs: no dead nodes, inputs first, then nodes as a depth-first walk from the outputs meets them, so
+  /// that the order in the file does not matter.
   /// at: per value of graph(), its value there; -1: it is not there.
   Graph finish(const std::vector<std::pair<ValueId, DType>>& outputs, std::vector<ValueId>& at) const;
   /// Values that were added, or found again in the place of equal ones, since this was asked last.

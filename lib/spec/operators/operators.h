@@ -87,7 +87,8 @@ std::vector<std::string> operator_names();
 /// A name elsewhere of an operator here; op "": there is none, and text says why.
 struct OtherName { const char *name, *op, *text; };
 const std::vector<OtherName>& other_names();         ///< in the order of other_names.def
-/// Notes about a name that no operator has: the operator here of that meaning (other_names.def), the reason why there is none, or the nearest spelling.
+/// Notes about a name that no operator has: the operator here of that meaning (other_names.def), the reason why there is none, or the
+/// nearest spelling.
 std::vector<Note> meant_operator(const std::string& word, const Report&);
 
 }  // namespace mirage::spec

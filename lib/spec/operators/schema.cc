@@ -32,7 +32,9 @@ const char* kind_text(AttrKind kind) {
 }
 
 Json number_schema() { return {{"anyOf", {{{"type", "number"}}, {{"enum", {"-inf", "+inf"}}}}}}; }
-Json shape_schema() { return {{"type", "array"}, {"maxItems", kMaxRank}, {"items", {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}}}}}}}; }
+Json shape_schema() {
+  return {{"type", "array"}, {"maxItems", kMaxRank}, {"items", {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}}}}}}};
+}
 Json int_schema() { return {{"type", {"integer", "string"}}}; }   // a string: an expression of axes
 Json dtype_schema() { return {{"enum", {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64", "i32", "i64"}}}; }
 Json name_schema() { return {{"type", "string"}, {"pattern", "^[A-Za-z_][A-Za-z0-9_]*$"}, {"maxLength", spec::kMaxNameLength}}; }
@@ -42,7 +44,9 @@ Json attr_schema(const AttrSpec& a) {
   switch (a.kind) {
     case AttrKind::kInt: s = int_schema(); break;
     case AttrKind::kInts: s["anyOf"] = {int_schema(), {{"type", "array"}, {"maxItems", kMaxInts}, {"items", int_schema()}}}; break;
-    case AttrKind::kAxes: s["anyOf"] = {{{"type", "integer"}}, {{"type", "array"}, {"minItems", 1}, {"maxItems", kMaxRank}, {"items", {{"type", "integer"}}}}}; break;
+    case AttrKind::kAxes:
+      s["anyOf"] = {{{"type", "integer"}}, {{"type", "array"}, {"minItems", 1}, {"maxItems", kMaxRank}, {"items", {{"type", "integer"}}}}};
+      break;
     case AttrKind::kNumber: s = number_schema(); break;
     case AttrKind::kEpsilon: s = {{"type", "number"}, {"minimum", 0}}; break;
     case AttrKind::kBool: s["type"] = "boolean"; break;
@@ -50,7 +54,9 @@ Json attr_schema(const AttrSpec& a) {
     case AttrKind::kChoice: s["enum"] = a.choices; break;
     case AttrKind::kDType: s = dtype_schema(); break;
     case AttrKind::kShape: s = shape_schema(); break;
-    case AttrKind::kExtents: s = {{"type", "array"}, {"items", {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "integer"}}}}}}; break;
+    case AttrKind::kExtents:
+      s = {{"type", "array"}, {"items", {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "integer"}}}}}};
+      break;
   }
   Json out;
   out["description"] = a.help;
@@ -114,7 +120,9 @@ Json tensor_schema(bool is_input, bool in_list) {
   Json strides = shape_schema();
   strides["description"] = "elements between neighbours, one per dimension; row-major if left out";
   t["properties"]["strides"] = {{"anyOf", {strides, {{"type", "null"}}}}};
-  if (is_input) t["properties"]["range"] = {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "number"}}}, {"description", "lowest and highest value"}};
+  if (is_input)
+    t["properties"]["range"] = {
+        {"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", {{"type", "number"}}}, {"description", "lowest and highest value"}};
   Json required{"dtype"};
   if (is_input) required.push_back("shape");
   if (in_list) required.push_back("name");
@@ -123,21 +131,26 @@ Json tensor_schema(bool is_input, bool in_list) {
 }
 
 Json tensors_schema(bool is_input) {
-  Json object{{"type", "object"}, {"minProperties", 1}, {"propertyNames", name_schema()}, {"additionalProperties", tensor_schema(is_input, false)}};
+  Json object{
+      {"type", "object"}, {"minProperties", 1}, {"propertyNames", name_schema()}, {"additionalProperties", tensor_schema(is_input, false)}};
   Json list{{"type", "array"}, {"minItems", 1}, {"items", tensor_schema(is_input, true)}};
-  return {{"description", is_input ? "tensors read, in the order of the C ABI" : "tensors written, in the order of the C ABI"}, {"anyOf", {object, list}}};
+  return {{"description", is_input ? "tensors read, in the order of the C ABI" : "tensors written, in the order of the C ABI"},
+          {"anyOf", {object, list}}};
 }
 
 Json axis_schema() {
-  Json constant{{"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}}, {"required", {"value"}}};
+  Json constant{
+      {"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}}, {"required", {"value"}}};
   Json extent{{"type", "integer"}, {"minimum", 1}, {"maximum", spec::kMaxElements}};
   Json any_int{{"type", "integer"}};
-  constant["properties"] = {{"type", {{"const", "const"}}}, {"value", extent}, {"description", {{"type", "string"}}}, {"min", any_int}, {"max", any_int}, {"hint", any_int}, {"multiple_of", any_int}, {"parent", {{"type", "string"}}}};
+  constant["properties"] = {{"type", {{"const", "const"}}}, {"value", extent}, {"description", {{"type", "string"}}}, {"min", any_int},
+                            {"max", any_int}, {"hint", any_int}, {"multiple_of", any_int}, {"parent", {{"type", "string"}}}};
   Json var = constant;   // its values may come from the command line
   var["required"] = {"type"};
   var["properties"].erase("value");
   var["properties"]["type"] = {{"const", "var"}};
-  var["properties"]["values"] = {{"type", "array"}, {"minItems", 1}, {"maxItems", kMostPoints}, {"uniqueItems", true}, {"items", extent}, {"description", "each is served with a plan of its own"}};
+  var["properties"]["values"] = {{"type", "array"},     {"minItems", 1},   {"maxItems", kMostPoints},
+                                 {"uniqueItems", true}, {"items", extent}, {"description", "each is served with a plan of its own"}};
   return {{"anyOf", {extent, constant, var}}};
 }
 
@@ -181,7 +194,8 @@ std::string list_ops_json() {
 }
 
 std::string schema() {
-  Json s{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "mirage-opt spec"}, {"type", "object"}, {"additionalProperties", false}};
+  Json s{{"$schema", "http://json-schema.org/draft-07/schema#"},
+         {"title", "mirage-opt spec"}, {"type", "object"}, {"additionalProperties", false}};
   s["patternProperties"] = {{"^x-", Json::object()}};
   s["required"] = {"inputs", "outputs", "nodes"};
   s["properties"] = {{"$schema", {{"type", "string"}}},
@@ -197,8 +211,10 @@ std::string schema() {
   s["properties"]["outputs"] = tensors_schema(false);
   s["properties"]["nodes"] = {{"type", "array"}, {"maxItems", spec::kMaxNodes}, {"items", node_schema()}};
   Json tolerance{{"type", "number"}, {"minimum", 0}};
-  s["properties"]["numerics"] = {{"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}},
-                                 {"properties", {{"rtol", tolerance}, {"atol", tolerance}, {"tf32", {{"type", "boolean"}}}, {"intermediates", {{"enum", {"stored", "exact"}}}}}}};
+  s["properties"]["numerics"] = {
+      {"type", "object"}, {"additionalProperties", false}, {"patternProperties", {{"^x-", Json::object()}}},
+      {"properties",
+       {{"rtol", tolerance}, {"atol", tolerance}, {"tf32", {{"type", "boolean"}}}, {"intermediates", {{"enum", {"stored", "exact"}}}}}}};
   return s.dump(2) + "\n";
 }
 

@@ -14,7 +14,8 @@ constexpr int kMaxPorts = 4096;
 constexpr size_t kMaxTextOperands = 65536;
 
 std::vector<std::string> head_words() {
-  std::vector<std::string> words{"input", "output", "const", "iota", "matmul", "reduce.sum", "reduce.max", "repeat", "reshape", "concat", "slice", "transpose", "running", "accum.sum", "accum.max", "call", "thread"};
+  std::vector<std::string> words{"input",  "output", "const",     "iota",    "matmul",    "reduce.sum", "reduce.max", "repeat", "reshape",
+                                 "concat", "slice",  "transpose", "running", "accum.sum", "accum.max",  "call",       "thread"};
   for (int i = 0; i < num_map_fns(); ++i) words.push_back(map_info(static_cast<MapFn>(i)).name);
   return words;
 }
@@ -32,7 +33,9 @@ std::optional<TextGraph> TextReader::read() {
     if (word == "kernel") level = Level::kKernel;
     else if (word == "block") level = Level::kBlock;
     else if (word == "thread") level = Level::kThread;
-    else fail(DiagCode::kSyntax, where, "a graph begins with 'kernel', 'block' or 'thread'; JSON begins with '{'", Report::did_you_mean(word, {"kernel", "block", "thread"}));
+    else
+      fail(DiagCode::kSyntax, where, "a graph begins with 'kernel', 'block' or 'thread'; JSON begins with '{'",
+           Report::did_you_mean(word, {"kernel", "block", "thread"}));
     bool is_launch = peek("grid(") || peek("loop(");
     if (!peek("{") && !is_launch && !peek("intermediates(")) {
       out.name = read_word(out.name_where);
@@ -42,7 +45,8 @@ std::optional<TextGraph> TextReader::read() {
       expect("(");
       Span kind;
       const std::string word = read_word(kind);
-      if (word != "exact" && word != "stored") fail(DiagCode::kSyntax, kind, "intermediates are 'stored' or 'exact'", Report::did_you_mean(word, {"exact", "stored"}));
+      if (word != "exact" && word != "stored")
+        fail(DiagCode::kSyntax, kind, "intermediates are 'stored' or 'exact'", Report::did_you_mean(word, {"exact", "stored"}));
       out.exact = word == "exact";
       expect(")");
     }
@@ -72,14 +76,17 @@ Graph TextReader::read_body(Level level, Scope& scope) {
   const Graph& g = scope.builder.graph();
   if (level == Level::kKernel) {
     for (const auto& [param, port] : scope.inputs) {
-      if (param >= static_cast<int>(scope.inputs.size())) fail(DiagCode::kSyntax, port.where, fmt::format("input {} without input {}: inputs are numbered from 0", param, scope.inputs.size() - 1));
+      if (param >= static_cast<int>(scope.inputs.size()))
+        fail(DiagCode::kSyntax, port.where,
+             fmt::format("input {} without input {}: inputs are numbered from 0", param, scope.inputs.size() - 1));
     }
   }
   auto users = g.users();
   for (NodeId n = 0; n < g.num_nodes(); ++n) {   // law 7 said with a place
     const Node& node = g.node(n);
     bool may_be_unused = node.num_values != 1 || (level == Level::kKernel && g.form<Input>(n));
-    if (!may_be_unused && users[static_cast<size_t>(node.first_value)].empty()) fail(DiagCode::kSyntax, scope.node_where[static_cast<size_t>(n)], "nothing uses this value, and it is no output");
+    if (!may_be_unused && users[static_cast<size_t>(node.first_value)].empty())
+      fail(DiagCode::kSyntax, scope.node_where[static_cast<size_t>(n)], "nothing uses this value, and it is no output");
   }
   if (auto broken = check_laws(g)) fail(DiagCode::kSyntax, {start, 1}, "the graph breaks " + *broken);
   return std::move(scope.builder).finish();
@@ -92,7 +99,8 @@ void TextReader::read_statement(Scope& scope) {
     Span where;
     std::string name = read_name(where);
     if (scope.names.count(name)) fail(DiagCode::kDuplicateName, where, fmt::format("the name %{} is defined twice", name));
-    for (const auto& [other, place] : names) if (other == name) fail(DiagCode::kDuplicateName, where, fmt::format("the name %{} is defined twice", name));
+    for (const auto& [other, place] : names)
+      if (other == name) fail(DiagCode::kDuplicateName, where, fmt::format("the name %{} is defined twice", name));
     names.emplace_back(std::move(name), where);
   } while (take(","));
   expect("=");
@@ -120,7 +128,8 @@ void TextReader::read_input(Scope& scope, const std::string& name, Span where) {
   if (level != Level::kBlock && !part.is_whole()) fail(DiagCode::kSyntax, where, "only inputs of block graphs are split");
   expect(":");
   Type type = read_type();
-  if (level == Level::kBlock && type.dims.elements() > kMaxTileElements) fail(DiagCode::kLimit, where, "the tile has more than 2^31 elements");
+  if (level == Level::kBlock && type.dims.elements() > kMaxTileElements)
+    fail(DiagCode::kLimit, where, "the tile has more than 2^31 elements");
   bool fresh = scope.inputs.try_emplace(param, TextGraph::Port{name, where}).second;
   if (!fresh && level == Level::kKernel) fail(DiagCode::kDuplicateName, where, fmt::format("input {} stands twice", param));
   if (++num_nodes_ > kMaxTextNodes) fail(DiagCode::kLimit, where, fmt::format("more than {} nodes", kMaxTextNodes));
@@ -148,8 +157,10 @@ void TextReader::read_output(Scope& scope) {
   Output out{result, part, type.dtype == DType::kBool ? DType::kBool : DType::kReal};
   bool typed = take(":");
   if (typed) out.dtype = read_dtype();
-  if (!scope.outputs.try_emplace(result, TextGraph::Port{name, where, typed}).second) fail(DiagCode::kDuplicateName, where, fmt::format("output {} stands twice", result));
-  for (int8_t d : part.grid) if (d >= type.dims.rank()) fail(DiagCode::kShape, where, fmt::format("dimension {} of a tensor of rank {}", d, type.dims.rank()));
+  if (!scope.outputs.try_emplace(result, TextGraph::Port{name, where, typed}).second)
+    fail(DiagCode::kDuplicateName, where, fmt::format("output {} stands twice", result));
+  for (int8_t d : part.grid)
+    if (d >= type.dims.rank()) fail(DiagCode::kShape, where, fmt::format("dimension {} of a tensor of rank {}", d, type.dims.rank()));
   add(scope, out, {v}, where);
 }
 
@@ -157,7 +168,8 @@ void TextReader::read_output(Scope& scope) {
 std::vector<ValueId> TextReader::add(Scope& scope, Op op, std::vector<ValueId> operands, Span where) {
   const Graph& g = scope.builder.graph();
   if (++num_nodes_ > kMaxTextNodes) fail(DiagCode::kLimit, where, fmt::format("more than {} nodes", kMaxTextNodes));
-  if (const auto* r = std::get_if<Repeat>(&op); r && operands.size() == 1 && r->count > kMaxElements / g.dims(operands[0]).elements()) fail(DiagCode::kLimit, where, "more than 2^40 elements");
+  if (const auto* r = std::get_if<Repeat>(&op); r && operands.size() == 1 && r->count > kMaxElements / g.dims(operands[0]).elements())
+    fail(DiagCode::kLimit, where, "more than 2^40 elements");
   std::vector<Type> types;
   for (ValueId v : operands) types.push_back(g.type(v));
   Inferred inferred = infer(op, types, g.level());
@@ -195,7 +207,8 @@ std::vector<ValueId> TextReader::read_expression(Scope& scope) {
       if (auto* t = std::get_if<Transpose>(&op); t && operands.size() == 1) {
         int rank = scope.builder.graph().dims(operands[0]).rank(), given = 0;
         while (given < kMaxRank && t->perm[static_cast<size_t>(given)] >= 0) ++given;
-        if (given != rank) fail(DiagCode::kShape, where, fmt::format("a permutation of {} dimensions for a tensor of rank {}", given, rank));
+        if (given != rank)
+          fail(DiagCode::kShape, where, fmt::format("a permutation of {} dimensions for a tensor of rank {}", given, rank));
         for (int i = rank; i < kMaxRank; ++i) t->perm[static_cast<size_t>(i)] = 0;   // unused entries are zero, as everywhere
       }
       values = add(scope, std::move(op), std::move(operands), where);
@@ -214,7 +227,8 @@ std::vector<ValueId> TextReader::read_call(Scope& scope, Level level, Span where
     expect(")");
   }
   Level outer = scope.builder.graph().level();
-  if (static_cast<int>(level) != static_cast<int>(outer) + 1) fail(DiagCode::kSyntax, where, fmt::format("a {} graph cannot be called from a {} graph", level_name(level), level_name(outer)));
+  if (static_cast<int>(level) != static_cast<int>(outer) + 1)
+    fail(DiagCode::kSyntax, where, fmt::format("a {} graph cannot be called from a {} graph", level_name(level), level_name(outer)));
   Scope inner{Builder(level, launch), {}, {}, {}, {}};
   auto body = std::make_shared<const Graph>(read_body(level, inner));
   std::vector<Type> types;
@@ -231,7 +245,8 @@ ValueId TextReader::read_operand(Scope& scope) {
   if (take("(")) {
     std::vector<ValueId> values = read_expression(scope);
     expect(")");
-    if (values.size() != 1) fail(DiagCode::kArity, {start, 1}, fmt::format("an expression with {} values stands where one belongs", values.size()));
+    if (values.size() != 1)
+      fail(DiagCode::kArity, {start, 1}, fmt::format("an expression with {} values stands where one belongs", values.size()));
     return values[0];
   }
   if (at_number()) return add(scope, Const{read_number(), {}}, {}, {start, 1})[0];
@@ -277,8 +292,10 @@ Op TextReader::read_head(std::string_view word, Span where) {
     int64_t group = take_word("group") ? read_int(1, kMaxElements, "a group's size") : 0;
     return Reduce{word == "reduce.sum" ? ReduceFn::kSum : ReduceFn::kMax, d, group};
   }
-  if (word.empty()) fail(DiagCode::kSyntax, where, at_end() ? "the text ends where an expression belongs" : "expected an operator, a name or a number");
-  fail(DiagCode::kUnknownOp, where, fmt::format("there is no operator '{}' in graphs", word.substr(0, 80)), Report::did_you_mean(std::string(word), head_words()));
+  if (word.empty())
+    fail(DiagCode::kSyntax, where, at_end() ? "the text ends where an expression belongs" : "expected an operator, a name or a number");
+  fail(DiagCode::kUnknownOp, where, fmt::format("there is no operator '{}' in graphs", word.substr(0, 80)),
+       Report::did_you_mean(std::string(word), head_words()));
 }
 
 Op TextReader::read_const() {
@@ -321,7 +338,8 @@ namespace mirage {
 
 Result<NamedGraph> parse_named_graph(std::string_view text, const std::string& file) {
   spec::Report report(file, text);
-  if (text.size() > spec::kMaxBytes) report.error(DiagCode::kLimit, {0, 1}, fmt::format("the graph has {} bytes; at most {} are read", text.size(), spec::kMaxBytes));
+  if (text.size() > spec::kMaxBytes)
+    report.error(DiagCode::kLimit, {0, 1}, fmt::format("the graph has {} bytes; at most {} are read", text.size(), spec::kMaxBytes));
   std::optional<spec::TextGraph> g;
   if (report.ok()) g = spec::TextReader(text, report).read();
   if (!g) return report.take_errors();

@@ -11,11 +11,14 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-constexpr int64_t kMaxIterations = int64_t{1} << 31;   // blocks times loop iterations; with tiles below 2^31 elements no product of extents overflows
+// blocks times loop iterations; with tiles below 2^31 elements no product of extents overflows
+constexpr int64_t kMaxIterations = int64_t{1} << 31;
 
 }  // namespace
 
-void TextReader::fail(DiagCode code, Span where, std::string text, std::vector<Note> notes) const { throw BuildError{code, where, std::move(text), std::move(notes)}; }
+void TextReader::fail(DiagCode code, Span where, std::string text, std::vector<Note> notes) const {
+  throw BuildError{code, where, std::move(text), std::move(notes)};
+}
 
 void TextReader::skip() {
   while (i_ < s_.size()) {
@@ -53,7 +56,8 @@ bool TextReader::take_word(std::string_view w) {
 }
 
 void TextReader::expect(std::string_view p) {
-  if (!take(p)) fail(DiagCode::kSyntax, {i_, 1}, at_end() ? fmt::format("the text ends where '{}' belongs", p) : fmt::format("expected '{}'", p));
+  if (!take(p))
+    fail(DiagCode::kSyntax, {i_, 1}, at_end() ? fmt::format("the text ends where '{}' belongs", p) : fmt::format("expected '{}'", p));
 }
 
 std::string TextReader::read_word(Span& where) {
@@ -94,7 +98,8 @@ int64_t TextReader::read_int(int64_t low, int64_t high, const char* what) {
   auto [end, error] = std::from_chars(s_.data() + i_, s_.data() + s_.size(), v);
   if (error == std::errc::invalid_argument) fail(DiagCode::kSyntax, {start, 1}, fmt::format("expected {}", what));
   i_ = static_cast<size_t>(end - s_.data());
-  if (error != std::errc() || v < low || v > high) fail(DiagCode::kBadNumber, {start, i_ - start}, fmt::format("{} must be between {} and {}", what, low, high));
+  if (error != std::errc() || v < low || v > high)
+    fail(DiagCode::kBadNumber, {start, i_ - start}, fmt::format("{} must be between {} and {}", what, low, high));
   return v;
 }
 
@@ -118,7 +123,8 @@ double TextReader::read_number() {
   auto [end, error] = std::from_chars(s_.data() + i_, s_.data() + s_.size(), v);
   if (error == std::errc::invalid_argument) fail(DiagCode::kSyntax, {start, 1}, "expected a number");
   i_ = static_cast<size_t>(end - s_.data());
-  if (error != std::errc() || !std::isfinite(v)) fail(DiagCode::kBadNumber, {start, i_ - start}, "the number is out of the range of double precision");
+  if (error != std::errc() || !std::isfinite(v))
+    fail(DiagCode::kBadNumber, {start, i_ - start}, "the number is out of the range of double precision");
   return v == 0 ? 0.0 : v;
 }
 
@@ -141,7 +147,9 @@ DType TextReader::read_dtype() {
   Span where;
   std::string word = read_word(where);
   auto t = parse_dtype(word);
-  if (!t) fail(DiagCode::kDtype, where, fmt::format("there is no dtype '{}'", word.substr(0, 40)), Report::did_you_mean(word, {"f16", "bf16", "f32", "bool", "real"}));
+  if (!t)
+    fail(DiagCode::kDtype, where, fmt::format("there is no dtype '{}'", word.substr(0, 40)),
+         Report::did_you_mean(word, {"f16", "bf16", "f32", "bool", "real"}));
   return *t;
 }
 

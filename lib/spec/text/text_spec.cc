@@ -1,4 +1,5 @@
-// A text spec becomes a program: names from the text, nodes put through the emitter so that equal programs get equal graphs whatever form they were written in.
+// A text spec becomes a program: names from the text, nodes put through the emitter so that equal programs get equal graphs whatever form
+// they were written in.
 #include "spec/text/text_spec.h"
 #include <set>
 #include <fmt/format.h>
@@ -11,7 +12,12 @@ namespace {
 
 class TextSpecBuilder {
  public:
-  TextSpecBuilder(const Source& source, TextGraph text, Report& report) : source_(source), text_(std::move(text)), report_(report), storage_(emit_), types_(static_cast<size_t>(text_.graph.num_values()), DType::kReal) {}
+  TextSpecBuilder(const Source& source, TextGraph text, Report& report)
+      : source_(source),
+        text_(std::move(text)),
+        report_(report),
+        storage_(emit_),
+        types_(static_cast<size_t>(text_.graph.num_values()), DType::kReal) {}
 
   std::optional<Program> build() {
     if (text_.graph.level() != Level::kKernel) {
@@ -26,7 +32,9 @@ class TextSpecBuilder {
     read_outputs();
     check_size(emit_.graph(), {0, 1}, report_);
     program_.name = text_.name.empty() ? name_of_source(source_.name) : text_.name;
-    if (!is_identifier(program_.name) || program_.name.size() > kMaxNameLength) report_.error(DiagCode::kBadName, text_.name_where, fmt::format("'{}' is not a name of a spec: names match [A-Za-z_][A-Za-z0-9_]*", program_.name.substr(0, 200)));
+    if (!is_identifier(program_.name) || program_.name.size() > kMaxNameLength)
+      report_.error(DiagCode::kBadName, text_.name_where,
+                    fmt::format("'{}' is not a name of a spec: names match [A-Za-z_][A-Za-z0-9_]*", program_.name.substr(0, 200)));
     if (!report_.ok()) return std::nullopt;
     std::vector<ValueId> at;
     program_.graph = emit_.finish(roots_, at);
@@ -48,7 +56,8 @@ class TextSpecBuilder {
   void read_inputs() {
     for (const auto& [param, port] : text_.inputs) {
       const Type& type = input_type(param);
-      if (type.dtype == DType::kReal) report_.error(DiagCode::kDtype, port.where, "an input of a spec has a machine dtype: f16, bf16, f32 or bool");
+      if (type.dtype == DType::kReal)
+        report_.error(DiagCode::kDtype, port.where, "an input of a spec has a machine dtype: f16, bf16, f32 or bool");
       program_.inputs.push_back({unique_name(port.name, "in" + std::to_string(param)), type, row_major_strides(type.dims), std::nullopt});
       at_[node_value(param)] = emit_.input(param, type);
       types_[static_cast<size_t>(node_value(param))] = type.dtype;
@@ -70,8 +79,13 @@ class TextSpecBuilder {
       storage_.begin(operands);
       at_[node.first_value] = build_op(node.op, operands);
       const auto* m = std::get_if<Map>(&node.op);
-      const DType cast_to = !m ? DType::kReal : m->fn == MapFn::kCastF16 ? DType::kF16 : m->fn == MapFn::kCastBF16 ? DType::kBF16 : m->fn == MapFn::kCastF32 ? DType::kF32 : DType::kReal;
-      types_[static_cast<size_t>(node.first_value)] = storage_.end(std::span(&at_[node.first_value], 1), types, cast_to, !text_.named.count(node.first_value));
+      const DType cast_to = !m                          ? DType::kReal
+                            : m->fn == MapFn::kCastF16  ? DType::kF16
+                            : m->fn == MapFn::kCastBF16 ? DType::kBF16
+                            : m->fn == MapFn::kCastF32  ? DType::kF32
+                                                        : DType::kReal;
+      types_[static_cast<size_t>(node.first_value)] =
+          storage_.end(std::span(&at_[node.first_value], 1), types, cast_to, !text_.named.count(node.first_value));
     } catch (BuildError& e) {
       report_.error(e.code, text_.node_where[static_cast<size_t>(n)], e.text, std::move(e.notes));
     }
@@ -91,7 +105,8 @@ class TextSpecBuilder {
     if (const auto* c = std::get_if<Concat>(&op)) return emit_.concat(v, c->dim);
     if (const auto* s = std::get_if<Slice>(&op)) return emit_.slice(v[0], s->dim, s->start, s->stop, s->step);
     if (const auto* t = std::get_if<Transpose>(&op)) return emit_.transpose(v[0], {t->perm.begin(), t->perm.begin() + emit_.rank(v[0])});
-    if (std::holds_alternative<Call>(op)) throw BuildError{DiagCode::kUnsupported, {}, "a spec says what to compute, in primitives; calls of graphs are for results", {}};
+    if (std::holds_alternative<Call>(op))
+      throw BuildError{DiagCode::kUnsupported, {}, "a spec says what to compute, in primitives; calls of graphs are for results", {}};
     return emit_.add(op, v);
   }
 
@@ -102,7 +117,8 @@ class TextSpecBuilder {
       if (!exists) throw BuildError{DiagCode::kShape, {}, fmt::format("const: input {} has no dimension {}", param, dim), {}};
       product *= static_cast<double>(program_.inputs[static_cast<size_t>(param)].type.dims[dim]);
     }
-    if (product != c.value) throw BuildError{DiagCode::kShape, {}, fmt::format("const {}: the extents' product is {}", c.value, product), {}};
+    if (product != c.value)
+      throw BuildError{DiagCode::kShape, {}, fmt::format("const {}: the extents' product is {}", c.value, product), {}};
     return emit_.extent(c.extent_of, c.value);
   }
 
@@ -123,10 +139,14 @@ class TextSpecBuilder {
     for (NodeId n : text_.graph.outputs()) {
       const Output& out = *text_.graph.form<Output>(n);
       const TextGraph::Port& port = text_.outputs.at(out.result);
-      if (out.dtype == DType::kReal) report_.error(DiagCode::kDtype, port.where, fmt::format("output {} of a spec has a machine dtype: write ': f16', ': bf16', ': f32' or ': bool' behind it", out.result));
+      if (out.dtype == DType::kReal)
+        report_.error(
+            DiagCode::kDtype, port.where,
+            fmt::format("output {} of a spec has a machine dtype: write ': f16', ': bf16', ': f32' or ': bool' behind it", out.result));
       ValueId v = at_.at(text_.graph.node(n).operands[0]);
       Dims d = emit_.dims(v);
-      program_.outputs.push_back({unique_name(port.name, "out" + std::to_string(out.result)), {out.dtype, d}, row_major_strides(d), std::nullopt});
+      program_.outputs.push_back(
+          {unique_name(port.name, "out" + std::to_string(out.result)), {out.dtype, d}, row_major_strides(d), std::nullopt});
       roots_.emplace_back(v, out.dtype);
     }
   }
@@ -138,7 +158,8 @@ class TextSpecBuilder {
       inputs.emplace_back(program_.inputs[i].name, where);
       warn_mangled("input name", program_.inputs[i].name, where, report_);
     }
-    for (size_t i = 0; i < program_.outputs.size(); ++i) warn_mangled("output name", program_.outputs[i].name, text_.outputs.at(static_cast<int>(i)).where, report_);
+    for (size_t i = 0; i < program_.outputs.size(); ++i)
+      warn_mangled("output name", program_.outputs[i].name, text_.outputs.at(static_cast<int>(i)).where, report_);
     warn_mangled("name", program_.name, text_.name_where, report_);
     for (NodeId n = 0; n < text_.graph.num_nodes(); ++n)
       if (const auto* c = text_.graph.form<Const>(n)) warn_no_float(c->value, text_.node_where[static_cast<size_t>(n)], report_);

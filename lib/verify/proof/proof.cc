@@ -1,4 +1,5 @@
-// prove(): both graphs as closed expressions over named indices, in one table of hash-consed normal forms. Equal ids are a proof (docs/verification.md).
+// prove(): both graphs as closed expressions over named indices, in one table of hash-consed normal forms. Equal ids are a proof
+// (docs/verification.md).
 #include "mirage/verify/proof.h"
 
 #include <algorithm>
@@ -104,8 +105,14 @@ Proof attempt(const Graph& a, const Graph& b, const ProofLimits& limits, Effort&
     return out;
   }
   out.may_be_undefined = t.lost_root() || t.lost_domain();
-  if (t.lost_root()) { out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be"; return out; }
-  if (t.lost_domain()) { out.reason = "a logarithm, root or quotient that is undefined for many inputs cancels, or stands in a branch that is not always taken"; return out; }
+  if (t.lost_root()) {
+    out.reason = "a root of a value of unknown sign cancels: one graph is undefined where the other need not be";
+    return out;
+  }
+  if (t.lost_domain()) {
+    out.reason = "a logarithm, root or quotient that is undefined for many inputs cancels, or stands in a branch that is not always taken";
+    return out;
+  }
   if (t.misread()) {
     out.reason = t.reason().empty() ? "the proof's limits ran out" : t.reason();
     out.gave_up = true;
@@ -136,8 +143,8 @@ std::vector<bool> seams(const Graph& g) {
   return out;
 }
 
-/// Layer by layer: values that both graphs have, at a seam of one of them, are proved equal and then no longer looked into. What both have is found in rounds: a cut that only one graph has hides what
-/// comes behind it, and is dropped for the next round.
+/// Layer by layer: values that both graphs have, at a seam of one of them, are proved equal and then no longer looked into. What both have
+/// is found in rounds: a cut that only one graph has hides what comes behind it, and is dropped for the next round.
 Proof attempt_in_layers(const Graph& a, const Graph& b, const ProofLimits& limits, Effort& effort, bool* full) {
   constexpr int kRounds = 16;
   const std::vector<bool> seam_a = seams(a), seam_b = seams(b);
@@ -162,7 +169,8 @@ Proof attempt_in_layers(const Graph& a, const Graph& b, const ProofLimits& limit
   return {};
 }
 
-/// Whether a graph has what the prover can write in other ways, at the price of larger forms: tanh, and a running maximum that leaves its loop or goes through another.
+/// Whether a graph has what the prover can write in other ways, at the price of larger forms: tanh, and a running maximum that leaves its
+/// loop or goes through another.
 bool is_rewritable(const Graph& g) {
   for (const Node& node : g.nodes()) {
     if (const auto* c = std::get_if<Call>(&node.op); c && is_rewritable(*c->body)) return true;
@@ -207,8 +215,11 @@ Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
     return out.proved;
   };
   bool full = false;
-  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24}, kRewriting{.steps = 1'000'000, .rewrite = true};
-  if (!loose.empty()) {   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a maximum may be asked for itself
+  static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24},
+      kRewriting{.steps = 1'000'000, .rewrite = true};
+  // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a
+  // maximum may be asked for itself
+  if (!loose.empty()) {
     if (!shifts_in_loop(a) && !shifts_in_loop(b)) keep(attempt(a, b, kRewriting, effort, false, &full));
     if (!out.proved) out.reason = loose;
     return out;

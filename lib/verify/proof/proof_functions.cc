@@ -37,7 +37,8 @@ PolyId Terms::exp(PolyId x) {
     constexpr __int128 kMost = 1 << 20;
     const bool is_small = t.coef.n < kMost && t.coef.n > -kMost && t.coef.d < kMost;
     const PolyId of = poly({{t.mono, is_small ? Rational::of(1) : t.coef}});
-    out.push_back({atom(AtomKind::kExp, {of}), is_small ? Power{static_cast<int32_t>(t.coef.n), static_cast<int32_t>(t.coef.d)} : Power{1, 1}});
+    out.push_back(
+        {atom(AtomKind::kExp, {of}), is_small ? Power{static_cast<int32_t>(t.coef.n), static_cast<int32_t>(t.coef.d)} : Power{1, 1}});
   }
   return mul(plain, product(Rational::of(1), std::move(out)));
 }
@@ -53,7 +54,8 @@ PolyId Terms::positive_content(const std::vector<PolyId>& of, const std::vector<
         number_part = Rational::of(n, t.coef.d);
         for (const Factor& f : factors(t.mono)) {
           const auto& v = atom_vars(f.atom);
-          if (is_nonnegative(f.atom) && !is_bool(f.atom) && kind(f.atom) != AtomKind::kMask && std::none_of(without.begin(), without.end(), [&](VarId w) { return std::binary_search(v.begin(), v.end(), w); }))
+          if (is_nonnegative(f.atom) && !is_bool(f.atom) && kind(f.atom) != AtomKind::kMask &&
+              std::none_of(without.begin(), without.end(), [&](VarId w) { return std::binary_search(v.begin(), v.end(), w); }))
             common.push_back(f);
         }
         is_first = false;
@@ -78,7 +80,8 @@ PolyId Terms::max(PolyId x, PolyId y) {
   std::vector<PolyId> args;
   for (PolyId p : {x, y}) {
     const std::vector<Term>& t = terms(p);
-    if (t.size() == 1 && t[0].coef.is(1) && factors(t[0].mono).size() == 1 && factors(t[0].mono)[0].power == Power{1, 1} && kind(factors(t[0].mono)[0].atom) == AtomKind::kMaxSet) {
+    if (t.size() == 1 && t[0].coef.is(1) && factors(t[0].mono).size() == 1 && factors(t[0].mono)[0].power == Power{1, 1} &&
+        kind(factors(t[0].mono)[0].atom) == AtomKind::kMaxSet) {
       for (int64_t a : data(factors(t[0].mono)[0].atom)) args.push_back(static_cast<PolyId>(a));
     } else if (is_masked(p)) {
       if (auto c = as_number(split(p).condition); !c || !c->is_zero()) args.push_back(p);   // the largest of x and minus infinity is x
@@ -140,7 +143,10 @@ PolyId Terms::fn(FnTag tag, int64_t attribute, std::vector<PolyId> args) {
     if (tag == FnTag::kNegative && poly_at(x).nonnegative) return integer(0);
     PolyId by = positive_content({x}, {});
     for (const Factor& f : factors(terms(by)[0].mono))   // only what is certainly not 0 may leave a comparison
-      if (kind(f.atom) != AtomKind::kExp && kind(f.atom) != AtomKind::kLiteral && kind(f.atom) != AtomKind::kNumber) { by = number(terms(by)[0].coef); break; }
+      if (kind(f.atom) != AtomKind::kExp && kind(f.atom) != AtomKind::kLiteral && kind(f.atom) != AtomKind::kNumber) {
+        by = number(terms(by)[0].coef);
+        break;
+      }
     if (tag == FnTag::kZero && terms(x)[0].coef.n < 0) by = neg(by);
     args[0] = div(x, by);
     if (args[0] < 0) return kPoison;
@@ -251,17 +257,20 @@ bool Terms::may_fail(PolyId p) {
 }
 
 bool Terms::may_fail(const Factor& f) {
-  if (f.power.d % 2 == 0 && !is_nonnegative(f.atom) && !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0])))) return true;
+  if (f.power.d % 2 == 0 && !is_nonnegative(f.atom) && !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0]))))
+    return true;
   return atom_may_fail(f.atom) || (f.power.n < 0 && atom_may_vanish(f.atom));
 }
 
 bool Terms::atom_may_fail(AtomId a) {
   if (auto it = fails_.find(a); it != fails_.end()) return it->second;
-  bool out = kind(a) == AtomKind::kFn && ((static_cast<FnTag>(data(a)[0]) == FnTag::kLog && !is_positive(parts_of(a)[0])) || static_cast<FnTag>(data(a)[0]) == FnTag::kPow);
+  bool out = kind(a) == AtomKind::kFn && ((static_cast<FnTag>(data(a)[0]) == FnTag::kLog && !is_positive(parts_of(a)[0])) ||
+                                          static_cast<FnTag>(data(a)[0]) == FnTag::kPow);
   for (PolyId p : parts_of(a)) out = out || may_fail(p);
   if (kind(a) == AtomKind::kSum) {
     const std::vector<int64_t> d = data(a);
-    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) out = out || may_fail(Factor{static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3)
+      out = out || may_fail(Factor{static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
   }
   fails_[a] = out;
   return out;
@@ -286,12 +295,14 @@ void Terms::failures_below(PolyId p, std::set<std::pair<AtomId, int32_t>>& out, 
     const Factor f = todo.back();
     todo.pop_back();
     const bool is_root = f.power.d % 2 == 0 && !is_nonnegative(f.atom);
-    const bool is_partial = kind(f.atom) == AtomKind::kFn && (static_cast<FnTag>(data(f.atom)[0]) == FnTag::kLog || static_cast<FnTag>(data(f.atom)[0]) == FnTag::kPow);
+    const bool is_partial = kind(f.atom) == AtomKind::kFn &&
+                            (static_cast<FnTag>(data(f.atom)[0]) == FnTag::kLog || static_cast<FnTag>(data(f.atom)[0]) == FnTag::kPow);
     if ((is_root || is_partial) && may_fail(f)) out.insert({f.atom, is_root ? f.power.d : 1});
     for (PolyId q : parts_of(f.atom)) failures_below(q, out, seen);
     if (kind(f.atom) != AtomKind::kSum) continue;
     const std::vector<int64_t> d = data(f.atom);
-    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) todo.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+    for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3)
+      todo.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
   }
 }
 
@@ -320,12 +331,14 @@ bool Terms::divides(PolyId p) {
 bool Terms::finds_divisor(PolyId p) {
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono))) {
-      const bool is_safe = atoms_[static_cast<size_t>(f.atom)].positive || (kind(f.atom) == AtomKind::kBase && is_positive(parts_of(f.atom)[0]));
+      const bool is_safe =
+          atoms_[static_cast<size_t>(f.atom)].positive || (kind(f.atom) == AtomKind::kBase && is_positive(parts_of(f.atom)[0]));
       if (f.power.n < 0 && !is_safe) return true;
       for (PolyId q : parts_of(f.atom)) if (divides(q)) return true;
       if (kind(f.atom) != AtomKind::kSum) continue;
       const std::vector<int64_t> d = data(f.atom);
-      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) if (divides(of_factor(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}))) return true;
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3)
+        if (divides(of_factor(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}))) return true;
     }
   return false;
 }
@@ -335,7 +348,9 @@ bool Terms::may_vanish(PolyId p) {
   const bool is_difference = terms(p).size() > 1;   // max(x, y) - x
   for (const Term& t : std::vector<Term>(terms(p)))
     for (const Factor& f : Factors(factors(t.mono)))
-      if (f.power.n > 0 && (atom_may_vanish(f.atom) || (is_difference && (kind(f.atom) == AtomKind::kMaxSet || kind(f.atom) == AtomKind::kMaxOver)))) return true;
+      if (f.power.n > 0 &&
+          (atom_may_vanish(f.atom) || (is_difference && (kind(f.atom) == AtomKind::kMaxSet || kind(f.atom) == AtomKind::kMaxOver))))
+        return true;
   return false;
 }
 
@@ -353,7 +368,8 @@ bool Terms::atom_may_vanish(AtomId a) {
       break;
     case AtomKind::kSum: {
       const std::vector<int64_t> d = data(a);
-      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) out = out || (d[i + 1] > 0 && atom_may_vanish(static_cast<AtomId>(d[i])));
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3)
+        out = out || (d[i + 1] > 0 && atom_may_vanish(static_cast<AtomId>(d[i])));
       break;
     }
     default: break;
@@ -386,7 +402,8 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
       std::vector<PolyId> touched;
       for (const Factor& f : Factors(factors(t.mono))) {
         const auto& v = atom_vars(f.atom);
-        if (std::any_of(v.begin(), v.end(), [&](VarId w) { return map.contains(w); })) touched.push_back(subst_atom(f.atom, f.power, map, memo));
+        if (std::any_of(v.begin(), v.end(), [&](VarId w) { return map.contains(w); }))
+          touched.push_back(subst_atom(f.atom, f.power, map, memo));
         else untouched.push_back(f);
       }
       p = mul(p, product(Rational::of(1), std::move(untouched)));
@@ -438,8 +455,13 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
       for (size_t i = 2; i < d.size(); i++) args.push_back(below(d[i]));
       const auto tag = static_cast<FnTag>(d[0]);
       if (args[0] < 0) return kPoison;
-      out = tag == FnTag::kRound ? round(args[0], static_cast<DType>(d[1])) : tag == FnTag::kNegative ? less(args[0], integer(0)) : tag == FnTag::kZero ? equal(args[0], integer(0))
-          : tag == FnTag::kPow ? pow(args[0], args[1]) : tag == FnTag::kLog ? log(args[0]) : tag == FnTag::kTanh ? tanh(args[0]) : fn(tag, d[1], args);
+      out = tag == FnTag::kRound      ? round(args[0], static_cast<DType>(d[1]))
+            : tag == FnTag::kNegative ? less(args[0], integer(0))
+            : tag == FnTag::kZero     ? equal(args[0], integer(0))
+            : tag == FnTag::kPow      ? pow(args[0], args[1])
+            : tag == FnTag::kLog      ? log(args[0])
+            : tag == FnTag::kTanh     ? tanh(args[0])
+                                      : fn(tag, d[1], args);
       break;
     }
     case AtomKind::kMaxSet:

@@ -1,4 +1,5 @@
-// Arithmetic on index expressions: quotients are pulled apart as far as ranges allow, ranges follow from the indices' extents. Part of the prover (docs/verification.md).
+// Arithmetic on index expressions: quotients are pulled apart as far as ranges allow, ranges follow from the indices' extents. Part of the
+// prover (docs/verification.md).
 #include "verify/proof/proof_index.h"
 
 #include <algorithm>
@@ -55,7 +56,11 @@ IdxId Indices::add(IdxId x, IdxId y, int64_t factor) {
   size_t i = 0, j = 0;
   while (i < a.terms.size() || j < b.terms.size()) {
     if (j == b.terms.size() || (i < a.terms.size() && a.terms[i].first < b.terms[j].first)) { out.terms.push_back(a.terms[i++]); continue; }
-    if (i == a.terms.size() || b.terms[j].first < a.terms[i].first) { out.terms.emplace_back(b.terms[j].first, factor * b.terms[j].second); j++; continue; }
+    if (i == a.terms.size() || b.terms[j].first < a.terms[i].first) {
+      out.terms.emplace_back(b.terms[j].first, factor * b.terms[j].second);
+      j++;
+      continue;
+    }
     if (const int64_t c = a.terms[i].second + factor * b.terms[j].second) out.terms.emplace_back(a.terms[i].first, c);
     i++, j++;
   }
@@ -130,7 +135,8 @@ IdxId Indices::div(IdxId x, int64_t by) {
     if (l >= 0 && h < g) return add(outside, div(intern(std::move(high)), by / g));
   }
   if (rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0)
-    if (const IdxAtom inner = atom(rest.terms[0].first); inner.var < 0 && inner.by < (int64_t{1} << 40) / by) return add(outside, div(inner.of, inner.by * by));
+    if (const IdxAtom inner = atom(rest.terms[0].first); inner.var < 0 && inner.by < (int64_t{1} << 40) / by)
+      return add(outside, div(inner.of, inner.by * by));
   return add(outside, of_atom(intern_atom({-1, intern(std::move(rest)), by})));
 }
 
@@ -180,7 +186,9 @@ std::string Indices::print(IdxId x, const std::map<VarId, std::string>& names) c
   for (auto [t, c] : a.terms) {
     const IdxAtom& s = atom(t);
     auto name = names.find(s.var);
-    const std::string text = s.var < 0 ? "(" + print(s.of, names) + " div " + std::to_string(s.by) + ")" : name != names.end() ? name->second : "v" + std::to_string(s.var);
+    const std::string text = s.var < 0             ? "(" + print(s.of, names) + " div " + std::to_string(s.by) + ")"
+                             : name != names.end() ? name->second
+                                                   : "v" + std::to_string(s.var);
     if (!out.empty()) out += c < 0 ? "-" : "+";
     else if (c < 0) out += "-";
     if (c != 1 && c != -1) out += std::to_string(c < 0 ? -c : c) + "*";

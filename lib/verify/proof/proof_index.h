@@ -1,5 +1,5 @@
-// Index expressions of the prover (docs/verification.md): affine combinations of named indices and of floor quotients of such, hash-consed. mod has no form of its own: x mod c is x - c (x div c), so that
-// c (x div c) + x mod c is x without a rule.
+// Index expressions of the prover (docs/verification.md): affine combinations of named indices and of floor quotients of such, hash-consed.
+// mod has no form of its own: x mod c is x - c (x div c), so that c (x div c) + x mod c is x without a rule.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,7 +16,8 @@ using VarId = int32_t;
 using IdxId = int32_t;       ///< an affine expression
 using IdxAtomId = int32_t;   ///< an index, or the floor quotient of an expression by a constant
 
-/// kFormal: position along a dimension of the value at hand (or of a result). kTemp: a block, an iteration, or an index being summed over. kBound: the canonical name of a summed index.
+/// kFormal: position along a dimension of the value at hand (or of a result). kTemp: a block, an iteration, or an index being summed over.
+/// kBound: the canonical name of a summed index.
 enum class VarKind : uint8_t { kFormal, kTemp, kBound };
 struct Var { VarKind kind; int32_t a = 0, b = 0; int64_t extent = 1; };   ///< ranges over [0, extent)
 
@@ -65,7 +66,8 @@ class Indices {
   std::pair<int64_t, int64_t> range(IdxId x) const { return ranges_[static_cast<size_t>(x)]; }   ///< bounds, attained or not
   const std::vector<VarId>& vars(IdxId x) const { return free_[static_cast<size_t>(x)]; }         ///< ascending
   int64_t coefficient(IdxId x, VarId v) const;                                                    ///< of v itself, not inside quotients
-  void collect(IdxId x, std::vector<IdxId>& out) const;                                           ///< x and what its quotients are of, those with an index
+  /// x and what its quotients are of, those with an index
+  void collect(IdxId x, std::vector<IdxId>& out) const;
   std::string print(IdxId x, const std::map<VarId, std::string>& names) const;
 
  private:

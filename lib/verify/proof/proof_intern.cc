@@ -1,4 +1,5 @@
-// The prover's numbers, and how its normal forms are interned (proof_terms.h): each atom, product and sum once, under an id, in an order that depends on nothing but what was asked before.
+// The prover's numbers, and how its normal forms are interned (proof_terms.h): each atom, product and sum once, under an id, in an order
+// that depends on nothing but what was asked before.
 #include "verify/proof/proof_terms.h"
 
 #include <algorithm>
@@ -30,7 +31,9 @@ Rational Rational::of(Wide n, Wide d) {
 
 Rational operator+(const Rational& a, const Rational& b) {
   Wide x, y, n, d;
-  if (__builtin_mul_overflow(a.n, b.d, &x) || __builtin_mul_overflow(b.n, a.d, &y) || __builtin_add_overflow(x, y, &n) || __builtin_mul_overflow(a.d, b.d, &d)) return {0, 1, true};
+  if (__builtin_mul_overflow(a.n, b.d, &x) || __builtin_mul_overflow(b.n, a.d, &y) || __builtin_add_overflow(x, y, &n) ||
+      __builtin_mul_overflow(a.d, b.d, &d))
+    return {0, 1, true};
   Rational r = Rational::of(n, d);
   r.bad |= a.bad || b.bad;
   return r;
@@ -39,7 +42,8 @@ Rational operator+(const Rational& a, const Rational& b) {
 Rational operator*(const Rational& a, const Rational& b) {
   const Wide g = gcd(a.n, b.d), h = gcd(b.n, a.d);
   Wide n, d;
-  if (__builtin_mul_overflow(g ? a.n / g : a.n, h ? b.n / h : b.n, &n) || __builtin_mul_overflow(h ? a.d / h : a.d, g ? b.d / g : b.d, &d)) return {0, 1, true};
+  if (__builtin_mul_overflow(g ? a.n / g : a.n, h ? b.n / h : b.n, &n) || __builtin_mul_overflow(h ? a.d / h : a.d, g ? b.d / g : b.d, &d))
+    return {0, 1, true};
   Rational r = Rational::of(n, d);
   r.bad |= a.bad || b.bad;
   return r;
@@ -89,7 +93,10 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       a.nonnegative = static_cast<size_t>(d[0]) < input_types_.size() && input_types_[static_cast<size_t>(d[0])] == DType::kBool;
       break;
     case AtomKind::kLiteral: case AtomKind::kNumber: a.nonnegative = a.positive = true; break;
-    case AtomKind::kIndex: index(idx.of_atom(static_cast<IdxAtomId>(d[0]))); a.nonnegative = idx.range(idx.of_atom(static_cast<IdxAtomId>(d[0]))).first >= 0; break;
+    case AtomKind::kIndex:
+      index(idx.of_atom(static_cast<IdxAtomId>(d[0])));
+      a.nonnegative = idx.range(idx.of_atom(static_cast<IdxAtomId>(d[0]))).first >= 0;
+      break;
     case AtomKind::kGe0: index(d[0]); a.nonnegative = true; break;
     case AtomKind::kExp: below(d[0]); a.nonnegative = a.positive = true; break;
     case AtomKind::kBase: below(d[0]); a.nonnegative = poly_at(d[0]).nonnegative; a.positive = poly_at(d[0]).positive; break;
@@ -111,7 +118,8 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       below(d[n + 1]);
       below(d[n + 2]);
       a.nonnegative = poly_at(d[n + 2]).nonnegative;
-      a.positive = poly_at(d[n + 2]).positive && as_number(static_cast<PolyId>(d[n + 1])) && as_number(static_cast<PolyId>(d[n + 1]))->is(1);
+      a.positive =
+          poly_at(d[n + 2]).positive && as_number(static_cast<PolyId>(d[n + 1])) && as_number(static_cast<PolyId>(d[n + 1]))->is(1);
       bind(1, n);
       break;
     }
@@ -170,7 +178,8 @@ PolyId Terms::poly(std::vector<Term> terms) {
   std::vector<int64_t> key;
   for (const Term& t : terms) {
     if (t.coef.bad) return poison("a coefficient has too many digits");
-    key.insert(key.end(), {t.mono, static_cast<int64_t>(t.coef.n), static_cast<int64_t>(t.coef.n >> 64), static_cast<int64_t>(t.coef.d), static_cast<int64_t>(t.coef.d >> 64)});
+    key.insert(key.end(), {t.mono, static_cast<int64_t>(t.coef.n), static_cast<int64_t>(t.coef.n >> 64), static_cast<int64_t>(t.coef.d),
+                           static_cast<int64_t>(t.coef.d >> 64)});
   }
   bool fresh;
   const PolyId id = poly_keys_.intern(key, &fresh);

@@ -1,5 +1,6 @@
-// Laws of single functions over the prover's normal forms (proof_terms.h): logarithms, powers, tanh, casts, running maxima. Each holds for real numbers and keeps the domain, up to sets of measure zero: a graph that is
-// undefined for many inputs never gets the form of one that is defined there.
+// Laws of single functions over the prover's normal forms (proof_terms.h): logarithms, powers, tanh, casts, running maxima. Each holds for
+// real numbers and keeps the domain, up to sets of measure zero: a graph that is undefined for many inputs never gets the form of one that
+// is defined there.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,7 +18,8 @@ constexpr size_t kMostRounded = 8;          // values of a maximum that is round
 constexpr size_t kMostConditions = 4;       // of a value that is taken by cases
 }  // namespace
 
-// ---- logarithms: of a product, the sum over what is not negative in it; what may be negative stays together, since log(xy) is defined where both are negative and log(x) + log(y) is not
+// ---- logarithms: of a product, the sum over what is not negative in it; what may be negative stays together, since log(xy) is defined
+// where both are negative and log(x) + log(y) is not
 
 PolyId Terms::log_of_number(const Rational& r) {
   PolyId out = integer(0);
@@ -54,7 +56,9 @@ PolyId Terms::without_denominators(PolyId x, Factors* below) {
     std::optional<Factor> worst;
     for (const Term& t : terms(x))
       for (const Factor& f : factors(t.mono))
-        if (kind(f.atom) == AtomKind::kBase && f.power.n < 0 && f.power.is_integer() && (!worst || f.atom < worst->atom || (f.atom == worst->atom && f.power.n < worst->power.n))) worst = f;
+        if (kind(f.atom) == AtomKind::kBase && f.power.n < 0 && f.power.is_integer() &&
+            (!worst || f.atom < worst->atom || (f.atom == worst->atom && f.power.n < worst->power.n)))
+          worst = f;
     if (!worst) break;
     PolyId out = integer(0);
     for (const Term& t : std::vector<Term>(terms(x))) {
@@ -80,7 +84,8 @@ PolyId Terms::log(PolyId x) {
     Factors below;
     x = without_denominators(x, &below);
     if (x < 0) return kPoison;
-    const PolyId one_term = terms(x).size() == 1 ? x : power(x, {-1, 1});   // 1/x is one term: what all terms of x share, and the rest as a factor of its own
+    // 1/x is one term: what all terms of x share, and the rest as a factor of its own
+    const PolyId one_term = terms(x).size() == 1 ? x : power(x, {-1, 1});
     used_division_ = divided;
     if (one_term < 0) return kPoison;
     if (terms(one_term).size() != 1) return poison("a logarithm of what has no common factor");
@@ -116,7 +121,10 @@ PolyId Terms::cancel_logs(PolyId x) {
   const std::vector<Term> t = terms(x);
   for (size_t i = 0; i < t.size(); i++) {
     Factors others = factors(t[i].mono);
-    const auto is_log = [&](const Factor& f) { return kind(f.atom) == AtomKind::kFn && static_cast<FnTag>(data(f.atom)[0]) == FnTag::kLog && f.power == Power{1, 1} && is_positive(parts_of(f.atom)[0]); };
+    const auto is_log = [&](const Factor& f) {
+      return kind(f.atom) == AtomKind::kFn && static_cast<FnTag>(data(f.atom)[0]) == FnTag::kLog && f.power == Power{1, 1} &&
+             is_positive(parts_of(f.atom)[0]);
+    };
     const auto it = std::find_if(others.begin(), others.end(), is_log);
     if (it == others.end()) continue;
     const PolyId of = parts_of(it->atom)[0];
@@ -146,7 +154,9 @@ PolyId Terms::cancel_logs(PolyId x) {
 
 std::optional<Power> Terms::power_in_exp(const Term& t) {
   const Factors& f = factors(t.mono);
-  if (f.size() != 1 || !(f[0].power == Power{1, 1}) || kind(f[0].atom) != AtomKind::kFn || static_cast<FnTag>(data(f[0].atom)[0]) != FnTag::kLog) return std::nullopt;
+  if (f.size() != 1 || !(f[0].power == Power{1, 1}) || kind(f[0].atom) != AtomKind::kFn ||
+      static_cast<FnTag>(data(f[0].atom)[0]) != FnTag::kLog)
+    return std::nullopt;
   const auto of = static_cast<PolyId>(data(f[0].atom)[2]);
   const __int128 most = terms(of).size() == 1 ? 64 : 8;
   if (!is_positive(of) || t.coef.n > most || t.coef.n < -most || t.coef.d > 16 || (t.coef.d & (t.coef.d - 1)) != 0) return std::nullopt;
@@ -158,7 +168,8 @@ bool Terms::has_short_power(PolyId x, int32_t n) const {
   if (terms(x).size() != 1) return false;
   const Term& t = terms(x)[0];
   const auto size = static_cast<double>(std::max(t.coef.n < 0 ? -t.coef.n : t.coef.n, t.coef.d));
-  return std::fabs(n) * std::log2(size) <= 100 && std::none_of(factors(t.mono).begin(), factors(t.mono).end(), [&](const Factor& f) { return kind(f.atom) == AtomKind::kNumber; });
+  return std::fabs(n) * std::log2(size) <= 100 &&
+         std::none_of(factors(t.mono).begin(), factors(t.mono).end(), [&](const Factor& f) { return kind(f.atom) == AtomKind::kNumber; });
 }
 
 PolyId Terms::pow(PolyId x, PolyId y) {
@@ -168,7 +179,8 @@ PolyId Terms::pow(PolyId x, PolyId y) {
     const auto n = static_cast<int32_t>(e->n);
     if (std::abs(n) <= kMostExpanded || has_short_power(x, n)) return power(x, {n, 1});
   }
-  if (e && !e->is_integer() && e->d <= 16 && (e->d & (e->d - 1)) == 0 && e->n <= kMostExpanded * e->d && e->n >= -kMostExpanded * e->d) return power(x, {static_cast<int32_t>(e->n), static_cast<int32_t>(e->d)});
+  if (e && !e->is_integer() && e->d <= 16 && (e->d & (e->d - 1)) == 0 && e->n <= kMostExpanded * e->d && e->n >= -kMostExpanded * e->d)
+    return power(x, {static_cast<int32_t>(e->n), static_cast<int32_t>(e->d)});
   if (auto one = as_number(x); one && one->is(1) && !is_masked(y)) {
     lost_domain_ |= watching_ && may_fail(y);
     return x;
@@ -205,11 +217,16 @@ PolyId Terms::round(PolyId x, DType t) {
   if (auto i = as_index(x); i && idx.range(*i).first >= -256 && idx.range(*i).second <= 256) return x;   // positions of a small dimension
   if (auto c = as_literal(x)) return constant(round_to(*c, t));
   const std::vector<Term>& terms_of = terms(x);
-  if (terms_of.size() == 1 && terms_of[0].coef.is(1) && factors(terms_of[0].mono).size() == 1 && factors(terms_of[0].mono)[0].power == Power{1, 1}) {
+  if (terms_of.size() == 1 && terms_of[0].coef.is(1) && factors(terms_of[0].mono).size() == 1 &&
+      factors(terms_of[0].mono)[0].power == Power{1, 1}) {
     const AtomId a = factors(terms_of[0].mono)[0].atom;
-    auto holds = [t](DType from) { return from == t || from == DType::kBool || (t == DType::kF32 && (from == DType::kF16 || from == DType::kBF16)); };
+    auto holds = [t](DType from) {
+      return from == t || from == DType::kBool || (t == DType::kF32 && (from == DType::kF16 || from == DType::kBF16));
+    };
     if (is_bool(a)) return x;
-    if (kind(a) == AtomKind::kInput && static_cast<size_t>(data(a)[0]) < input_types_.size() && holds(input_types_[static_cast<size_t>(data(a)[0])])) return x;
+    if (kind(a) == AtomKind::kInput && static_cast<size_t>(data(a)[0]) < input_types_.size() &&
+        holds(input_types_[static_cast<size_t>(data(a)[0])]))
+      return x;
     if (kind(a) == AtomKind::kFn && static_cast<FnTag>(data(a)[0]) == FnTag::kRound && holds(static_cast<DType>(data(a)[1]))) return x;
   }
   if (auto c = condition_of(x)) {
@@ -235,7 +252,9 @@ std::optional<PolyId> Terms::round_of_maximum(PolyId x, DType t) {
   if (!at) return std::nullopt;
   Factors beside = factors(all[*at].mono);
   std::erase(beside, maximum);
-  if (!std::all_of(beside.begin(), beside.end(), [&](const Factor& f) { return is_nonnegative(f.atom) || f.power.n % 2 == 0 || f.power.d % 2 == 0; })) return std::nullopt;
+  if (!std::all_of(beside.begin(), beside.end(),
+                   [&](const Factor& f) { return is_nonnegative(f.atom) || f.power.n % 2 == 0 || f.power.d % 2 == 0; }))
+    return std::nullopt;
   if (all[*at].coef.n < 0) return neg(round(neg(x), t));
   std::vector<Term> others = all;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(*at));
@@ -318,7 +337,9 @@ double Terms::magnitude(const Factor& f) {
       break;
     }
     case AtomKind::kFn:
-      if (static_cast<FnTag>(d[0]) == FnTag::kTanh || static_cast<FnTag>(d[0]) == FnTag::kErf || static_cast<FnTag>(d[0]) == FnTag::kSin || static_cast<FnTag>(d[0]) == FnTag::kCos || is_bool(f.atom)) out = 1;
+      if (static_cast<FnTag>(d[0]) == FnTag::kTanh || static_cast<FnTag>(d[0]) == FnTag::kErf || static_cast<FnTag>(d[0]) == FnTag::kSin ||
+          static_cast<FnTag>(d[0]) == FnTag::kCos || is_bool(f.atom))
+        out = 1;
       if (static_cast<FnTag>(d[0]) == FnTag::kRound) out = 2 * magnitude(static_cast<PolyId>(d[2]));
       break;
     case AtomKind::kBase: out = magnitude(static_cast<PolyId>(d[0])); break;
@@ -337,7 +358,8 @@ double Terms::magnitude(const Factor& f) {
     case AtomKind::kSum: {
       out = 1;
       for (size_t i = 1; i <= static_cast<size_t>(d[0]); i++) out *= static_cast<double>(idx.var(static_cast<VarId>(d[i])).extent);
-      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) out *= magnitude(Factor{static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3)
+        out *= magnitude(Factor{static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
       break;
     }
     default: break;

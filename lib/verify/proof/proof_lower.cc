@@ -1,4 +1,5 @@
-// One rule per form: the element at a position, from the operands' elements at positions that are index arithmetic of it. Mirrors ir/eval_impl.h (the meaning of graphs), down to what a clipped tile is.
+// One rule per form: the element at a position, from the operands' elements at positions that are index arithmetic of it. Mirrors
+// ir/eval_impl.h (the meaning of graphs), down to what a clipped tile is.
 #include "verify/proof/proof_lower.h"
 
 #include <algorithm>
@@ -86,7 +87,8 @@ class Lowering {
   PolyId element_at(const Lowered& x, const std::vector<IdxId>& coords) {
     VarMap map;
     for (int d = 0; d < x.dims.rank(); d++)
-      if (x.dims[d] > 1 && coords[static_cast<size_t>(d)] != at(d, x.dims[d])) map[t_.formal(d, x.dims[d])] = coords[static_cast<size_t>(d)];
+      if (x.dims[d] > 1 && coords[static_cast<size_t>(d)] != at(d, x.dims[d]))
+        map[t_.formal(d, x.dims[d])] = coords[static_cast<size_t>(d)];
     return map.empty() ? x.element : t_.subst(x.element, map);
   }
 
@@ -117,7 +119,8 @@ class Lowering {
         const int64_t extent = in[i]->dims[d];
         coords.push_back(extent == 1 ? t_.idx.constant(0) : at(d + shift, extent));
         const Clip& c = in[i]->clips[static_cast<size_t>(d)];
-        if (!join(out.clips[static_cast<size_t>(d + shift)], c, extent == 1)) return poisoned("tiles that are clipped differently meet", dims);
+        if (!join(out.clips[static_cast<size_t>(d + shift)], c, extent == 1))
+          return poisoned("tiles that are clipped differently meet", dims);
         if (extent > 1) full[static_cast<size_t>(d + shift)] |= c.on ? 2 : 1;
       }
       x[i] = element_at(*in[i], coords);
@@ -132,8 +135,8 @@ class Lowering {
     return out;
   }
 
-  /// What a function of one operand makes of minus infinity, by its own formula, where that is a whole number: f(where(c, x, -inf)) is where(c, f(x), f(-inf)), though a step of the formula (e^-x of a
-  /// sigmoid) is not finite. relu has a rule of its own, that of maxima.
+  /// What a function of one operand makes of minus infinity, by its own formula, where that is a whole number: f(where(c, x, -inf)) is
+  /// where(c, f(x), f(-inf)), though a step of the formula (e^-x of a sigmoid) is not finite. relu has a rule of its own, that of maxima.
   static std::optional<double> at_minus_infinity(MapFn fn) {
     if (map_info(fn).arity != 1 || fn == MapFn::kRelu) return std::nullopt;
     DoubleAlgebra d;
@@ -151,7 +154,8 @@ class Lowering {
       ca.push_back(a.dims[d] == 1 ? t_.idx.constant(0) : at(d, a.dims[d]));
       cb.push_back(b.dims[d] == 1 ? t_.idx.constant(0) : at(d, b.dims[d]));
       const Clip &x = a.clips[static_cast<size_t>(d)], &y = b.clips[static_cast<size_t>(d)];
-      if (!join(out.clips[static_cast<size_t>(d)], x, a.dims[d] == 1) || !join(out.clips[static_cast<size_t>(d)], y, b.dims[d] == 1) || (a.dims[d] > 1 && b.dims[d] > 1 && x.on != y.on))
+      if (!join(out.clips[static_cast<size_t>(d)], x, a.dims[d] == 1) || !join(out.clips[static_cast<size_t>(d)], y, b.dims[d] == 1) ||
+          (a.dims[d] > 1 && b.dims[d] > 1 && x.on != y.on))
         return poisoned("tiles that are clipped differently meet", dims);
     }
     ca.push_back(at(r - 2, a.dims[r - 2]));
@@ -220,13 +224,15 @@ class Lowering {
       for (int d = 0; d < dims.rank(); d++) {
         coords.push_back(at(d, dims[d]));
         const Clip& c = x.clips[static_cast<size_t>(d)];
-        if (d == dim ? c.on : i + 1 < in.size() && !(c == out.clips[static_cast<size_t>(d)])) return poisoned("a concat of clipped tiles", dims);
+        if (d == dim ? c.on : i + 1 < in.size() && !(c == out.clips[static_cast<size_t>(d)]))
+          return poisoned("a concat of clipped tiles", dims);
         out.clips[static_cast<size_t>(d)] = c;
       }
       coords[static_cast<size_t>(dim)] = t_.idx.add(e, t_.idx.constant(-begin));
       const PolyId part = element_at(x, coords);
       const bool watched = t_.watch(false);   // a part is defined where its elements are, whatever it would be elsewhere
-      out.element = i + 1 == in.size() ? part : t_.select(t_.ge0(t_.idx.add(t_.idx.constant(begin + x.dims[dim] - 1), e, -1)), part, out.element);
+      out.element =
+          i + 1 == in.size() ? part : t_.select(t_.ge0(t_.idx.add(t_.idx.constant(begin + x.dims[dim] - 1), e, -1)), part, out.element);
       t_.watch(watched);
     }
     return out;
@@ -274,7 +280,8 @@ class Lowering {
     for (int d = 0; d < dims.rank(); d++) {
       IdxId start = t_.idx.constant(0);
       for (size_t axis = 0; axis < 3; axis++)
-        if (in.part.grid[axis] == d) start = t_.idx.add(start, t_.idx.of_var(p.block[axis]), dims[d] * (in.part.loop == d ? launch.loop : 1));
+        if (in.part.grid[axis] == d)
+          start = t_.idx.add(start, t_.idx.of_var(p.block[axis]), dims[d] * (in.part.loop == d ? launch.loop : 1));
       if (in.part.loop == d) start = t_.idx.add(start, t_.idx.of_var(p.iteration), dims[d]);
       if (t_.idx.range(start).second + dims[d] > whole.dims[d]) {
         out.clips[static_cast<size_t>(d)] = {true, start, whole.dims[d]};
@@ -290,7 +297,8 @@ class Lowering {
     return out;
   }
 
-  /// A shift that may depend on x as a function of the iteration, and on nothing else: what is proved holds whatever its values are (as long as they are finite, which loose_running asks).
+  /// A shift that may depend on x as a function of the iteration, and on nothing else: what is proved holds whatever its values are (as
+  /// long as they are finite, which loose_running asks).
   Lowered running(const Lowered& x, const Place& p) {
     Lowered out{kPoison, x.dims, x.clips};
     if (x.element < 0) return out;
@@ -350,11 +358,13 @@ class Lowering {
       const IdxId e = at(d, whole[d]);
       map[p.block[axis]] = t_.idx.div(e, x.dims[d]);
       coords[static_cast<size_t>(d)] = t_.idx.mod(e, x.dims[d]);
-      if (t_.idx.range(map[p.block[axis]]).second >= launch.grid[axis]) return poisoned("a result is larger than the blocks that write it", whole);
+      if (t_.idx.range(map[p.block[axis]]).second >= launch.grid[axis])
+        return poisoned("a result is larger than the blocks that write it", whole);
     }
     for (int d = 0; d < whole.rank(); d++)
       if (x.dims[d] > 1) map[t_.formal(d, x.dims[d])] = coords[static_cast<size_t>(d)];
-      else if (x.dims[d] < whole[d] && coords[static_cast<size_t>(d)] == at(d, whole[d])) return poisoned("a result is larger than the tiles that make it", whole);
+      else if (x.dims[d] < whole[d] && coords[static_cast<size_t>(d)] == at(d, whole[d]))
+        return poisoned("a result is larger than the tiles that make it", whole);
     for (int d = 0; d < whole.rank(); d++) {
       const Clip& c = x.clips[static_cast<size_t>(d)];
       if (!c.on) continue;
@@ -386,7 +396,9 @@ class Lowering {
         dst = tile(*i, *operands[static_cast<size_t>(i->param)], body.dims(node.first_value), launch, p);
       } else if (const auto* a = body.form<Accum>(n)) {
         const bool is_last = a->fn == ReduceFn::kMax && body.def_form<Running>(node.operands[0]);
-        dst = is_last ? last(*in[0], launch, p) : a->degree ? accumulate_rescaled(*a, *in[0], *in[1], launch, p) : accumulate(*a, *in[0], p);
+        dst = is_last     ? last(*in[0], launch, p)
+              : a->degree ? accumulate_rescaled(*a, *in[0], *in[1], launch, p)
+                          : accumulate(*a, *in[0], p);
       } else if (body.form<Running>(n)) {
         dst = running(*in[0], p);
       } else if (const auto* c = body.form<Call>(n)) {

@@ -7,7 +7,8 @@
 
 namespace mirage::verify {
 
-/// A value as a function of its position: `element` is over Terms::formal(dimension, extent). A dimension with a clip exists only where base + position < extent.
+/// A value as a function of its position: `element` is over Terms::formal(dimension, extent). A dimension with a clip exists only where
+/// base + position < extent.
 struct Clip {
   bool on = false;
   IdxId base = 0;
@@ -26,7 +27,8 @@ struct Cuts {
   std::vector<PolyId> elements;     ///< out: every value, before it was cut
 };
 
-/// The results of a kernel-level graph by number. An element is kPoison where Terms::reason() says why. exact: whether every tiling met divides its dimension.
+/// The results of a kernel-level graph by number. An element is kPoison where Terms::reason() says why. exact: whether every tiling met
+/// divides its dimension.
 std::vector<Lowered> lower(const Graph& g, Terms& terms, bool* exact, Cuts* cuts = nullptr);
 
 }  // namespace mirage::verify

@@ -1,4 +1,5 @@
-// Text of the prover's normal forms, for people who ask why there is no proof; and the functions that look at a whole form: its size, its denominators, its index conditions (proof_terms.h).
+// Text of the prover's normal forms, for people who ask why there is no proof; and the functions that look at a whole form: its size, its
+// denominators, its index conditions (proof_terms.h).
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -49,7 +50,9 @@ std::string Terms::print_factors(const Factors& f, std::map<VarId, std::string>&
   for (const Factor& x : f) {
     if (out.size() > kMostText) return out + " ...";
     out += (out.empty() ? "" : " ") + print_atom(x.atom, names);
-    if (!(x.power == Power{1, 1})) out += "^" + std::string(x.power.d == 1 && x.power.n > 0 ? "" : "(") + fraction(to_rational(x.power)) + (x.power.d == 1 && x.power.n > 0 ? "" : ")");
+    if (!(x.power == Power{1, 1}))
+      out += "^" + std::string(x.power.d == 1 && x.power.n > 0 ? "" : "(") + fraction(to_rational(x.power)) +
+             (x.power.d == 1 && x.power.n > 0 ? "" : ")");
   }
   return out;
 }
@@ -82,7 +85,8 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
     case AtomKind::kNumber: return std::to_string(d[0]);
     case AtomKind::kIndex: {
       const IdxAtom& s = idx.atom(static_cast<IdxAtomId>(d[0]));
-      return s.var >= 0 ? (names.contains(s.var) ? names[s.var] : "v" + std::to_string(s.var)) : "(" + idx.print(s.of, names) + " div " + std::to_string(s.by) + ")";
+      return s.var >= 0 ? (names.contains(s.var) ? names[s.var] : "v" + std::to_string(s.var))
+                        : "(" + idx.print(s.of, names) + " div " + std::to_string(s.by) + ")";
     }
     case AtomKind::kGe0: return "[" + idx.print(static_cast<IdxId>(d[0]), names) + ">=0]";
     case AtomKind::kExp: return "exp(" + below(d[0]) + ")";
@@ -110,12 +114,16 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
       const std::string over = bound(1, n), f = below(d[n + 2]), c = below(d[n + 1]);
       return "max{" + over + (c == "1" ? "" : " | " + c) + "}(" + f + ")";
     }
-    case AtomKind::kRunning: { const std::string over = bound(0, 1); return "shift{" + over + "}(" + below(d[2]) + ")[" + idx.print(static_cast<IdxId>(d[1]), names) + "]"; }
+    case AtomKind::kRunning: {
+      const std::string over = bound(0, 1);
+      return "shift{" + over + "}(" + below(d[2]) + ")[" + idx.print(static_cast<IdxId>(d[1]), names) + "]";
+    }
     case AtomKind::kSum: {
       const auto n = static_cast<size_t>(d[0]);
       const std::string over = bound(1, n);
       Factors f;
-      for (size_t i = n + 1; i < d.size(); i += 3) f.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+      for (size_t i = n + 1; i < d.size(); i += 3)
+        f.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
       return "sum{" + over + "}(" + print_factors(f, names) + ")";
     }
   }
@@ -128,7 +136,8 @@ PolyId Terms::clear_denominators(PolyId x) {
     for (const Term& t : terms(x))
       for (const Factor& f : factors(t.mono)) {
         if (kind(f.atom) != AtomKind::kBase || f.power.n >= 0) continue;
-        if (!worst || f.atom < worst->atom || (f.atom == worst->atom && (to_rational(f.power) + -to_rational(worst->power)).n < 0)) worst = f;
+        if (!worst || f.atom < worst->atom || (f.atom == worst->atom && (to_rational(f.power) + -to_rational(worst->power)).n < 0))
+          worst = f;
       }
     if (!worst) return x;
     PolyId out = integer(0);
@@ -167,7 +176,9 @@ PolyId Terms::resolve_indicators(PolyId x) {
   for (AtomId a : conditions) {
     const PolyId other = ge0(idx.add(idx.constant(-1), static_cast<IdxId>(data(a)[0]), -1));
     const std::vector<Term>& t = terms(other);
-    if (t.size() == 1 && factors(t[0].mono).size() == 1 && factors(t[0].mono)[0].atom < a && conditions.contains(factors(t[0].mono)[0].atom)) to[a] = sub(integer(1), other);
+    if (t.size() == 1 && factors(t[0].mono).size() == 1 && factors(t[0].mono)[0].atom < a &&
+        conditions.contains(factors(t[0].mono)[0].atom))
+      to[a] = sub(integer(1), other);
   }
   return to.empty() ? x : rewrite(x, to);
 }
@@ -182,12 +193,19 @@ void Terms::size_below(PolyId p, std::set<int64_t>& seen) const {
     if (!seen.insert(-1 - static_cast<int64_t>(a)).second) continue;
     const std::vector<int64_t>& d = data(a);
     switch (kind(a)) {
-      case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: case AtomKind::kCut: size_below(static_cast<PolyId>(d[0]), seen); break;
+      case AtomKind::kExp:
+      case AtomKind::kBase:
+      case AtomKind::kMask:
+      case AtomKind::kCut: size_below(static_cast<PolyId>(d[0]), seen); break;
       case AtomKind::kFn: for (size_t i = 2; i < d.size(); i++) size_below(static_cast<PolyId>(d[i]), seen); break;
       case AtomKind::kMaxSet: for (int64_t q : d) size_below(static_cast<PolyId>(q), seen); break;
-      case AtomKind::kMaxOver: for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i++) size_below(static_cast<PolyId>(d[i]), seen); break;
+      case AtomKind::kMaxOver:
+        for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i++) size_below(static_cast<PolyId>(d[i]), seen);
+        break;
       case AtomKind::kRunning: size_below(static_cast<PolyId>(d[2]), seen); break;
-      case AtomKind::kSum: for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) todo.push_back(static_cast<AtomId>(d[i])); break;
+      case AtomKind::kSum:
+        for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) todo.push_back(static_cast<AtomId>(d[i]));
+        break;
       default: break;
     }
   }

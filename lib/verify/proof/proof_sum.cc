@@ -1,5 +1,6 @@
-// Sums and maxima over indices (proof_terms.h): bound indices are named by a canonical order, parts of an index merge, a factor leaves a sum if it is free of all its indices and of all indices that it
-// is tied to. This is where it matters which index a sum runs over; sum(i) a * sum(j) b never becomes sum(i) ab.
+// Sums and maxima over indices (proof_terms.h): bound indices are named by a canonical order, parts of an index merge, a factor leaves a
+// sum if it is free of all its indices and of all indices that it is tied to. This is where it matters which index a sum runs over; sum(i)
+// a * sum(j) b never becomes sum(i) ab.
 #include <algorithm>
 #include <numeric>
 
@@ -58,8 +59,10 @@ PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
   return known(out, is_known(x), is_positive(x));
 }
 
-/// One simplification of the indices summed over: new indices and what the old ones become; nullopt if there is none. `inside`: the factors, whose conditions may bound an index.
-std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses, const Factors& inside, bool* empty) {
+/// One simplification of the indices summed over: new indices and what the old ones become; nullopt if there is none. `inside`: the
+/// factors, whose conditions may bound an index.
+std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
+                                                                       const Factors& inside, bool* empty) {
   *empty = false;
   auto without = [&](std::initializer_list<VarId> gone) {
     std::vector<VarId> out;
@@ -144,7 +147,8 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
   bool opened = false;
   for (const Factor& f : inside) {
     const bool is_sum = kind(f.atom) == AtomKind::kSum && f.power.is_integer() && f.power.n > 0 && f.power.n <= 4;
-    if (!is_sum || joined.size() + static_cast<size_t>(data(f.atom)[0] * f.power.n) > limits_.indices || inside.size() > kMostFactors) continue;
+    if (!is_sum || joined.size() + static_cast<size_t>(data(f.atom)[0] * f.power.n) > limits_.indices || inside.size() > kMostFactors)
+      continue;
     opened = true;
     break;
   }
@@ -152,7 +156,10 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
     for (const Factor& f : inside) {
       const bool is_sum = kind(f.atom) == AtomKind::kSum && f.power.is_integer() && f.power.n > 0 && f.power.n <= 4;
       const std::vector<int64_t> d = data(f.atom);
-      if (!is_sum || joined.size() + static_cast<size_t>(d[0] * f.power.n) > limits_.indices) { body = mul(body, of_factor(f.atom, f.power)); continue; }
+      if (!is_sum || joined.size() + static_cast<size_t>(d[0] * f.power.n) > limits_.indices) {
+        body = mul(body, of_factor(f.atom, f.power));
+        continue;
+      }
       for (int32_t copy = 0; copy < f.power.n; copy++) {
         VarMap map;
         const auto n = static_cast<size_t>(d[0]);
@@ -161,7 +168,9 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
           map[static_cast<VarId>(d[i])] = idx.of_var(joined.back());
         }
         Memo memo;
-        for (size_t i = n + 1; i < d.size(); i += 3) body = mul(body, subst_atom(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}, map, memo));
+        for (size_t i = n + 1; i < d.size(); i += 3)
+          body =
+              mul(body, subst_atom(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}, map, memo));
       }
     }
     return mul(out, sum(body, joined));
@@ -338,7 +347,9 @@ std::optional<PolyId> Terms::max_over_set(PolyId f, PolyId c, const std::vector<
   const std::vector<Term> t = terms(f);
   if (t.size() != 1 || t[0].coef.n < 0) return std::nullopt;
   Factors beside = factors(t[0].mono);
-  const auto it = std::find_if(beside.begin(), beside.end(), [&](const Factor& x) { return kind(x.atom) == AtomKind::kMaxSet && x.power == Power{1, 1}; });
+  const auto it = std::find_if(beside.begin(), beside.end(), [&](const Factor& x) {
+    return kind(x.atom) == AtomKind::kMaxSet && x.power == Power{1, 1};
+  });
   if (it == beside.end()) return std::nullopt;
   const std::vector<int64_t> args = data(it->atom);
   beside.erase(it);
@@ -353,7 +364,8 @@ std::optional<PolyId> Terms::max_over_set(PolyId f, PolyId c, const std::vector<
   return out;
 }
 
-/// c without an index that only conditions have, each with a factor of 1 or -1: some value of it fulfils all if every lower bound is at most every upper one.
+/// c without an index that only conditions have, each with a factor of 1 or -1: some value of it fulfils all if every lower bound is at
+/// most every upper one.
 std::optional<PolyId> Terms::without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over) {
   if (terms(c).size() != 1 || !terms(c)[0].coef.is(1)) return std::nullopt;
   const Factors all = factors(terms(c)[0].mono);
@@ -385,13 +397,16 @@ std::optional<PolyId> Terms::without_free_choice(PolyId f, PolyId c, const std::
 
 uint64_t Terms::shape_index(IdxId x, const std::map<VarId, uint64_t>& colours) const {
   const std::vector<VarId>& free = idx.vars(x);
-  if (std::none_of(free.begin(), free.end(), [&](VarId v) { return colours.contains(v); })) return hash_combine(1, static_cast<uint64_t>(x));
+  if (std::none_of(free.begin(), free.end(), [&](VarId v) { return colours.contains(v); }))
+    return hash_combine(1, static_cast<uint64_t>(x));
   const Affine& a = idx.affine(x);
   uint64_t h = mix64(static_cast<uint64_t>(a.constant) ^ 2);
   for (auto [t, c] : a.terms) {
     const IdxAtom& s = idx.atom(t);
     auto it = colours.find(s.var);
-    const uint64_t of = s.var < 0 ? hash_combine(hash_combine(3, static_cast<uint64_t>(s.by)), shape_index(s.of, colours)) : it != colours.end() ? it->second : hash_combine(4, static_cast<uint64_t>(s.var));
+    const uint64_t of = s.var < 0             ? hash_combine(hash_combine(3, static_cast<uint64_t>(s.by)), shape_index(s.of, colours))
+                        : it != colours.end() ? it->second
+                                              : hash_combine(4, static_cast<uint64_t>(s.var));
     h += hash_combine(of, static_cast<uint64_t>(c));   // a sum: the order of terms says nothing
   }
   return mix64(h);
@@ -399,7 +414,8 @@ uint64_t Terms::shape_index(IdxId x, const std::map<VarId, uint64_t>& colours) c
 
 uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const {
   const Atom& a = atoms_[static_cast<size_t>(id)];
-  if (std::none_of(a.vars.begin(), a.vars.end(), [&](VarId v) { return colours.contains(v); })) return hash_combine(11, static_cast<uint64_t>(id));
+  if (std::none_of(a.vars.begin(), a.vars.end(), [&](VarId v) { return colours.contains(v); }))
+    return hash_combine(11, static_cast<uint64_t>(id));
   const int64_t key = -1 - static_cast<int64_t>(id);
   if (auto it = memo.find(key); it != memo.end()) return it->second;
   uint64_t h = mix64(20 + static_cast<uint64_t>(a.kind));
@@ -412,7 +428,11 @@ uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, 
       ordered(static_cast<uint64_t>(d[0]));
       for (size_t i = 1; i < d.size(); i++) ordered(index(d[i]));
       break;
-    case AtomKind::kIndex: { const IdxAtom& s = idx.atom(static_cast<IdxAtomId>(d[0])); ordered(s.var >= 0 ? colours.at(s.var) : hash_combine(static_cast<uint64_t>(s.by), shape_index(s.of, colours))); break; }
+    case AtomKind::kIndex: {
+      const IdxAtom& s = idx.atom(static_cast<IdxAtomId>(d[0]));
+      ordered(s.var >= 0 ? colours.at(s.var) : hash_combine(static_cast<uint64_t>(s.by), shape_index(s.of, colours)));
+      break;
+    }
     case AtomKind::kGe0: ordered(index(d[0])); break;
     case AtomKind::kExp: case AtomKind::kBase: case AtomKind::kMask: ordered(below(d[0])); break;
     case AtomKind::kCut:
@@ -429,11 +449,14 @@ uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, 
       // Bound indices of inner terms: only their extents are told; a coarser shape costs orders to try, nothing else.
       std::map<VarId, uint64_t> inner = colours;
       const size_t n = a.kind == AtomKind::kRunning ? 1 : static_cast<size_t>(d[0]), first = a.kind == AtomKind::kRunning ? 0 : 1;
-      for (size_t i = first; i < first + n; i++) inner[static_cast<VarId>(d[i])] = hash_combine(77, static_cast<uint64_t>(idx.var(static_cast<VarId>(d[i])).extent));
+      for (size_t i = first; i < first + n; i++)
+        inner[static_cast<VarId>(d[i])] = hash_combine(77, static_cast<uint64_t>(idx.var(static_cast<VarId>(d[i])).extent));
       std::map<int64_t, uint64_t> fresh;
       if (a.kind == AtomKind::kSum) {
         uint64_t s = 0;
-        for (size_t i = n + 1; i < d.size(); i += 3) s += hash_combine(hash_combine(shape_atom(static_cast<AtomId>(d[i]), inner, fresh), static_cast<uint64_t>(d[i + 1])), static_cast<uint64_t>(d[i + 2]));
+        for (size_t i = n + 1; i < d.size(); i += 3)
+          s += hash_combine(hash_combine(shape_atom(static_cast<AtomId>(d[i]), inner, fresh), static_cast<uint64_t>(d[i + 1])),
+                            static_cast<uint64_t>(d[i + 2]));
         ordered(s);
       } else if (a.kind == AtomKind::kMaxOver) {
         ordered(shape(static_cast<PolyId>(d[n + 1]), inner, fresh));
@@ -452,12 +475,15 @@ uint64_t Terms::shape_atom(AtomId id, const std::map<VarId, uint64_t>& colours, 
 
 uint64_t Terms::shape(PolyId p, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const {
   const Poly& x = poly_at(p);
-  if (std::none_of(x.vars.begin(), x.vars.end(), [&](VarId v) { return colours.contains(v); })) return hash_combine(12, static_cast<uint64_t>(p));
+  if (std::none_of(x.vars.begin(), x.vars.end(), [&](VarId v) { return colours.contains(v); }))
+    return hash_combine(12, static_cast<uint64_t>(p));
   if (auto it = memo.find(p); it != memo.end()) return it->second;
   uint64_t h = 0;
   for (const Term& t : x.terms) {
     uint64_t m = 31;   // coefficients are left out: bases are normalised by the order of ids, which renaming changes
-    for (const Factor& f : factors(t.mono)) m += hash_combine(shape_atom(f.atom, colours, memo), hash_combine(static_cast<uint64_t>(f.power.n), static_cast<uint64_t>(f.power.d)));
+    for (const Factor& f : factors(t.mono))
+      m +=
+          hash_combine(shape_atom(f.atom, colours, memo), hash_combine(static_cast<uint64_t>(f.power.n), static_cast<uint64_t>(f.power.d)));
     h += mix64(m);
   }
   h = mix64(h);

@@ -1,5 +1,6 @@
-// Arithmetic on the prover's normal forms (proof_terms.h): sums, products, powers, exponentials. Every rule is a law of real numbers where both sides are defined: denominators not zero, radicands not
-// negative. A law that is missing here costs an "unknown", never a wrong proof.
+// Arithmetic on the prover's normal forms (proof_terms.h): sums, products, powers, exponentials. Every rule is a law of real numbers where
+// both sides are defined: denominators not zero, radicands not negative. A law that is missing here costs an "unknown", never a wrong
+// proof.
 #include "verify/proof/proof_terms.h"
 
 #include <algorithm>
@@ -158,7 +159,8 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
       Factors rest;
       Factor base{-1, {}};
       for (const Factor& f : factors(t.mono)) {
-        if (kind(f.atom) == AtomKind::kBase && f.power == Power{-1, 1} && terms(static_cast<PolyId>(data(f.atom)[0])).size() > expand) base = f;
+        if (kind(f.atom) == AtomKind::kBase && f.power == Power{-1, 1} && terms(static_cast<PolyId>(data(f.atom)[0])).size() > expand)
+          base = f;
         else rest.push_back(f);
       }
       const PolyId outside = power(product(t.coef, rest), {-1, 1});
@@ -213,9 +215,14 @@ PolyId Terms::product(const Rational& c, Factors f) {
     const auto sum = small_power(to_rational(out.back().power) + to_rational(x.power));
     if (!sum) return poison("an exponent has too many digits");
     const bool root = out.back().power.d % 2 == 0 || x.power.d % 2 == 0;
-    if (root && sum->d % 2 != 0 && !is_nonnegative(x.atom) && !(kind(x.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(x.atom)[0])))) lost_root_ = true;   // sqrt(x)^2 = x only where x >= 0
-    if (watching_ && (out.back().power.n < 0) != (x.power.n < 0) && atom_may_vanish(x.atom)) lost_domain_ = true;   // relu(x) / relu(x) is 1 for half of all x
-    if (watching_ && sum->n == 0 && atom_may_fail(x.atom)) lost_domain_ = true;                                     // exp(log(x)) exp(-log(x)), a shift that is a root
+    // sqrt(x)^2 = x only where x >= 0
+    if (root && sum->d % 2 != 0 && !is_nonnegative(x.atom) &&
+        !(kind(x.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(x.atom)[0]))))
+      lost_root_ = true;
+    // relu(x) / relu(x) is 1 for half of all x
+    if (watching_ && (out.back().power.n < 0) != (x.power.n < 0) && atom_may_vanish(x.atom)) lost_domain_ = true;
+    // exp(log(x)) exp(-log(x)), a shift that is a root
+    if (watching_ && sum->n == 0 && atom_may_fail(x.atom)) lost_domain_ = true;
     out.back().power = *sum;
   }
   for (Factor& x : out) if (is_bool(x.atom) && x.power.n > 0) x.power = {1, 1};
@@ -230,7 +237,8 @@ PolyId Terms::product(const Rational& c, Factors f) {
         if (i == j) continue;
         const auto a = static_cast<IdxId>(data(conditions[i].atom)[0]), b = static_cast<IdxId>(data(conditions[j].atom)[0]);
         if (i < j && idx.range(idx.add(a, b)).second < 0) return integer(0);
-        if (!implied.contains(conditions[j].atom) && idx.range(idx.add(a, b, -1)).first >= 0) implied.insert(conditions[i].atom);   // a >= b >= 0
+        // a >= b >= 0
+        if (!implied.contains(conditions[j].atom) && idx.range(idx.add(a, b, -1)).first >= 0) implied.insert(conditions[i].atom);
       }
     std::erase_if(out, [&](const Factor& x) { return implied.contains(x.atom); });
   }
@@ -239,7 +247,9 @@ PolyId Terms::product(const Rational& c, Factors f) {
     const AtomKind k = kind(x.atom);
     if (k == AtomKind::kMask && (out.size() > 1 || !(x.power == Power{1, 1}) || !c.is(1))) return poison("an infinity is multiplied");
     const int32_t whole = static_cast<int32_t>(floor_div(x.power.n, x.power.d));
-    if (k == AtomKind::kMaxSet && x.power.is_integer() && x.power.n >= 2 && x.power.n % 2 == 0 && x.power.n <= 8 && data(x.atom).size() == 2) {   // |x|^2 = x^2
+    // |x|^2 = x^2
+    if (k == AtomKind::kMaxSet && x.power.is_integer() && x.power.n >= 2 && x.power.n % 2 == 0 && x.power.n <= 8 &&
+        data(x.atom).size() == 2) {
       const auto u = static_cast<PolyId>(data(x.atom)[0]), v = static_cast<PolyId>(data(x.atom)[1]);
       if (!is_masked(u) && !is_masked(v) && neg(u) == v) {
         out.erase(out.begin() + static_cast<std::ptrdiff_t>(i));
@@ -253,7 +263,8 @@ PolyId Terms::product(const Rational& c, Factors f) {
       out[i].power = {x.power.n - whole * x.power.d, x.power.d};
       return product(r, out);
     }
-    if (k == AtomKind::kBase && whole >= 1 && terms(static_cast<PolyId>(data(x.atom)[0])).size() <= static_cast<size_t>(limits_.expand) && whole <= 8) {
+    if (k == AtomKind::kBase && whole >= 1 && terms(static_cast<PolyId>(data(x.atom)[0])).size() <= static_cast<size_t>(limits_.expand) &&
+        whole <= 8) {
       const auto base = static_cast<PolyId>(data(x.atom)[0]);
       out[i].power = {x.power.n - whole * x.power.d, x.power.d};
       PolyId p = product(c, out);
@@ -292,8 +303,11 @@ PolyId Terms::root_of_number(const Rational& r, Power p) {
 
 PolyId Terms::power_of_mono(const Term& t, Power p) {
   Factors outside, inside;
-  // sqrt(relu(x) y) is defined where relu(x) is 0, sqrt(relu(x)) sqrt(y) is not: beside what may be negative it stays. A condition on positions may leave: where it is 0 there is no element.
-  const auto stays = [&](const Factor& f) { return f.power.d % 2 != 0 && (!is_nonnegative(f.atom) || (kind(f.atom) != AtomKind::kGe0 && atom_may_vanish(f.atom))); };
+  // sqrt(relu(x) y) is defined where relu(x) is 0, sqrt(relu(x)) sqrt(y) is not: beside what may be negative it stays. A condition on
+  // positions may leave: where it is 0 there is no element.
+  const auto stays = [&](const Factor& f) {
+    return f.power.d % 2 != 0 && (!is_nonnegative(f.atom) || (kind(f.atom) != AtomKind::kGe0 && atom_may_vanish(f.atom)));
+  };
   const auto may_be_negative = [&](const Factor& f) { return f.power.d % 2 != 0 && f.power.n % 2 != 0 && !is_nonnegative(f.atom); };
   const Factors all = factors(t.mono);
   const bool is_known_sign = t.coef.n > 0 && std::none_of(all.begin(), all.end(), may_be_negative);
@@ -301,7 +315,10 @@ PolyId Terms::power_of_mono(const Term& t, Power p) {
     const auto q = small_power(to_rational(f.power) * to_rational(p));
     if (!q) return poison("an exponent has too many digits");
     if (p.is_integer() || f.power.d % 2 == 0 || (is_nonnegative(f.atom) && (is_known_sign || !stays(f)))) {
-      if (f.power.d % 2 == 0 && q->d % 2 != 0 && !is_nonnegative(f.atom) && !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0])))) lost_root_ = true;   // sqrt(x)^2
+      // sqrt(x)^2
+      if (f.power.d % 2 == 0 && q->d % 2 != 0 && !is_nonnegative(f.atom) &&
+          !(kind(f.atom) == AtomKind::kBase && is_known(static_cast<PolyId>(data(f.atom)[0]))))
+        lost_root_ = true;
       outside.push_back({f.atom, *q});
     } else {
       inside.push_back(f);
@@ -357,7 +374,9 @@ PolyId Terms::power(PolyId x, Power p) {
     for (const Factor& f : factors(t[i].mono)) here[f.atom] = to_rational(f.power);
     auto below = [](const Rational& a, const Rational& b) { return (a + -b).n < 0; };
     // A common denominator multiplies the other terms. Of many terms, or to a high power, it leaves only as far as all have it.
-    auto is_large = [&](AtomId a, const Rational& r) { return kind(a) == AtomKind::kBase && (limits_.expand < 32 || below(r, Rational::of(-2))); };
+    auto is_large = [&](AtomId a, const Rational& r) {
+      return kind(a) == AtomKind::kBase && (limits_.expand < 32 || below(r, Rational::of(-2)));
+    };
     for (auto& [a, r] : least) {
       const Rational mine = here.contains(a) ? here[a] : Rational::of(0);
       if (r.n < 0 && mine.n <= 0 && (is_large(a, r) || is_large(a, mine))) { if (below(r, mine)) r = mine; }
@@ -368,7 +387,8 @@ PolyId Terms::power(PolyId x, Power p) {
   }
   Factors common;
   for (auto& [a, r] : least)
-    if (r.n != 0 && (p.is_integer() || (is_nonnegative(a) && (is_known(x) || kind(a) == AtomKind::kGe0 || !atom_may_vanish(a)))) && !(is_bool(a) && r.n < 0))
+    if (r.n != 0 && (p.is_integer() || (is_nonnegative(a) && (is_known(x) || kind(a) == AtomKind::kGe0 || !atom_may_vanish(a)))) &&
+        !(is_bool(a) && r.n < 0))
       if (auto q = small_power(r)) common.push_back({a, *q});
   if (!common.empty()) {
     Factors inverse = common;
@@ -384,13 +404,19 @@ PolyId Terms::power(PolyId x, Power p) {
         if (!is_bool(c.atom)) f.push_back(c);
       rest = add(rest, product(u.coef, std::move(f)));
     }
-    if (std::all_of(common.begin(), common.end(), [&](const Factor& f) { return is_nonnegative(f.atom); })) known(rest, is_known(x), is_positive(x) && std::all_of(common.begin(), common.end(), [&](const Factor& f) { return atoms_[static_cast<size_t>(f.atom)].positive; }));
+    if (std::all_of(common.begin(), common.end(), [&](const Factor& f) { return is_nonnegative(f.atom); }))
+      known(rest, is_known(x), is_positive(x) && std::all_of(common.begin(), common.end(), [&](const Factor& f) {
+                                 return atoms_[static_cast<size_t>(f.atom)].positive;
+                               }));
     return mul(power(product(Rational::of(1), common), p), power(rest, p));
   }
-  Rational lead = t[0].coef;   // of a constant term if there is one: an epsilon stays itself, and no factor 1/4096 is carried from layer to layer
+  // of a constant term if there is one: an epsilon stays itself, and no factor 1/4096 is carried from layer to layer
+  Rational lead = t[0].coef;
   for (const Term& u : t) {
     const Factors& f = factors(u.mono);
-    if (std::any_of(f.begin(), f.end(), [&](const Factor& x) { return kind(x.atom) != AtomKind::kLiteral && kind(x.atom) != AtomKind::kNumber; })) continue;
+    if (std::any_of(f.begin(), f.end(),
+                    [&](const Factor& x) { return kind(x.atom) != AtomKind::kLiteral && kind(x.atom) != AtomKind::kNumber; }))
+      continue;
     lead = u.coef;
     break;
   }
@@ -452,7 +478,8 @@ PolyId Terms::under(PolyId x, PolyId condition) {
     if (both < 0) return kPoison;
     for (const Term& u : std::vector<Term>(terms(both))) {
       Factors g = factors(u.mono);
-      std::erase_if(g, [&](const Factor& y) { return std::any_of(facts.begin(), facts.end(), [&](const Factor& z) { return z.atom == y.atom; }); });
+      std::erase_if(
+          g, [&](const Factor& y) { return std::any_of(facts.begin(), facts.end(), [&](const Factor& z) { return z.atom == y.atom; }); });
       out = add(out, product(u.coef, std::move(g)));
     }
   }

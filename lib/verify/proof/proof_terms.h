@@ -1,6 +1,7 @@
-// Normal forms of the prover (docs/verification.md; docs/search.md "Proof in index notation"): polynomials with rational coefficients over powers of atoms, hash-consed. An atom is an element of an input, an
-// exponential, an uninterpreted function, a maximum over indices, an indicator of an index condition, or a sum over indices that no factor can leave. Nothing here is shared with lib/expr, whose
-// sums forget which index they run over.
+// Normal forms of the prover (docs/verification.md; docs/search.md "Proof in index notation"): polynomials with rational coefficients over
+// powers of atoms, hash-consed. An atom is an element of an input, an exponential, an uninterpreted function, a maximum over indices, an
+// indicator of an index condition, or a sum over indices that no factor can leave. Nothing here is shared with lib/expr, whose sums forget
+// which index they run over.
 #pragma once
 #include <array>
 #include <optional>
@@ -42,21 +43,35 @@ enum class AtomKind : uint8_t {
   kIndex,     ///< [index atom] the value of an index as a number
   kGe0,       ///< [index] 1 if the expression is >= 0, else 0
   kExp,       ///< [polynomial] e to the power of one monomial
-  kBase,      ///< [polynomial] a polynomial under a power that cannot be multiplied out; its leading coefficient is 1 or -1, nothing can be factored out
+  /// [polynomial] a polynomial under a power that cannot be multiplied out; its leading coefficient is 1 or -1, nothing can be factored out
+  kBase,
   kFn,        ///< [function, attribute, polynomial...] an uninterpreted function
   kMaxSet,    ///< [polynomial...] the largest of a set
   kMaxOver,   ///< [number of indices, index..., condition, polynomial] the largest over the indices where the condition is 1
   kMask,      ///< [condition] 0 where the condition is 1, minus infinity elsewhere
-  kRunning,   ///< [index, position, polynomial] a shift that may depend on the polynomial as a function of the index, at a position of that index
-  kCut,       ///< [polynomial, (index, position)...] the polynomial with its indices at these positions, not looked into: a value that both graphs have
+  /// [index, position, polynomial] a shift that may depend on the polynomial as a function of the index, at a position of that index
+  kRunning,
+  /// [polynomial, (index, position)...] the polynomial with its indices at these positions, not looked into: a value that both graphs have
+  kCut,
   kSum,       ///< [number of indices, index..., (atom, numerator, denominator)...] a sum over the indices of a product
 };
 /// Uninterpreted functions.
-enum class FnTag : uint8_t { kLog, kTanh, kErf, kSin, kCos, kFloor, kNearest, kPow, kNegative, kZero, kRound };   ///< kNegative, kZero: 1 if the argument is below, equal to 0
+/// kNegative, kZero: 1 if the argument is below, equal to 0
+enum class FnTag : uint8_t { kLog, kTanh, kErf, kSin, kCos, kFloor, kNearest, kPow, kNegative, kZero, kRound };
 
-struct Power { int32_t n = 1, d = 1; bool is_integer() const { return d == 1; } friend bool operator==(const Power&, const Power&) = default; friend auto operator<=>(const Power&, const Power&) = default; };
+struct Power {
+  int32_t n = 1, d = 1;
+  bool is_integer() const { return d == 1; }
+  friend bool operator==(const Power&, const Power&) = default;
+  friend auto operator<=>(const Power&, const Power&) = default;
+};
 Rational to_rational(Power p);
-struct Factor { AtomId atom; Power power; friend bool operator==(const Factor&, const Factor&) = default; friend auto operator<=>(const Factor&, const Factor&) = default; };
+struct Factor {
+  AtomId atom;
+  Power power;
+  friend bool operator==(const Factor&, const Factor&) = default;
+  friend auto operator<=>(const Factor&, const Factor&) = default;
+};
 using Factors = std::vector<Factor>;                                   ///< by atom
 struct Term { MonoId mono; Rational coef; };
 
@@ -67,7 +82,8 @@ struct ProofLimits {
   int expand = 32;
   size_t indices = 24;         ///< of one sum; above, sums within stay closed
   int depth = 8'000;           ///< of forms within forms, which functions here follow by calling themselves: about 6 MB of stack
-  bool rewrite = false;        ///< tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
+  /// tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
+  bool rewrite = false;
   int64_t bytes = 150'000'000; ///< of all forms that were ever made, counted, not measured: about what they take
 };
 
@@ -138,22 +154,34 @@ class Terms {
   std::string print(PolyId p) const;
   bool is_full() const { return bytes_ > limits_.bytes; }   ///< the bytes of a proof are used up
   const std::string& reason() const { return reason_; }
-  bool misread() const { return misread_; }             ///< a poisoned form was looked at as if it were one (limits ran out in between): nothing that was found since holds
+  /// a poisoned form was looked at as if it were one (limits ran out in between): nothing that was found since holds
+  bool misread() const { return misread_; }
   bool used_mask() const { return used_mask_; }
   bool used_division() const { return used_division_; }
   bool used_root() const { return used_root_; }
-  bool lost_root() const { return lost_root_; }         ///< a root of something of unknown sign vanished: the form is defined where the graph is not
-  /// While on (graphs are lowered): what may be undefined for many inputs and vanishes, or stands in a branch that is not always taken, is noted. Off where laws multiply both sides.
+  /// a root of something of unknown sign vanished: the form is defined where the graph is not
+  bool lost_root() const { return lost_root_; }
+  /// While on (graphs are lowered): what may be undefined for many inputs and vanishes, or stands in a branch that is not always taken, is
+  /// noted. Off where laws multiply both sides.
   bool watch(bool on) { return std::exchange(watching_, on); }   ///< what it was before
-  bool same_divisors(PolyId x, PolyId y);          ///< both divide by the same of what is 0 for many inputs, so that denominators may be cleared
+  /// both divide by the same of what is 0 for many inputs, so that denominators may be cleared
+  bool same_divisors(PolyId x, PolyId y);
   bool same_failures(PolyId x, PolyId y);          ///< both take the same roots, logarithms and powers of what may be negative
   bool lost_domain() const { return lost_domain_; }
   PolyId poison(const std::string& why) { if (reason_.empty()) reason_ = why; return kPoison; }
 
  private:
-  struct Atom { AtomKind kind; std::vector<int64_t> data; std::vector<VarId> vars; std::vector<IdxId> uses; int height = 0, depth = 0; bool nonnegative = false, positive = false; };
+  struct Atom {
+    AtomKind kind;
+    std::vector<int64_t> data;
+    std::vector<VarId> vars;
+    std::vector<IdxId> uses;
+    int height = 0, depth = 0;
+    bool nonnegative = false, positive = false;
+  };
   struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false, masked = false; };
-  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0, depth = 0; bool nonnegative = false, positive = false; };   ///< positive: above 0 for all inputs
+  /// positive: above 0 for all inputs
+  struct Poly { std::vector<Term> terms; std::vector<VarId> vars; int height = 0, depth = 0; bool nonnegative = false, positive = false; };
   struct Split { PolyId finite; PolyId condition; };   ///< a value that may be minus infinity
 
   AtomId atom(AtomKind kind, std::vector<int64_t> data);
@@ -162,7 +190,8 @@ class Terms {
   PolyId single(AtomId a) { return product(Rational::of(1), {{a, {1, 1}}}); }
   PolyId product(const Rational& c, Factors f);                           ///< factors in any order
   // Domains, up to sets of measure zero: 1/x may fail only where x is 0 for many inputs, as relu(x) or a condition is.
-  bool atom_may_fail(AtomId a);                                              ///< undefined for many inputs: logarithms, roots of what may be negative, quotients by what may vanish within
+  /// undefined for many inputs: logarithms, roots of what may be negative, quotients by what may vanish within
+  bool atom_may_fail(AtomId a);
   bool may_fail(const Factor& f);
   bool may_fail(PolyId p);
   bool atom_may_vanish(AtomId a);                                            ///< 0 for many inputs
@@ -172,7 +201,12 @@ class Terms {
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
   bool finds_divisor(PolyId p);
   std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
-  struct Unwatched { Terms& t; bool before; explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; } ~Unwatched() { t.watching_ = before; } };
+  struct Unwatched {
+    Terms& t;
+    bool before;
+    explicit Unwatched(Terms& x) : t(x), before(x.watching_) { x.watching_ = false; }
+    ~Unwatched() { t.watching_ = before; }
+  };
   PolyId power_of_mono(const Term& t, Power p);
   PolyId root_of_number(const Rational& r, Power p);
   bool has_short_power(PolyId x, int32_t n) const;
@@ -180,7 +214,8 @@ class Terms {
   PolyId log_of_number(const Rational& r);                                ///< r > 0
   PolyId log_of_factor(const Factor& f);
   PolyId without_denominators(PolyId x, Factors* below);
-  std::optional<PolyId> round_of_maximum(PolyId x, DType t);              ///< of a maximum, also beside other addends and factors, the maximum of what is rounded
+  /// of a maximum, also beside other addends and factors, the maximum of what is rounded
+  std::optional<PolyId> round_of_maximum(PolyId x, DType t);
   std::optional<AtomId> condition_of(PolyId x);                           ///< a condition that factors of x are
   PolyId given(PolyId x, AtomId condition, bool holds);                   ///< x where the condition is 1, or 0
   bool is_below(PolyId x, PolyId y);                                      ///< x is a number below all that y can be
@@ -207,11 +242,13 @@ class Terms {
   PolyId positive_content(const std::vector<PolyId>& of, const std::vector<VarId>& without);   ///< a positive monomial that divides all
   std::optional<IdxId> as_index(PolyId p);
   bool spend(int64_t n = 1);
-  void occupy(size_t words, size_t others) { bytes_ += static_cast<int64_t>(words * sizeof(int64_t) + others); }   ///< a form is kept, under a key of so many words
+  /// a form is kept, under a key of so many words
+  void occupy(size_t words, size_t others) { bytes_ += static_cast<int64_t>(words * sizeof(int64_t) + others); }
 
   // proof_sum.cc
   PolyId sum_mono(const Term& t, const std::vector<VarId>& over);
-  std::optional<std::pair<std::vector<VarId>, VarMap>> index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses, const Factors& inside, bool* empty);
+  std::optional<std::pair<std::vector<VarId>, VarMap>> index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
+                                                                  const Factors& inside, bool* empty);
   std::optional<PolyId> max_over_set(PolyId f, PolyId c, const std::vector<VarId>& over);
   std::optional<PolyId> without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over);
   PolyId canonical_sum(const std::vector<VarId>& over, const Factors& inside);
@@ -227,7 +264,8 @@ class Terms {
   PolyId subst(PolyId x, const VarMap& map, Memo& memo);
   PolyId subst_atom(AtomId a, Power p, const VarMap& map, Memo& memo);
 
-  PolyId rewrite(PolyId x, const std::map<AtomId, PolyId>& to);           ///< factors of the top level with positive integer powers replaced
+  /// factors of the top level with positive integer powers replaced
+  PolyId rewrite(PolyId x, const std::map<AtomId, PolyId>& to);
   void size_below(PolyId p, std::set<int64_t>& seen) const;
   std::string print_atom(AtomId a, std::map<VarId, std::string>& names) const;
   std::string print_poly(PolyId p, std::map<VarId, std::string>& names, bool nested) const;

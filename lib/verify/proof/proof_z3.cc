@@ -1,5 +1,6 @@
-// Normal forms as terms of Z3. Maxima are if-then-else, conditions are 0 or 1, roots are numbers whose powers are known; every other atom is a real number of its own. What differs at random points is not asked: most
-// forms that are not equal are found out so in microseconds, where Z3 takes up to a second.
+// Normal forms as terms of Z3. Maxima are if-then-else, conditions are 0 or 1, roots are numbers whose powers are known; every other atom
+// is a real number of its own. What differs at random points is not asked: most forms that are not equal are found out so in microseconds,
+// where Z3 takes up to a second.
 #include "verify/proof/proof_z3.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 constexpr unsigned kResources = 2'000'000;   // of Z3's own unit, a count: about a second
 constexpr int kMostAtoms = 400;
 constexpr int kMostProducts = 4000;          // factors of all terms that it is given
-constexpr int kMostDegree = 3;             // in real variables: what is decided of nonlinear forms takes its time outside the resource limit, and its clean-up as much again
+// in real variables: what is decided of nonlinear forms takes its time outside the resource limit, and its clean-up as much again
+constexpr int kMostDegree = 3;
 
 struct TooLarge {};
 
@@ -121,8 +123,14 @@ class Encoder {
         return m;
       }
       case AtomKind::kFn:
-        if (static_cast<FnTag>(d[0]) == FnTag::kNegative) { is_piecewise = true; return z3::ite(poly(static_cast<PolyId>(d[2])) < 0, one, zero); }
-        if (static_cast<FnTag>(d[0]) == FnTag::kZero) { is_piecewise = true; return z3::ite(poly(static_cast<PolyId>(d[2])) == 0, one, zero); }
+        if (static_cast<FnTag>(d[0]) == FnTag::kNegative) {
+          is_piecewise = true;
+          return z3::ite(poly(static_cast<PolyId>(d[2])) < 0, one, zero);
+        }
+        if (static_cast<FnTag>(d[0]) == FnTag::kZero) {
+          is_piecewise = true;
+          return z3::ite(poly(static_cast<PolyId>(d[2])) == 0, one, zero);
+        }
         break;
       case AtomKind::kGe0: is_piecewise = true; return z3::ite(index(static_cast<IdxId>(d[0])) >= 0, one, zero);
       case AtomKind::kIndex: return z3::to_real(index_atom(static_cast<IdxAtomId>(d[0])));
@@ -190,7 +198,8 @@ class Extent {
     int out = 1;
     if (t_.kind(a) == AtomKind::kMaxSet) for (int64_t p : d) out = std::max(out, poly(static_cast<PolyId>(p)));
     if (t_.kind(a) == AtomKind::kBase) out = poly(static_cast<PolyId>(d[0]));
-    if (t_.kind(a) == AtomKind::kFn && (static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero)) out = poly(static_cast<PolyId>(d[2]));
+    if (t_.kind(a) == AtomKind::kFn && (static_cast<FnTag>(d[0]) == FnTag::kNegative || static_cast<FnTag>(d[0]) == FnTag::kZero))
+      out = poly(static_cast<PolyId>(d[2]));
     return out;
   }
 
@@ -236,7 +245,8 @@ class Point {
     long double base = atom(f.atom);
     if (f.power.d != 1) {
       const auto [it, is_new] = roots_.try_emplace({f.atom, f.power.d}, 0.0L);
-      if (is_new) it->second = base >= 0 ? std::pow(base, 1.0L / static_cast<long double>(f.power.d)) : any();   // of a negative number: anything
+      // of a negative number: anything
+      if (is_new) it->second = base >= 0 ? std::pow(base, 1.0L / static_cast<long double>(f.power.d)) : any();
       base = it->second;
     }
     fails = fails || (f.power.n < 0 && std::fabs(base) < 1e-9L);
@@ -307,7 +317,8 @@ bool differs_somewhere(Terms& terms, PolyId x, PolyId y) {
 }  // namespace
 
 bool z3_equal(Terms& terms, PolyId x, PolyId y) {
-  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || differs_somewhere(terms, x, y)) return false;
+  if (x < 0 || y < 0 || terms.holds_mask(x) || terms.holds_mask(y) || !terms.same_failures(x, y) || differs_somewhere(terms, x, y))
+    return false;
   const Extent::Size size = Extent(terms).of(x, y);
   if (size == Extent::Size::kTooLarge) return false;
   try {

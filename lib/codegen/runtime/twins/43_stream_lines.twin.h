@@ -1,4 +1,5 @@
-// Host twin of 43_stream_lines.cuh. A field has no magnitudes: any power of two will do, and differs from element to element, so that a sum that is not multiplied back shows.
+// Host twin of 43_stream_lines.cuh. A field has no magnitudes: any power of two will do, and differs from element to element, so that a sum
+// that is not multiplied back shows.
 namespace mo {
 
 EMU_QUIET inline float line_scale(float most) {

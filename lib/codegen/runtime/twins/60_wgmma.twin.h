@@ -1,9 +1,11 @@
-// Host twins of 60_wgmma.cuh's PTX. A wgmma reads its shared operands when it is waited for, not before, and until then its accumulators hold poison.
+// Host twins of 60_wgmma.cuh's PTX. A wgmma reads its shared operands when it is waited for, not before, and until then its accumulators
+// hold poison.
 namespace mo {
 
 EMU_QUIET inline void wgmma_fence() { emu->fence_registers(); }
 EMU_QUIET inline void wgmma_commit() { emu->defer_commit(); }
-template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); emu->warp_barrier(0xffffffffu); }   // .sync.aligned: the lanes of a warp wait together, so one of them may say that operands are free
+// .sync.aligned: the lanes of a warp wait together, so one of them may say that operands are free
+template <int N> EMU_QUIET inline void wgmma_wait() { emu->defer_wait(N); emu->warp_barrier(0xffffffffu); }
 template <int R> EMU_QUIET inline void wgmma_pin(float (&)[R]) {}
 EMU_QUIET inline void fence_async_proxy() { emu->fence_async(0); }
 template <int N> EMU_QUIET inline void registers_grow() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg"); }
@@ -44,10 +46,15 @@ EMU_QUIET inline void emu_wgmma_operands(EmuWgmma& w) {
   for (int n = 0; n < w.columns; n++)
     for (int k = 0; k < 16; k++) {
       const uint32_t row = static_cast<uint32_t>(w.turned ? k : n), along = static_cast<uint32_t>(w.turned ? n % 64 : k);
-      w.B[n][k] = emu_swizzled(w.b, row / 8 * group + row % 8 * 128 + along * 2 + (w.turned ? static_cast<uint32_t>(n) / 64 * next : 0), w.is_bf16);
+      w.B[n][k] =
+          emu_swizzled(w.b, row / 8 * group + row % 8 * 128 + along * 2 + (w.turned ? static_cast<uint32_t>(n) / 64 * next : 0), w.is_bf16);
     }
   for (int m = 0; m < 64 && !w.from_registers; m++)
-    for (int k = 0; k < 16; k++) w.A[m][k] = emu_swizzled(w.a, static_cast<uint32_t>(m) / 8 * (static_cast<uint32_t>(w.a >> 32 & 0x3fff) << 4) + static_cast<uint32_t>(m) % 8 * 128 + static_cast<uint32_t>(k) * 2, w.is_bf16);
+    for (int k = 0; k < 16; k++)
+      w.A[m][k] = emu_swizzled(w.a,
+                               static_cast<uint32_t>(m) / 8 * (static_cast<uint32_t>(w.a >> 32 & 0x3fff) << 4) +
+                                   static_cast<uint32_t>(m) % 8 * 128 + static_cast<uint32_t>(k) * 2,
+                               w.is_bf16);
   w.decoded = true;
 }
 EMU_QUIET inline void emu_wgmma_run(void* data) {
@@ -55,7 +62,8 @@ EMU_QUIET inline void emu_wgmma_run(void* data) {
   EmuWgmma& w = *mine.shared;
   if (!w.decoded) emu_wgmma_operands(w);
   const int t = mine.member, count = w.columns / 2;
-  if (mine.before[0].bits != kEmuPending) for (int i = 0; i < count; i++) mine.d[i] = mine.before[i];   // else an earlier one of the same accumulators has put its sums there
+  // else an earlier one of the same accumulators has put its sums there
+  if (mine.before[0].bits != kEmuPending) for (int i = 0; i < count; i++) mine.d[i] = mine.before[i];
   for (int i = 0; i < count; i++) {
     const int j = i / 4, r = i / 2 % 2, c = i % 2;
     const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * r], *y = w.B[8 * j + 2 * (t % 4) + c];
@@ -67,7 +75,9 @@ EMU_QUIET inline void emu_wgmma_run(void* data) {
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
 }
-template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool from_registers, uint64_t a, const uint32_t* registers, uint64_t b, int add, int turned) {
+template <class T, int R>
+EMU_QUIET inline void emu_wgmma(float (&d)[R], bool from_registers, uint64_t a, const uint32_t* registers, uint64_t b, int add,
+                                int turned) {
   const int member = static_cast<int>(emu_thread.thread.x & 127);
   emu->take_registers(d, emu_registers_hash(d, R), from_registers, EMU_PC);
   EmuWgmmaPart part;
@@ -83,7 +93,9 @@ template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool fr
   if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
   if (from_registers)
     for (int r = 0; r < 2; r++)
-      for (int k = 0; k < 4; k++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][k / 2 * 8 + member % 4 * 2 + k % 2] = emu_term<T>(registers[r + k / 2 * 2], k % 2);
+      for (int k = 0; k < 4; k++)
+        shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][k / 2 * 8 + member % 4 * 2 + k % 2] =
+            emu_term<T>(registers[r + k / 2 * 2], k % 2);
   EmuWgmmaMine* mine = static_cast<EmuWgmmaMine*>(__builtin_malloc(sizeof(EmuWgmmaMine)));
   mine->shared = shared, mine->d = d, mine->add = add, mine->member = member;
   for (int i = 0; i < R; i++) {
@@ -94,20 +106,40 @@ template <class T, int R> EMU_QUIET inline void emu_wgmma(float (&d)[R], bool fr
   emu->gather_group(&part, sizeof part, &self);   // all fragments are there
   emu->defer(emu_wgmma_run, mine, 0);
 }
-template <class T, int TB> EMU_QUIET inline void wgmma_shared(float (&d)[32], uint64_t a, uint64_t b, int add) { emu_wgmma<T>(d, false, a, nullptr, b, add, TB); }
-template <class T, int TB> EMU_QUIET inline void wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, int add) { emu_wgmma<T>(d, false, a, nullptr, b, add, TB); }
-template <class T, int TB> EMU_QUIET inline void wgmma_registers(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+template <class T, int TB>
+EMU_QUIET inline void wgmma_shared(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  emu_wgmma<T>(d, false, a, nullptr, b, add, TB);
+}
+template <class T, int TB>
+EMU_QUIET inline void wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  emu_wgmma<T>(d, false, a, nullptr, b, add, TB);
+}
+template <class T, int TB>
+EMU_QUIET inline void wgmma_registers(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
   const uint32_t a[4] = {a0, a1, a2, a3};
   emu_wgmma<T>(d, true, 0, a, b, add, TB);
 }
-template <class T, int TB> EMU_QUIET inline void wgmma_registers(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+template <class T, int TB>
+EMU_QUIET inline void wgmma_registers(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
   const uint32_t a[4] = {a0, a1, a2, a3};
   emu_wgmma<T>(d, true, 0, a, b, add, TB);
 }
 
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) { const EmuBox box{4, {x, y, z, u}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t) { const EmuBox box{4, {x, y, z, u}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) { const EmuBox box{5, {x, y, z, u, v}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t) { const EmuBox box{5, {x, y, z, u, v}}; emu->copy_box(to, &map, &box, bar, EMU_PC); }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) {
+  const EmuBox box{4, {x, y, z, u}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t) {
+  const EmuBox box{4, {x, y, z, u}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) {
+  const EmuBox box{5, {x, y, z, u, v}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t) {
+  const EmuBox box{5, {x, y, z, u, v}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
 
 }  // namespace mo

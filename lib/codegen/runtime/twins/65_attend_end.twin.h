@@ -1,4 +1,5 @@
-// Host twins of the slots' PTX (65_attend_end.cuh). Clusters run one after another; one that finds a slot empty stands aside until others have filled it.
+// Host twins of the slots' PTX (65_attend_end.cuh). Clusters run one after another; one that finds a slot empty stands aside until others
+// have filled it.
 namespace mo {
 
 EMU_QUIET inline uint4 slot_peek(const uint4* p) {

@@ -1,7 +1,8 @@
 // Host twins of 68_tile.cuh's PTX: wgmma with the 64-row operand transposed in shared memory, or in TF32 from registers.
 namespace mo {
 
-/// Reads the shared operands once somebody waits: A by descriptor, turned (line k, 64 elements along it are rows) or not, B lines along the reduction.
+/// Reads the shared operands once somebody waits: A by descriptor, turned (line k, 64 elements along it are rows) or not, B lines along the
+/// reduction.
 struct EmuTileWgmma {
   uint64_t a, b;
   int columns, turned, users;
@@ -9,7 +10,8 @@ struct EmuTileWgmma {
   EmuTerm A[64][16], B[256][16];
 };
 struct EmuTilePart { EmuTileWgmma* shared; };
-/// A thread's part. What the accumulators held before comes from them, or from the one before it on the same ones (`next` of which this is) when that has run; registers of products on their way hold poison.
+/// A thread's part. What the accumulators held before comes from them, or from the one before it on the same ones (`next` of which this is)
+/// when that has run; registers of products on their way hold poison.
 struct EmuTileMine { EmuTileWgmma* shared; float* d; Float before[128]; int member; EmuTileMine *next, *link; };
 /// The youngest on its way of each accumulators, by their place; lists from the youngest.
 inline EmuTileMine* emu_tile_open[1024];
@@ -61,7 +63,8 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   if (--w.users == 0) __builtin_free(&w);
   __builtin_free(&mine);
 }
-template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16) {
+template <int R>
+EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16) {
   const int member = static_cast<int>(emu_thread.thread.x & 127);
   emu->take_registers(d, emu_registers_hash(d, R), registers != nullptr, EMU_PC);
   EmuTilePart part = {nullptr};
@@ -76,7 +79,8 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
   if (shared->a != a || shared->b != b) emu->fail("wgmma", "warps of a warpgroup bring different descriptors", EMU_PC);
   if (registers != nullptr)
     for (int r = 0; r < 2; r++)
-      for (int h = 0; h < 2; h++) shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = emu_tf32_term(registers[r + 2 * h]);
+      for (int h = 0; h < 2; h++)
+        shared->A[16 * (member / 32) + member % 32 / 4 + 8 * r][4 * h + member % 4] = emu_tf32_term(registers[r + 2 * h]);
   EmuTileMine* mine = static_cast<EmuTileMine*>(__builtin_malloc(sizeof(EmuTileMine)));
   mine->shared = shared, mine->d = d, mine->member = member, mine->next = nullptr;
   EmuTileMine** const bucket = emu_tile_bucket(d);
@@ -94,22 +98,70 @@ template <int R> EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a,
   emu->defer(emu_tile_run, mine, 0);
 }
 EMU_QUIET inline void prefetch_line(const void*) {}
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[72], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[80], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[88], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[96], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[104], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[112], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[120], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
-template <class T, int TA> EMU_QUIET inline void wgmma_weight(float (&d)[128], uint64_t a, uint64_t b) { emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value); }
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[72], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[80], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[88], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[96], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[104], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[112], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[120], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
+template <class T, int TA>
+EMU_QUIET inline void wgmma_weight(float (&d)[128], uint64_t a, uint64_t b) {
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+}
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[24], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
