@@ -6,7 +6,7 @@
 
 #include "fuzz/mutated_text.h"
 
-#define FUZZ_TARGETS(X) X(json) X(text) X(certificate) X(reuse) X(checkpoint) X(baseline) X(plan) X(verify)
+#define FUZZ_TARGETS(X) X(json) X(text) X(certificate) X(reuse) X(checkpoint) X(baseline) X(plan) X(verify) X(schedule) X(onnx)
 #define FUZZ_DECLARE(name) extern "C" int fuzz_one_##name(const uint8_t* data, size_t size);
 FUZZ_TARGETS(FUZZ_DECLARE)
 #undef FUZZ_DECLARE

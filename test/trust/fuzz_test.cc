@@ -16,8 +16,8 @@ using namespace mirage::test;
 
 namespace {
 
-void over_corpus(const char* name, FuzzTarget target, uint64_t changes) {
-  const auto folder = std::filesystem::path(MIRAGE_SOURCE_DIR) / "test/fuzz" / (std::string("corpus_") + name);
+void over_corpus(const std::string& name, FuzzTarget target, uint64_t changes) {
+  const auto folder = std::filesystem::path(MIRAGE_SOURCE_DIR) / (name == "onnx" ? "test/data/onnx" : "test/fuzz/corpus_" + name);
   if (std::getenv("MIRAGE_FULL")) changes *= 50;
   std::vector<std::filesystem::path> files;
   for (const auto& e : std::filesystem::directory_iterator(folder)) files.push_back(e.path());
@@ -45,6 +45,9 @@ TEST_CASE("checkpoints", "[fuzz]") { over_corpus("checkpoint", fuzz_one_checkpoi
 TEST_CASE("baselines", "[fuzz]") { over_corpus("baseline", fuzz_one_baseline, 200); }
 TEST_CASE("graphs to be planned", "[fuzz]") { over_corpus("plan", fuzz_one_plan, 10); }
 TEST_CASE("pairs to be compared", "[fuzz]") { over_corpus("verify", fuzz_one_verify, 1); }
+
+TEST_CASE("schedules", "[fuzz]") { over_corpus("schedule", fuzz_one_schedule, 20); }
+TEST_CASE("ONNX models", "[fuzz]") { over_corpus("onnx", fuzz_one_onnx, 20); }
 
 TEST_CASE("JSON as deep as a file can have it is refused by every reader", "[fuzz][deep]") {
   const auto nested = [](const std::string& before, const std::string& open, const std::string& close, const std::string& after) {

@@ -84,7 +84,11 @@ Results thresholded_relu(const OpCall& c) {
   return {c.op("where", {c.op("greater", {c.in(0), OpCall::number(c.real("alpha", 1))}), c.in(0), OpCall::number(0)})};
 }
 Results softsign(const OpCall& c) { return {c.op("div", {c.in(0), c.op("add", {OpCall::number(1), c.op("abs", {c.in(0)})})})}; }
-Results gelu(const OpCall& c) { return {c.op("gelu", {c.in(0)}, {{"approximate", c.text("approximate", "none")}})}; }
+Results gelu(const OpCall& c) {
+  const std::string how = c.text("approximate", "none");
+  if (how != "none" && how != "tanh") c.refuse("an approximation that is neither 'none' nor 'tanh'");
+  return {c.op("gelu", {c.in(0)}, {{"approximate", how}})};
+}
 Results swish(const OpCall& c) {
   const double a = c.real("alpha", 1);
   return {a == 1 ? c.op("silu", {c.in(0)}) : c.op("mul", {c.in(0), c.op("sigmoid", {c.op("mul", {c.in(0), OpCall::number(a)})})})};
