@@ -11,6 +11,7 @@
 #include "driver/gate/gate.h"
 #include "driver/report/report.h"
 #include "mirage/codegen/module.h"
+#include "mirage/ir/rewrite.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
@@ -151,17 +152,12 @@ class ScheduleRun {
   }
   /// Its expressions over whole tensors: a loop of one iteration adds up nothing.
   void reference(Builder& b, const std::vector<ValueId>& at_param) const {
-    std::vector<ValueId> to(static_cast<size_t>(p_.body.num_values()), -1);
-    for (NodeId n = 0; n < p_.body.num_nodes(); n++) {
-      const Node& node = p_.body.node(n);
-      std::vector<ValueId> operands;
-      for (ValueId v : node.operands) operands.push_back(to[static_cast<size_t>(v)]);
-      if (const Output* out = p_.body.form<Output>(n)) { b.add_output(out->result, operands[0], out->dtype); continue; }
-      ValueId& v = to[static_cast<size_t>(node.first_value)];
-      if (const Input* in = p_.body.form<Input>(n)) v = at_param[static_cast<size_t>(in->param)];
-      else if (p_.body.form<Accum>(n) || p_.body.form<Running>(n)) v = operands[0];
-      else v = b.add(node.op, operands);
-    }
+    std::vector<ValueId> to;
+    rewrite(p_.body, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
+      if (const Output* out = p_.body.form<Output>(n)) { b.add_output(out->result, operands[0], out->dtype); return kNoValue; }
+      if (const Input* in = p_.body.form<Input>(n)) return at_param[static_cast<size_t>(in->param)];
+      return p_.body.form<Accum>(n) || p_.body.form<Running>(n) ? operands[0] : kCopy;
+    });
   }
   void called() {
     Builder b(Level::kKernel);

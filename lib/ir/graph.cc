@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "mirage/ir/rewrite.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
@@ -105,19 +106,8 @@ Graph remove_dead(const Graph& g, std::vector<ValueId>* to) {
       for (ValueId v : g.node(n).operands) live[static_cast<size_t>(g.value(v).node)] = true;
   }
   Builder b(g.level(), g.launch());
-  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    if (!live[static_cast<size_t>(n)]) continue;
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
-      continue;
-    }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
-    const ValueId first = b.add(node.op, operands);
-    for (int i = 0; i < node.num_values; i++) at[static_cast<size_t>(node.first_value + i)] = first + i;
-  }
+  std::vector<ValueId> at;
+  rewrite(g, b, at, [&](NodeId n, const std::vector<ValueId>&) { return live[static_cast<size_t>(n)] ? kCopy : kNoValue; });
   if (to) *to = std::move(at);
   return std::move(b).finish();
 }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "mirage/ir/rewrite.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
@@ -273,23 +274,19 @@ std::vector<bool> waits(const Graph& g) {
 /// A body whose inputs have these types, with casts in front of its products' operands that `round` names. Outputs stay exact.
 Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std::vector<DType>& round) {
   Builder b(Level::kBlock, body.launch());
-  std::vector<ValueId> to(static_cast<size_t>(body.num_values()), -1), cast(to);
-  for (const Node& node : body.nodes()) {
-    if (const auto* in = std::get_if<Input>(&node.op)) {
-      to[static_cast<size_t>(node.first_value)] =
-          b.add_input(in->param, {inputs[static_cast<size_t>(in->param)], body.dims(node.first_value)}, in->part);
-      continue;
+  std::vector<ValueId> to, cast(static_cast<size_t>(body.num_values()), -1);
+  rewrite(body, b, to, [&](NodeId n, std::vector<ValueId>& operands) {
+    const Node& node = body.node(n);
+    if (const auto* in = body.form<Input>(n))
+      return b.add_input(in->param, {inputs[static_cast<size_t>(in->param)], body.dims(node.first_value)}, in->part);
+    for (size_t k = 0; k < operands.size() && body.form<MatMul>(n); k++) {
+      const auto i = static_cast<size_t>(node.operands[k]);
+      if (!is16(round[i])) continue;
+      if (cast[i] < 0) cast[i] = b.map(cast_to(round[i]), {operands[k]});
+      operands[k] = cast[i];
     }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) {
-      const auto i = static_cast<size_t>(v);
-      const bool rounds = std::holds_alternative<MatMul>(node.op) && is16(round[i]);
-      if (rounds && cast[i] < 0) cast[i] = b.map(cast_to(round[i]), {to[i]});
-      operands.push_back(rounds ? cast[i] : to[i]);
-    }
-    const ValueId first = b.add(node.op, operands);
-    for (int i = 0; i < node.num_values; i++) to[static_cast<size_t>(node.first_value + i)] = first + i;
-  }
+    return kCopy;
+  });
   return std::move(b).finish();
 }
 
@@ -328,14 +325,10 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
   const auto users = g.users();
   Builder b(Level::kKernel);
   bool any = false;
-  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
-  for (const Node& node : g.nodes()) {
-    if (const auto* in = std::get_if<Input>(&node.op)) {
-      to[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
-      continue;
-    }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(to[static_cast<size_t>(v)]);
+  std::vector<ValueId> to;
+  rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
+    const Node& node = g.node(n);
+    if (g.form<Input>(n)) return kCopy;
     Op op = node.op;
     if (const auto* call = std::get_if<Call>(&node.op)) {
       std::vector<int> given;
@@ -363,7 +356,8 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }
-  }
+    return kNoValue;   // entered above
+  });
   return any ? std::optional(std::move(b).finish()) : std::nullopt;
 }
 

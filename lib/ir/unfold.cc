@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mirage/ir/fold.h"
+#include "mirage/ir/rewrite.h"
 
 namespace mirage {
 namespace {
@@ -11,26 +12,39 @@ namespace {
 /// g with other extents named by its constants, in bodies too; false if one cannot.
 template <class Rename> std::optional<Graph> with_constants(const Graph& g, Rename rename) {
   Builder b(g.level(), g.launch());
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      b.add_input(in->param, g.type(node.first_value), in->part);
-      continue;
-    }
-    Op op = node.op;
+  std::vector<ValueId> to;
+  const bool is_made = try_rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
+    Op op = g.node(n).op;
     if (auto* c = std::get_if<Const>(&op); c && !c->extent_of.empty()) {
       auto of = rename(c->extent_of);
-      if (!of) return std::nullopt;
+      if (!of) return kGiveUp;
       c->extent_of = std::move(*of);
+      return b.add(std::move(op), operands);
     }
     if (auto* call = std::get_if<Call>(&op)) {
       auto body = with_constants(*call->body, rename);
-      if (!body) return std::nullopt;
+      if (!body) return kGiveUp;
       call->body = std::make_shared<const Graph>(std::move(*body));
+      return b.add(std::move(op), operands);
     }
-    b.add(std::move(op), node.operands);
-  }
+    return kCopy;
+  });
+  if (!is_made) return std::nullopt;
   return std::move(b).finish();
+}
+
+/// An output of a graph over the caller's shapes as one over the folded program's, which it reaches by a reshape, if at all.
+ValueId folded_output(Builder& b, const Output& out, ValueId v, const Program& folded) {
+  const auto result = static_cast<size_t>(out.result);
+  if (result >= folded.outputs.size()) return kGiveUp;
+  const Dims& dims = folded.outputs[result].type.dims;
+  if (!(b.graph().dims(v) == dims)) {
+    if (!b.graph().def_form<Reshape>(v)) return kGiveUp;
+    v = b.graph().def(v).operands[0];
+    if (!(b.graph().dims(v) == dims)) return kGiveUp;
+  }
+  b.add_output(out.result, v, out.dtype);
+  return kNoValue;
 }
 
 }  // namespace
@@ -43,26 +57,18 @@ Graph Folded::unfold(const Graph& given) const {
     return names;
   });
   const Graph& g = *renamed;
-  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
+  std::vector<ValueId> to;
   Builder b(Level::kKernel);
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      const ValueId x = b.add_input(in->param, {g.type(node.first_value).dtype, whole.inputs[static_cast<size_t>(in->param)].type.dims});
-      at[static_cast<size_t>(node.first_value)] =
-          b.graph().dims(x) == g.dims(node.first_value) ? x : b.add(Reshape{g.dims(node.first_value)}, {x});
-      continue;
-    }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
-    if (const auto* out = g.form<Output>(n)) {
-      const Dims& dims = whole.outputs[static_cast<size_t>(out->result)].type.dims;
-      b.add_output(out->result, b.graph().dims(operands[0]) == dims ? operands[0] : b.add(Reshape{dims}, {operands[0]}), out->dtype);
-      continue;
-    }
-    const ValueId value = b.add(node.op, operands);
-    for (int i = 0; i < node.num_values; i++) at[static_cast<size_t>(node.first_value + i)] = value + i;
-  }
+  const auto reshaped = [&](ValueId v, const Dims& dims) { return b.graph().dims(v) == dims ? v : b.add(Reshape{dims}, {v}); };
+  rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
+    const ValueId v = g.node(n).first_value;
+    if (const auto* in = g.form<Input>(n))
+      return reshaped(b.add_input(in->param, {g.type(v).dtype, whole.inputs[static_cast<size_t>(in->param)].type.dims}), g.dims(v));
+    const auto* out = g.form<Output>(n);
+    if (!out) return kCopy;
+    b.add_output(out->result, reshaped(operands[0], whole.outputs[static_cast<size_t>(out->result)].type.dims), out->dtype);
+    return kNoValue;
+  });
   return remove_dead(b.graph());   // reshapes of inputs that nothing reads
 }
 
@@ -91,40 +97,25 @@ std::optional<Graph> Folded::refold(const Graph& given) const {
   });
   if (!renamed) return std::nullopt;
   const Graph& g = *renamed;
-  std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1);
   Builder b(Level::kKernel);
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
+  std::vector<ValueId> to;
+  const bool is_made = try_rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
     const Node& node = g.node(n);
     if (const auto* in = g.form<Input>(n)) {
       const auto param = static_cast<size_t>(in->param);
-      if (param >= whole.inputs.size() || !(g.dims(node.first_value) == whole.inputs[param].type.dims)) return std::nullopt;
-      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, {g.type(node.first_value).dtype, program.inputs[param].type.dims});
-      continue;
+      if (param >= whole.inputs.size() || !(g.dims(node.first_value) == whole.inputs[param].type.dims)) return kGiveUp;
+      return b.add_input(in->param, {g.type(node.first_value).dtype, program.inputs[param].type.dims});
     }
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
-    if (const auto* r = g.form<Reshape>(n); r && b.graph().dims(operands[0]) == r->dims && b.graph().def_form<Input>(operands[0])) {
-      at[static_cast<size_t>(node.first_value)] = operands[0];
-      continue;
-    }
-    if (const auto* out = g.form<Output>(n)) {
-      const auto result = static_cast<size_t>(out->result);
-      if (result >= program.outputs.size()) return std::nullopt;
-      if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) {
-        if (!b.graph().def_form<Reshape>(operands[0])) return std::nullopt;
-        operands[0] = b.graph().def(operands[0]).operands[0];
-        if (!(b.graph().dims(operands[0]) == program.outputs[result].type.dims)) return std::nullopt;
-      }
-      b.add_output(out->result, operands[0], out->dtype);
-      continue;
-    }
+    if (const auto* r = g.form<Reshape>(n); r && b.graph().dims(operands[0]) == r->dims && b.graph().def_form<Input>(operands[0]))
+      return operands[0];
+    if (const auto* out = g.form<Output>(n)) return folded_output(b, *out, operands[0], program);
     const auto value = b.try_add(node.op, operands);
-    if (!value && node.num_values > 0) return std::nullopt;
-    for (int i = 0; i < node.num_values; i++) {
-      if (!(b.graph().dims(*value + i) == g.dims(node.first_value + i))) return std::nullopt;
-      at[static_cast<size_t>(node.first_value + i)] = *value + i;
-    }
-  }
+    if (!value) return kGiveUp;
+    for (int i = 0; i < node.num_values; i++)
+      if (!(b.graph().dims(*value + i) == g.dims(node.first_value + i))) return kGiveUp;
+    return *value;
+  });
+  if (!is_made) return std::nullopt;
   return remove_dead(b.graph());
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "mirage/ir/rewrite.h"
+
 namespace mirage::verify {
 
 std::string signature_mismatch(const Graph& a, const Graph& b) {
@@ -53,16 +55,17 @@ Graph say_roundings(const Graph& g) {
   for (ValueId v = 0; v < g.num_values(); v++) any = any || cast(v);
   if (!any) return g;
   Builder b(g.level(), g.launch());
-  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
-  for (const Node& node : g.nodes()) {
-    std::vector<ValueId> operands;
-    for (ValueId o : node.operands) operands.push_back(to[static_cast<size_t>(o)]);
-    const auto* in = std::get_if<Input>(&node.op);
-    const ValueId first = in ? b.add_input(in->param, g.type(node.first_value), in->part) : b.add(node.op, operands);
-    for (int i = 0; i < node.num_values; i++) to[static_cast<size_t>(node.first_value + i)] = first + i;
-    for (int i = 0; i < node.num_values; i++)
-      if (const auto fn = cast(node.first_value + i)) to[static_cast<size_t>(node.first_value + i)] = b.map(*fn, {first + i});
-  }
+  std::vector<ValueId> to;
+  rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>& operands) {
+    const Node& node = g.node(n);
+    if (g.form<Input>(n)) return kCopy;
+    const ValueId first = b.add(node.op, operands);
+    for (int i = 0; i < node.num_values; i++) {
+      const auto fn = cast(node.first_value + i);
+      to[static_cast<size_t>(node.first_value + i)] = fn ? b.map(*fn, {first + i}) : first + i;
+    }
+    return kNoValue;   // entered above
+  });
   return std::move(b).finish();
 }
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/rewrite.h"
+
 namespace mirage {
 
 int Terms::make(const std::string& head, std::vector<int> args) {
@@ -239,24 +241,14 @@ constexpr NamedRule kRules[] = {
 /// g with one node made by the rule, without what is then unused.
 std::optional<Graph> applied(const Graph& g, NodeId target, Rule rule) {
   Builder b(Level::kKernel);
-  std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
+  std::vector<ValueId> to;
   const At at = [&](ValueId v) { return to[static_cast<size_t>(v)]; };
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(at(v));
-    if (n == target) {
-      const std::optional<ValueId> made = rule(g, node, b, at);
-      if (!made || !(b.graph().dims(*made) == g.dims(node.first_value))) return std::nullopt;
-      to[static_cast<size_t>(node.first_value)] = *made;
-    } else if (const auto* in = std::get_if<Input>(&node.op)) {
-      to[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
-    } else {
-      const auto first = b.try_add(node.op, std::move(operands));
-      if (!first) return std::nullopt;
-      for (int i = 0; i < node.num_values; i++) to[static_cast<size_t>(node.first_value + i)] = *first + i;
-    }
-  }
+  const bool is_made = try_rewrite(g, b, to, [&](NodeId n, const std::vector<ValueId>&) {
+    if (n != target) return kCopy;
+    const std::optional<ValueId> made = rule(g, g.node(n), b, at);
+    return made && b.graph().dims(*made) == g.dims(g.node(n).first_value) ? *made : kGiveUp;
+  });
+  if (!is_made) return std::nullopt;
   return remove_dead(b.graph());   // finish() would find the dead ones
 }
 
