@@ -127,81 +127,110 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 
 namespace {
 
+/// What a run is asked for: options with the target's own name, and the same with the gate that this run asks for.
+struct Asked { Options options, gates; Target target; };
+
+Result<Asked> asked_of(const Options& options, const Source& source, const Given& given) {
+  Result<Target> target = resolve_target(options);
+  if (!target) return target.errors();
+  Asked out{options, {}, *target};
+  out.options.target = target->name;
+  // of "native", too: what was decided for another machine is not for this one
+  out.options.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;
+  out.gates = out.options;
+  // to repeat is to run
+  if (given.certificate || given.points) out.gates.gate = given.repeat_gates ? "emulate" : "none", out.gates.no_cache = true;
+  if (auto refused = refused_option(out.gates, *target, source.name)) return Diagnostics{*refused};
+  if (options.gate == "device") out.options.measure = true;
+  return out;
+}
+
+Result<Family> read_programs(const Options& o, const Source& source) {
+  const Result<AxisChoice> choice = read_axis_choice(o.bind, o.values);
+  return choice ? read_family(source, *choice) : choice.errors();
+}
+
+/// The folder of the results; none where nothing is to be written. Opened before the long work: an unwritable one is known at once.
+Result<std::optional<OutputFolder>> open_folder(const std::string& path) {
+  if (path.empty()) return std::optional<OutputFolder>();
+  Result<OutputFolder> opened = OutputFolder::open(path);
+  if (!opened) return opened.errors();
+  return std::optional<OutputFolder>(std::move(*opened));
+}
+
+/// Why decisions that are given cannot be those of this spec.
+std::optional<Diagnostic> refused_decision(const Given& given, const Family& family) {
+  const size_t points = family.axes.empty() ? 0 : family.points.size();
+  if (!(given.certificate && points > 0) && (!given.points || given.points->size() == points)) return std::nullopt;
+  return broken_certificate((given.certificate ? *given.certificate : given.points->front()).name,
+                            "the decision is of a spec whose axes have other values than this one's");
+}
+
+CudaModule emit_program(const Decided& d, const DecideRun& run, Trace& trace) {
+  const Plan& plan = d.plan();
+  CudaModule module = trace.stage("emit", [&] { return emit_module(d.whole(), plan, run.target, module_options(run.options)); });
+  trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
+  trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
+  trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
+  return module;
+}
+
+/// `written`, once lock and cache have its decision. What a clock cut short is not kept.
+CompileResult keep_decision(CompileResult written, const Decided& d, const Options& o) {
+  if (!d.is_whole || o.frozen) return written;
+  const auto told = d.remembered ? d.remembered->told : told_of(own_json(written.report), d.not_done);
+  for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate, told)) {
+    if (e.severity == Severity::kError) return failed({e}, std::move(written));
+    written.diagnostics.push_back(e);
+  }
+  return written;
+}
+
 /// The one program of a spec without var axes.
 CompileResult compile_program(const Program& program, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder,
                               CompileResult result, Trace& trace, const Listener& listener) {
   const Options& o = run.options;
   const auto better = [&](const Decided& d, const Found& found, const Choices& choices, const Decision& decision) {
-    if (listener.best && folder)
-      listener.best([&o, &source, &run, &d, best = std::make_shared<const BestSoFar>(BestSoFar{found, choices, decision})](
-                        const Listener& l) { return write_best(o, source, run.target, d.folding, *d.straightforward.plan, *best, l); });
+    if (!listener.best || !folder) return;
+    const auto best = std::make_shared<const BestSoFar>(BestSoFar{found, choices, decision});
+    listener.best([&o, &source, &run, &d, best](const Listener& l) {
+      return write_best(o, source, run.target, d.folding, *d.straightforward.plan, *best, l);
+    });
   };
   auto decided = decide_program(program, run, trace, listener, better);
   if (!decided) return failed(decided.errors(), std::move(result));
-  Decided& d = **decided;
+  const Decided& d = **decided;
   result.diagnostics.insert(result.diagnostics.end(), d.warnings.begin(), d.warnings.end());
   result.exit = more_severe(result.exit, d.exit);
-  const Plan& plan = d.plan();
   if (o.self_test)
     tell(listener.print, to_string(trace.stage("self-test", [&] {
-           return run_self_test(d.folding.program, plan, run.target, find_host_compiler(), 48, verification_seed(d.folding.program, o));
+           return run_self_test(d.folding.program, d.plan(), run.target, find_host_compiler(), 48, verification_seed(d.folding.program, o));
          })));
-  CudaModule module = trace.stage("emit", [&] { return emit_module(d.whole(), plan, run.target, module_options(o)); });
-  trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
-  trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
-  trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
-  const ResultFacts facts{run.target, d.folding,  d.found,
-                          d.choices,  d.decision, *d.straightforward.plan,
+  const CudaModule module = emit_program(d, run, trace);
+  const ResultFacts facts{run.target, d.folding,  d.found, d.choices, d.decision, *d.straightforward.plan,
                           d.measured, module,     d.remembered ? &*d.remembered : nullptr};
-  CompileResult written = write_result(std::move(result), o, source, facts, d.not_done, folder, trace, listener);
-  if (d.is_whole && !o.frozen)   // what a clock cut short is not kept
-    for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate,
-                                    d.remembered ? d.remembered->told : told_of(own_json(written.report), d.not_done))) {
-      if (e.severity == Severity::kError) return failed({e}, std::move(written));
-      written.diagnostics.push_back(e);
-    }
-  return written;
+  return keep_decision(write_result(std::move(result), o, source, facts, d.not_done, folder, trace, listener), d, o);
 }
 
 }  // namespace
 
 CompileResult compile_from(const Options& options, const Source& source, const Given& given, Trace& trace, const Listener& listener) {
   CompileResult result;
-  Result<Target> target = resolve_target(options);
-  if (!target) return failed(target.errors(), result);
-  Options o = options;
-  o.target = target->name;
-  // of "native", too: what was decided for another machine is not for this one
-  o.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;
-  Options gates = o;   // with the gate that this run asks for
-  // to repeat is to run
-  if (given.certificate || given.points) gates.gate = given.repeat_gates ? "emulate" : "none", gates.no_cache = true;
-  if (auto refused = refused_option(gates, *target, source.name)) return failed({*refused}, result);
-  if (o.gate == "device") o.measure = true;
-
-  const Result<Family> family = trace.stage("parse", [&]() -> Result<Family> {
-    const Result<AxisChoice> choice = read_axis_choice(o.bind, o.values);
-    return choice ? read_family(source, *choice) : choice.errors();
-  });
+  Result<Asked> asked = asked_of(options, source, given);
+  if (!asked) return failed(asked.errors(), result);
+  const Result<Family> family = trace.stage("parse", [&] { return read_programs(asked->options, source); });
   if (!family) return failed(family.errors(), result);
   result.name = family->points.front().program.name;
   result.diagnostics = family->warnings;
-  std::optional<OutputFolder> folder;        // opened before the long work: an unwritable folder is known at once
-  if (!o.output.empty()) {
-    Result<OutputFolder> opened = OutputFolder::open(o.output);
-    if (!opened) return failed(opened.errors(), result);
-    folder.emplace(std::move(*opened));
-  }
+  Result<std::optional<OutputFolder>> folder = open_folder(asked->options.output);
+  if (!folder) return failed(folder.errors(), result);
+  if (auto refused = refused_decision(given, *family)) return failed({*refused}, result);
   const bool is_family = !family->axes.empty();
-  if ((given.certificate && is_family) || (given.points && given.points->size() != (is_family ? family->points.size() : 0)))
-    return failed({broken_certificate((given.certificate ? *given.certificate : given.points->front()).name,
-                                      "the decision is of a spec whose axes have other values than this one's")},
-                  result);
-  if (!is_family)
-    for (Options* x : {&o, &gates}) x->bind.clear(), x->values.clear();   // the program says it all: it is that of a spec with constants
-  const DecideRun run{o, gates, *target, source.name, given};
-  if (!is_family) return compile_program(family->points.front().program, run, source, folder, std::move(result), trace, listener);
-  return compile_family(*family, run, source, folder, std::move(result), trace, listener);
+  if (!is_family)   // the program says it all: it is that of a spec with constants
+    for (Options* x : {&asked->options, &asked->gates}) x->bind.clear(), x->values.clear();
+  const DecideRun run{asked->options, asked->gates, asked->target, source.name, given};
+  if (is_family) return compile_family(*family, run, source, *folder, std::move(result), trace, listener);
+  return compile_program(family->points.front().program, run, source, *folder, std::move(result), trace, listener);
 }
 
 }  // namespace mirage
