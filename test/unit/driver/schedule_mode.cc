@@ -2,46 +2,29 @@
 #include <catch2/catch.hpp>
 
 #include "mirage/driver/modes.h"
+#include "unit/schedule/texts.h"
 
 using namespace mirage;
 
 namespace {
 
-const std::string kNorm = R"(# the kernel of specs/rms_norm_linear.json, of fewer columns
-kernel norm {
-  param 0 f16[16,4096]
+const std::string kNorm = "# the kernel of specs/rms_norm_linear.json, of fewer columns\n" +
+                          test::norm_schedule(R"(  param 0 f16[16,4096]
   param 1 f16[4096,1536]
   result 0 f16[16,1536]
   index m 16, k 4096, n 1536
   assume m <= 16, n % 64, k % 64, k % 512
   split n by 64 over x 24 grid
-  reduce k by 64 over i 8 loop, c 2 cluster, v 4 warp
-  shared ring owners 4 slots 2 align 1024
-  shared received align 16
-  shared statistics align 4
-  shared barriers mbarriers align 8
-  per_sm 2
-  role all 4 warps {
-    for i {
-      w = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
-      x = param 0 [m,k] : f16 oct 16x64 ld ahead 1
-      y += x @ w : f32 sync_acc 16x64 sync16816 swap
+)",
+                                              R"(      y += x @ w : f32 sync_acc 16x64 sync16816 swap
       q += sum(square(x), k) : f32 items
-    }
-    fold y over c, v by st_async through own : f32 over ring 4x16x64, others : f32 received 16x64
+)",
+                                              R"(    fold y over c, v by st_async through own : f32 over ring 4x16x64, others : f32 received 16x64
     fold q over lanes, c, v by st_async through parts : f32 statistics 8x16
     z = y / sqrt(1e-06 + q / 4096) : f32 items
-    store 0 = z by direct
-  }
-}
-)";
+)");
 
-std::string changed(std::string text, const std::string& from, const std::string& to) {
-  const size_t i = text.find(from);
-  INFO(from);
-  REQUIRE(i != std::string::npos);
-  return text.replace(i, from.size(), to);
-}
+using test::changed;
 
 ModeResult run(const std::string& stage, const std::string& text, const std::string& gate = "none") {
   Options o;

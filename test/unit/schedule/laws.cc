@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "mirage/schedule/program.h"
+#include "unit/schedule/texts.h"
 
 using namespace mirage;
 using namespace mirage::schedule;
@@ -11,41 +12,22 @@ namespace {
 const Target& device() { static const Target t = *find_target("sm_90a"); return t; }
 
 /// A linear layer of rows divided by their norm: two blocks of a cluster and their four warps divide the reduction.
-const std::string kNorm = R"(kernel norm {
-  param 0 f16[16,4096]
+const std::string kNorm = test::norm_schedule(R"(  param 0 f16[16,4096]
   param 1 f16[4096,6144]
   result 0 f16[16,6144]
   index m 16, k 4096, n 6144
   assume m <= 16, n % 64, k % 64, not n % 4096
   split n by 64 over x 96 grid
-  reduce k by 64 over i 8 loop, c 2 cluster, v 4 warp
-  shared ring owners 4 slots 2 align 1024
-  shared received align 16
-  shared statistics align 4
-  shared barriers mbarriers align 8
-  per_sm 2
-  role all 4 warps {
-    for i {
-      w = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
-      x = param 0 [m,k] : f16 oct 16x64 ld ahead 1
-      q += sum(x * x, k) : f32 items
+)",
+                                              R"(      q += sum(x * x, k) : f32 items
       y += x @ w : f32 sync_acc 16x64 sync16816 swap
-    }
-    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16
+)",
+                                              R"(    fold q over lanes, c, v by st_async through parts : f32 statistics 8x16
     fold y over c, v by st_async through own : f32 over ring 4x16x64, others : f32 received 16x64
     z = y / sqrt(q / 4096 + 1e-06) : f32 items
-    store 0 = z by direct
-  }
-}
-)";
+)");
 
-std::string changed(std::string text, const std::string& from, const std::string& to) {
-  const size_t i = text.find(from);
-  INFO(from);
-  REQUIRE(i != std::string::npos);
-  REQUIRE(text.find(from, i + 1) == std::string::npos);
-  return text.replace(i, from.size(), to);
-}
+using test::changed;
 
 std::string law(const std::string& text) {
   const auto p = parse_schedule(text);
