@@ -143,6 +143,36 @@ void child(const std::string& library, const std::vector<EmulatedKernel>& launch
   }
 }
 
+/// What a child left: `status` as wait(2) says it.
+Emulation read_back(const Shared& s, const unsigned char* outputs, const std::vector<EmulatedBuffer>& buffers, int status) {
+  Emulation out;
+  out.loaded = s.loaded != 0;
+  out.ran = s.ran != 0 && s.done != 0;
+  out.happened = s.happened;
+  out.threads = s.threads;
+  out.accesses = s.accesses;
+  out.trace = s.trace;
+  size_t at = 0;
+  if (!out.ran && s.done && s.text_bytes) out.refusal = get(s, at);
+  else if (!out.ran)
+    out.refusal = WIFSIGNALED(status) ? "its process was ended by signal " + std::to_string(WTERMSIG(status)) : "its process ended early";
+  while (out.ran && at < s.text_bytes) {
+    Finding f;
+    f.kind = get(s, at);
+    f.text = get(s, at);
+    out.findings.push_back(std::move(f));
+  }
+  size_t from = 0;
+  for (const EmulatedBuffer& b : buffers) {
+    out.buffers.emplace_back();
+    if (b.kind == EmulatedBuffer::Kind::kInput) continue;
+    const auto* p = outputs + from;
+    out.buffers.back().assign(p, p + b.bytes.size());
+    from += b.bytes.size();
+  }
+  return out;
+}
+
 }  // namespace
 
 Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers,
@@ -177,33 +207,9 @@ Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>&
   int status = 0;
   rusage used{};
   while (wait4(pid, &status, 0, &used) < 0 && errno == EINTR) {}
-  const Shared& s = *static_cast<const Shared*>(shared);
   const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  out = read_back(*static_cast<const Shared*>(shared), static_cast<const unsigned char*>(outputs), buffers, status);
   out.seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
-  out.loaded = s.loaded != 0;
-  out.ran = s.ran != 0 && s.done != 0;
-  out.happened = s.happened;
-  out.threads = s.threads;
-  out.accesses = s.accesses;
-  out.trace = s.trace;
-  size_t at = 0;
-  if (!out.ran && s.done && s.text_bytes) out.refusal = get(s, at);
-  else if (!out.ran)
-    out.refusal = WIFSIGNALED(status) ? "its process was ended by signal " + std::to_string(WTERMSIG(status)) : "its process ended early";
-  while (out.ran && at < s.text_bytes) {
-    Finding f;
-    f.kind = get(s, at);
-    f.text = get(s, at);
-    out.findings.push_back(std::move(f));
-  }
-  size_t from = 0;
-  for (const EmulatedBuffer& b : buffers) {
-    out.buffers.emplace_back();
-    if (b.kind == EmulatedBuffer::Kind::kInput) continue;
-    const auto* p = static_cast<const unsigned char*>(outputs) + from;
-    out.buffers.back().assign(p, p + b.bytes.size());
-    from += b.bytes.size();
-  }
   munmap(shared, sizeof(Shared));
   munmap(outputs, bytes);
   return out;

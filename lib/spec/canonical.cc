@@ -73,6 +73,15 @@ Spelling spell(const Graph& g, const Node& node) {
   return {};
 }
 
+std::string numerics_text(const Numerics& n) {
+  std::string out;
+  if (n.rtol) out += ", \"rtol\": " + number(*n.rtol);
+  if (n.atol) out += ", \"atol\": " + number(*n.atol);
+  if (n.tf32) out += ", \"tf32\": true";
+  if (n.exact) out += ", \"intermediates\": \"exact\"";
+  return out;
+}
+
 }  // namespace
 
 std::string canonicalize(const Program& p) {
@@ -128,11 +137,7 @@ std::string canonicalize(const Program& p) {
     const std::string& operand = names[static_cast<size_t>(v)];
     write("reshape", literal ? operand : "\"" + operand + "\"", p.outputs[r].name, "\"shape\": " + list(p.outputs[r].type.dims), false);
   }
-  std::string numerics;
-  if (p.numerics.rtol) numerics += ", \"rtol\": " + number(*p.numerics.rtol);
-  if (p.numerics.atol) numerics += ", \"atol\": " + number(*p.numerics.atol);
-  if (p.numerics.tf32) numerics += ", \"tf32\": true";
-  if (p.numerics.exact) numerics += ", \"intermediates\": \"exact\"";
+  const std::string numerics = numerics_text(p.numerics);
   std::string out = fmt::format("{{\n  \"version\": \"1.0\", \"name\": \"{}\",\n", p.name);
   if (!numerics.empty()) out += "  \"numerics\": {" + numerics.substr(2) + "},\n";
   out += "  \"inputs\": {" + tensors(p.inputs) + "\n  },\n  \"outputs\": {" + tensors(p.outputs) + "\n  },\n  \"nodes\": [" + nodes +

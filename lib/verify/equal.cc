@@ -158,8 +158,45 @@ std::string why_uncovered(const Outcome& o) {
   return o.uncovered + " is undefined in every draw";
 }
 
-Verdict decide(const Job& job) {
+/// The fields agree: unless what they cannot tell is against it, the graphs are equal.
+Verdict passed(const Job& job, const Outcome& last, const FieldMode& mode, int trials, uint64_t real_seed, int64_t steps) {
+  constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) |
+                                1u << static_cast<int>(Uninterpreted::kPow);
+  // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
+  const RealReport reals =
+      last.used && job.draws != Draws::kNone ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
+  if (reals.difference) return different(*reals.difference);
+  if (reals.undefined) return only_one_defined(reals);
+  // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees
+  // that something is lost (that both graphs have is the program's own affair).
+  if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined &&
+      !prove(job.a, job.a, steps).may_be_undefined)
+    return unknown(
+        "a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
+  if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
+    return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared +
+                   (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
+  for (const Graph* g : {&job.a, &job.b})
+    if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
   const GraphDegree da = degree_of(job.a), db = degree_of(job.b);
+  Verdict v;
+  v.kind = Verdict::Kind::kEqual;
+  const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
+  v.evidence = {job.primes.p,
+                job.primes.q,
+                trials,
+                job.seed,
+                bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree),
+                bound.log2 * trials,
+                bound.reason,
+                names_of(last.used),
+                da.is_lax && db.is_lax,
+                {}, {}};
+  if (mode.bits) v.evidence.open = "conditions that choose an infinity were drawn as bits, which reaches some of their cases only";
+  return v;
+}
+
+Verdict decide(const Job& job) {
   const int64_t steps = job.draws == Draws::kThorough ? kProofSteps : kQuickProofSteps;
   FieldMode mode;
   auto attempt = [&](const Job& j) {
@@ -180,41 +217,7 @@ Verdict decide(const Job& job) {
     last = attempt(multiplicative);
   }
   const uint64_t real_seed = hash_combine(job.seed, 0x7265616C);
-  constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) |
-                                1u << static_cast<int>(Uninterpreted::kPow);
-  if (last.kind == Outcome::Kind::kPass) {
-    // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
-    const RealReport reals =
-        last.used && job.draws != Draws::kNone ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
-    if (reals.difference) return different(*reals.difference);
-    if (reals.undefined) return only_one_defined(reals);
-    // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees
-    // that something is lost (that both graphs have is the program's own affair).
-    if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined &&
-        !prove(job.a, job.a, steps).may_be_undefined)
-      return unknown(
-          "a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
-    if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
-      return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared +
-                     (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
-    for (const Graph* g : {&job.a, &job.b})
-      if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
-    Verdict v;
-    v.kind = Verdict::Kind::kEqual;
-    const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
-    v.evidence = {job.primes.p,
-                  job.primes.q,
-                  trials,
-                  job.seed,
-                  bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree),
-                  bound.log2 * trials,
-                  bound.reason,
-                  names_of(last.used),
-                  da.is_lax && db.is_lax,
-                  {}, {}};
-    if (mode.bits) v.evidence.open = "conditions that choose an infinity were drawn as bits, which reaches some of their cases only";
-    return v;
-  }
+  if (last.kind == Outcome::Kind::kPass) return passed(job, last, mode, trials, real_seed, steps);
   const RealReport reals = compare_reals(job.a, job.b, job.inputs, real_seed, job.draws);
   if (reals.difference) return different(*reals.difference);
   if (last.kind == Outcome::Kind::kMismatch && last.is_witness) return different(last.mismatch);

@@ -363,6 +363,40 @@ class AttendEmitter {
     const Axis x = axes[static_cast<size_t>(of_matrix)];
     return x == Axis::kQuery ? "query" : x == Axis::kKey ? "key" : "column";
   }
+  std::string element_text(ValueId v, Where where) {
+    const int param = g_.def_form<Input>(v)->param;
+    const Access& a = p_.operands[static_cast<size_t>(param)];
+    if (a.position >= 0) return fmt::format("float({})", position_of(a, s_.axes[static_cast<size_t>(v)]));
+    pointers_.insert(param);
+    if (where == Where::kLogit && fetches(v)) {
+      fetched_.insert(v);
+      return fmt::format("mo::load(fetched.of{}.elements[c])", v);
+    }
+    const std::string base = fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param);
+    return fmt::format("mo::load({})", element_of(a, s_.axes[static_cast<size_t>(v)], base));
+  }
+  std::string statistic_text(ValueId v, Where where) {
+    const Reduce& red = *g_.def_form<Reduce>(v);
+    if (is_squares(red, v)) {
+      if (where == Where::kKeyRow) key_squares_ = true;
+      if (where == Where::kValueRow) value_squares_ = true;
+      return "tile.squares()";
+    }
+    Region inner;
+    const std::string of = value(g_.def(v).operands[0], Where::kTile, inner);
+    return fmt::format("tile.template reduce<mo::{}>([&](float x) {{ {}return {}; }})", red.fn == ReduceFn::kSum ? "Sum" : "Max",
+                       inner.statements, of);
+  }
+  std::string computed_text(ValueId v, Where where, Region& r) {
+    const Map& m = *g_.def_form<Map>(v);
+    const std::vector<ValueId>& o = g_.def(v).operands;
+    // the sum of weights is near 1 or above it (or 0, with nothing to divide): its reciprocal is taken once per row
+    if (m.fn == MapFn::kDiv && where == Where::kAfter && o[1] == s_.sums[0])
+      return fmt::format("mo::mul({}, inverse)", value(o[0], where, r));
+    std::vector<std::string> operands;
+    for (ValueId x : o) operands.push_back(value(x, where, r));
+    return m.fn == MapFn::kDiv ? quotient(o, operands, where, r) : map_text(m.fn, operands);
+  }
   std::string value(ValueId v, Where where, Region& r) {
     if (auto it = r.known.find(v); it != r.known.end()) return it->second;
     std::string text;
@@ -387,51 +421,11 @@ class AttendEmitter {
       case Leaf::kThrough:
         for (const auto& [from, to] : s_.peeled) if (from == v) return value(to, where, r);
         break;
-      case Leaf::kElement: {
-        const int param = g_.def_form<Input>(v)->param;
-        const Access& a = p_.operands[static_cast<size_t>(param)];
-        if (a.position >= 0) {
-          text = fmt::format("float({})", position_of(a, s_.axes[static_cast<size_t>(v)]));
-          break;
-        }
-        pointers_.insert(param);
-        if (where == Where::kLogit && fetches(v)) {
-          fetched_.insert(v);
-          text = fmt::format("mo::load(fetched.of{}.elements[c])", v);
-          break;
-        }
-        text = fmt::format("mo::load({})", element_of(a, s_.axes[static_cast<size_t>(v)],
-                                                      fmt::format("static_cast<const {}*>(a.in{})", storage_type(a.dtype), param)));
-        break;
-      }
-      case Leaf::kStatistic: {
-        const Reduce& red = *g_.def_form<Reduce>(v);
-        if (is_squares(red, v)) {
-          if (where == Where::kKeyRow) key_squares_ = true;
-          if (where == Where::kValueRow) value_squares_ = true;
-          text = "tile.squares()";
-          break;
-        }
-        Region inner;
-        const std::string of = value(g_.def(v).operands[0], Where::kTile, inner);
-        text = fmt::format("tile.template reduce<mo::{}>([&](float x) {{ {}return {}; }})", red.fn == ReduceFn::kSum ? "Sum" : "Max",
-                           inner.statements, of);
-        break;
-      }
+      case Leaf::kElement: text = element_text(v, where); break;
+      case Leaf::kStatistic: text = statistic_text(v, where); break;
       case Leaf::kCompute:
         if (g_.def_form<Transpose>(v)) return value(g_.def(v).operands[0], where, r);
-        else {
-          const Map& m = *g_.def_form<Map>(v);
-          const std::vector<ValueId>& o = g_.def(v).operands;
-          // the sum of weights is near 1 or above it (or 0, with nothing to divide): its reciprocal is taken once per row
-          if (m.fn == MapFn::kDiv && where == Where::kAfter && o[1] == s_.sums[0]) {
-            text = fmt::format("mo::mul({}, inverse)", value(o[0], where, r));
-            break;
-          }
-          std::vector<std::string> operands;
-          for (ValueId x : o) operands.push_back(value(x, where, r));
-          text = m.fn == MapFn::kDiv ? quotient(o, operands, where, r) : map_text(m.fn, operands);
-        }
+        text = computed_text(v, where, r);
         break;
       case Leaf::kRefused: MIRAGE_ASSERT(false) << "no place for value " << v << " in an attention kernel: " << print(g_);
     }

@@ -420,12 +420,12 @@ class BlockEmitter {
     line("}}");
   }
 
-  void loop_phase() {
-    if (!has_loop()) return;
-    const int64_t iterations = g_.launch().loop;
-    const int stages = p_.stages;
-    for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
-    // Iterations are dealt in turn to the warps of a block, in runs to the blocks of a cluster.
+  void issue_loads(const std::string& iteration, const std::string& slot) {
+    for (const Load& l : p_.loads) if (l.in_loop) stage(l, iteration, slot);
+  }
+
+  /// Iterations are dealt in turn to the warps of a block, in runs to the blocks of a cluster.
+  void loop_range(int64_t iterations) {
     const int64_t each = (iterations + p_.cluster - 1) / p_.cluster, warps = p_.loop_warps;
     line("const int begin = {}, end = {};", p_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0",
          p_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, iterations) : std::to_string(iterations));
@@ -437,42 +437,25 @@ class BlockEmitter {
         "const auto rotate = [&](int i) {{ const int at = first + i * {} + turn; return begin + (at < end - begin ? at : at - (end - "
         "begin)); }};",
         warps);
-    const char* sync = warps > 1 ? "warp_barrier();" : "barrier();";
-    auto issue = [&](const std::string& it, const std::string& slot) { for (const Load& l : p_.loads) if (l.in_loop) stage(l, it, slot); };
-    if (stages > 1) {
-      line("#pragma unroll");
-      line("for (int s = 0; s < {}; s++) {{", stages - 1);
-      indent_ += "  ";
-      line("if (s < iterations) {{");
-      indent_ += "  ";
-      issue("rotate(s)", "s");
-      indent_.resize(indent_.size() - 2);
-      line("}}");
-      line("copy_commit();");
-      indent_.resize(indent_.size() - 2);
-      line("}}");
-    }
-    if (loop_shares_loads()) { line("copy_wait<{}>();", stages - 1); line("barrier();"); }   // all but the prologue's groups
-    line("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", stages);
+  }
+
+  /// The loads of the first iterations.
+  void loop_prologue(int stages) {
+    line("#pragma unroll");
+    line("for (int s = 0; s < {}; s++) {{", stages - 1);
     indent_ += "  ";
-    if (stages > 1) {
-      line("copy_wait<{}>();", stages - 2);
-      line("{}", sync);
-      line("if (iteration + {} < iterations) {{", stages - 1);
-      indent_ += "  ";
-      line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
-      issue(fmt::format("rotate(iteration + {})", stages - 1), "next");
-      indent_.resize(indent_.size() - 2);
-      line("}}");
-      line("copy_commit();");
-    } else {
-      issue("rotate(iteration)", "0");
-      line("copy_commit();");
-      line("copy_wait<0>();");
-      line("{}", sync);
-    }
-    line("const int it = rotate(iteration);");
-    line("(void)it;");
+    line("if (s < iterations) {{");
+    indent_ += "  ";
+    issue_loads("rotate(s)", "s");
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+    line("copy_commit();");
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+  }
+
+  /// Where an iteration's operands lie, and how many of their elements there are.
+  void loop_tiles() {
     for (const Load& l : p_.loads) {
       if (!l.in_loop) continue;
       const SmemTile& t = tile(l.tile);
@@ -485,16 +468,10 @@ class BlockEmitter {
           line("(void){};", existing_name(l.input, d));
         }
     }
-    for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
-    if (stages == 1 && iterations > 1) line("{}", sync);
-    indent_.resize(indent_.size() - 2);
-    line("}}");
-    line("copy_wait<0>();");
-    line("barrier();");
-    bool finished = false;
-    for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
-    if (finished) line("barrier();");
-    if (p_.cluster == 1) return;
+  }
+
+  /// Sums over the blocks of a cluster.
+  void exchange_sums() {
     line("cluster_wait();   // every block of the cluster has started");
     for (const Step& s : p_.steps) {
       if (!s.accumulates) continue;
@@ -505,6 +482,49 @@ class BlockEmitter {
     }
     line("cluster_arrive();");
     line("cluster_wait();");
+  }
+
+  void loop_phase() {
+    if (!has_loop()) return;
+    const int64_t iterations = g_.launch().loop;
+    const int stages = p_.stages;
+    for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
+    loop_range(iterations);
+    const char* sync = p_.loop_warps > 1 ? "warp_barrier();" : "barrier();";
+    if (stages > 1) loop_prologue(stages);
+    if (loop_shares_loads()) { line("copy_wait<{}>();", stages - 1); line("barrier();"); }   // all but the prologue's groups
+    line("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", stages);
+    indent_ += "  ";
+    if (stages > 1) {
+      line("copy_wait<{}>();", stages - 2);
+      line("{}", sync);
+      line("if (iteration + {} < iterations) {{", stages - 1);
+      indent_ += "  ";
+      line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
+      issue_loads(fmt::format("rotate(iteration + {})", stages - 1), "next");
+      indent_.resize(indent_.size() - 2);
+      line("}}");
+      line("copy_commit();");
+    } else {
+      issue_loads("rotate(iteration)", "0");
+      line("copy_commit();");
+      line("copy_wait<0>();");
+      line("{}", sync);
+    }
+    line("const int it = rotate(iteration);");
+    line("(void)it;");
+    loop_tiles();
+    for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
+    if (stages == 1 && iterations > 1) line("{}", sync);
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+    line("copy_wait<0>();");
+    line("barrier();");
+    bool finished = false;
+    for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
+    if (finished) line("barrier();");
+    if (p_.cluster == 1) return;
+    exchange_sums();
   }
 
   void after_phase() {

@@ -80,6 +80,26 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
   return r;
 }
 
+namespace {
+
+/// Why the straightforward kernels are emitted. refused: why the best of what is predicted to be faster is not; empty: nothing is.
+std::string why_straightforward(const Choices& choices, const Found& found, const Plan& straightforward, const std::string& refused,
+                                const std::string& target) {
+  const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(),
+                                          straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
+  if (found.report.stop_reason.starts_with("not searched") || found.report.stop_reason.starts_with(kInPieces))
+    return kernels + ": " + found.report.stop_reason;
+  if (found.candidates.empty()) return kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
+  if (choices.best.empty())
+    return kernels + fmt::format(": none of the {} verified graphs fits {}: {}", found.candidates.size(), target, why_none_fits(choices));
+  if (!refused.empty())
+    return kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
+  return kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)",
+                               choices.best.front().plan.predicted_us);
+}
+
+}  // namespace
+
 Decision decide(const Choices& choices, Found& found, const Folding& folding, const Plan& straightforward, const PlanGate& gate,
                 const Options& o, std::vector<std::string>& not_done) {
   Decision d;
@@ -134,19 +154,7 @@ Decision decide(const Choices& choices, Found& found, const Folding& folding, co
     return std::move(*open);
   }
   d.refused = std::move(all_refused);
-  const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(),
-                                          straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
-  if (found.report.stop_reason.starts_with("not searched") || found.report.stop_reason.starts_with(kInPieces))
-    d.why = kernels + ": " + found.report.stop_reason;
-  else if (found.candidates.empty()) d.why = kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);
-  else if (choices.best.empty())
-    d.why =
-        kernels + fmt::format(": none of the {} verified graphs fits {}: {}", found.candidates.size(), o.target, why_none_fits(choices));
-  else if (!refused.empty())
-    d.why = kernels + fmt::format(": no verified graph that is predicted to be faster was used (the best, {})", refused);
-  else
-    d.why = kernels + fmt::format(": no verified graph that holds is predicted to be faster (the best: {:.2f} us)",
-                                  choices.best.front().plan.predicted_us);
+  d.why = why_straightforward(choices, found, straightforward, refused, o.target);
   return d;
 }
 

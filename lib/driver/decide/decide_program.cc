@@ -51,6 +51,32 @@ namespace {
 
 constexpr int64_t kCandidateNodes = 8000;   // of all candidates of a search together: each takes as long to verify as it has nodes
 
+/// Verifies what the search hands out, and enters it into `f`.
+SinkVerdict take_structure(const Structure& s, const Program& program, const Options& o, std::chrono::steady_clock::time_point start,
+                           Found& f, Trace& trace, const Listener& listener) {
+  Examined given_up;
+  given_up.reason = kMemoryEnded;
+  Examined e = trace.stage("verify", [&] {
+    return unless_memory_ends([&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); }, std::move(given_up));
+  });
+  trace.count(Stat::kCandidates);
+  trace.count(e.verdict == SinkVerdict::kVerified   ? Stat::kVerified
+              : e.verdict == SinkVerdict::kRejected ? Stat::kRejected
+                                                    : Stat::kUnknown);
+  if (e.numeric) trace.count(Stat::kNumericDropped);
+  if (e.verdict == SinkVerdict::kVerified) {
+    trace.product("verify", fmt::format("{}.graph", s.rank),
+                  [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
+    e.candidate.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    f.candidates.push_back(std::move(e.candidate));
+    tell(listener.live,
+         fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.front().structure.kernels));
+  } else if (f.dropped.size() < 8) {
+    f.dropped.push_back(fmt::format("structure {}: {}", s.rank, e.reason));
+  }
+  return e.verdict;
+}
+
 /// Searches, and verifies every candidate as it comes; or has what is known (memory, which may be null).
 Found search_and_verify(const Program& program, const Target& target, const Options& o, Checkpoint* checkpoint, SearchMemory* memory,
                         Trace& trace, const Listener& listener) {
@@ -71,31 +97,10 @@ Found search_and_verify(const Program& program, const Target& target, const Opti
   }
   std::mutex mutex;
   const auto start = std::chrono::steady_clock::now();
-  auto sink = [&](const Structure& s) {
+  const auto sink = [&](const Structure& s) {
     std::lock_guard lock(mutex);
     if (is_interrupted(listener)) return SinkVerdict::kUnknown;
-    Examined given_up;
-    given_up.reason = kMemoryEnded;
-    Examined e = trace.stage("verify", [&] {
-      return unless_memory_ends([&] { return examine_stable(s, program, f.witnesses, verification_seed(program, o)); },
-                                std::move(given_up));
-    });
-    trace.count(Stat::kCandidates);
-    trace.count(e.verdict == SinkVerdict::kVerified   ? Stat::kVerified
-                : e.verdict == SinkVerdict::kRejected ? Stat::kRejected
-                                                      : Stat::kUnknown);
-    if (e.numeric) trace.count(Stat::kNumericDropped);
-    if (e.verdict == SinkVerdict::kVerified) {
-      trace.product("verify", fmt::format("{}.graph", s.rank),
-                    [&] { return print(e.candidate.structure.graph, fmt::format("structure_{}", s.rank)); });
-      e.candidate.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      f.candidates.push_back(std::move(e.candidate));
-      tell(listener.live,
-           fmt::format("search: {} verified, at best {} kernels", f.candidates.size(), f.candidates.front().structure.kernels));
-    } else if (f.dropped.size() < 8) {
-      f.dropped.push_back(fmt::format("structure {}: {}", s.rank, e.reason));
-    }
-    return e.verdict;
+    return take_structure(s, program, o, start, f, trace, listener);
   };
   SearchOptions options = search_options(o, listener);
   options.max_candidates = std::clamp<int64_t>(kCandidateNodes / program.graph.num_nodes(), 100, options.max_candidates);

@@ -225,37 +225,44 @@ int64_t most_plans(const Graph& g, int64_t most) {
   return std::clamp<int64_t>(kWork / (n * n), std::min<int64_t>(4, most), most);
 }
 
-Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits,
-                       int threads, Trace& trace) {
-  Choices out;
-  // Good splits and fewer kernels first: they get the budget if there are too many candidates for it.
+namespace {
+
+/// Candidates in the order in which they get the budget, if there are too many for it (`tried` of them do).
+std::vector<size_t> budget_order(const std::vector<Candidate>& candidates, size_t tried) {
+  // Good splits and fewer kernels first.
   std::vector<size_t> order(candidates.size());
   for (size_t i = 0; i < order.size(); i++) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const Structure &x = candidates[a].structure, &y = candidates[b].structure;
     return std::tuple(!x.is_good, x.kernels, x.rank) < std::tuple(!y.is_good, y.kernels, y.rank);
   });
+  // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
+  if (tried >= order.size()) return order;
+  std::vector<size_t> fewest(order.size()), mixed;
+  for (size_t i = 0; i < fewest.size(); i++) fewest[i] = i;
+  std::stable_sort(fewest.begin(), fewest.end(), [&](size_t a, size_t b) {
+    const Structure &x = candidates[a].structure, &y = candidates[b].structure;
+    return std::tuple(x.kernels, x.rank) < std::tuple(y.kernels, y.rank);
+  });
+  auto take_next = [&](const std::vector<size_t>& from) {
+    for (size_t c : from)
+      if (std::find(mixed.begin(), mixed.end(), c) == mixed.end()) { mixed.push_back(c); return; }
+  };
+  while (mixed.size() < order.size()) take_next(mixed.size() % 2 == 0 ? order : fewest);
+  return mixed;
+}
+
+}  // namespace
+
+Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits,
+                       int threads, Trace& trace) {
+  Choices out;
   const int64_t all = most_plans(program.graph, limits.plans);
   const int64_t each = candidates.empty() ? 0
                                           : std::clamp<int64_t>(all / static_cast<int64_t>(candidates.size()), std::min<int64_t>(24, all),
                                                                 limits.plans_per_candidate);
-  const size_t tried = std::min(order.size(), static_cast<size_t>(each > 0 ? all / each : 0));
-  // what is good is a guess at plausible tiles: every second one is the next of fewest kernels, whatever its split
-  if (tried < order.size()) {
-    std::vector<size_t> fewest(order.size()), mixed;
-    for (size_t i = 0; i < fewest.size(); i++) fewest[i] = i;
-    std::stable_sort(fewest.begin(), fewest.end(), [&](size_t a, size_t b) {
-      const Structure &x = candidates[a].structure, &y = candidates[b].structure;
-      return std::tuple(x.kernels, x.rank) < std::tuple(y.kernels, y.rank);
-    });
-    auto take_next = [&](const std::vector<size_t>& from) {
-      for (size_t c : from)
-        if (std::find(mixed.begin(), mixed.end(), c) == mixed.end()) { mixed.push_back(c); return; }
-    };
-    while (mixed.size() < order.size()) take_next(mixed.size() % 2 == 0 ? order : fewest);
-    order = std::move(mixed);
-  }
-
+  const size_t tried = std::min(candidates.size(), static_cast<size_t>(each > 0 ? all / each : 0));
+  const std::vector<size_t> order = budget_order(candidates, tried);
   out.alternatives.resize(candidates.size());
   std::vector<std::optional<Choice>> found(candidates.size());
   parallel_for(threads, static_cast<int64_t>(tried), [&](int64_t i) {

@@ -140,6 +140,37 @@ std::string harmless(const KernelMutant& m, const std::vector<Trial>& trials, co
   return "";
 }
 
+/// The plan at three reduced shapes; `error`: why there is none of one of them.
+std::vector<Shape> reduced_shapes(const Program& program, const Plan& plan, const Target& target, std::string& error) {
+  std::vector<Shape> out;
+  for (Tails tails : {Tails::kOwn, Tails::kRagged, Tails::kRaggedEverywhere}) {
+    const Reduced r = reduce_plan(program, plan, target, tails);
+    if (!r.plan) { error = r.refusal; return out; }
+    std::vector<KernelText> texts;
+    for (const KernelPlan& k : r.plan->kernels) texts.push_back(emit_kernel(k, *r.plan, target));
+    out.push_back({make_emulation_case(*r.program, *r.plan, texts), "", {}});
+  }
+  return out;
+}
+
+/// About `count` mistakes, half of them in the device library.
+std::vector<KernelMutant> mutants_of(const std::vector<EmulatedKernel>& kernels, size_t count, uint64_t seed) {
+  std::vector<std::string> texts;
+  for (const EmulatedKernel& k : kernels) texts.push_back(k.source);
+  std::vector<KernelMutant> out =
+      choose_mutants(library_mutants(runtime_text(), texts), count / 2, hash_combine(seed, hash_text(texts[0])));
+  for (size_t k = 0; k < kernels.size(); k++)
+    for (KernelMutant& m : choose_mutants(all_mutants(texts[k], k), std::max<size_t>(1, (count - count / 2) / kernels.size()),
+                                          hash_combine(seed, hash_text(texts[k]))))
+      out.push_back(std::move(m));
+  return out;
+}
+
+/// Whether a mistake at one shape is the other one at another shape.
+bool same_mistake(const KernelMutant& a, const KernelMutant& b) {
+  return a.what == b.what && a.number == b.number && a.nth == b.nth && without_digits(a.line) == without_digits(b.line);
+}
+
 }  // namespace
 
 SelfTest run_self_test(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, size_t mutants,
@@ -150,30 +181,16 @@ SelfTest run_self_test(const Program& program, const Plan& plan, const Target& t
     out.error = compiler.empty() ? "there is no C++ compiler" : "no folder for compiled emulations";
     return out;
   }
-  std::vector<Shape> shapes;
-  for (Tails tails : {Tails::kOwn, Tails::kRagged, Tails::kRaggedEverywhere}) {
-    const Reduced r = reduce_plan(program, plan, target, tails);
-    if (!r.plan) { out.error = r.refusal; return out; }
-    std::vector<KernelText> texts;
-    for (const KernelPlan& k : r.plan->kernels) texts.push_back(emit_kernel(k, *r.plan, target));
-    shapes.push_back({make_emulation_case(*r.program, *r.plan, texts), "", {}});
-  }
+  std::vector<Shape> shapes = reduced_shapes(program, plan, target, out.error);
+  if (!out.error.empty()) return out;
   const auto run_honest = [&](Shape& s) {   // asked for where mutants come to the shape: the first one catches most
     const EmulationLibrary l = build_emulation({&s.with}, compiler, folder);
     if (l.error.empty()) s.honest = judge(s.with, l.path, seed), s.code = code_of(l.path);
     if (!s.honest.built || s.honest.caught) out.error = "the kernels themselves do not pass: " + l.error + s.honest.how;
     return out.error.empty();
   };
-  std::vector<KernelMutant> chosen;
   const std::vector<EmulatedKernel>& kernels = shapes[0].with.kernels;
-  std::vector<std::string> texts;
-  for (const EmulatedKernel& k : kernels) texts.push_back(k.source);
-  for (KernelMutant& m : choose_mutants(library_mutants(runtime_text(), texts), mutants / 2, hash_combine(seed, hash_text(texts[0]))))
-    chosen.push_back(std::move(m));
-  for (size_t k = 0; k < kernels.size(); k++)
-    for (KernelMutant& m : choose_mutants(all_mutants(texts[k], k), std::max<size_t>(1, (mutants - mutants / 2) / kernels.size()),
-                                          hash_combine(seed, hash_text(texts[k]))))
-      chosen.push_back(std::move(m));
+  const std::vector<KernelMutant> chosen = mutants_of(kernels, mutants, seed);
   std::vector<std::vector<Trial>> trials(chosen.size(), std::vector<Trial>(shapes.size()));
   std::vector<size_t> left(chosen.size());
   for (size_t i = 0; i < left.size(); i++) left[i] = i;
@@ -185,13 +202,9 @@ SelfTest run_self_test(const Program& program, const Plan& plan, const Target& t
     for (size_t k = 0; k < kernels.size() && s > 0; k++) all.push_back(all_mutants(shapes[s].with.kernels[k].source, k));
     for (size_t i : left) {
       if (s == 0 || chosen[i].in_library) { here.push_back(chosen[i]); of.push_back(i); continue; }
-      for (const KernelMutant& m : all[chosen[i].kernel])
-        if (m.what == chosen[i].what && m.number == chosen[i].number && m.nth == chosen[i].nth &&
-            without_digits(m.line) == without_digits(chosen[i].line)) {
-          here.push_back(m);
-          of.push_back(i);
-          break;
-        }
+      const auto& there = all[chosen[i].kernel];
+      const auto m = std::find_if(there.begin(), there.end(), [&](const KernelMutant& x) { return same_mistake(x, chosen[i]); });
+      if (m != there.end()) here.push_back(*m), of.push_back(i);
     }
     const std::vector<Trial> done = try_all(shapes[s], here, compiler, folder, seed);
     for (size_t t = 0; t < done.size(); t++) trials[of[t]][s] = done[t];

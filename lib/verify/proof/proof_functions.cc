@@ -417,13 +417,10 @@ PolyId Terms::subst(PolyId x, const VarMap& map, Memo& memo) {
   return out;
 }
 
-PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& memo) {
-  if (!spend()) return kPoison;
-  const AtomKind k = kind(id);
-  const std::vector<int64_t> d = data(id);
-  auto below = [&](int64_t p) { return subst(static_cast<PolyId>(p), map, memo); };
-  auto index = [&](int64_t x) { return idx.subst(static_cast<IdxId>(x), map); };
-  auto opened = [&](size_t first, size_t count, std::vector<VarId>& temps) {   // the bound indices get fresh names
+PolyId Terms::subst_binder(AtomKind k, const std::vector<int64_t>& d, const VarMap& map) {
+  std::vector<VarId> temps;
+  Memo fresh;
+  auto opened = [&](size_t first, size_t count) {   // the bound indices get fresh names
     VarMap inner = map;
     for (size_t i = first; i < first + count; i++) {
       const auto v = static_cast<VarId>(d[i]);
@@ -432,6 +429,35 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
     }
     return inner;
   };
+  if (k == AtomKind::kMaxOver) {
+    const auto n = static_cast<size_t>(d[0]);
+    const VarMap inner = opened(1, n);
+    const PolyId condition = subst(static_cast<PolyId>(d[n + 1]), inner, fresh);
+    return max_over(subst(static_cast<PolyId>(d[n + 2]), inner, fresh), condition, temps);
+  }
+  if (k == AtomKind::kRunning) {
+    const VarMap inner = opened(0, 1);
+    return running(subst(static_cast<PolyId>(d[2]), inner, fresh), temps[0], idx.subst(static_cast<IdxId>(d[1]), map));
+  }
+  const auto n = static_cast<size_t>(d[0]);
+  const VarMap inner = opened(1, n);
+  PolyId out = integer(1);
+  for (size_t i = n + 1; i < d.size(); i += 3) {
+    const Power p{static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])};
+    const auto a = static_cast<AtomId>(d[i]);
+    const auto& v = atom_vars(a);
+    const bool touched = std::any_of(v.begin(), v.end(), [&](VarId w) { return inner.contains(w); });
+    out = mul(out, touched ? subst_atom(a, p, inner, fresh) : of_factor(a, p));
+  }
+  return sum(out, temps);
+}
+
+PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& memo) {
+  if (!spend()) return kPoison;
+  const AtomKind k = kind(id);
+  const std::vector<int64_t> d = data(id);
+  auto below = [&](int64_t p) { return subst(static_cast<PolyId>(p), map, memo); };
+  auto index = [&](int64_t x) { return idx.subst(static_cast<IdxId>(x), map); };
   PolyId out = kPoison;
   switch (k) {
     case AtomKind::kInput: {
@@ -468,38 +494,7 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
       out = below(d[0]);
       for (size_t i = 1; i < d.size(); i++) out = max(out, below(d[i]));
       break;
-    case AtomKind::kMaxOver: {
-      std::vector<VarId> temps;
-      const auto n = static_cast<size_t>(d[0]);
-      const VarMap inner = opened(1, n, temps);
-      Memo fresh;
-      const PolyId condition = subst(static_cast<PolyId>(d[n + 1]), inner, fresh);
-      out = max_over(subst(static_cast<PolyId>(d[n + 2]), inner, fresh), condition, temps);
-      break;
-    }
-    case AtomKind::kRunning: {
-      std::vector<VarId> temps;
-      const VarMap inner = opened(0, 1, temps);
-      Memo fresh;
-      out = running(subst(static_cast<PolyId>(d[2]), inner, fresh), temps[0], index(d[1]));
-      break;
-    }
-    case AtomKind::kSum: {
-      std::vector<VarId> temps;
-      const auto n = static_cast<size_t>(d[0]);
-      const VarMap inner = opened(1, n, temps);
-      Memo fresh;
-      out = integer(1);
-      for (size_t i = n + 1; i < d.size(); i += 3) {
-        const Power p{static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])};
-        const auto a = static_cast<AtomId>(d[i]);
-        const auto& v = atom_vars(a);
-        const bool touched = std::any_of(v.begin(), v.end(), [&](VarId w) { return inner.contains(w); });
-        out = mul(out, touched ? subst_atom(a, p, inner, fresh) : of_factor(a, p));
-      }
-      out = sum(out, temps);
-      break;
-    }
+    case AtomKind::kMaxOver: case AtomKind::kRunning: case AtomKind::kSum: out = subst_binder(k, d, map); break;
     case AtomKind::kLiteral: case AtomKind::kNumber: case AtomKind::kMask: break;   // no indices, or split off before
   }
   return power(out, power_of);

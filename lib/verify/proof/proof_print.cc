@@ -57,11 +57,9 @@ std::string Terms::print_factors(const Factors& f, std::map<VarId, std::string>&
   return out;
 }
 
-std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) const {
+std::string Terms::print_binder(AtomId a, std::map<VarId, std::string>& names) const {
   const std::vector<int64_t>& d = data(a);
-  for (VarId v : atom_vars(a))   // positions are i0, i1, ... by dimension
-    if (idx.var(v).kind == VarKind::kFormal) names[v] = "i" + std::to_string(idx.var(v).a);
-  auto below = [&](int64_t p, bool nested = false) { return print_poly(static_cast<PolyId>(p), names, nested); };
+  auto below = [&](int64_t p) { return print_poly(static_cast<PolyId>(p), names, false); };
   auto bound = [&](size_t first, size_t n) {
     std::string out;
     for (size_t i = first; i < first + n; i++) {
@@ -71,6 +69,28 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
     }
     return out;
   };
+  if (kind(a) == AtomKind::kMaxOver) {
+    const auto n = static_cast<size_t>(d[0]);
+    const std::string over = bound(1, n), f = below(d[n + 2]), c = below(d[n + 1]);
+    return "max{" + over + (c == "1" ? "" : " | " + c) + "}(" + f + ")";
+  }
+  if (kind(a) == AtomKind::kRunning) {
+    const std::string over = bound(0, 1);
+    return "shift{" + over + "}(" + below(d[2]) + ")[" + idx.print(static_cast<IdxId>(d[1]), names) + "]";
+  }
+  const auto n = static_cast<size_t>(d[0]);
+  const std::string over = bound(1, n);
+  Factors f;
+  for (size_t i = n + 1; i < d.size(); i += 3)
+    f.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
+  return "sum{" + over + "}(" + print_factors(f, names) + ")";
+}
+
+std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) const {
+  const std::vector<int64_t>& d = data(a);
+  for (VarId v : atom_vars(a))   // positions are i0, i1, ... by dimension
+    if (idx.var(v).kind == VarKind::kFormal) names[v] = "i" + std::to_string(idx.var(v).a);
+  auto below = [&](int64_t p, bool nested = false) { return print_poly(static_cast<PolyId>(p), names, nested); };
   switch (kind(a)) {
     case AtomKind::kInput: {
       std::string out = "x" + std::to_string(d[0]) + "[";
@@ -109,23 +129,7 @@ std::string Terms::print_atom(AtomId a, std::map<VarId, std::string>& names) con
       return out + "]";
     }
     case AtomKind::kMask: return "mask(" + below(d[0]) + ")";
-    case AtomKind::kMaxOver: {
-      const auto n = static_cast<size_t>(d[0]);
-      const std::string over = bound(1, n), f = below(d[n + 2]), c = below(d[n + 1]);
-      return "max{" + over + (c == "1" ? "" : " | " + c) + "}(" + f + ")";
-    }
-    case AtomKind::kRunning: {
-      const std::string over = bound(0, 1);
-      return "shift{" + over + "}(" + below(d[2]) + ")[" + idx.print(static_cast<IdxId>(d[1]), names) + "]";
-    }
-    case AtomKind::kSum: {
-      const auto n = static_cast<size_t>(d[0]);
-      const std::string over = bound(1, n);
-      Factors f;
-      for (size_t i = n + 1; i < d.size(); i += 3)
-        f.push_back({static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}});
-      return "sum{" + over + "}(" + print_factors(f, names) + ")";
-    }
+    case AtomKind::kMaxOver: case AtomKind::kRunning: case AtomKind::kSum: return print_binder(a, names);
   }
   return "?";
 }

@@ -59,17 +59,9 @@ PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
   return known(out, is_known(x), is_positive(x));
 }
 
-/// One simplification of the indices summed over: new indices and what the old ones become; nullopt if there is none. `inside`: the
-/// factors, whose conditions may bound an index.
-std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
-                                                                       const Factors& inside, bool* empty) {
-  *empty = false;
-  auto without = [&](std::initializer_list<VarId> gone) {
-    std::vector<VarId> out;
-    for (VarId v : over) if (std::find(gone.begin(), gone.end(), v) == gone.end()) out.push_back(v);
-    return out;
-  };
-  // A condition bounds an index, by what the others may be at most: a tail behind the diagonal of a causal mask is no part of the sum.
+/// A condition bounds an index, by what the others may be at most: a tail behind the diagonal of a causal mask is no part of the sum.
+std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::bounded_index(const std::vector<VarId>& over, const Factors& inside,
+                                                                          bool* empty) {
   for (VarId v : over) {
     int64_t lo = 0, hi = idx.var(v).extent - 1;
     for (const Factor& f : inside) {
@@ -86,10 +78,25 @@ std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std
     if (hi < lo) { *empty = true; return std::nullopt; }
     if (lo == 0 && hi == idx.var(v).extent - 1) continue;
     const VarId n = temp(hi - lo + 1);
-    std::vector<VarId> left = without({v});
+    std::vector<VarId> left = over;
+    std::erase(left, v);
     if (hi > lo) left.push_back(n);
     return std::pair{left, VarMap{{v, idx.add(idx.of_var(n), idx.constant(lo))}}};
   }
+  return std::nullopt;
+}
+
+/// One simplification of the indices summed over: new indices and what the old ones become; nullopt if there is none. `inside`: the
+/// factors, whose conditions may bound an index.
+std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
+                                                                       const Factors& inside, bool* empty) {
+  *empty = false;
+  auto without = [&](std::initializer_list<VarId> gone) {
+    std::vector<VarId> out;
+    for (VarId v : over) if (std::find(gone.begin(), gone.end(), v) == gone.end()) out.push_back(v);
+    return out;
+  };
+  if (auto bounded = bounded_index(over, inside, empty); bounded || *empty) return bounded;
   // T v + t with t < T everywhere: one index.
   for (VarId v : over)
     for (VarId t : over) {
@@ -124,6 +131,36 @@ std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std
   return std::nullopt;
 }
 
+std::optional<PolyId> Terms::joined_sums(const Factors& inside, const std::vector<VarId>& vars) {
+  std::vector<VarId> joined = vars;
+  const auto opens = [&](const Factor& f) {
+    const bool is_sum = kind(f.atom) == AtomKind::kSum && f.power.is_integer() && f.power.n > 0 && f.power.n <= 4;
+    return is_sum && joined.size() + static_cast<size_t>(data(f.atom)[0] * f.power.n) <= limits_.indices;
+  };
+  if (inside.size() > kMostFactors || std::none_of(inside.begin(), inside.end(), opens)) return std::nullopt;
+  PolyId body = integer(1);
+  for (const Factor& f : inside) {
+    if (!opens(f)) {
+      body = mul(body, of_factor(f.atom, f.power));
+      continue;
+    }
+    const std::vector<int64_t> d = data(f.atom);
+    for (int32_t copy = 0; copy < f.power.n; copy++) {
+      VarMap map;
+      const auto n = static_cast<size_t>(d[0]);
+      for (size_t i = 1; i <= n; i++) {
+        joined.push_back(temp(idx.var(static_cast<VarId>(d[i])).extent));
+        map[static_cast<VarId>(d[i])] = idx.of_var(joined.back());
+      }
+      Memo memo;
+      for (size_t i = n + 1; i < d.size(); i += 3)
+        body =
+            mul(body, subst_atom(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}, map, memo));
+    }
+  }
+  return sum(body, joined);
+}
+
 PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
   if (!spend()) return kPoison;
   Factors outside, inside;
@@ -141,41 +178,8 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
   const PolyId out = product(coef, outside);
   if (inside.empty()) return out;
 
-  // Sums within open: their indices join.
-  std::vector<VarId> joined = vars;
+  if (const auto joined = joined_sums(inside, vars)) return mul(out, *joined);
   PolyId body = integer(1);
-  bool opened = false;
-  for (const Factor& f : inside) {
-    const bool is_sum = kind(f.atom) == AtomKind::kSum && f.power.is_integer() && f.power.n > 0 && f.power.n <= 4;
-    if (!is_sum || joined.size() + static_cast<size_t>(data(f.atom)[0] * f.power.n) > limits_.indices || inside.size() > kMostFactors)
-      continue;
-    opened = true;
-    break;
-  }
-  if (opened) {
-    for (const Factor& f : inside) {
-      const bool is_sum = kind(f.atom) == AtomKind::kSum && f.power.is_integer() && f.power.n > 0 && f.power.n <= 4;
-      const std::vector<int64_t> d = data(f.atom);
-      if (!is_sum || joined.size() + static_cast<size_t>(d[0] * f.power.n) > limits_.indices) {
-        body = mul(body, of_factor(f.atom, f.power));
-        continue;
-      }
-      for (int32_t copy = 0; copy < f.power.n; copy++) {
-        VarMap map;
-        const auto n = static_cast<size_t>(d[0]);
-        for (size_t i = 1; i <= n; i++) {
-          joined.push_back(temp(idx.var(static_cast<VarId>(d[i])).extent));
-          map[static_cast<VarId>(d[i])] = idx.of_var(joined.back());
-        }
-        Memo memo;
-        for (size_t i = n + 1; i < d.size(); i += 3)
-          body =
-              mul(body, subst_atom(static_cast<AtomId>(d[i]), {static_cast<int32_t>(d[i + 1]), static_cast<int32_t>(d[i + 2])}, map, memo));
-      }
-    }
-    return mul(out, sum(body, joined));
-  }
-
   std::vector<PolyId> parts;
   for (const Factor& f : inside) {
     parts.push_back(of_factor(f.atom, f.power));
@@ -248,9 +252,8 @@ PolyId Terms::canonical_sum(const std::vector<VarId>& over, const Factors& insid
   return scale(single(atom(AtomKind::kSum, std::move(best->first))), best->second);
 }
 
-PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
-  if (x < 0 || condition < 0) return kPoison;
-  for (VarId v : over) {   // in the pieces that slices cut its index into
+std::optional<PolyId> Terms::max_in_pieces(PolyId x, PolyId condition, const std::vector<VarId>& over) {
+  for (VarId v : over) {
     const auto cut = split_at_.find(idx.var(v).extent);
     if (cut == split_at_.end()) continue;
     PolyId out = kPoison;
@@ -270,6 +273,12 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
     }
     return out;
   }
+  return std::nullopt;
+}
+
+PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
+  if (x < 0 || condition < 0) return kPoison;
+  if (const auto in_pieces = max_in_pieces(x, condition, over)) return *in_pieces;
   PolyId f = x, c = condition;
   for (;;) {
     if (f < 0 || c < 0 || !spend()) return kPoison;
@@ -325,6 +334,11 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
   }
   if (f < 0) return kPoison;
   if (auto m = max_over_set(f, c, over)) return add(addend, mul(by, *m));
+  const PolyId largest = canonical_max(f, c, over);
+  return largest < 0 ? kPoison : add(addend, mul(by, largest));
+}
+
+PolyId Terms::canonical_max(PolyId f, PolyId c, const std::vector<VarId>& over) {
   const int height = 1 + std::max(poly_at(f).height, poly_at(c).height);
   std::optional<std::vector<int64_t>> best;
   for (const std::vector<VarId>& order : canonical_orders(over, {f, c})) {
@@ -339,7 +353,7 @@ PolyId Terms::max_over(PolyId x, PolyId condition, std::vector<VarId> over) {
     d.push_back(ff);
     if (!best || d < *best) best = std::move(d);
   }
-  return add(addend, mul(by, single(atom(AtomKind::kMaxOver, std::move(*best)))));
+  return single(atom(AtomKind::kMaxOver, std::move(*best)));
 }
 
 /// The largest over indices of the larger of several values is the largest of their largest.

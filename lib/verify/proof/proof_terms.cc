@@ -181,6 +181,10 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
       }
     }
   }
+  return expanded(a, b);
+}
+
+PolyId Terms::expanded(const std::vector<Term>& a, const std::vector<Term>& b) {
   std::vector<Term> flat;
   std::vector<PolyId> rest;
   for (const Term& t : a)
@@ -202,6 +206,24 @@ PolyId Terms::mul_plain(PolyId x, PolyId y) {
   std::erase_if(merged, [](const Term& t) { return t.coef.is_zero() && !t.coef.bad; });
   rest.push_back(poly(std::move(merged)));
   return add_all(rest);
+}
+
+bool Terms::drop_implied(Factors& factors) {
+  std::vector<Factor> conditions;
+  for (const Factor& x : factors) if (kind(x.atom) == AtomKind::kGe0 && x.power == Power{1, 1}) conditions.push_back(x);
+  if (conditions.size() > 1) {
+    std::set<AtomId> implied;
+    for (size_t i = 0; i < conditions.size(); i++)
+      for (size_t j = 0; j < conditions.size(); j++) {
+        if (i == j) continue;
+        const auto a = static_cast<IdxId>(data(conditions[i].atom)[0]), b = static_cast<IdxId>(data(conditions[j].atom)[0]);
+        if (i < j && idx.range(idx.add(a, b)).second < 0) return false;
+        // a >= b >= 0
+        if (!implied.contains(conditions[j].atom) && idx.range(idx.add(a, b, -1)).first >= 0) implied.insert(conditions[i].atom);
+      }
+    std::erase_if(factors, [&](const Factor& x) { return implied.contains(x.atom); });
+  }
+  return true;
 }
 
 PolyId Terms::product(const Rational& c, Factors f) {
@@ -227,21 +249,7 @@ PolyId Terms::product(const Rational& c, Factors f) {
   }
   for (Factor& x : out) if (is_bool(x.atom) && x.power.n > 0) x.power = {1, 1};
   std::erase_if(out, [](const Factor& x) { return x.power.n == 0; });
-  // Index conditions: contradictions give 0, what another implies goes.
-  std::vector<Factor> conditions;
-  for (const Factor& x : out) if (kind(x.atom) == AtomKind::kGe0 && x.power == Power{1, 1}) conditions.push_back(x);
-  if (conditions.size() > 1) {
-    std::set<AtomId> implied;
-    for (size_t i = 0; i < conditions.size(); i++)
-      for (size_t j = 0; j < conditions.size(); j++) {
-        if (i == j) continue;
-        const auto a = static_cast<IdxId>(data(conditions[i].atom)[0]), b = static_cast<IdxId>(data(conditions[j].atom)[0]);
-        if (i < j && idx.range(idx.add(a, b)).second < 0) return integer(0);
-        // a >= b >= 0
-        if (!implied.contains(conditions[j].atom) && idx.range(idx.add(a, b, -1)).first >= 0) implied.insert(conditions[i].atom);
-      }
-    std::erase_if(out, [&](const Factor& x) { return implied.contains(x.atom); });
-  }
+  if (!drop_implied(out)) return integer(0);
   for (size_t i = 0; i < out.size(); i++) {
     const Factor x = out[i];
     const AtomKind k = kind(x.atom);
@@ -352,22 +360,8 @@ PolyId Terms::power_of_mono(const Term& t, Power p) {
   return mul(out, product(Rational::of(1), {{atom(AtomKind::kBase, {base}), p}}));
 }
 
-PolyId Terms::power(PolyId x, Power p) {
-  if (x < 0) return kPoison;
-  if (p.n == 0) return integer(1);
-  if (p == Power{1, 1}) return x;
-  if (is_masked(x)) return poison("a power of an infinity");
+Factors Terms::common_factors(PolyId x, Power p) {
   const std::vector<Term> t = terms(x);
-  if (t.empty()) return p.n > 0 ? x : poison("a division by 0");
-  if (p.n < 0 && !as_number(x)) used_division_ = true;
-  if (t.size() == 1) return power_of_mono(t[0], p);
-  if (p.is_integer() && p.n > 0) {
-    if (p.n > 64) return poison("a power above 64");
-    PolyId out = power(x, {p.n / 2, 1});
-    out = mul(out, out);
-    return p.n % 2 ? mul(out, x) : out;
-  }
-  // What all terms share leaves the power.
   std::map<AtomId, Rational> least;
   for (size_t i = 0; i < t.size(); i++) {
     std::map<AtomId, Rational> here;
@@ -390,7 +384,25 @@ PolyId Terms::power(PolyId x, Power p) {
     if (r.n != 0 && (p.is_integer() || (is_nonnegative(a) && (is_known(x) || kind(a) == AtomKind::kGe0 || !atom_may_vanish(a)))) &&
         !(is_bool(a) && r.n < 0))
       if (auto q = small_power(r)) common.push_back({a, *q});
-  if (!common.empty()) {
+  return common;
+}
+
+PolyId Terms::power(PolyId x, Power p) {
+  if (x < 0) return kPoison;
+  if (p.n == 0) return integer(1);
+  if (p == Power{1, 1}) return x;
+  if (is_masked(x)) return poison("a power of an infinity");
+  const std::vector<Term> t = terms(x);
+  if (t.empty()) return p.n > 0 ? x : poison("a division by 0");
+  if (p.n < 0 && !as_number(x)) used_division_ = true;
+  if (t.size() == 1) return power_of_mono(t[0], p);
+  if (p.is_integer() && p.n > 0) {
+    if (p.n > 64) return poison("a power above 64");
+    PolyId out = power(x, {p.n / 2, 1});
+    out = mul(out, out);
+    return p.n % 2 ? mul(out, x) : out;
+  }
+  if (const Factors common = common_factors(x, p); !common.empty()) {
     Factors inverse = common;
     for (Factor& f : inverse) f.power.n = -f.power.n;
     const Unwatched unwatched(*this);

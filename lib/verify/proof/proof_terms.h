@@ -108,6 +108,7 @@ class Terms {
   PolyId mul(PolyId x, PolyId y);
   PolyId div(PolyId x, PolyId y) { return mul(x, power(y, {-1, 1})); }
   PolyId power(PolyId x, Power p);
+  Factors common_factors(PolyId x, Power p);   ///< of all terms of x, which leave x^p
   PolyId exp(PolyId x);
   PolyId max(PolyId x, PolyId y);
   PolyId fn(FnTag tag, int64_t attribute, std::vector<PolyId> args);
@@ -188,6 +189,7 @@ class Terms {
   MonoId mono(Factors f);
   PolyId poly(std::vector<Term> terms);                                   ///< sorted, no zero coefficient
   PolyId single(AtomId a) { return product(Rational::of(1), {{a, {1, 1}}}); }
+  bool drop_implied(Factors& factors);   ///< index conditions that others imply go; false where two contradict
   PolyId product(const Rational& c, Factors f);                           ///< factors in any order
   // Domains, up to sets of measure zero: 1/x may fail only where x is 0 for many inputs, as relu(x) or a condition is.
   /// undefined for many inputs: logarithms, roots of what may be negative, quotients by what may vanish within
@@ -222,6 +224,7 @@ class Terms {
   double magnitude(PolyId x);                                             ///< a bound on |x| from the types of inputs; infinity: none
   double magnitude(const Factor& f);
   PolyId mul_plain(PolyId x, PolyId y);
+  PolyId expanded(const std::vector<Term>& a, const std::vector<Term>& b);   ///< of the products of all terms, like ones merged
   /// What is known of signs by the way a value was made: a square stays one when it is multiplied out.
   PolyId known(PolyId p, bool nonnegative, bool positive = false) {
     if (p >= 0 && (nonnegative || positive)) polys_[static_cast<size_t>(p)].nonnegative = true;
@@ -246,11 +249,16 @@ class Terms {
   void occupy(size_t words, size_t others) { bytes_ += static_cast<int64_t>(words * sizeof(int64_t) + others); }
 
   // proof_sum.cc
+  /// Sums among the factors, opened: their indices join those of the sum around them; nullopt where none may be.
+  std::optional<PolyId> joined_sums(const Factors& inside, const std::vector<VarId>& vars);
   PolyId sum_mono(const Term& t, const std::vector<VarId>& over);
+  std::optional<std::pair<std::vector<VarId>, VarMap>> bounded_index(const std::vector<VarId>& over, const Factors& inside, bool* empty);
   std::optional<std::pair<std::vector<VarId>, VarMap>> index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
                                                                   const Factors& inside, bool* empty);
   std::optional<PolyId> max_over_set(PolyId f, PolyId c, const std::vector<VarId>& over);
   std::optional<PolyId> without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over);
+  std::optional<PolyId> max_in_pieces(PolyId x, PolyId condition, const std::vector<VarId>& over);   ///< that slices cut an index into
+  PolyId canonical_max(PolyId f, PolyId c, const std::vector<VarId>& over);
   PolyId canonical_sum(const std::vector<VarId>& over, const Factors& inside);
   std::vector<std::vector<VarId>> canonical_orders(const std::vector<VarId>& over, const std::vector<PolyId>& parts);
   uint64_t shape(PolyId p, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const;
@@ -262,11 +270,13 @@ class Terms {
   // substitution of one call
   using Memo = std::map<int64_t, PolyId>;
   PolyId subst(PolyId x, const VarMap& map, Memo& memo);
+  PolyId subst_binder(AtomKind k, const std::vector<int64_t>& d, const VarMap& map);   ///< kMaxOver, kRunning, kSum
   PolyId subst_atom(AtomId a, Power p, const VarMap& map, Memo& memo);
 
   /// factors of the top level with positive integer powers replaced
   PolyId rewrite(PolyId x, const std::map<AtomId, PolyId>& to);
   void size_below(PolyId p, std::set<int64_t>& seen) const;
+  std::string print_binder(AtomId a, std::map<VarId, std::string>& names) const;
   std::string print_atom(AtomId a, std::map<VarId, std::string>& names) const;
   std::string print_poly(PolyId p, std::map<VarId, std::string>& names, bool nested) const;
   std::string print_factors(const Factors& f, std::map<VarId, std::string>& names) const;
