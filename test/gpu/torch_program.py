@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-DTYPES = {"float16": torch.float16, "f16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float32": torch.float32, "f32": torch.float32, "bool": torch.bool}
+DTYPES = {"float16": torch.float16, "f16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float32": torch.float32, "f32": torch.float32, "bool": torch.bool,
+          "int32": torch.int32, "int64": torch.int64}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
@@ -91,12 +92,16 @@ OPS = {
     "pow": lambda x, r, t: torch.pow(x, r[0] if r else t["exponent"]), "exp": lambda x, r, t: torch.exp(x), "log": lambda x, r, t: torch.log(x), "sqrt": lambda x, r, t: torch.sqrt(x),
     "rsqrt": lambda x, r, t: torch.rsqrt(x), "square": lambda x, r, t: torch.square(x), "abs": lambda x, r, t: torch.abs(x), "sigmoid": lambda x, r, t: torch.sigmoid(x),
     "silu": lambda x, r, t: F.silu(x), "relu": lambda x, r, t: F.relu(x), "tanh": lambda x, r, t: torch.tanh(x), "gelu": lambda x, r, t: F.gelu(x, approximate=t.get("approximate", "none")),
-    "clamp": clamp,
+    "clamp": clamp, "softplus": lambda x, r, t: F.softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)), "hardswish": lambda x, r, t: F.hardswish(x),
+    **{name: (lambda fn: lambda x, r, t: fn(x))(getattr(torch, name)) for name in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
     "maximum": lambda x, r, t: torch.clamp(x, min=r[0]) if not torch.is_tensor(r[0]) else torch.maximum(x, r[0]),
     "minimum": lambda x, r, t: torch.clamp(x, max=r[0]) if not torch.is_tensor(r[0]) else torch.minimum(x, r[0]),
-    "equal": lambda x, r, t: x == r[0], "less": lambda x, r, t: x < r[0], "greater": lambda x, r, t: x > r[0], "where": lambda x, r, t: torch.where(x, r[0], r[1]),
+    "equal": lambda x, r, t: x == r[0], "less": lambda x, r, t: x < r[0], "greater": lambda x, r, t: x > r[0], "not_equal": lambda x, r, t: x != r[0], "less_equal": lambda x, r, t: x <= r[0],
+    "greater_equal": lambda x, r, t: x >= r[0], "and": lambda x, r, t: torch.logical_and(x, r[0]), "or": lambda x, r, t: torch.logical_or(x, r[0]), "not": lambda x, r, t: torch.logical_not(x),
+    "where": lambda x, r, t: torch.where(x, r[0], r[1]),
     "matmul": lambda x, r, t: matmul(x, r[0], t), "einsum": lambda x, r, t: torch.einsum(t["equation"], x, *r),
-    "sum": reduced(torch.sum), "mean": reduced(torch.mean), "max": reduced(torch.amax),
+    "sum": reduced(torch.sum), "mean": reduced(torch.mean), "max": reduced(torch.amax), "min": reduced(torch.amin),
+    "argmax": lambda x, r, t: torch.argmax(x, t.get("axis", -1), t.get("keepdim", False)), "argmin": lambda x, r, t: torch.argmin(x, t.get("axis", -1), t.get("keepdim", False)),
     "softmax": lambda x, r, t: softmax(x, axes_of(t, x.dim(), -1)),
     "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t), "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t), "l2_norm": lambda x, r, t: norm("l2_norm", x, r, t),
     "group_norm": group_norm, "batch_norm": batch_norm,
@@ -116,7 +121,7 @@ def iota(program, t, device):
 
 INFINITIES = {"-inf": -math.inf, "+inf": math.inf}   # JSON has no other word for them
 # What takes bools as they are; elsewhere they count 0 and 1.
-TAKES_BOOLS = {"where", "equal", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
+TAKES_BOOLS = {"where", "equal", "not_equal", "and", "or", "not", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
 # What no tensor is an operand of.
 MADE = {"iota": iota, "extent": lambda p, t, device: torch.full((), float(math.prod(p.inputs[i].shape[a] for i, a in t["of"])), device=device)}
 

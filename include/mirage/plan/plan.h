@@ -45,6 +45,7 @@ struct Access {
   int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
   bool by_value = false;                          ///< as its buffer's
   SecondPart second = {};                         ///< operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
+  friend bool operator==(const Access&, const Access&) = default;
 };
 
 #define MIRAGE_STRATEGY(Name, name, help) struct Name##Plan;
