@@ -1,23 +1,28 @@
-# mirage_opt_add_kernel(): a spec of mirage-opt as a library target. Part of the package mirage-opt; needs no CUDA language in the project, for mirage-opt calls nvcc itself.
+# mirage_opt_add_kernel(): a spec of mirage-opt as a library target. Part of the package mirage-opt; needs no CUDA language in the project,
+# for mirage-opt calls nvcc itself.
 #
 #   mirage_opt_add_kernel(TARGET SPEC f.json [ARCH a] [LOCK f] [FROZEN] [STATIC] [NO_INSTALL] [OPTIONS word ...])
 #
-# Makes the library TARGET, also called TARGET::TARGET, with the folder of its header in its include directories. C functions and header are named by the spec: NAME.h, NAME_launch(); the target property
-# MIRAGE_OPT_NAME says NAME. TARGET_MIRAGE_OPT_DIR is set to the folder of the result (NAME.py, report.json and the rest).
+# Makes the library TARGET, also called TARGET::TARGET, with the folder of its header in its include directories. C functions and header are
+# named by the spec: NAME.h, NAME_launch(); the target property MIRAGE_OPT_NAME says NAME. TARGET_MIRAGE_OPT_DIR is set to the folder of the
+# result (NAME.py, report.json and the rest).
 #   SPEC        relative to the current source folder, as LOCK
 #   ARCH        --target; default sm_90a
 #   LOCK        --lock: decisions that were made before, and those that are new
 #   FROZEN      --frozen: nothing is decided anew
-#   STATIC      a static library, for which the consumer links the CUDA runtime (CUDAToolkit is looked for); else a shared one that brings its own
+#   STATIC      a static library, for which the consumer links the CUDA runtime (CUDAToolkit is looked for); else a shared one that brings
+#               its own
 #   OPTIONS     further words of the command line; @FILE is relative to the current source folder
-# It is built again when the spec, the lock, a response file or mirage-opt changes, and not otherwise. Installed are library, header and TARGETConfig.cmake (component TARGET), which may be moved together.
+# It is built again when the spec, the lock, a response file or mirage-opt changes, and not otherwise. Installed are library, header and
+# TARGETConfig.cmake (component TARGET), which may be moved together.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(_MIRAGE_OPT_HERE "${CMAKE_CURRENT_LIST_DIR}")
 
 # Sets variables of a spec's result in the caller: NAME, by asking the command.
 function(_mirage_opt_ask_name out spec)
-  execute_process(COMMAND "${MIRAGE_OPT_EXECUTABLE}" --print-name ${ARGN} "${spec}" OUTPUT_VARIABLE name ERROR_VARIABLE error RESULT_VARIABLE exit OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND "${MIRAGE_OPT_EXECUTABLE}" --print-name ${ARGN} "${spec}"
+    OUTPUT_VARIABLE name ERROR_VARIABLE error RESULT_VARIABLE exit OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT exit EQUAL 0)
     message(FATAL_ERROR "mirage_opt_add_kernel: ${MIRAGE_OPT_EXECUTABLE} cannot read ${spec}:\n${error}")
   endif()
@@ -43,7 +48,8 @@ function(_mirage_opt_install target name dir file is_static)
   set(MIRAGE_EXTRA "set_property(TARGET ${target}::${target} PROPERTY IMPORTED_SONAME lib${name}.so)")
   if(is_static)
     set(MIRAGE_KIND STATIC)
-    set(MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\nset_property(TARGET ${target}::${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static)")
+    set(MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\n")
+    string(APPEND MIRAGE_EXTRA "set_property(TARGET ${target}::${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static)")
   endif()
   set(MIRAGE_TARGET ${target})
   get_filename_component(MIRAGE_FILE "${file}" NAME)

@@ -2,7 +2,8 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME mirage-opt)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(MIRAGE_PACKAGE_CONTACT "mirage-opt maintainers <maintainers@mirage-opt.example>" CACHE STRING "who answers for the package: name <mail>")
+set(MIRAGE_PACKAGE_CONTACT "mirage-opt maintainers <maintainers@mirage-opt.example>"
+  CACHE STRING "who answers for the package: name <mail>")
 set(CPACK_PACKAGE_CONTACT "${MIRAGE_PACKAGE_CONTACT}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -26,7 +27,8 @@ needed to install it. A C++ compiler lets it run kernels on the CPU before
 they may win.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libmirage-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "mirage-opt (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libfmt-dev, libspdlog-dev, libxxhash-dev, libz3-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+  "mirage-opt (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libfmt-dev, libspdlog-dev, libxxhash-dev, libz3-dev")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "superoptimizer for tensor programs, as a C++ library
 The static library libmirage with its headers, CMake targets and pkg-config
@@ -35,15 +37,18 @@ tensor programs themselves.")
 
 # Debian's own papers, per package.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/debian/changelog.in ${share}/changelog.Debian @ONLY)
-add_custom_command(OUTPUT ${share}/changelog.Debian.gz COMMAND ${MIRAGE_GZIP} -9nkf ${share}/changelog.Debian DEPENDS ${share}/changelog.Debian VERBATIM)
+add_custom_command(OUTPUT ${share}/changelog.Debian.gz COMMAND ${MIRAGE_GZIP} -9nkf ${share}/changelog.Debian
+  DEPENDS ${share}/changelog.Debian VERBATIM)
 add_custom_target(debian_papers ALL DEPENDS ${share}/changelog.Debian.gz)
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   foreach(row "command|mirage-opt" "development|libmirage-dev")
     string(REPLACE "|" ";" row "${row}")
     list(GET row 0 component)
     list(GET row 1 name)
-    install(FILES ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ${share}/changelog.Debian.gz DESTINATION share/doc/${name} COMPONENT ${component})
+    install(FILES ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ${share}/changelog.Debian.gz
+      DESTINATION share/doc/${name} COMPONENT ${component})
   endforeach()
-  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-debug --remove-section=.comment --remove-section=.note \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/libmirage.a\")" COMPONENT development)
+  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-debug --remove-section=.comment --remove-section=.note
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/libmirage.a\")" COMPONENT development)
 endif()
 include(CPack)

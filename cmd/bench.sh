@@ -1,11 +1,15 @@
 #!/bin/sh
-# Measures every spec on a GPU: the best library, the straightforward one, PyTorch. Called by 'cmd/dev bench' and, for a machine that cannot build mirage-opt, by the bundle of 'cmd/dev gpu --bundle'.
-#   bench.sh pack MIRAGE_OPT OUT TARGET SPEC...      sources of both libraries of every spec: OUT/fused/NAME, OUT/plain/NAME (MIRAGE_BENCH_BUILD=1: also compiles them here);
+# Measures every spec on a GPU: the best library, the straightforward one, PyTorch. Called by 'cmd/dev bench' and, for a machine that cannot
+# build mirage-opt, by the bundle of 'cmd/dev gpu --bundle'.
+#   bench.sh pack MIRAGE_OPT OUT TARGET SPEC...      sources of both libraries of every spec: OUT/fused/NAME, OUT/plain/NAME
+#                                                    (MIRAGE_BENCH_BUILD=1: also compiles them here);
 #                                                    with them the rows of test/gpu/shows.txt whose spec is among SPEC, at their extents
-#   bench.sh bundle MIRAGE_OPT DIR TARGET SPEC...    the same into DIR/bench_out, with all that DIR/bench needs to measure them elsewhere: nvcc (or compiled libraries) and make; python3 with PyTorch for the baselines
+#   bench.sh bundle MIRAGE_OPT DIR TARGET SPEC...    the same into DIR/bench_out, with all that DIR/bench needs to measure them elsewhere:
+#                                                    nvcc (or compiled libraries) and make; python3 with PyTorch for the baselines
 #   bench.sh run OUT RESULTS                         builds what is not built, measures, writes RESULTS/results.md and RESULTS/results.json
-# Environment: MIRAGE_JOBS compilers at a time (one per processor), MIRAGE_BENCH_SECONDS after which no further torch.compile starts, MIRAGE_BENCH_AUTOTUNE its runs (2), MIRAGE_BENCH_ONLY the programs to measure
-# (names by comma, the first compiled first), MIRAGE_BENCH_CHECKS=0 leaves out the check programs, MIRAGE_BENCH_COMMAND how the table says it was made.
+# Environment: MIRAGE_JOBS compilers at a time (one per processor), MIRAGE_BENCH_SECONDS after which no further torch.compile starts,
+# MIRAGE_BENCH_AUTOTUNE its runs (2), MIRAGE_BENCH_ONLY the programs to measure (names by comma, the first compiled first),
+# MIRAGE_BENCH_CHECKS=0 leaves out the check programs, MIRAGE_BENCH_COMMAND how the table says it was made.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 jobs=${MIRAGE_JOBS:-$(nproc 2>/dev/null || echo 2)}
@@ -16,7 +20,9 @@ script() { if [ -f "$here/$1" ]; then echo "$here/$1"; else echo "$here/../test/
 
 build_all() {   # OUT: every check program with its library, in parallel
   command -v make >/dev/null 2>&1 || { say "there is no make: only what is already built is measured"; return 0; }
-  for dir in "$1"/*/*/; do [ ! -f "$dir/Makefile" ] || echo "$dir"; done | xargs -P "$jobs" -I{} sh -c 'cd "$1" && n=$(basename "$1") && make -s "${n}_check" >build.log 2>&1 || echo "bench.sh: $1 was not built: $(tail -n 1 build.log)" >&2' sh {}
+  for dir in "$1"/*/*/; do [ ! -f "$dir/Makefile" ] || echo "$dir"; done |
+    xargs -P "$jobs" -I{} sh -c 'cd "$1" && n=$(basename "$1") && make -s "${n}_check" >build.log 2>&1 ||
+      echo "bench.sh: $1 was not built: $(tail -n 1 build.log)" >&2' sh {}
 }
 
 # Every spec as a file in OUT/specs: the baselines are made from the specs themselves.
@@ -29,7 +35,8 @@ gather() {
   command -v python3 >/dev/null 2>&1 && [ -f "$shows" ] || return 0
   grep -v '^#' "$shows" | while read -r spec name changes; do
     # shellcheck disable=SC2086
-    [ ! -f "$out/specs/$spec.json" ] || python3 "$(script reshape_spec.py)" "$out/specs/$spec.json" "$name" $changes >"$out/specs/$name.json"
+    [ ! -f "$out/specs/$spec.json" ] ||
+      python3 "$(script reshape_spec.py)" "$out/specs/$spec.json" "$name" $changes >"$out/specs/$name.json"
   done
 }
 
@@ -65,7 +72,10 @@ EOF
   chmod +x "$dir/bench"
 }
 
-gpu_line() { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader 2>/dev/null | head -n 1 || true; }
+gpu_line() {
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader \
+    2>/dev/null | head -n 1 || true
+}
 
 nvcc_release() {
   for nvcc in "$(command -v nvcc 2>/dev/null || true)" "${CUDA_HOME:-/nowhere}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
@@ -125,7 +135,8 @@ run() {
   if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
     only=${MIRAGE_BENCH_ONLY:+--only $MIRAGE_BENCH_ONLY}
     # shellcheck disable=SC2086
-    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --autotune "${MIRAGE_BENCH_AUTOTUNE:-2}" $only --json "$out/torch.jsonl" "$out" >&2 2>"$out/torch.log" || { failed=8; tail -n 20 "$out/torch.log" >&2; }
+    python3 "$(script torch_check.py)" --seconds "${MIRAGE_BENCH_SECONDS:-100000}" --autotune "${MIRAGE_BENCH_AUTOTUNE:-2}" \
+      $only --json "$out/torch.jsonl" "$out" >&2 2>"$out/torch.log" || { failed=8; tail -n 20 "$out/torch.log" >&2; }
     [ ! -d "$out/pdl" ] || python3 "$(script chain_check.py)" "$out" >&2 || failed=8
   else
     say "python3 has no PyTorch that sees a GPU: its columns stay empty"

@@ -1,4 +1,5 @@
-// Corpus mode. With -j several specs are compiled at a time, each in a copy of this process: one that crashes or takes all memory costs its own result only, and interrupts reach each as they reach a run of one spec.
+// Corpus mode. With -j several specs are compiled at a time, each in a copy of this process: one that crashes or takes all memory costs its
+// own result only, and interrupts reach each as they reach a run of one spec.
 #include "corpus.h"
 
 #include <algorithm>
@@ -37,7 +38,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Diagnostic wrong_usage(const std::string& text) { return {Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}; }
+Diagnostic wrong_usage(const std::string& text) {
+  return {Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}};
+}
 
 // ---- which specs
 
@@ -47,8 +50,11 @@ bool is_result(const fs::path& folder) {
   return fs::is_regular_file(folder / "certificate.json", ignored) && fs::is_regular_file(folder / "report.json", ignored);
 }
 
-Diagnostics find_in_folder(const std::string& folder, const std::vector<std::string>& left_out, std::vector<std::pair<std::string, std::string>>& out) {
-  const auto failure = [&](const std::string& text) { return Diagnostics{{Severity::kError, DiagCode::kFileMissing, {folder, 0, 0, 1}, text, {}}}; };
+Diagnostics find_in_folder(const std::string& folder, const std::vector<std::string>& left_out,
+                           std::vector<std::pair<std::string, std::string>>& out) {
+  const auto failure = [&](const std::string& text) {
+    return Diagnostics{{Severity::kError, DiagCode::kFileMissing, {folder, 0, 0, 1}, text, {}}};
+  };
   std::error_code error;
   std::vector<std::pair<std::string, std::string>> found;
   fs::recursive_directory_iterator at(folder, error);
@@ -56,7 +62,8 @@ Diagnostics find_in_folder(const std::string& folder, const std::vector<std::str
     std::error_code ignored;
     const fs::path& path = at->path();
     if (at->is_directory(ignored)) {
-      const bool is_own = std::any_of(left_out.begin(), left_out.end(), [&](const std::string& o) { return fs::equivalent(path, o, ignored); });
+      const bool is_own =
+          std::any_of(left_out.begin(), left_out.end(), [&](const std::string& o) { return fs::equivalent(path, o, ignored); });
       if (is_own || path.filename().string().starts_with(".") || is_result(path)) at.disable_recursion_pending();
       continue;
     }
@@ -78,7 +85,8 @@ Result<std::pair<int, int>> read_shard(const std::string& text) {
   const auto first = std::from_chars(text.data(), end, part);
   const bool has_slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
   const auto second = has_slash ? std::from_chars(first.ptr + 1, end, parts) : first;
-  if (!has_slash || second.ec != std::errc() || second.ptr != end || part < 1 || part > parts || parts > 100000) return wrong_usage(fmt::format("--shard: '{}' is no part such as 1/4", text));
+  if (!has_slash || second.ec != std::errc() || second.ptr != end || part < 1 || part > parts || parts > 100000)
+    return wrong_usage(fmt::format("--shard: '{}' is no part such as 1/4", text));
   return std::pair(part, parts);
 }
 
@@ -94,7 +102,12 @@ Diagnostics check_duplicates(const std::vector<Job>& jobs) {
   for (const Job& j : jobs) {
     if (j.name.empty()) continue;   // its errors come when it is compiled
     const auto [at, is_new] = seen.emplace((fs::path(j.file.under) / j.name).generic_string(), j.file.source.name);
-    if (!is_new) errors.push_back({Severity::kError, DiagCode::kUsage, {j.file.source.name, 0, 0, 1}, "the name '" + j.name + "' is taken by " + at->second, {{{}, "set another \"name\" in the spec"}}});
+    if (!is_new)
+      errors.push_back({Severity::kError,
+                        DiagCode::kUsage,
+                        {j.file.source.name, 0, 0, 1},
+                        "the name '" + j.name + "' is taken by " + at->second,
+                        {{{}, "set another \"name\" in the spec"}}});
   }
   return errors;
 }
@@ -169,7 +182,8 @@ Compiled compile_one(const Options& o, const Job& job, bool is_corpus) {
 /// The thread that ends an interrupted run writes it as well.
 class Whole {
  public:
-  Whole(Options o, bool is_corpus, std::vector<Job> jobs) : o_(std::move(o)), is_corpus_(is_corpus), jobs_(std::move(jobs)), done_(jobs_.size()) {}
+  Whole(Options o, bool is_corpus, std::vector<Job> jobs)
+      : o_(std::move(o)), is_corpus_(is_corpus), jobs_(std::move(jobs)), done_(jobs_.size()) {}
 
   const Options& options() const { return o_; }
   bool is_corpus() const { return is_corpus_; }
@@ -205,7 +219,8 @@ class Whole {
     const std::vector<SpecOutcome> all = outcomes();
     Diagnostics slower = is_interrupted() ? Diagnostics{} : slower_than_baseline(all);
     exit_ = more_severe(exit_, show(slower));
-    if (!o_.report.empty()) exit_ = more_severe(exit_, show(write_file(o_.report, is_corpus_ ? corpus_report(all) : all.empty() ? "{}\n" : all[0].timed_report)));
+    if (!o_.report.empty())
+      exit_ = more_severe(exit_, show(write_file(o_.report, is_corpus_ ? corpus_report(all) : all.empty() ? "{}\n" : all[0].timed_report)));
     if (!o_.trace.empty()) exit_ = more_severe(exit_, show(write_file(o_.trace, chrome_)));
     if (!o_.junit.empty()) exit_ = more_severe(exit_, show(write_file(o_.junit, junit_xml(all, slower_by_name(slower)))));
     const bool wants_page = o_.emit.empty() || std::find(o_.emit.begin(), o_.emit.end(), "html") != o_.emit.end();
@@ -239,7 +254,9 @@ class Whole {
     std::vector<std::string> reports;
     for (const SpecOutcome& s : all) {
       const bool is_timed = is_folder_ && !o_.no_measure && s.exit == ExitCode::kOk;
-      const auto times = is_timed ? time_against((fs::path(o_.baseline) / s.folder).string(), (fs::path(o_.output) / s.folder).string(), o_, interrupt_flag()) : std::nullopt;
+      const auto times = is_timed ? time_against((fs::path(o_.baseline) / s.folder).string(), (fs::path(o_.output) / s.folder).string(), o_,
+                                                 interrupt_flag())
+                                  : std::nullopt;
       const std::string name = s.folder.empty() ? s.name : s.folder;
       if (times && times->is_slower) out.push_back({Severity::kError, DiagCode::kSlower, {}, name + ": " + times->text, {}});
       else if (times) log_note(name + ": " + times->text);
@@ -273,7 +290,9 @@ extern "C" void on_stop(int number) { stop_signal = number; }
 
 std::string as_text(const Compiled& c) {
   const SpecOutcome& s = c.outcome;
-  return Json{{"exit", static_cast<int>(s.exit)}, {"name", s.name}, {"summary", s.summary}, {"errors", s.errors}, {"report", s.report}, {"timed_report", s.timed_report}, {"seconds", s.seconds}, {"out", c.out}, {"chrome", c.chrome}}
+  return Json{
+      {"exit", static_cast<int>(s.exit)}, {"name", s.name},       {"summary", s.summary}, {"errors", s.errors}, {"report", s.report},
+      {"timed_report", s.timed_report},   {"seconds", s.seconds}, {"out", c.out},         {"chrome", c.chrome}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -282,10 +301,16 @@ Compiled from_text(const std::string& text, const Job& job, int status) {
   const Json j = read_own_json(text, job.file.source.name).value_or(Json());
   c.outcome.folder = job.folder, c.outcome.name = job.name;
   if (!j.is_object()) {   // it ended before it could say anything
-    const std::string how = WIFSIGNALED(status) ? fmt::format("its process ended by signal {}", WTERMSIG(status)) : fmt::format("its process ended with exit code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    const std::string how = WIFSIGNALED(status)
+                                ? fmt::format("its process ended by signal {}", WTERMSIG(status))
+                                : fmt::format("its process ended with exit code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     c.outcome.exit = WIFEXITED(status) && WEXITSTATUS(status) != 0 ? static_cast<ExitCode>(WEXITSTATUS(status)) : ExitCode::kBug;
     c.outcome.errors = how + "\n";
-    c.outcome.timed_report = Json{{"schema_version", 1}, {"tool", "mirage-opt"}, {"name", job.name}, {"exit_code", static_cast<int>(c.outcome.exit)}, {"errors", Json::array({{{"code", "E0001"}, {"text", how}}})}}.dump(2) + "\n";
+    c.outcome.timed_report = Json{{"schema_version", 1}, {"tool", "mirage-opt"}, {"name", job.name},
+                                  {"exit_code", static_cast<int>(c.outcome.exit)},
+                                  {"errors", Json::array({{{"code", "E0001"}, {"text", how}}})}}
+                                 .dump(2) +
+                             "\n";
     log_text(fmt::format("mirage-opt: bug: {}: {}\n", job.file.source.name, how));
     return c;
   }
@@ -338,7 +363,8 @@ void spread(Whole& whole, const std::vector<size_t>& todo, int workers, int thre
       const size_t i = todo[next++];
       std::fflush(nullptr);
       const pid_t pid = fork();
-      if (pid == 0) work(options_of(whole.options(), whole.jobs()[i], whole.is_corpus(), threads), whole.jobs()[i], whole.is_corpus(), file_of(i));
+      if (pid == 0)
+        work(options_of(whole.options(), whole.jobs()[i], whole.is_corpus(), threads), whole.jobs()[i], whole.is_corpus(), file_of(i));
       if (pid < 0) {   // no more processes: those that run make room
         next--;
         break;

@@ -23,7 +23,8 @@ Diagnostic usage(const std::string& text, const std::string& hint = "") {
   return d;
 }
 
-/// Words of a response file: white space separates, '...' and "..." hold together, \ takes the next character as it is, # starts a comment at the start of a word.
+/// Words of a response file: white space separates, '...' and "..." hold together, \ takes the next character as it is, # starts a comment
+/// at the start of a word.
 Result<std::vector<std::string>> split_words(const std::string& text, const std::string& file) {
   std::vector<std::string> words;
   std::string word;
@@ -60,15 +61,19 @@ struct Words { std::vector<std::string> flags, specs, files; bool ended = false;
 
 /// Spellings of other compilers, and values of flags that mostly have none, as CLI11 reads them.
 std::string respelt(const std::string& word) {
-  static const std::map<std::string, std::string> spellings = {{"-MD", "--write-deps"},  {"-MF", "--deps-file"},     {"-MT", "--deps-target"},
-                                                               {"-MP", "--deps-phony"}, {"--list-ops=json", "--list-ops-json"}, {"--version=json", "--version-json"}};
+  static const std::map<std::string, std::string> spellings = {{"-MD", "--write-deps"},
+                                                               {"-MF", "--deps-file"},
+                                                               {"-MT", "--deps-target"},
+                                                               {"-MP", "--deps-phony"}, {"--list-ops=json", "--list-ops-json"},
+                                                               {"--version=json", "--version-json"}};
   const auto at = spellings.find(word);
   return at == spellings.end() ? word : at->second;
 }
 
 Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& out) {
   for (const std::string& a : arguments) {
-    if (out.flags.size() + out.specs.size() >= kMostWords) return {usage(fmt::format("more than {} words on the command line and in response files", kMostWords))};
+    if (out.flags.size() + out.specs.size() >= kMostWords)
+      return {usage(fmt::format("more than {} words on the command line and in response files", kMostWords))};
     if (out.ended) {
       out.specs.push_back(a);
       continue;
@@ -104,7 +109,8 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
         [&field, &info](const std::string& text) {
           auto seconds = parse_duration(text);
           if (!seconds) throw CLI::ValidationError(info.flag, "'" + text + "' is no duration such as 60s, 2m or 500ms");
-          if (*seconds < info.low || *seconds > info.high) throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {} s and {} s", text, info.low, info.high));
+          if (*seconds < info.low || *seconds > info.high)
+            throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {} s and {} s", text, info.low, info.high));
           field = *seconds;
         },
         info.help);
@@ -114,9 +120,11 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
         [&field, &info](const std::string& text) {
           int64_t n = 0;
           const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-          if (text.empty() || end != text.data() + text.size() || (error != std::errc() && error != std::errc::result_out_of_range)) throw CLI::ValidationError(info.flag, "'" + text + "' is no whole number");
+          if (text.empty() || end != text.data() + text.size() || (error != std::errc() && error != std::errc::result_out_of_range))
+            throw CLI::ValidationError(info.flag, "'" + text + "' is no whole number");
           if (error != std::errc() || static_cast<double>(n) < info.low || static_cast<double>(n) > info.high)
-            throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {:.0f} and {:.0f}", text, static_cast<double>(info.low), static_cast<double>(info.high)));
+            throw CLI::ValidationError(info.flag, fmt::format("'{}' is not between {:.0f} and {:.0f}", text, static_cast<double>(info.low),
+                                                              static_cast<double>(info.high)));
           field = n;
         },
         info.help);
@@ -130,9 +138,18 @@ template <class T> void add_option(CLI::App& app, const OptionInfo& info, T& fie
 
 /// Two modes that were asked for at once; one would win silently.
 std::optional<std::pair<std::string, std::string>> two_modes(const Options& o) {
-  const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.parts, "--parts"}, {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"}, {!o.why_not.empty(), "--why-not"},
-                                                           {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"}, {o.list_ops_json, "--list-ops=json"}, {o.list_targets, "--list-targets"}, {o.print_schema, "--print-schema"},
-                                                           {o.print_config, "--print-config"}, {!o.print_completion.empty(), "--print-completion"}, {o.print_man, "--print-man"}, {o.print_name, "--print-name"}, {!o.print_reference.empty(), "--print-reference"}, {!o.explain_error.empty(), "--explain-error"}, {!o.merge_reports.empty(), "--merge-reports"}};
+  const std::vector<std::pair<bool, const char*>> modes = {{o.check, "--check"}, {o.canonicalize, "--canonicalize"}, {o.parts, "--parts"},
+                                                           {o.verify, "--verify"}, {!o.certificate.empty(), "--check-certificate"},
+                                                           {!o.why_not.empty(), "--why-not"},
+                                                           {!o.run.empty(), "--run"}, {o.list_ops, "--list-ops"},
+                                                           {o.list_ops_json, "--list-ops=json"}, {o.list_targets, "--list-targets"},
+                                                           {o.print_schema, "--print-schema"},
+                                                           {o.print_config, "--print-config"},
+                                                           {!o.print_completion.empty(), "--print-completion"},
+                                                           {o.print_man, "--print-man"}, {o.print_name, "--print-name"},
+                                                           {!o.print_reference.empty(), "--print-reference"},
+                                                           {!o.explain_error.empty(), "--explain-error"},
+                                                           {!o.merge_reports.empty(), "--merge-reports"}};
   const char* first = nullptr;
   for (const auto& [is_on, flag] : modes) {
     if (is_on && first) return std::pair<std::string, std::string>(first, flag);
@@ -164,15 +181,17 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
   app.set_help_flag();
   app.add_flag("-h,--help", line.help, "print this")->group("Modes");
   app.add_flag("--version", line.version, "print the version")->group("Modes");
-  app.add_flag("--version-json", line.version_json, "(also --version=json) print it as JSON, with what this mirage-opt can read, write and compile for")->group("Modes");
+  app.add_flag("--version-json", line.version_json,
+               "(also --version=json) print it as JSON, with what this mirage-opt can read, write and compile for")
+      ->group("Modes");
   app.add_option("SPEC", line.options.specs, "specs (.json or text), folders of specs, or - for standard input")->group("");
   for_each_option(line.options, [&](const OptionInfo& info, auto& field) { add_option(app, info, field); });
   app.allow_extras();
   std::string codes;
   for (const auto& [code, meaning] : exit_codes()) codes += fmt::format("{}{} {}", codes.empty() ? "" : "; ", code, meaning);
-  app.footer(
-      std::string("\nSPEC: specs (JSON or text), folders of specs, or - for standard input; behind -- all words are specs. @FILE inserts the words of FILE.\n") +
-      "Exit codes: " + codes + ".");
+  app.footer(std::string("\nSPEC: specs (JSON or text), folders of specs, or - for standard input; behind -- all words are specs. @FILE "
+                         "inserts the words of FILE.\n") +
+             "Exit codes: " + codes + ".");
   app.get_formatter()->column_width(34);
   try {
     std::vector<std::string> reversed(words.flags.rbegin(), words.flags.rend());   // CLI11 wants them last to first
@@ -188,7 +207,8 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
   if (line.help) {
     line.help_text = app.help();
     // The positional's place in CLI11's usage line.
-    if (auto at = line.help_text.find("[OPTIONS]"); at != std::string::npos) line.help_text = "Usage: mirage-opt [OPTIONS] SPEC..." + line.help_text.substr(line.help_text.find('\n', at));
+    if (auto at = line.help_text.find("[OPTIONS]"); at != std::string::npos)
+      line.help_text = "Usage: mirage-opt [OPTIONS] SPEC..." + line.help_text.substr(line.help_text.find('\n', at));
   }
   return line;
 }

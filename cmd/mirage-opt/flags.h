@@ -13,7 +13,8 @@ struct CommandLine {
   std::string help_text;
 };
 
-/// Arguments without the program's name. "@file" is replaced by the words of the file (quotes as in a shell; nested to depth 16), -MD, -MF, -MT and -MP by their long forms.
+/// Arguments without the program's name. "@file" is replaced by the words of the file (quotes as in a shell; nested to depth 16), -MD, -MF,
+/// -MT and -MP by their long forms.
 /// Errors: kUsage (with "did you mean"), kFileMissing (a response file).
 Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments);
 

@@ -1,5 +1,6 @@
-// Interrupts; see the header. The first signal sets a flag that search, tools and partition look at, and wakes a thread. Most runs then end by themselves, with the best so far. Where one does not (a proof, a plan, a
-// compiler), the thread takes the right to write the outputs and writes the best so far itself; it never waits for the others, and the process ends under them. A timer ends what even that cannot.
+// Interrupts; see the header. The first signal sets a flag that search, tools and partition look at, and wakes a thread. Most runs then end
+// by themselves, with the best so far. Where one does not (a proof, a plan, a compiler), the thread takes the right to write the outputs
+// and writes the best so far itself; it never waits for the others, and the process ends under them. A timer ends what even that cannot.
 #include "interruption.h"
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM while specs are compiled: the run ends within two seconds with the best so far, whatever it is doing; a second signal ends it at once. Private to cmd/.
+// SIGINT and SIGTERM while specs are compiled: the run ends within two seconds with the best so far, whatever it is doing; a second signal
+// ends it at once. Private to cmd/.
 #pragma once
 #include <functional>
 
@@ -6,8 +7,9 @@
 
 namespace mirage {
 
-/// Handlers, the thread that writes what compile() does not come to write, and the warden. Before it is called, and in modes without a result, signals end the process as they do by default.
-/// `end`: called by that thread with what was written (nullptr: nothing was there to be written), to say so and to write what belongs to the whole run.
+/// Handlers, the thread that writes what compile() does not come to write, and the warden. Before it is called, and in modes without a
+/// result, signals end the process as they do by default. `end`: called by that thread with what was written (nullptr: nothing was there to
+/// be written), to say so and to write what belongs to the whole run.
 void expect_interrupts(std::function<void(const CompileResult*)> end);
 
 const std::atomic<bool>* interrupt_flag();

@@ -1,4 +1,5 @@
-// mirage-opt: the command line. Turns words into Options, reads the specs, calls driver/, prints, and maps everything that can happen to an exit code. The first and last stage of the flow.
+// mirage-opt: the command line. Turns words into Options, reads the specs, calls driver/, prints, and maps everything that can happen to an
+// exit code. The first and last stage of the flow.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -82,7 +83,9 @@ ExitCode finish(const ModeResult& r, const std::vector<Source>& sources) {
   return more_severe(r.exit, exit);
 }
 
-ExitCode usage(const std::string& text) { return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}}); }
+ExitCode usage(const std::string& text) {
+  return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}});
+}
 
 /// Modes that read no spec; nullopt: none was asked for.
 std::optional<ExitCode> run_plain_mode(const Options& o) {
@@ -94,12 +97,14 @@ std::optional<ExitCode> run_plain_mode(const Options& o) {
   if (o.print_man) return print_out(man_page(MIRAGE_VERSION));
   if (!o.print_completion.empty()) {
     const auto& shells = completion_shells();
-    if (std::find(shells.begin(), shells.end(), o.print_completion) == shells.end()) return usage(fmt::format("--print-completion: '{}' is none of {}", o.print_completion, fmt::join(shells, ", ")));
+    if (std::find(shells.begin(), shells.end(), o.print_completion) == shells.end())
+      return usage(fmt::format("--print-completion: '{}' is none of {}", o.print_completion, fmt::join(shells, ", ")));
     return print_out(completion(o.print_completion));
   }
   if (!o.print_reference.empty()) {
     const auto& topics = reference_topics();
-    if (std::find(topics.begin(), topics.end(), o.print_reference) == topics.end()) return usage(fmt::format("--print-reference: '{}' is none of {}", o.print_reference, fmt::join(topics, ", ")));
+    if (std::find(topics.begin(), topics.end(), o.print_reference) == topics.end())
+      return usage(fmt::format("--print-reference: '{}' is none of {}", o.print_reference, fmt::join(topics, ", ")));
     return print_out(reference(o.print_reference));
   }
   if (!o.explain_error.empty()) return finish(explain_error(o.explain_error), {});
@@ -117,7 +122,8 @@ Listener mode_listener() {
 
 /// --parts, of models only.
 ExitCode run_parts(const Options& o) {
-  if (o.specs.size() != 1 || !is_model(o.specs[0])) return usage("--parts divides one ONNX model (a file *.onnx); of a PyTorch module: python -m mirage_opt export FILE.py:CLASS --parts");
+  if (o.specs.size() != 1 || !is_model(o.specs[0]))
+    return usage("--parts divides one ONNX model (a file *.onnx); of a PyTorch module: python -m mirage_opt export FILE.py:CLASS --parts");
   if (o.output.empty()) return usage("--parts writes a spec per part: give -o DIR");
   auto bytes = read_file(o.specs[0], kMaxModelBytes);
   if (!bytes) return show(bytes.errors());
@@ -147,7 +153,11 @@ std::optional<ExitCode> run_spec_mode(const Options& o, const std::vector<Source
   if (!o.check && !o.canonicalize && !o.print_name && o.run.empty()) return std::nullopt;
   ExitCode exit = ExitCode::kOk;
   for (const Source& s : sources)
-    exit = more_severe(exit, finish(o.print_name ? print_result_name(s, o) : o.check ? check_spec(s, o) : o.canonicalize ? canonicalize_spec(s, o) : run_stage(o.run, s, o, mode_listener()), {s}));
+    exit = more_severe(exit, finish(o.print_name     ? print_result_name(s, o)
+                                    : o.check        ? check_spec(s, o)
+                                    : o.canonicalize ? canonicalize_spec(s, o)
+                                                     : run_stage(o.run, s, o, mode_listener()),
+                                    {s}));
   return exit;
 }
 
@@ -166,7 +176,11 @@ ExitCode run(const std::vector<std::string>& arguments) {
   Diagnostics errors = check_emit_list(o.emit);
   for (const std::string& stage : o.print_after)
     if (const auto& known = printed_stages(); stage != "all" && std::find(known.begin(), known.end(), stage) == known.end()) {
-      Diagnostic d{Severity::kError, DiagCode::kUsage, {}, fmt::format("--print-after: there is no stage '{}'; stages: {}", stage, fmt::join(known, ", ")), {}};
+      Diagnostic d{Severity::kError,
+                   DiagCode::kUsage,
+                   {},
+                   fmt::format("--print-after: there is no stage '{}'; stages: {}", stage, fmt::join(known, ", ")),
+                   {}};
       if (const std::string near = nearest(stage, known); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
       errors.push_back(d);
     }
@@ -186,7 +200,8 @@ ExitCode run(const std::vector<std::string>& arguments) {
   for (const SpecFile& f : *specs) sources.push_back(f.source);
   if (auto mode = run_spec_mode(o, sources)) return *mode;
   std::error_code ignored;
-  const bool is_corpus = sources.size() > 1 || std::any_of(o.specs.begin(), o.specs.end(), [&](const std::string& p) { return p != "-" && fs::is_directory(p, ignored); });
+  const bool is_corpus = sources.size() > 1 || std::any_of(o.specs.begin(), o.specs.end(),
+                                                           [&](const std::string& p) { return p != "-" && fs::is_directory(p, ignored); });
   return run_corpus(o, std::move(*specs), is_corpus);
 }
 

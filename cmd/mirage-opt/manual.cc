@@ -59,12 +59,17 @@ std::string bash() {
   for (const Flag& f : all_flags()) {
     words += (words.empty() ? "" : " ") + f.longer + (f.shorter.empty() ? "" : " " + f.shorter);
     const std::string pattern = f.longer + (f.shorter.empty() ? "" : "|" + f.shorter);
-    if (const auto values = values_of(f); !values.empty()) cases += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", pattern, fmt::join(values, " "));
+    if (const auto values = values_of(f); !values.empty())
+      cases += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", pattern, fmt::join(values, " "));
     else if (!f.metavar.empty() && !takes_file(f)) cases += fmt::format("    {}) return ;;\n", pattern);
     else if (!f.metavar.empty()) cases += fmt::format("    {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", pattern);
   }
-  return "# bash completion of mirage-opt: source this file, or put it into /usr/share/bash-completion/completions/mirage-opt\n_mirage_opt() {\n  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-         "  COMPREPLY=()\n  case $before in\n" + cases + "  esac\n  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W '" + words + "' -- \"$word\")); else COMPREPLY=($(compgen -f -- \"$word\")); fi\n}\n"
+  return "# bash completion of mirage-opt: source this file, or put it into "
+         "/usr/share/bash-completion/completions/mirage-opt\n_mirage_opt() {\n  local word=${COMP_WORDS[COMP_CWORD]} "
+         "before=${COMP_WORDS[COMP_CWORD-1]}\n"
+         "  COMPREPLY=()\n  case $before in\n" +
+         cases + "  esac\n  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W '" + words +
+         "' -- \"$word\")); else COMPREPLY=($(compgen -f -- \"$word\")); fi\n}\n"
          "complete -o filenames -F _mirage_opt mirage-opt\n";
 }
 
@@ -77,7 +82,11 @@ std::string zsh() {
   std::string out = "#compdef mirage-opt\n_arguments -s \\\n";
   for (const Flag& f : all_flags()) {
     const auto values = values_of(f);
-    const std::string value = f.metavar.empty() ? "" : ":" + f.metavar + ":" + (!values.empty() ? fmt::format("({})", fmt::join(values, " ")) : takes_file(f) ? "_files" : " ");
+    const std::string value = f.metavar.empty() ? ""
+                                                : ":" + f.metavar + ":" +
+                                                      (!values.empty() ? fmt::format("({})", fmt::join(values, " "))
+                                                       : takes_file(f) ? "_files"
+                                                                       : " ");
     for (const std::string& name : {f.shorter, f.longer})
       if (!name.empty()) out += "  " + quoted(name + "[" + text(f.help) + "]" + value) + " \\\n";
   }
@@ -87,8 +96,10 @@ std::string zsh() {
 std::string fish() {
   std::string out = "# fish completion of mirage-opt\n";
   for (const Flag& f : all_flags()) {
-    out += "complete -c mirage-opt -l " + f.longer.substr(2) + (f.shorter.empty() ? "" : " -s " + f.shorter.substr(1)) + " -d " + quoted(f.help);
-    if (const auto values = values_of(f); !values.empty()) out += fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(values, " "))));
+    out += "complete -c mirage-opt -l " + f.longer.substr(2) + (f.shorter.empty() ? "" : " -s " + f.shorter.substr(1)) + " -d " +
+           quoted(f.help);
+    if (const auto values = values_of(f); !values.empty())
+      out += fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(values, " "))));
     else if (!f.metavar.empty()) out += takes_file(f) ? " -r" : " -x";
     out += "\n";
   }
@@ -105,10 +116,14 @@ std::string roff(const std::string& s) {
 }  // namespace
 
 const std::vector<std::pair<int, std::string>>& exit_codes() {
-  static const std::vector<std::pair<int, std::string>> table = {
-      {0, "result written, or equal"}, {1, "bug in mirage-opt"}, {2, "usage"}, {3, "invalid spec"}, {4, "valid but unsupported"}, {5, "not equal, or a certificate that does not hold"}, {6, "unknown"},
-      {7, "toolchain failed or missing"}, {8, "check on the device failed"}, {9, "slower than the baseline"}, {10, "not in lock or cache under --frozen"}, {11, "input or output files"},
-      {124, "budget ended before anything was verified"}, {130, "interrupted"}, {143, "terminated"}};
+  static const std::vector<std::pair<int, std::string>> table = {{0, "result written, or equal"}, {1, "bug in mirage-opt"}, {2, "usage"},
+                                                                 {3, "invalid spec"}, {4, "valid but unsupported"},
+                                                                 {5, "not equal, or a certificate that does not hold"}, {6, "unknown"},
+                                                                 {7, "toolchain failed or missing"}, {8, "check on the device failed"},
+                                                                 {9, "slower than the baseline"},
+                                                                 {10, "not in lock or cache under --frozen"}, {11, "input or output files"},
+                                                                 {124, "budget ended before anything was verified"}, {130, "interrupted"},
+                                                                 {143, "terminated"}};
   return table;
 }
 
@@ -120,10 +135,15 @@ const std::vector<std::string>& completion_shells() {
 std::string completion(const std::string& shell) { return shell == "bash" ? bash() : shell == "zsh" ? zsh() : fish(); }
 
 std::string man_page(const std::string& version) {
-  std::string out = fmt::format(".TH MIRAGE\\-OPT 1 \"\" \"mirage-opt {}\" \"User Commands\"\n.SH NAME\nmirage\\-opt \\- from a tensor program to a verified CUDA library\n", version);
-  out += ".SH SYNOPSIS\n.B mirage\\-opt\n[\\fIOPTION\\fR]... \\fISPEC\\fR... \\fB\\-o\\fR \\fIDIR\\fR\n.SH DESCRIPTION\n"
-         "Reads tensor programs (JSON or text; \\fB\\-\\fR is standard input, a folder means its specs), searches equivalent programs of fewer and faster kernels, verifies what it finds, and writes CUDA C++ with a C "
-         "interface. \\fB@\\fR\\fIFILE\\fR inserts the words of \\fIFILE\\fR.\n";
+  std::string out = fmt::format(
+      ".TH MIRAGE\\-OPT 1 \"\" \"mirage-opt {}\" \"User Commands\"\n.SH NAME\nmirage\\-opt \\- from a tensor program to a verified CUDA "
+      "library\n",
+      version);
+  out +=
+      ".SH SYNOPSIS\n.B mirage\\-opt\n[\\fIOPTION\\fR]... \\fISPEC\\fR... \\fB\\-o\\fR \\fIDIR\\fR\n.SH DESCRIPTION\n"
+      "Reads tensor programs (JSON or text; \\fB\\-\\fR is standard input, a folder means its specs), searches equivalent programs of "
+      "fewer and faster kernels, verifies what it finds, and writes CUDA C++ with a C "
+      "interface. \\fB@\\fR\\fIFILE\\fR inserts the words of \\fIFILE\\fR.\n";
   std::string group;
   for (const OptionInfo& o : option_table()) {
     if (o.group != group) {
@@ -131,7 +151,8 @@ std::string man_page(const std::string& version) {
       for (char& c : title) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       out += ".SH " + title + "\n";
     }
-    out += ".TP\n\\fB" + roff(fmt::format("{}", fmt::join(o.names, ", "))) + "\\fR" + (o.metavar.empty() ? "" : " \\fI" + roff(o.metavar) + "\\fR") + "\n" + roff(o.help) + "\n";
+    out += ".TP\n\\fB" + roff(fmt::format("{}", fmt::join(o.names, ", "))) + "\\fR" +
+           (o.metavar.empty() ? "" : " \\fI" + roff(o.metavar) + "\\fR") + "\n" + roff(o.help) + "\n";
   }
   out += ".SH EXIT STATUS\n";
   for (const auto& [code, meaning] : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", code, roff(meaning));

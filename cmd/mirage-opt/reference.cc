@@ -50,8 +50,9 @@ std::string options_chapter() {
   }
   for (const std::string& group : groups)
     out += fmt::format("\n## {}\n| flag | default | changes the result | |\n|---|---|---|---|\n{}", group, rows[group]);
-  out += "\n`-h`, `--help`, `--version` and `--version=json` print and end. `@FILE` stands for the words of FILE; behind `--` all words are "
-         "specs.\n\n## Exit codes\n| | |\n|---|---|\n";
+  out +=
+      "\n`-h`, `--help`, `--version` and `--version=json` print and end. `@FILE` stands for the words of FILE; behind `--` all words are "
+      "specs.\n\n## Exit codes\n| | |\n|---|---|\n";
   for (const auto& [code, meaning] : exit_codes()) out += fmt::format("| {} | {} |\n", code, cell(meaning));
   return out;
 }
@@ -81,7 +82,8 @@ std::string environment_chapter() {
 std::string attribute_row(const std::string& line) {
   const size_t name = line.find_first_not_of(' '), kind = line.find(" (", name), end = line.find("): ", kind);
   if (end == std::string::npos) return "";
-  return fmt::format("| `{}` | {} | {} |\n", line.substr(name, kind - name), cell(line.substr(kind + 2, end - kind - 2)), cell(line.substr(end + 3)));
+  return fmt::format("| `{}` | {} | {} |\n", line.substr(name, kind - name), cell(line.substr(kind + 2, end - kind - 2)),
+                     cell(line.substr(end + 3)));
 }
 
 /// --list-ops has a line per operator, one for what it computes, and one per attribute.

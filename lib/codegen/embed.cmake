@@ -1,9 +1,11 @@
-# Writes OUT: a function NAME (runtime_files) with the texts SOURCES as C++ raw strings, in name order, in pieces below the compiler's literal limit.
+# Writes OUT: a function NAME (runtime_files) with the texts SOURCES as C++ raw strings, in name order, in pieces below the compiler's
+# literal limit.
 list(SORT SOURCES)
 if(NOT NAME)
   set(NAME runtime_files)
 endif()
-set(text "// generated from lib/codegen/runtime by embed.cmake\n#include <string>\n#include <utility>\n#include <vector>\nnamespace mirage {\nstd::vector<std::pair<std::string, std::string>> ${NAME}() {\n  return {\n")
+set(text "// generated from lib/codegen/runtime by embed.cmake\n#include <string>\n#include <utility>\n#include <vector>\n")
+string(APPEND text "namespace mirage {\nstd::vector<std::pair<std::string, std::string>> ${NAME}() {\n  return {\n")
 foreach(path ${SOURCES})
   get_filename_component(name ${path} NAME)
   file(READ ${path} body)

@@ -1,8 +1,9 @@
-// emit_module: the figure of code generation. Every kernel of the plan becomes text through the emitter of its kind, then the module is assembled around them.
+// emit_module: the figure of code generation. Every kernel of the plan becomes text through the emitter of its kind, then the module is
+// assembled around them.
 #include <algorithm>
 
 #include "mirage/codegen/module.h"
-#include "codegen/cuda_text.h"
+#include "codegen/kernels/cuda_text.h"
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
 #include "mirage/schedule/describe.h"
@@ -14,7 +15,8 @@ namespace {
 
 template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
 
-/// The kernel begins with one or both instructions: what is behind it may be started early; it may be started early itself, and touches nothing before what is ahead of it has finished.
+/// The kernel begins with one or both instructions: what is behind it may be started early; it may be started early itself, and touches
+/// nothing before what is ahead of it has finished.
 KernelText begins_with(KernelText k, bool release, bool wait) {
   const size_t global = k.source.find("__global__ "), open = k.source.find(") {\n", global);
   MIRAGE_ASSERT(global != std::string::npos && open != std::string::npos) << "no kernel in\n" << k.source;
@@ -35,10 +37,12 @@ Emitter emitter_of(const KernelPlan& k) {
 
 }  // namespace
 
-/// With --pdl attention kernels take no part: their blocks fill the device for most of its time, and blocks of the next kernel that already sit there cost more than a launch does (chains of mha: 11.9 us per call, 7.8 without; gqa 6.05, 5.85).
+/// With --pdl attention kernels take no part: their blocks fill the device for most of its time, and blocks of the next kernel that already
+/// sit there cost more than a launch does (chains of mha: 11.9 us per call, 7.8 without; gqa 6.05, 5.85).
 bool takes_part(const KernelPlan& k) { return !is<AttendPlan>(k); }
 
-/// Pointers that may be read early by nobody: what is const and __restrict__ the compiler takes for constant over the whole kernel, and moves its loads in front of the wait.
+/// Pointers that may be read early by nobody: what is const and __restrict__ the compiler takes for constant over the whole kernel, and
+/// moves its loads in front of the wait.
 KernelText reads_in_order(KernelText k) {
   for (size_t at; (at = k.source.find("__restrict__ ")) != std::string::npos;) k.source.erase(at, 13);
   return k;
@@ -46,14 +50,17 @@ KernelText reads_in_order(KernelText k) {
 
 namespace {
 
-/// The kernel with the inputs that are passed by value among its parameters. Emitters write pointers; here these become the addresses of parameters, which plain loads reach (and only they: Access::by_value).
+/// The kernel with the inputs that are passed by value among its parameters. Emitters write pointers; here these become the addresses of
+/// parameters, which plain loads reach (and only they: Access::by_value).
 KernelText with_values(KernelText k, const Plan& plan) {
   const auto buffer = [&](int b) -> const Buffer& { return plan.buffers[static_cast<size_t>(b)]; };
-  const auto by_value = [&](int b) { return b >= 0 && static_cast<size_t>(b) < plan.buffers.size() && buffer(b).by_value; };   // a kernel that is in no library has no buffer of slots
+  // a kernel that is in no library has no buffer of slots
+  const auto by_value = [&](int b) { return b >= 0 && static_cast<size_t>(b) < plan.buffers.size() && buffer(b).by_value; };
   if (std::none_of(k.args.begin(), k.args.end(), by_value)) return k;
   for (int b : k.args) k.values.push_back(by_value(b) ? storage_type(buffer(b).dtype) : "");
   for (const TensorMapText& m : k.maps) MIRAGE_ASSERT(!by_value(m.buffer)) << k.name << " has a tensor map of a value";
-  const size_t global = k.source.find("__global__ "), name = k.source.find(" " + k.name + "(", global), open = name + k.name.size() + 2, close = k.source.find(") {\n", open);
+  const size_t global = k.source.find("__global__ "), name = k.source.find(" " + k.name + "(", global), open = name + k.name.size() + 2,
+               close = k.source.find(") {\n", open);
   MIRAGE_ASSERT(global != std::string::npos && name != std::string::npos && close != std::string::npos) << "no kernel in\n" << k.source;
   std::string parameters, pointers;
   size_t at = open;
@@ -78,7 +85,8 @@ KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Targe
     Plan ordinary = plan;
     ordinary.pdl = false;
     if (!takes_part(k)) return emit_with_pointers(k, ordinary, target);
-    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target) : begins_with(emit_with_pointers(k, ordinary, target), true, true));
+    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target)
+                                                       : begins_with(emit_with_pointers(k, ordinary, target), true, true));
     text.dependent = true;
     return text;
   }
@@ -100,7 +108,9 @@ KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Targe
 
 }  // namespace
 
-KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) { return with_values(emit_with_pointers(k, plan, target), plan); }
+KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& target) {
+  return with_values(emit_with_pointers(k, plan, target), plan);
+}
 
 KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Target& target) {
   constexpr int kMostLines = 40;   // people read kernels, too
@@ -110,7 +120,8 @@ KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Targe
   std::string lines = schedule::print(*d.program);
   size_t end = 0;
   for (int n = 0; n < kMostLines && end != std::string::npos; n++) end = lines.find('\n', end + (n > 0));
-  if (end != std::string::npos && end + 1 < lines.size()) lines = lines.substr(0, end + 1) + "  ... (--print-after=schedule has all of it)\n";
+  if (end != std::string::npos && end + 1 < lines.size())
+    lines = lines.substr(0, end + 1) + "  ... (--print-after=schedule has all of it)\n";
   text.schedule = as_comment(lines);
   return text;
 }

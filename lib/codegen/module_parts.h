@@ -20,7 +20,9 @@ struct AbiTensor {
 };
 
 /// The C type in which an input of this type is passed by value: C has no 16-bit floating-point number, such ones are rounded from a float.
-inline const char* c_value_type(DType t) { return t == DType::kI32 ? "int32_t" : t == DType::kI64 ? "int64_t" : t == DType::kBool ? "uint8_t" : "float"; }
+inline const char* c_value_type(DType t) {
+  return t == DType::kI32 ? "int32_t" : t == DType::kI64 ? "int64_t" : t == DType::kBool ? "uint8_t" : "float";
+}
 
 /// What every part needs to know. References outlive the call of assemble_module only.
 struct ModuleFacts {
@@ -39,7 +41,9 @@ struct ModuleFacts {
 };
 
 /// Whether some kernel is started while the one ahead of it still runs.
-inline bool any_dependent(const std::vector<KernelText>& kernels) { return std::any_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent; }); }
+inline bool any_dependent(const std::vector<KernelText>& kernels) {
+  return std::any_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return k.dependent; });
+}
 
 /// A library for several programs, which differ in extents: what each would be alone, and what they have together.
 struct FamilyFacts {
@@ -54,7 +58,8 @@ struct FamilyFacts {
   const ModuleFacts& hinted() const { return points[hint]; }
 };
 
-/// How an extent or stride of a tensor follows the axes, as text: "M", "8 * M", "1024"; where it is no such product its values, "{8, 16, 24}".
+/// How an extent or stride of a tensor follows the axes, as text: "M", "8 * M", "1024"; where it is no such product its values, "{8, 16,
+/// 24}".
 std::string axis_text(const FamilyFacts&, const std::vector<int64_t>& per_point);
 /// "float16[M, 4096]", "float32 by value".
 std::string type_text(const FamilyFacts&, size_t tensor);
@@ -62,7 +67,8 @@ std::string type_text(const FamilyFacts&, size_t tensor);
 /// The parts of a library that serves one program, from its tensors and plan.
 ModuleFacts module_facts(const Program&, const Plan&, const Target&, const ModuleOptions&, const std::vector<KernelText>& kernels);
 
-/// Everything behind the kernels: all of CudaModule but the emission of kernels. emit_module calls it; tests call it with kernels of their own.
+/// Everything behind the kernels: all of CudaModule but the emission of kernels. emit_module calls it; tests call it with kernels of their
+/// own.
 CudaModule assemble_module(const Program&, const Plan&, const Target&, const ModuleOptions&, std::vector<KernelText> kernels);
 
 std::string c_parameters(const ModuleFacts&);              ///< abi.cc: the tensors of the C function, "const void* x, void* y, "
@@ -79,7 +85,8 @@ std::string emit_cmake(const ModuleFacts&);
 std::string emit_pkg_config(const ModuleFacts&);
 std::string emit_version_script(const ModuleFacts&);
 std::string emit_check(const ModuleFacts&);                ///< check.cc: NAME_check.cu
-/// Its fixed parts in their order: kernels (before the reference), host code (after it), main up to where it has a stream, one run with the comparison, what is printed of it.
+/// Its fixed parts in their order: kernels (before the reference), host code (after it), main up to where it has a stream, one run with the
+/// comparison, what is printed of it.
 enum class HarnessPart : uint8_t { kDevice, kHost, kMain, kRun, kVerdict };
 std::string check_harness(HarnessPart);                    ///< check_harness.cc
 std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows of its table of tensors
@@ -87,8 +94,10 @@ std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows o
 struct CheckCall {
   std::string before, arguments;
   std::string definition(const std::string& name, const std::string& dims) const {
-    const std::string head = "static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) {", call = "return " + name + "_launch(" + dims + ", " + arguments + "workspace, bytes, stream);";
-    return before.empty() ? head + " " + call + " }\n" : "static void cuda(cudaError_t error, const char* what);\n" + head + "\n" + before + "  " + call + "\n}\n";
+    const std::string head = "static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) {",
+                      call = "return " + name + "_launch(" + dims + ", " + arguments + "workspace, bytes, stream);";
+    return before.empty() ? head + " " + call + " }\n"
+                          : "static void cuda(cudaError_t error, const char* what);\n" + head + "\n" + before + "  " + call + "\n}\n";
   }
 };
 CheckCall check_call(const ModuleFacts&, const std::string& point);
@@ -101,8 +110,9 @@ std::string emit_kernelbench(const ModuleFacts&, const std::string& cu, const st
 std::string emit_tvm_ffi(const ModuleFacts&);              ///< tvm_ffi.cc: __tvm_ffi_NAME of NAME.cu
 std::string emit_tvm_ffi(const FamilyFacts&);
 
-/// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function that runs it in order.
-/// A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed where it is read instead of being stored.
+/// reference.cc: the program's reference graph as fp64 CUDA text: one struct per value with its element formula, and the body of a function
+/// that runs it in order. A value of more than `store_limit` elements (1 GB) that one elementwise or moving node reads once is computed
+/// where it is read instead of being stored.
 struct ReferenceText { std::string definitions; std::string run; int num_values = 0; };
 ReferenceText emit_reference(const Program&, int64_t store_limit = int64_t{1} << 27);
 
@@ -112,7 +122,8 @@ std::string expand(std::string_view text, const std::vector<std::pair<std::strin
 std::string hex64(uint64_t);                               ///< module_assemble.cc: 16 digits
 std::string as_comment(const std::string& text);
 KernelText emit_with_schedule(const KernelPlan&, const Plan&, const Target&);   ///< emit_kernel, and its schedule
-std::string kernels_with_schedules(const std::vector<const KernelText*>&, bool schedules);   ///< their texts, one behind the other; what the device library is looked through for has no comments
+/// their texts, one behind the other; what the device library is looked through for has no comments
+std::string kernels_with_schedules(const std::vector<const KernelText*>&, bool schedules);
 std::string header_comment(const ModuleFacts&, const std::string& graphs);   ///< of NAME.cu; graphs: as they are printed
 void check_module(const ModuleFacts&);                     ///< asserts on kernels and buffers
 

@@ -1,5 +1,6 @@
-// The part of the device library that a text uses: declarations whose names occur in it, and what these use in turn. A name brings all its declarations (overloads, specialisations), so that what a call finds is what it
-// would find in the whole library, and the machine code is the same.
+// The part of the device library that a text uses: declarations whose names occur in it, and what these use in turn. A name brings all its
+// declarations (overloads, specialisations), so that what a call finds is what it would find in the whole library, and the machine code is
+// the same.
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -12,11 +13,22 @@ namespace {
 
 /// A piece of a file at the outermost level, or directly within its namespace.
 struct Piece {
-  enum class Kind : uint8_t { kKept, kCondition, kEndOfCondition, kNamespace, kEndOfNamespace, kMacro, kEndOfMacro, kDeclaration } kind = Kind::kKept;   // kCondition: #if, #ifdef, #else
+  // kCondition: #if, #ifdef, #else
+  enum class Kind : uint8_t {
+    kKept,
+    kCondition,
+    kEndOfCondition,
+    kNamespace,
+    kEndOfNamespace,
+    kMacro,
+    kEndOfMacro,
+    kDeclaration
+  } kind = Kind::kKept;
   std::string text;                     ///< with the comment above it
   std::vector<std::string> declares;
   std::set<std::string> uses;
-  std::string with;                     ///< a word without which it is not for this text ("// with i32" behind it): an overload for a type that the text does not name
+  /// a word without which it is not for this text ("// with i32" behind it): an overload for a type that the text does not name
+  std::string with;
   size_t file = 0;
 };
 
@@ -27,7 +39,11 @@ std::vector<std::string> tokens_of(std::string_view s) {
   std::vector<std::string> out;
   for (size_t i = 0; i < s.size();) {
     if (s.substr(i, 2) == "//") { while (i < s.size() && s[i] != '\n') i++; continue; }
-    if (s.substr(i, 2) == "/*") { const size_t end = s.find("*/", i + 2); i = end == std::string_view::npos ? s.size() : end + 2; continue; }
+    if (s.substr(i, 2) == "/*") {
+      const size_t end = s.find("*/", i + 2);
+      i = end == std::string_view::npos ? s.size() : end + 2;
+      continue;
+    }
     if (s[i] == '"' || (s[i] == '\'' && (i == 0 || !is_word(s[i - 1])))) {
       const char quote = s[i++];
       while (i < s.size() && s[i] != quote) i += s[i] == '\\' ? 2 : 1;
@@ -68,7 +84,8 @@ std::vector<std::string> declared(const std::vector<std::string>& t) {
     if (t[i] == "struct" || t[i] == "class" || t[i] == "enum" || t[i] == "union" || t[i] == "using") {
       const bool is_enum = t[i] == "enum";
       size_t name = i + 1;
-      while (name < t.size() && (t[name] == "class" || t[name] == "alignas" || t[name] == "(")) name = t[name] == "(" ? behind(t, name) : name + 1;
+      while (name < t.size() && (t[name] == "class" || t[name] == "alignas" || t[name] == "("))
+        name = t[name] == "(" ? behind(t, name) : name + 1;
       std::vector<std::string> out{t[name]};
       for (size_t k = name; is_enum && k + 1 < t.size(); k++)
         if ((t[k] == "{" || t[k] == ",") && is_name(t[k + 1])) out.push_back(t[k + 1]);
@@ -123,7 +140,11 @@ class Cutter {
     const std::vector<std::string> t = tokens_of(std::string_view(s_).substr(at_, end - at_));
     const std::string& what = t[1];
     const bool is_macro = what == "define" || what == "undef";
-    add(is_macro ? what == "define" ? Piece::Kind::kMacro : Piece::Kind::kEndOfMacro : what == "endif" ? Piece::Kind::kEndOfCondition : what == "include" || what == "pragma" ? Piece::Kind::kKept : Piece::Kind::kCondition, end);
+    add(is_macro                                ? what == "define" ? Piece::Kind::kMacro : Piece::Kind::kEndOfMacro
+        : what == "endif"                       ? Piece::Kind::kEndOfCondition
+        : what == "include" || what == "pragma" ? Piece::Kind::kKept
+                                                : Piece::Kind::kCondition,
+        end);
     if (is_macro) out_.back().declares = {t[2]};
   }
 
@@ -149,7 +170,8 @@ class Cutter {
       const bool ends = depth == 0 && (s_[i] == ';' || (s_[i] == '}' && (i + 1 >= s_.size() || s_[i + 1] != ';')));
       if (!ends) continue;
       const size_t next = s_.find_first_not_of(' ', i + 1);
-      return next == std::string::npos || s_[next] == '\n' || s_.compare(next, 2, "//") == 0 ? std::min(s_.find('\n', i), s_.size()) : i + 1;
+      return next == std::string::npos || s_[next] == '\n' || s_.compare(next, 2, "//") == 0 ? std::min(s_.find('\n', i), s_.size())
+                                                                                             : i + 1;
     }
     return s_.size();
   }
@@ -162,7 +184,8 @@ class Cutter {
     const std::vector<std::string> t = tokens_of(own);
     if (kind == Piece::Kind::kDeclaration) p.declares = declared(t);
     for (const std::string& x : t) if (is_name(x)) p.uses.insert(x);
-    if (const size_t mark = own.rfind("// with "); mark != std::string_view::npos && own.find('\n', mark) == std::string_view::npos) p.with = own.substr(mark + 8);
+    if (const size_t mark = own.rfind("// with "); mark != std::string_view::npos && own.find('\n', mark) == std::string_view::npos)
+      p.with = own.substr(mark + 8);
     p.text = (gap_ ? "\n" : "") + above_ + std::string(own) + "\n";
     above_.clear();
     gap_ = false;
@@ -229,7 +252,8 @@ std::string without_includes(const std::string& body) {
   for (size_t at = 0; at < body.size();) {
     const size_t end = std::min(body.find('\n', at), body.size());
     const std::string_view line = std::string_view(body).substr(at, end - at);
-    const bool dropped = line.starts_with("#pragma once") || line.starts_with("#include \"") || line.starts_with("#include <stdint.h>") || line.starts_with("#include <cstdint>");
+    const bool dropped = line.starts_with("#pragma once") || line.starts_with("#include \"") || line.starts_with("#include <stdint.h>") ||
+                         line.starts_with("#include <cstdint>");
     if (!dropped) out.append(line).append("\n");
     at = end + 1;
   }
@@ -256,7 +280,8 @@ std::string runtime_text_for(std::string_view text) {
       case Piece::Kind::kEndOfNamespace: {
         const auto opens = p.kind == Piece::Kind::kEndOfNamespace ? Piece::Kind::kNamespace : Piece::Kind::kCondition;
         bool written = false;
-        for (bool first = false; !first && !around.empty() && around.back().first->kind == opens; around.pop_back()) {   // #else and its #if
+        // #else and its #if
+        for (bool first = false; !first && !around.empty() && around.back().first->kind == opens; around.pop_back()) {
           written = written || around.back().second;
           first = !around.back().first->text.ends_with("#else\n");
         }

@@ -1,5 +1,6 @@
-// compile(): the figure. A spec is read; muGraphs that may compute the same are searched, each verified; the verified ones get their numbers from the cost model; the best plan, never worse than the
-// straightforward one, becomes a library (OSDI'25 figure 1). The stages of one program stand in decide_program.cc; a spec whose axes have several values is decided at each and becomes one library (family.cc).
+// compile(): the figure. A spec is read; muGraphs that may compute the same are searched, each verified; the verified ones get their
+// numbers from the cost model; the best plan, never worse than the straightforward one, becomes a library (OSDI'25 figure 1). The stages of
+// one program stand in decide_program.cc; a spec whose axes have several values is decided at each and becomes one library (family.cc).
 #include "mirage/driver/compile.h"
 
 #include <algorithm>
@@ -12,17 +13,17 @@
 
 #include <fmt/format.h>
 
-#include "driver/certificate_file.h"
+#include "driver/evidence/certificate_file.h"
 #include "driver/compile_from.h"
-#include "driver/decide_program.h"
-#include "driver/emulation.h"
+#include "driver/decide/decide_program.h"
+#include "driver/emulation/emulation.h"
 #include "driver/family.h"
-#include "driver/outputs.h"
-#include "driver/remembered.h"
-#include "driver/reuse.h"
-#include "driver/self_test.h"
-#include "driver/toolchain.h"
-#include "driver/write_result.h"
+#include "driver/output/outputs.h"
+#include "driver/evidence/remembered.h"
+#include "driver/evidence/reuse.h"
+#include "driver/gate/self_test.h"
+#include "driver/toolchain/toolchain.h"
+#include "driver/output/write_result.h"
 #include "mirage/plan/passes.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/json_text.h"
@@ -37,20 +38,26 @@ namespace fs = std::filesystem;
 /// What the options ask for and cannot have; nullopt: nothing.
 std::optional<Diagnostic> refused_option(const Options& o, const Target& target, const std::string& spec) {
   const auto usage = [](std::string text) { return Diagnostic{Severity::kError, DiagCode::kUsage, {}, std::move(text), {}}; };
-  if (o.gate != "auto" && o.gate != "emulate" && o.gate != "device" && o.gate != "none") return usage(fmt::format("--gate {}: there are emulate, device, none and auto", o.gate));
-  if (o.gate == "emulate" && find_host_compiler().empty()) return Diagnostic{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}};
+  if (o.gate != "auto" && o.gate != "emulate" && o.gate != "device" && o.gate != "none")
+    return usage(fmt::format("--gate {}: there are emulate, device, none and auto", o.gate));
+  if (o.gate == "emulate" && find_host_compiler().empty())
+    return Diagnostic{Severity::kError, DiagCode::kToolMissing, {}, "--gate emulate: there is no C++ compiler (CXX, g++, clang++)", {}};
   if (o.write_deps) {
     std::vector<std::string> paths = dependencies(o, spec);
     paths.push_back(o.output);
     paths.push_back(o.deps_target);
     for (const std::string& path : paths)
-      if (const std::string what = hostile_to_make(path); !what.empty()) return usage(fmt::format("-MD: make reads {} in '{}' as something else than a part of a name; write the file under another one", what, path));
+      if (const std::string what = hostile_to_make(path); !what.empty())
+        return usage(fmt::format("-MD: make reads {} in '{}' as something else than a part of a name; write the file under another one",
+                                 what, path));
   } else if (!o.deps_file.empty() || !o.deps_target.empty() || o.deps_phony) {
     return usage("-MF, -MT and -MP say how -MD writes its rule: give -MD too");
   }
-  if (o.pdl && target.sm < 90) return usage(fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target.name));
+  if (o.pdl && target.sm < 90)
+    return usage(fmt::format("--pdl: {} has no programmatic dependent launch; sm_90a and later have", target.name));
   if (o.cold && o.warm) return usage("--cold and --warm exclude each other");
-  if (o.prune != "decided" && o.prune != "z3" && o.prune != "off") return usage(fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune));
+  if (o.prune != "decided" && o.prune != "z3" && o.prune != "off")
+    return usage(fmt::format("--prune: there is no way '{}'; decided, z3, off", o.prune));
   return std::nullopt;
 }
 
@@ -73,17 +80,18 @@ const std::vector<std::string>& printed_stages() {
 }
 
 ExitCode more_severe(ExitCode a, ExitCode b) {
-  static const ExitCode order[] = {ExitCode::kOk,          ExitCode::kNothingFound, ExitCode::kBudget,      ExitCode::kFrozenMiss, ExitCode::kRegression,  ExitCode::kNotEqual,   ExitCode::kUnsupported,
-                                   ExitCode::kInvalidSpec, ExitCode::kUsage,        ExitCode::kToolchain,   ExitCode::kIo,         ExitCode::kCheckFailed, ExitCode::kInterrupted, ExitCode::kTerminated,
-                                   ExitCode::kBug};
+  static const ExitCode order[] = {ExitCode::kOk,          ExitCode::kNothingFound, ExitCode::kBudget,      ExitCode::kFrozenMiss,
+                                   ExitCode::kRegression,  ExitCode::kNotEqual,     ExitCode::kUnsupported, ExitCode::kInvalidSpec,
+                                   ExitCode::kUsage,       ExitCode::kToolchain,    ExitCode::kIo,          ExitCode::kCheckFailed,
+                                   ExitCode::kInterrupted, ExitCode::kTerminated,   ExitCode::kBug};
   auto rank = [](ExitCode x) { return std::find(std::begin(order), std::end(order), x) - std::begin(order); };
   return rank(a) >= rank(b) ? a : b;
 }
 
 namespace {
 
-/// A run that adds its decision to a lock changes nothing for whoever depends on the lock already: it leaves the file's time as it was, or gives a new one the time at which the run began. Else each new
-/// decision would have make build all others again.
+/// A run that adds its decision to a lock changes nothing for whoever depends on the lock already: it leaves the file's time as it was, or
+/// gives a new one the time at which the run began. Else each new decision would have make build all others again.
 class LockTime {
  public:
   explicit LockTime(const std::string& lock) : lock_(lock), began_(fs::file_time_type::clock::now()), before_(began_) {
@@ -120,11 +128,13 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 namespace {
 
 /// The one program of a spec without var axes.
-CompileResult compile_program(const Program& program, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder, CompileResult result, Trace& trace, const Listener& listener) {
+CompileResult compile_program(const Program& program, const DecideRun& run, const Source& source, std::optional<OutputFolder>& folder,
+                              CompileResult result, Trace& trace, const Listener& listener) {
   const Options& o = run.options;
   const auto better = [&](const Decided& d, const Found& found, const Choices& choices, const Decision& decision) {
     if (listener.best && folder)
-      listener.best([&o, &source, &run, &d, best = std::make_shared<const BestSoFar>(BestSoFar{found, choices, decision})](const Listener& l) { return write_best(o, source, run.target, d.folding, *d.straightforward.plan, *best, l); });
+      listener.best([&o, &source, &run, &d, best = std::make_shared<const BestSoFar>(BestSoFar{found, choices, decision})](
+                        const Listener& l) { return write_best(o, source, run.target, d.folding, *d.straightforward.plan, *best, l); });
   };
   auto decided = decide_program(program, run, trace, listener, better);
   if (!decided) return failed(decided.errors(), std::move(result));
@@ -133,15 +143,20 @@ CompileResult compile_program(const Program& program, const DecideRun& run, cons
   result.exit = more_severe(result.exit, d.exit);
   const Plan& plan = d.plan();
   if (o.self_test)
-    tell(listener.print, to_string(trace.stage("self-test", [&] { return run_self_test(d.folding.program, plan, run.target, find_host_compiler(), 48, verification_seed(d.folding.program, o)); })));
+    tell(listener.print, to_string(trace.stage("self-test", [&] {
+           return run_self_test(d.folding.program, plan, run.target, find_host_compiler(), 48, verification_seed(d.folding.program, o));
+         })));
   CudaModule module = trace.stage("emit", [&] { return emit_module(d.whole(), plan, run.target, module_options(o)); });
   trace.count(Stat::kKernels, static_cast<int64_t>(plan.kernels.size()));
   trace.count(Stat::kSourceBytes, static_cast<int64_t>(module.files.at(module.name + ".cu").size()));
   trace.product("emit", module.name + ".cu", [&] { return module.files.at(module.name + ".cu"); });
-  const ResultFacts facts{run.target, d.folding, d.found, d.choices, d.decision, *d.straightforward.plan, d.measured, module, d.remembered ? &*d.remembered : nullptr};
+  const ResultFacts facts{run.target, d.folding,  d.found,
+                          d.choices,  d.decision, *d.straightforward.plan,
+                          d.measured, module,     d.remembered ? &*d.remembered : nullptr};
   CompileResult written = write_result(std::move(result), o, source, facts, d.not_done, folder, trace, listener);
   if (d.is_whole && !o.frozen)   // what a clock cut short is not kept
-    for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate, d.remembered ? d.remembered->told : told_of(own_json(written.report), d.not_done))) {
+    for (const Diagnostic& e : keep(d.folding.program, o, d.key, written.certificate,
+                                    d.remembered ? d.remembered->told : told_of(own_json(written.report), d.not_done))) {
       if (e.severity == Severity::kError) return failed({e}, std::move(written));
       written.diagnostics.push_back(e);
     }
@@ -156,9 +171,11 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   if (!target) return failed(target.errors(), result);
   Options o = options;
   o.target = target->name;
-  o.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;   // of "native", too: what was decided for another machine is not for this one
+  // of "native", too: what was decided for another machine is not for this one
+  o.machine = target->machine == find_target(target->name)->machine ? "" : target->machine;
   Options gates = o;   // with the gate that this run asks for
-  if (given.certificate || given.points) gates.gate = given.repeat_gates ? "emulate" : "none", gates.no_cache = true;   // to repeat is to run
+  // to repeat is to run
+  if (given.certificate || given.points) gates.gate = given.repeat_gates ? "emulate" : "none", gates.no_cache = true;
   if (auto refused = refused_option(gates, *target, source.name)) return failed({*refused}, result);
   if (o.gate == "device") o.measure = true;
 
@@ -177,7 +194,9 @@ CompileResult compile_from(const Options& options, const Source& source, const G
   }
   const bool is_family = !family->axes.empty();
   if ((given.certificate && is_family) || (given.points && given.points->size() != (is_family ? family->points.size() : 0)))
-    return failed({broken_certificate((given.certificate ? *given.certificate : given.points->front()).name, "the decision is of a spec whose axes have other values than this one's")}, result);
+    return failed({broken_certificate((given.certificate ? *given.certificate : given.points->front()).name,
+                                      "the decision is of a spec whose axes have other values than this one's")},
+                  result);
   if (!is_family)
     for (Options* x : {&o, &gates}) x->bind.clear(), x->values.clear();   // the program says it all: it is that of a spec with constants
   const DecideRun run{o, gates, *target, source.name, given};

@@ -12,7 +12,8 @@ struct Given {
   bool repeat_gates = false;             ///< of a certificate: emitted kernels are run again
 };
 
-/// Nothing is searched or measured where the decision is given; it is verified as if the search had just found it. Errors: as compile(), and kCertificate.
+/// Nothing is searched or measured where the decision is given; it is verified as if the search had just found it. Errors: as compile(),
+/// and kCertificate.
 CompileResult compile_from(const Options&, const Source&, const Given&, Trace&, const Listener&);
 
 }  // namespace mirage

@@ -3,7 +3,7 @@
 #pragma once
 #include <optional>
 
-#include "driver/decide_program.h"
+#include "driver/decide/decide_program.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 

@@ -1,4 +1,5 @@
-// Memory that ends (a limit on address space, a machine that is full) is not the end of a run: a stage that the result can do without is given up, which is said, and what it held is free again for the rest.
+// Memory that ends (a limit on address space, a machine that is full) is not the end of a run: a stage that the result can do without is
+// given up, which is said, and what it held is free again for the rest.
 #pragma once
 #include <new>
 #include <utility>

@@ -1,4 +1,5 @@
-// The modes that compile nothing: check, canonicalize, verify, check-certificate, one stage. Each is a few calls of other directories; cmd/ prints what they return.
+// The modes that compile nothing: check, canonicalize, verify, check-certificate, one stage. Each is a few calls of other directories; cmd/
+// prints what they return.
 #include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
 
@@ -9,9 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "driver/folding.h"
-#include "driver/joined.h"
-#include "driver/report.h"
+#include "driver/proof/folding.h"
+#include "driver/pieces/joined.h"
+#include "driver/report/report.h"
 #include "driver/schedule_mode.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/plan.h"
@@ -41,7 +42,9 @@ bool is_json(const std::string& text) {
   return at != std::string::npos && (text[at] == '{' || text[at] == '[');
 }
 
-Diagnostic at_file(DiagCode code, const std::string& file, const std::string& text) { return {Severity::kError, code, {file, 0, 0, 1}, text, {}}; }
+Diagnostic at_file(DiagCode code, const std::string& file, const std::string& text) {
+  return {Severity::kError, code, {file, 0, 0, 1}, text, {}};
+}
 
 /// The spec's one program, with what the options say of its axes.
 Result<Parsed> read_one(const Source& s, const Options& o) {
@@ -101,11 +104,14 @@ Program program_of(const Graph& g, const std::string& name) {
 ModeResult of_verdict(const Verdict& v) {
   ModeResult r;
   r.text = to_string(v) + "\n";
-  r.exit = v.kind == Verdict::Kind::kEqual ? ExitCode::kOk : v.kind == Verdict::Kind::kDifferent ? ExitCode::kNotEqual : ExitCode::kNothingFound;
+  r.exit = v.kind == Verdict::Kind::kEqual       ? ExitCode::kOk
+           : v.kind == Verdict::Kind::kDifferent ? ExitCode::kNotEqual
+                                                 : ExitCode::kNothingFound;
   return r;
 }
 
-/// What the same small sizes of both say, which a program that computes both has: a hint, and no verdict about these sizes. "" where there is none to be had.
+/// What the same small sizes of both say, which a program that computes both has: a hint, and no verdict about these sizes. "" where there
+/// is none to be had.
 std::string at_reduced_sizes(const Graph& x, const Graph& y, uint64_t seed) {
   const int results = x.num_results();
   const Program both = program_of(joined(x, y), "both");
@@ -114,7 +120,8 @@ std::string at_reduced_sizes(const Graph& x, const Graph& y, uint64_t seed) {
     const Witness w = make_witness(both, variant);
     if (!w.refusal.empty()) return fmt::format("there are no reduced sizes: {}\n", w.refusal);
     if (results_from(w.graph, 0, results) == x) return "";
-    out += fmt::format("at reduced sizes ({}) they are {}\n", variant == 0 ? "even" : "ragged", to_string(equal(results_from(w.graph, 0, results), results_from(w.graph, results, results), seed)));
+    out += fmt::format("at reduced sizes ({}) they are {}\n", variant == 0 ? "even" : "ragged",
+                       to_string(equal(results_from(w.graph, 0, results), results_from(w.graph, results, results), seed)));
   }
   return out;
 }
@@ -140,7 +147,8 @@ ModeResult write_parts(const Source& bytes, const Options& o) {
   const auto choice = read_axis_choice(o.bind, o.values);
   if (!choice) return mode_failed(choice.errors());
   if (!choice->values.empty())
-    return mode_failed({Diagnostic{Severity::kError, DiagCode::kUsage, {}, "--parts takes one extent per dimension", {{{}, "give --bind M=16 instead of --values"}}}});
+    return mode_failed({Diagnostic{
+        Severity::kError, DiagCode::kUsage, {}, "--parts takes one extent per dimension", {{{}, "give --bind M=16 instead of --values"}}}});
   const auto parts = onnx_parts(bytes.text, bytes.name, {choice->bind, {}});
   if (!parts) return mode_failed(parts.errors());
   auto folder = OutputFolder::open(o.output);
@@ -245,7 +253,8 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   if (stage == "schedule" && is_schedule(s.text)) return run_schedule(stage, s, o);
   static const std::vector<std::string> stages = {"parse", "search", "verify", "choose", "partition", "plan", "emit"};
   if (std::find(stages.begin(), stages.end(), stage) == stages.end()) {
-    Diagnostic d = at_file(DiagCode::kUsage, "", fmt::format("--run: there is no stage '{}' that runs alone; stages: {}", stage, fmt::join(stages, ", ")));
+    Diagnostic d = at_file(DiagCode::kUsage, "",
+                           fmt::format("--run: there is no stage '{}' that runs alone; stages: {}", stage, fmt::join(stages, ", ")));
     if (const std::string near = nearest(stage, stages); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
     return mode_failed({d});
   }
@@ -261,7 +270,8 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
     CompileResult c = compile(quiet, s, trace, listener);
     r.exit = c.exit;
     r.diagnostics = c.diagnostics;
-    if (r.text.empty() && r.exit == ExitCode::kOk) r.text = stage == "partition" ? "not cut into pieces: the search of the whole program led to a result\n" : "nothing was verified\n";
+    if (r.text.empty() && r.exit == ExitCode::kOk)
+      r.text = stage == "partition" ? "not cut into pieces: the search of the whole program led to a result\n" : "nothing was verified\n";
     return r;
   }
   // A spec, or a kernel graph from the middle of the pipeline.
@@ -281,9 +291,11 @@ ModeResult run_stage(const std::string& stage, const Source& s, const Options& o
   }
   const Folding folded = fold_verified(*program);
   Planned planned = make_plan(folded.program, folded.program.graph, *target);
-  if (!planned.plan) return mode_failed({at_file(DiagCode::kUnsupported, s.name, "the graph does not fit " + target->name + ": " + planned.reason)});
+  if (!planned.plan)
+    return mode_failed({at_file(DiagCode::kUnsupported, s.name, "the graph does not fit " + target->name + ": " + planned.reason)});
   if (stage == "plan") r.text = print(*planned.plan);
-  else if (std::any_of(program->graph.nodes().begin(), program->graph.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) {
+  else if (std::any_of(program->graph.nodes().begin(), program->graph.nodes().end(),
+                       [](const Node& n) { return std::holds_alternative<Call>(n.op); })) {
     for (const KernelPlan& k : planned.plan->kernels)   // no reference to check a module against: the kernels alone
       r.text += emit_kernel(k, *planned.plan, *target).source;
   } else {

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "driver/decide.h"
-#include "driver/emulation.h"
-#include "driver/gate.h"
-#include "driver/report.h"
+#include "driver/decide/decide.h"
+#include "driver/emulation/emulation.h"
+#include "driver/gate/gate.h"
+#include "driver/report/report.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"

@@ -1,5 +1,6 @@
-// emulate(): loads a compiled emulation in a child process and runs its launches on the engine. The child has a stack of its own for signals, a time limit, and hands its results back through shared
-// memory, so a kernel that destroys everything within its reach is a finding and nothing more.
+// emulate(): loads a compiled emulation in a child process and runs its launches on the engine. The child has a stack of its own for
+// signals, a time limit, and hands its results back through shared memory, so a kernel that destroys everything within its reach is a
+// finding and nothing more.
 #include "mirage/emulate/emulate.h"
 
 #include <dlfcn.h>
@@ -25,7 +26,8 @@ using emulate_detail::Engine;
 
 namespace {
 
-/// What the child hands back; strings follow as length and bytes. What it was doing when it ended says what its end means: a kernel's crash is a finding, want of memory or a signal from outside is none.
+/// What the child hands back; strings follow as length and bytes. What it was doing when it ended says what its end means: a kernel's crash
+/// is a finding, want of memory or a signal from outside is none.
 struct Shared {
   volatile int done = 0;   ///< it came to its end, or a finding was its end
   int loaded = 0, ran = 0;
@@ -60,7 +62,9 @@ void crashed(int signal, siginfo_t* info, void*) {
     put(*result, "the time for emulation ended");
   } else {
     put(*result, "out of bounds");
-    put(*result, signal == SIGABRT ? "the process aborts" : Engine::instance ? Engine::instance->describe_crash(info->si_addr) : std::string("a crash"));
+    put(*result, signal == SIGABRT  ? "the process aborts"
+                 : Engine::instance ? Engine::instance->describe_crash(info->si_addr)
+                                    : std::string("a crash"));
   }
   result->ran = 1;
   result->done = 1;
@@ -104,7 +108,8 @@ void catch_signals(double seconds) {
   setitimer(ITIMER_PROF, &t, nullptr);   // of this process alone: what else the machine does decides nothing
 }
 
-void child(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options, unsigned char* outputs) {
+void child(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers,
+           const EmulateOptions& options, unsigned char* outputs) {
   std::string why;
   void* handle = load(library, why);
   const auto symbol = [&](const std::string& name) { return handle ? dlsym(handle, name.c_str()) : nullptr; };
@@ -140,7 +145,8 @@ void child(const std::string& library, const std::vector<EmulatedKernel>& launch
 
 }  // namespace
 
-Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options) {
+Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers,
+                  const EmulateOptions& options) {
   Emulation out;
   size_t bytes = 1;
   for (const EmulatedBuffer& b : buffers) bytes += b.kind == EmulatedBuffer::Kind::kInput ? 0 : b.bytes.size();
@@ -182,7 +188,8 @@ Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>&
   out.trace = s.trace;
   size_t at = 0;
   if (!out.ran && s.done && s.text_bytes) out.refusal = get(s, at);
-  else if (!out.ran) out.refusal = WIFSIGNALED(status) ? "its process was ended by signal " + std::to_string(WTERMSIG(status)) : "its process ended early";
+  else if (!out.ran)
+    out.refusal = WIFSIGNALED(status) ? "its process was ended by signal " + std::to_string(WTERMSIG(status)) : "its process ended early";
   while (out.ran && at < s.text_bytes) {
     Finding f;
     f.kind = get(s, at);

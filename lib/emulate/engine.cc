@@ -1,4 +1,5 @@
-// Clusters, blocks and threads of an emulated launch: scheduling, barriers, deadlock. Memory is in engine_memory.cc, the table for kernels in engine_api.cc.
+// Clusters, blocks and threads of an emulated launch: scheduling, barriers, deadlock. Memory is in engine_memory.cc, the table for kernels
+// in engine_api.cc.
 #include "emulate/engine.h"
 
 #include <sys/mman.h>
@@ -14,7 +15,8 @@ namespace mirage::emulate_detail {
 
 Engine* Engine::instance = nullptr;
 
-Engine::Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options) : options_(options), random_(hash_combine(options.seed, 0x456d75)) {
+Engine::Engine(const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& options)
+    : options_(options), random_(hash_combine(options.seed, 0x456d75)) {
   const auto reserve = [](uint64_t bytes) {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? nullptr : static_cast<unsigned char*>(p);
@@ -53,14 +55,18 @@ void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), Em
   }
   for (int a : kernel.args) arguments_.push_back(buffers_[static_cast<size_t>(a)].data);
   for (Buffer& b : buffers_)
-    for (ShadowByte& s : b.shadow) { const uint8_t initialized = s.initialized; s = {}; s.initialized = initialized; }   // launches follow one another
+    // launches follow one another
+    for (ShadowByte& s : b.shadow) { const uint8_t initialized = s.initialized; s = {}; s.initialized = initialized; }
   int cluster = 1;
-  if (const size_t at = kernel.source.find("__cluster_dims__("); at != std::string::npos) cluster = std::max(1, atoi(kernel.source.c_str() + at + strlen("__cluster_dims__(")));
+  if (const size_t at = kernel.source.find("__cluster_dims__("); at != std::string::npos)
+    cluster = std::max(1, atoi(kernel.source.c_str() + at + strlen("__cluster_dims__(")));
   MIRAGE_ASSERT(cluster <= kMaxCluster) << "cluster of " << cluster;
   const int64_t blocks = kernel.grid[0] * kernel.grid[1] * kernel.grid[2], clusters = blocks / cluster;
-  const int64_t wanted = options_.max_blocks > 0 && !kernel.cooperative ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
+  const int64_t wanted =
+      options_.max_blocks > 0 && !kernel.cooperative ? std::min(clusters, std::max<int64_t>(1, options_.max_blocks / cluster)) : clusters;
   for (int64_t i = 0; i < wanted && !stopping_; i++) {
-    run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);   // the first and the last are among them
+    // the first and the last are among them
+    run_cluster(kernel, (wanted == 1 ? 0 : i * (clusters - 1) / (wanted - 1)) * cluster, cluster);
     put_aside();
     continue_aside();
   }
@@ -103,11 +109,15 @@ void Engine::restore(size_t i) {
   free_stacks_.push_back(std::move(stacks_));
   static_cast<ClusterState&>(*this) = std::move(asides_[i]);
   asides_.erase(asides_.begin() + static_cast<std::ptrdiff_t>(i));
-  for (size_t rank = 0; rank < contents_.size(); rank++) memcpy(shared_ + kSharedWindow * rank, contents_[rank].data(), contents_[rank].size());
+  for (size_t rank = 0; rank < contents_.size(); rank++)
+    memcpy(shared_ + kSharedWindow * rank, contents_[rank].data(), contents_[rank].size());
 }
 
 void Engine::continue_aside() {
-  const auto changed = [](const ClusterState& c) { return std::any_of(c.fibers_.begin(), c.fibers_.end(), [](const Fiber& f) { return f.polled && memcmp(f.polled, f.seen.data(), f.seen.size()) != 0; }); };
+  const auto changed = [](const ClusterState& c) {
+    return std::any_of(c.fibers_.begin(), c.fibers_.end(),
+                       [](const Fiber& f) { return f.polled && memcmp(f.polled, f.seen.data(), f.seen.size()) != 0; });
+  };
   for (size_t i = 0; i < asides_.size() && !stopping_;) {
     if (!changed(asides_[i])) { i++; continue; }
     restore(i);
@@ -145,7 +155,8 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   // Dynamic memory lies where its declaration allows and no better: a kernel that needs more alignment has to see to it.
   uint64_t align = 16;
   if (const size_t at = kernel.source.find("extern __shared__"); at != std::string::npos)
-    if (const size_t n = kernel.source.find("__align__(", at); n != std::string::npos && n < kernel.source.find(';', at)) align = static_cast<uint64_t>(atoll(kernel.source.c_str() + n + strlen("__align__(")));
+    if (const size_t n = kernel.source.find("__align__(", at); n != std::string::npos && n < kernel.source.find(';', at))
+      align = static_cast<uint64_t>(atoll(kernel.source.c_str() + n + strlen("__align__(")));
   dynamic_base_ = align;
   auto nobody = std::make_shared<const std::vector<uint32_t>>(clocks(), 0);
   for (int rank = 0; rank < cluster; rank++) start_block(kernel, first_block + rank, rank, cluster);
@@ -164,9 +175,11 @@ void Engine::start_block(const EmulatedKernel& kernel, int64_t block, int rank, 
     f.index = index;
     f.block = rank;
     f.where.thread = {static_cast<unsigned>(t), 0, 0};
-    f.where.block = {static_cast<unsigned>(block % kernel.grid[0]), static_cast<unsigned>(block / kernel.grid[0] % kernel.grid[1]), static_cast<unsigned>(block / kernel.grid[0] / kernel.grid[1])};
+    f.where.block = {static_cast<unsigned>(block % kernel.grid[0]), static_cast<unsigned>(block / kernel.grid[0] % kernel.grid[1]),
+                     static_cast<unsigned>(block / kernel.grid[0] / kernel.grid[1])};
     f.where.block_dim = {static_cast<unsigned>(kernel.threads), 1, 1};
-    f.where.grid_dim = {static_cast<unsigned>(kernel.grid[0]), static_cast<unsigned>(kernel.grid[1]), static_cast<unsigned>(kernel.grid[2])};
+    f.where.grid_dim = {static_cast<unsigned>(kernel.grid[0]), static_cast<unsigned>(kernel.grid[1]),
+                        static_cast<unsigned>(kernel.grid[2])};
     f.where.cluster_rank = static_cast<unsigned>(rank);
     f.where.cluster_size = static_cast<unsigned>(cluster);
     f.context = make_context(stacks_.get(static_cast<size_t>(index)), kStackBytes, &Engine::enter);
@@ -220,7 +233,8 @@ void Engine::schedule() {
     }
     if (alive_ == 0) break;
     if (wake_pollers()) continue;
-    if (std::any_of(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return f.polled != nullptr; })) {   // other clusters may bring what it needs
+    // other clusters may bring what it needs
+    if (std::any_of(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return f.polled != nullptr; })) {
       aside_ = true;
       break;
     }
@@ -258,7 +272,8 @@ void Engine::report_stuck() {
   }
   std::string text;
   for (const auto& [key, threads] : groups)
-    text += (text.empty() ? "" : "; ") + ("block " + std::to_string(static_cast<int64_t>(block_number_) - 1 + key.first)) + " threads " + ranges(threads) + ": " + (key.second == "ended" ? "have ended" : "wait at " + key.second);
+    text += (text.empty() ? "" : "; ") + ("block " + std::to_string(static_cast<int64_t>(block_number_) - 1 + key.first)) + " threads " +
+            ranges(threads) + ": " + (key.second == "ended" ? "have ended" : "wait at " + key.second);
   find(only_barriers ? "divergent barrier" : "deadlock", text, nullptr, false);
   stopping_ = true;
 }
@@ -303,7 +318,8 @@ std::string Engine::name_thread(int fiber) const {
 std::string Engine::describe_crash(const void* address) const {
   char place[32];
   snprintf(place, sizeof place, "%p", address);
-  return (kernel_ ? kernel_->name : std::string("?")) + (current_ >= 0 ? ", " + name_thread(current_) : "") + ": an access to " + place + ", which is no memory of the launch";
+  return (kernel_ ? kernel_->name : std::string("?")) + (current_ >= 0 ? ", " + name_thread(current_) : "") + ": an access to " + place +
+         ", which is no memory of the launch";
 }
 
 }  // namespace mirage::emulate_detail

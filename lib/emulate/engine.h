@@ -1,5 +1,7 @@
-// The machine that emulated kernels run on: clusters of blocks one after another (those that poll device memory for what others leave there stand aside until it has come), their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child process
-// that emulate() forks; one per process, because the kernel's calls carry no context. Source of the rules: CUDA C++ guide (execution and memory model), PTX ISA 9.7 (instructions).
+// The machine that emulated kernels run on: clusters of blocks one after another (those that poll device memory for what others leave there
+// stand aside until it has come), their threads as fibers, shared and global memory under shadow, barriers, late copies. Lives in the child
+// process that emulate() forks; one per process, because the kernel's calls carry no context. Source of the rules: CUDA C++ guide
+// (execution and memory model), PTX ISA 9.7 (instructions).
 #pragma once
 #include <array>
 #include <deque>
@@ -16,7 +18,8 @@
 
 namespace mirage::emulate_detail {
 
-inline constexpr uint64_t kSharedWindow = uint64_t{1} << 24;    ///< bytes of address space per block of a cluster: the part of a shared address below its rank
+/// bytes of address space per block of a cluster: the part of a shared address below its rank
+inline constexpr uint64_t kSharedWindow = uint64_t{1} << 24;
 inline constexpr int kMaxCluster = 16;
 
 struct Buffer { const EmulatedBuffer* facts = nullptr; unsigned char* data = nullptr; std::vector<ShadowByte> shadow; };
@@ -72,7 +75,14 @@ struct MBarrier {
 };
 
 /// Bytes on their way that complete on an mbarrier.
-struct Transfer { uint32_t to = 0, bar = 0; std::vector<unsigned char> value; const EmulatedMap* map = nullptr; EmuBox box{}; int64_t bytes = 0; int issuer = 0; };
+struct Transfer {
+  uint32_t to = 0, bar = 0;
+  std::vector<unsigned char> value;
+  const EmulatedMap* map = nullptr;
+  EmuBox box{};
+  int64_t bytes = 0;
+  int issuer = 0;
+};
 
 /// All that belongs to the cluster that runs. A cluster that polls device memory is put aside whole.
 struct ClusterState {
@@ -127,7 +137,11 @@ class Engine : private ClusterState {
   void schedule();
   void run(int fiber);
   void wait(const std::string& why);                      ///< leaves the current fiber until wake()
-  void wake(int fiber) { fibers_[static_cast<size_t>(fiber)].waits.clear(); fibers_[static_cast<size_t>(fiber)].barrier = -1; ready_.push_back(fiber); }
+  void wake(int fiber) {
+    fibers_[static_cast<size_t>(fiber)].waits.clear();
+    fibers_[static_cast<size_t>(fiber)].barrier = -1;
+    ready_.push_back(fiber);
+  }
   void report_stuck();
   bool wake_pollers();                                    ///< those whose memory has changed; false: none
   void put_aside();
@@ -148,7 +162,9 @@ class Engine : private ClusterState {
   void note_wait(uint64_t what) { if (options_.trace) me().trace.waits = hash_combine(me().trace.waits, what); }
   void shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
   void global_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc);
-  bool is_shared(const void* p) const { return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_) < kSharedWindow * kMaxCluster; }
+  bool is_shared(const void* p) const {
+    return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared_) < kSharedWindow * kMaxCluster;
+  }
   bool is_global(const void* p) const { return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(global_) < global_bytes_; }
   std::string name_writer(Epoch e) const;
   bool is_padding(uint64_t at) const;
@@ -159,7 +175,8 @@ class Engine : private ClusterState {
   ShadowByte& shadow(uint64_t at) { return shadow_[static_cast<size_t>(at / kSharedWindow)][static_cast<size_t>(at % kSharedWindow)]; }
   void begin_late(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);
   void end_late(uint64_t at, uint64_t bytes, Epoch writer);
-  void require_fence(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);   ///< what ordinary writes left there may be touched by the asynchronous proxy
+  /// what ordinary writes left there may be touched by the asynchronous proxy
+  void require_fence(uint64_t at, uint64_t bytes, int thread, const char* what, const void* pc);
   bool is_fenced(Epoch write, int thread) const;
   void deliver(const Transfer&);
   void copy_box_bytes(const Transfer&);
@@ -176,7 +193,8 @@ class Engine : private ClusterState {
   std::vector<Buffer> buffers_;
   unsigned char* global_ = nullptr;
   uint64_t global_bytes_ = 0;
-  uint64_t window_ = 0;                                   ///< bytes of address space per buffer, which lies in its middle, so that wrong offsets hit nothing
+  /// bytes of address space per buffer, which lies in its middle, so that wrong offsets hit nothing
+  uint64_t window_ = 0;
   unsigned char* shared_ = nullptr;
   uint64_t dynamic_base_ = 0;
 

@@ -12,7 +12,9 @@ struct Api {
   static int threads_per_block() { return e().kernel_->threads; }
 
   static void access(const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_, pc); }
-  static void access_by(int lane, const void* p, uint64_t bytes, int write, const void* pc) { e().access(p, bytes, write != 0, e().current_ / 32 * 32 + lane, pc); }
+  static void access_by(int lane, const void* p, uint64_t bytes, int write, const void* pc) {
+    e().access(p, bytes, write != 0, e().current_ / 32 * 32 + lane, pc);
+  }
   static void device(const void* p, const void* pc) {
     if (!e().is_global(p)) e().find("out of bounds", "a load of device memory from what is none", pc, true);
   }
@@ -21,7 +23,8 @@ struct Api {
     if (g.is_shared(p)) return g.find("not supported", "an atomic operation on shared memory", pc, true);
     const uint64_t at = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(g.global_);
     const uint64_t offset = at % g.window_ - g.window_ / 2;
-    if (!g.is_global(p) || offset + bytes > g.buffers_[at / g.window_].shadow.size()) return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
+    if (!g.is_global(p) || offset + bytes > g.buffers_[at / g.window_].shadow.size())
+      return g.find("out of bounds", "an atomic operation on " + g.name_global(at), pc, true);
     if (reinterpret_cast<uint64_t>(p) % bytes != 0) g.find("misaligned access", "an atomic operation", pc, true);
   }
   /// Device memory that another block of a cooperative launch will change: whoever polls it lets the others go on.
@@ -58,7 +61,11 @@ struct Api {
     if (threads == 0) threads = threads_per_block();
     g.note_wait(static_cast<uint64_t>(1 + id * 4 + waits));
     Barrier& b = g.barriers_[{me().block, id}];
-    if (!b.arrived.empty() && b.expected != threads) g.find("divergent barrier", "barrier " + std::to_string(id) + " is met with " + std::to_string(threads) + " threads by some and " + std::to_string(b.expected) + " by others", nullptr, true);
+    if (!b.arrived.empty() && b.expected != threads)
+      g.find("divergent barrier",
+             "barrier " + std::to_string(id) + " is met with " + std::to_string(threads) + " threads by some and " +
+                 std::to_string(b.expected) + " by others",
+             nullptr, true);
     b.expected = threads;
     meet(b, waits != 0, id == 0 ? "the block's barrier" : "barrier " + std::to_string(id), id);
   }
@@ -72,7 +79,8 @@ struct Api {
     meet(b, true, "warp barrier", 1000);
   }
 
-  static const void* collect(std::pair<int, uint64_t> key, int expected, int slots, int slot, const void* mine, uint64_t bytes, const char* why) {
+  static const void* collect(std::pair<int, uint64_t> key, int expected, int slots, int slot, const void* mine, uint64_t bytes,
+                             const char* why) {
     Engine& g = e();
     Fiber& f = me();
     if (f.last && --f.last->readers == 0) { delete f.last; }
@@ -110,7 +118,8 @@ struct Api {
   }
   static const void* gather_group(const void* mine, uint64_t bytes, int* member) {
     *member = static_cast<int>(me().where.thread.x) % 128;
-    return collect({-1 - me().block * 8 - static_cast<int>(me().where.thread.x) / 128, 0}, 128,   // blocks need not be multiples of warpgroups
+    // blocks need not be multiples of warpgroups
+    return collect({-1 - me().block * 8 - static_cast<int>(me().where.thread.x) / 128, 0}, 128,
                    128, *member, mine, bytes, "warpgroup operation");
   }
 
@@ -136,7 +145,9 @@ struct Api {
   }
   static void* shared_pointer(uint32_t address, uint64_t bytes, const void* pc) { return e().shared_at(address, bytes, pc); }
   static uint32_t remote_address(uint32_t a, int rank) {
-    if (rank < 0 || rank >= static_cast<int>(e().block_ended_.size())) e().find("out of bounds", "block rank " + std::to_string(rank) + " of a cluster of " + std::to_string(e().block_ended_.size()), nullptr, true);
+    if (rank < 0 || rank >= static_cast<int>(e().block_ended_.size()))
+      e().find("out of bounds", "block rank " + std::to_string(rank) + " of a cluster of " + std::to_string(e().block_ended_.size()),
+               nullptr, true);
     return (a & 0xffffff) | static_cast<uint32_t>(rank) << 24;
   }
 
@@ -144,8 +155,14 @@ struct Api {
     Engine& g = e();
     if (!g.is_shared(to)) return g.find("out of bounds", "cp.async to what is no shared memory", pc, true);
     const uint64_t at = static_cast<uint64_t>(static_cast<unsigned char*>(to) - g.shared_);
-    if (at % static_cast<uint64_t>(bytes) != 0 || reinterpret_cast<uint64_t>(from) % static_cast<uint64_t>(bytes) != 0) g.find("misaligned access", "cp.async of " + std::to_string(bytes) + " bytes" + (g.is_global(from) ? " from " + g.name_global(reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(g.global_)) : ""), pc);
-    if (there < 0 || there > bytes) g.find("out of bounds", "cp.async of " + std::to_string(there) + " of " + std::to_string(bytes) + " bytes", pc, true);
+    if (at % static_cast<uint64_t>(bytes) != 0 || reinterpret_cast<uint64_t>(from) % static_cast<uint64_t>(bytes) != 0)
+      g.find(
+          "misaligned access",
+          "cp.async of " + std::to_string(bytes) + " bytes" +
+              (g.is_global(from) ? " from " + g.name_global(reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(g.global_)) : ""),
+          pc);
+    if (there < 0 || there > bytes)
+      g.find("out of bounds", "cp.async of " + std::to_string(there) + " of " + std::to_string(bytes) + " bytes", pc, true);
     if (there > 0) {
       if (!g.is_global(from)) return g.find("out of bounds", "cp.async from what is no device memory", pc, true);
       g.access(from, static_cast<uint64_t>(there), false, g.current_, pc);
@@ -177,7 +194,8 @@ struct Api {
     Engine& g = e();
     Fiber& f = me();
     g.note_wait(static_cast<uint64_t>(5 + releases));
-    if (f.cluster_phase > g.cluster_generation_) g.find("divergent barrier", "arrives twice at the cluster's barrier without waiting", nullptr, true);
+    if (f.cluster_phase > g.cluster_generation_)
+      g.find("divergent barrier", "arrives twice at the cluster's barrier without waiting", nullptr, true);
     f.cluster_phase = g.cluster_generation_ + 1;
     g.cluster_arrived_.push_back(g.current_);
     if (releases) {
@@ -273,12 +291,19 @@ struct Api {
     const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
     int64_t bytes = m->element_bytes;
     for (int b : m->box) bytes *= b;
-    if (box->rank != static_cast<int>(m->dims.size())) g.find("tensor map", "a copy by " + std::to_string(box->rank) + " coordinates of a map of " + std::to_string(m->dims.size()) + " dimensions", pc, true);
+    if (box->rank != static_cast<int>(m->dims.size()))
+      g.find("tensor map",
+             "a copy by " + std::to_string(box->rank) + " coordinates of a map of " + std::to_string(m->dims.size()) + " dimensions", pc,
+             true);
     if (to % 128 != 0) g.find("misaligned access", "a tensor copy goes to a multiple of 128 bytes", pc, true);
-    if (box->at[0] * m->element_bytes % 16 != 0) g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
-    if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle) g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
+    if (box->at[0] * m->element_bytes % 16 != 0)
+      g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
+    if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle)
+      g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
     g.shared_at(to, static_cast<uint64_t>(bytes), pc);
-    for (int d = 0; d < box->rank && g.options_.trace; d++) g.trace_.device_accesses += hash_combine(hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4)), g.block_number_);
+    for (int d = 0; d < box->rank && g.options_.trace; d++)
+      g.trace_.device_accesses +=
+          hash_combine(hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4)), g.block_number_);
     g.require_fence(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy writes ", pc);
     g.require_fence(bar, 8, g.current_, "a tensor copy completes on ", pc);
     g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);
@@ -301,8 +326,10 @@ struct Api {
   static void access_async(const void* p, uint64_t bytes, const void* pc) {
     Engine& g = e();
     g.access(p, bytes, false, g.current_, pc, true);   // which thread of a warpgroup it runs in says nothing
-    if (g.options_.trace) g.trace_.accesses += hash_combine(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), g.block_number_);
-    if (g.is_shared(p)) g.require_fence(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), bytes, g.current_, "wgmma reads ", pc);
+    if (g.options_.trace)
+      g.trace_.accesses += hash_combine(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), g.block_number_);
+    if (g.is_shared(p))
+      g.require_fence(static_cast<uint64_t>(static_cast<const unsigned char*>(p) - g.shared_), bytes, g.current_, "wgmma reads ", pc);
   }
 
   /// wgmma.fence (PTX ISA 9.7.15.7.1): before a wgmma that uses registers which others than wgmmas of this kind have written.
@@ -311,7 +338,8 @@ struct Api {
   static void take_registers(const void* d, uint64_t hash, int others, const void* pc) {
     const auto it = me().accumulators.find(d);
     const bool untouched = it != me().accumulators.end() && it->second == hash && !others;
-    if (!untouched && !me().registers_fenced) e().find("missing wgmma.fence", "a wgmma uses registers that this thread has written since", pc);
+    if (!untouched && !me().registers_fenced)
+      e().find("missing wgmma.fence", "a wgmma uses registers that this thread has written since", pc);
   }
 
   static void defer(void (*work)(void*), void* data, int) { me().open_work.push_back({work, data}); }
@@ -330,10 +358,13 @@ struct Api {
 };
 
 const EmuApi& Engine::api() {
-  static const EmuApi table = {Api::access, Api::access_by, Api::device, Api::atomic, Api::poll, Api::fail, Api::barrier, Api::warp_barrier, Api::gather, Api::gather_group, Api::dynamic_shared, Api::static_shared,
-                               Api::shared_address, Api::shared_pointer, Api::copy_async, Api::copy_commit, Api::copy_wait, Api::cluster_arrive, Api::cluster_wait, Api::remote_address, Api::store_remote,
-                               Api::store_async, Api::mbarrier_init, Api::mbarrier_arrive, Api::mbarrier_test, Api::copy_box, Api::fence_async, Api::access_async, Api::defer, Api::defer_commit, Api::defer_wait,
-                               Api::fence_registers, Api::leave_registers, Api::take_registers};
+  static const EmuApi table = {Api::access,         Api::access_by,       Api::device,          Api::atomic,          Api::poll,
+                               Api::fail,           Api::barrier,         Api::warp_barrier,    Api::gather,          Api::gather_group,
+                               Api::dynamic_shared, Api::static_shared,   Api::shared_address,  Api::shared_pointer,  Api::copy_async,
+                               Api::copy_commit,    Api::copy_wait,       Api::cluster_arrive,  Api::cluster_wait,    Api::remote_address,
+                               Api::store_remote,   Api::store_async,     Api::mbarrier_init,   Api::mbarrier_arrive, Api::mbarrier_test,
+                               Api::copy_box,       Api::fence_async,     Api::access_async,    Api::defer,           Api::defer_commit,
+                               Api::defer_wait,     Api::fence_registers, Api::leave_registers, Api::take_registers};
   return table;
 }
 

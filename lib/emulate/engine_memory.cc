@@ -11,31 +11,45 @@ void Engine::note_access(const void* p, uint64_t bytes, bool write, int thread) 
   Fiber& f = fibers_[static_cast<size_t>(thread)];
   const bool shared = is_shared(p);
   if (!shared && !is_global(p)) return;   // its own stack
-  const uint64_t place = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared ? shared_ : global_), what = hash_combine(place * 64 + bytes * 2 + (write ? 1 : 0), shared ? 1 : 2);
+  const uint64_t place = reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(shared ? shared_ : global_),
+                 what = hash_combine(place * 64 + bytes * 2 + (write ? 1 : 0), shared ? 1 : 2);
   if (what == f.last_access) return;
   f.last_access = what;
-  trace_.accesses += hash_combine(what, block_number_);   // of a block: which lane of a warp makes an access of all of them depends on the schedule
-  for (uint64_t i = 0; i < bytes && !shared; i++) trace_.device_accesses += hash_combine((place + i) * 2 + (write ? 1 : 0), block_number_ + 3);
+  // of a block: which lane of a warp makes an access of all of them depends on the schedule
+  trace_.accesses += hash_combine(what, block_number_);
+  for (uint64_t i = 0; i < bytes && !shared; i++)
+    trace_.device_accesses += hash_combine((place + i) * 2 + (write ? 1 : 0), block_number_ + 3);
 }
 
 void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {
   const size_t rank = static_cast<size_t>(at / kSharedWindow);
   const uint64_t offset = at % kSharedWindow;
   if (rank >= block_ended_.size() || offset < dynamic_base_ || offset + bytes > shadow_[rank].size())
-    return find("out of bounds", (write ? "writes " : "reads ") + std::to_string(bytes) + " bytes of shared memory at " + std::to_string(static_cast<int64_t>(offset) - static_cast<int64_t>(dynamic_base_)) + " of " +
-                                     std::to_string(kernel_->smem_bytes), pc, true);
+    return find("out of bounds",
+                (write ? "writes " : "reads ") + std::to_string(bytes) + " bytes of shared memory at " +
+                    std::to_string(static_cast<int64_t>(offset) - static_cast<int64_t>(dynamic_base_)) + " of " +
+                    std::to_string(kernel_->smem_bytes),
+                pc, true);
   const Fiber& f = fibers_[static_cast<size_t>(thread)];
-  if (f.block != static_cast<int>(rank) && block_ended_[rank]) find("ended block", (write ? "writes " : "reads ") + name_shared(at) + " of block rank " + std::to_string(rank) + ", which has ended", pc);
+  if (f.block != static_cast<int>(rank) && block_ended_[rank])
+    find("ended block", (write ? "writes " : "reads ") + name_shared(at) + " of block rank " + std::to_string(rank) + ", which has ended",
+         pc);
   const Epoch self = make_epoch(thread, f.clock.own);
   ShadowByte* s = &shadow_[rank][static_cast<size_t>(offset)];
   for (uint64_t i = 0; i < bytes; i++, s++) {
     if (s->forbidden) find("out of bounds", (write ? "writes " : "reads ") + std::string("behind the end of a shared array"), pc, true);
     if (s->pending) {
-      find(write ? "race" : "missing wait", std::string(write ? "writes " : "reads ") + name_shared(at + i) + " while a copy to it by " + name_thread(thread_of(s->write)) + " is on its way", pc);
+      find(write ? "race" : "missing wait",
+           std::string(write ? "writes " : "reads ") + name_shared(at + i) + " while a copy to it by " + name_thread(thread_of(s->write)) +
+               " is on its way",
+           pc);
       s->pending = 0;
     }
     if (s->write != self && !ordered(s->write, thread, f.clock))
-      find("race", std::string(write ? "writes " : "reads ") + name_shared(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
+      find("race",
+           std::string(write ? "writes " : "reads ") + name_shared(at + i) + ", which " + name_writer(s->write) +
+               " writes: no barrier is between",
+           pc);
     if (!write) {
       if (!s->initialized && !is_padding(at + i)) {
         find("uninitialised read", "reads " + name_shared(at + i) + ", which nobody wrote", pc);
@@ -44,7 +58,8 @@ void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, 
       note_read(*s, self, thread, f.clock);
     } else {
       for (Epoch& r : s->reads) {
-        if (r != 0 && r != self && !ordered(r, thread, f.clock)) find("race", "writes " + name_shared(at + i) + ", which " + name_thread(thread_of(r)) + " reads: no barrier is between", pc);
+        if (r != 0 && r != self && !ordered(r, thread, f.clock))
+          find("race", "writes " + name_shared(at + i) + ", which " + name_thread(thread_of(r)) + " reads: no barrier is between", pc);
         r = 0;
       }
       s->write = self;
@@ -61,7 +76,10 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
   Buffer& b = buffers_[index];
   const int64_t size = static_cast<int64_t>(b.facts->bytes.size());
   if (offset < 0 || offset + static_cast<int64_t>(bytes) > size)
-    return find("out of bounds", verb + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + b.facts->name + ", which has " + std::to_string(size), pc, true);
+    return find("out of bounds",
+                verb + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + b.facts->name + ", which has " +
+                    std::to_string(size),
+                pc, true);
   if (b.facts->kind == EmulatedBuffer::Kind::kInput) {
     if (write) find("written input", verb + name_global(at), pc, true);
     return;
@@ -71,7 +89,8 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
   const uint32_t cluster = block_number_;
   ShadowByte* s = &b.shadow[static_cast<size_t>(offset)];
   for (uint64_t i = 0; i < bytes; i++, s++) {
-    if (write && !b.facts->exists.empty() && !b.facts->exists[static_cast<size_t>(offset) + i]) find("out of bounds", "writes between the elements of " + name_global(at + i), pc);
+    if (write && !b.facts->exists.empty() && !b.facts->exists[static_cast<size_t>(offset) + i])
+      find("out of bounds", "writes between the elements of " + name_global(at + i), pc);
     const bool other = s->block != 0 && s->block != cluster;
     if (s->block != cluster && !other) s->block = cluster;
     if (other) {
@@ -80,13 +99,15 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
       if (conflict || write) { s->write = 0; s->reads[0] = s->reads[1] = s->reads[2] = 0; s->block = cluster; }
       else continue;   // several blocks read it: the first stands for all
     }
-    if (s->write != 0 && s->write != self && !ordered(s->write, thread, f.clock)) find("race", verb + name_global(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
+    if (s->write != 0 && s->write != self && !ordered(s->write, thread, f.clock))
+      find("race", verb + name_global(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
     if (!write) {
       if (!s->initialized) find("uninitialised read", "reads " + name_global(at + i) + ", which nobody wrote", pc), s->initialized = 1;
       note_read(*s, self, thread, f.clock);
     } else {
       for (Epoch& r : s->reads) {
-        if (r != 0 && r != self && !ordered(r, thread, f.clock)) find("race", "writes " + name_global(at + i) + ", which " + name_thread(thread_of(r)) + " reads: no barrier is between", pc);
+        if (r != 0 && r != self && !ordered(r, thread, f.clock))
+          find("race", "writes " + name_global(at + i) + ", which " + name_thread(thread_of(r)) + " reads: no barrier is between", pc);
         r = 0;
       }
       s->write = self;
@@ -95,7 +116,9 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
   }
 }
 
-std::string Engine::name_writer(Epoch e) const { return thread_of(e) < static_cast<int>(fibers_.size()) ? name_thread(thread_of(e)) : "a copy that is not waited for"; }
+std::string Engine::name_writer(Epoch e) const {
+  return thread_of(e) < static_cast<int>(fibers_.size()) ? name_thread(thread_of(e)) : "a copy that is not waited for";
+}
 
 bool Engine::is_padding(uint64_t at) const {
   const int64_t offset = static_cast<int64_t>(at % kSharedWindow) - static_cast<int64_t>(dynamic_base_);
@@ -108,7 +131,8 @@ std::string Engine::name_shared(uint64_t at) const {
   const int64_t offset = static_cast<int64_t>(at % kSharedWindow) - static_cast<int64_t>(dynamic_base_);
   std::string out = "shared byte " + std::to_string(offset), names;
   for (const SharedName& n : kernel_->shared)
-    if (offset >= n.offset && offset < n.offset + n.bytes) names += (names.empty() ? "" : " or ") + n.name + " + " + std::to_string(offset - n.offset);
+    if (offset >= n.offset && offset < n.offset + n.bytes)
+      names += (names.empty() ? "" : " or ") + n.name + " + " + std::to_string(offset - n.offset);
   if (offset >= kernel_->smem_bytes) names = "a static array";
   return out + (names.empty() ? "" : " (" + names + ")");
 }
@@ -122,7 +146,10 @@ std::string Engine::name_global(uint64_t at) const {
 unsigned char* Engine::shared_at(uint32_t address, uint64_t bytes, const void* pc) {
   const uint64_t rank = address >> 24, offset = address & 0xffffff;
   if (rank >= block_ended_.size() || offset < dynamic_base_ || offset + bytes > shadow_[rank].size())
-    find("out of bounds", std::to_string(bytes) + " bytes at shared address " + std::to_string(static_cast<int64_t>(offset) - static_cast<int64_t>(dynamic_base_)) + " of block rank " + std::to_string(rank), pc, true);
+    find("out of bounds",
+         std::to_string(bytes) + " bytes at shared address " +
+             std::to_string(static_cast<int64_t>(offset) - static_cast<int64_t>(dynamic_base_)) + " of block rank " + std::to_string(rank),
+         pc, true);
   return shared_ + address;
 }
 
@@ -132,10 +159,21 @@ void Engine::begin_late(uint64_t at, uint64_t bytes, int thread, const char* wha
   if (options_.trace) note_access(shared_ + at, bytes, true, thread);
   for (uint64_t i = 0; i < bytes; i++) {
     ShadowByte& s = shadow(at + i);
-    if (s.pending) find("race", std::string(what) + " to " + name_shared(at + i) + " begins while another one to it, by " + name_thread(thread_of(s.write)) + ", is on its way", pc);
-    else if (s.write != self && !ordered(s.write, thread, f.clock)) find("race", std::string(what) + " to " + name_shared(at + i) + " begins, which " + name_writer(s.write) + " writes: no barrier is between", pc);
+    if (s.pending)
+      find("race",
+           std::string(what) + " to " + name_shared(at + i) + " begins while another one to it, by " + name_thread(thread_of(s.write)) +
+               ", is on its way",
+           pc);
+    else if (s.write != self && !ordered(s.write, thread, f.clock))
+      find("race",
+           std::string(what) + " to " + name_shared(at + i) + " begins, which " + name_writer(s.write) + " writes: no barrier is between",
+           pc);
     for (Epoch& r : s.reads) {
-      if (r != 0 && r != self && !ordered(r, thread, f.clock)) find("race", std::string(what) + " to " + name_shared(at + i) + " begins, which " + name_thread(thread_of(r)) + " reads: no barrier is between", pc);
+      if (r != 0 && r != self && !ordered(r, thread, f.clock))
+        find("race",
+             std::string(what) + " to " + name_shared(at + i) + " begins, which " + name_thread(thread_of(r)) +
+                 " reads: no barrier is between",
+             pc);
       r = 0;
     }
     s.write = self;
@@ -145,12 +183,14 @@ void Engine::begin_late(uint64_t at, uint64_t bytes, int thread, const char* wha
   }
 }
 
-/// Whether a fence is between an ordinary write and what `thread` does now: executed by the writer behind it, or by somebody who knows the write, and known to `thread`.
+/// Whether a fence is between an ordinary write and what `thread` does now: executed by the writer behind it, or by somebody who knows the
+/// write, and known to `thread`.
 bool Engine::is_fenced(Epoch write, int thread) const {
   const Clock& mine = fibers_[static_cast<size_t>(thread)].clock;
   for (const Fiber& f : fibers_)
     for (const FenceNote& n : f.fences) {
-      const bool covers = thread_of(write) == f.index ? n.clock >= clock_of(write) : (*n.known)[static_cast<size_t>(thread_of(write))] >= clock_of(write);
+      const bool covers =
+          thread_of(write) == f.index ? n.clock >= clock_of(write) : (*n.known)[static_cast<size_t>(thread_of(write))] >= clock_of(write);
       if (covers && (f.index == thread || (*mine.known)[static_cast<size_t>(f.index)] >= n.clock)) return true;
     }
   return false;
@@ -161,7 +201,11 @@ void Engine::require_fence(uint64_t at, uint64_t bytes, int thread, const char* 
   for (uint64_t i = 0; i < bytes; i++) {
     const Epoch w = shadow(at + i).write;
     if (w == 0 || w == last || thread_of(w) >= static_cast<int>(fibers_.size())) continue;
-    if (!is_fenced(w, thread)) return find("missing proxy fence", what + name_shared(at + i) + ", which " + name_thread(thread_of(w)) + " wrote the ordinary way: no fence.proxy.async is between", pc);
+    if (!is_fenced(w, thread))
+      return find(
+          "missing proxy fence",
+          what + name_shared(at + i) + ", which " + name_thread(thread_of(w)) + " wrote the ordinary way: no fence.proxy.async is between",
+          pc);
     last = w;
   }
 }
@@ -209,7 +253,8 @@ void Engine::deliver(const Transfer& t) {
   complete(t.bar);
 }
 
-/// Tensor copies (PTX ISA 5.5): coordinates beyond the tensor are zeros; a swizzle permutes the 16-byte chunks of a line by address bits 7 and up.
+/// Tensor copies (PTX ISA 5.5): coordinates beyond the tensor are zeros; a swizzle permutes the 16-byte chunks of a line by address bits 7
+/// and up.
 void Engine::copy_box_bytes(const Transfer& t) {
   const EmulatedMap& m = *t.map;
   const Buffer& source = buffers_[static_cast<size_t>(m.buffer)];
@@ -229,8 +274,11 @@ void Engine::copy_box_bytes(const Transfer& t) {
     uint32_t to = t.to + static_cast<uint32_t>(e * m.element_bytes);
     to ^= (to >> 7 & mask) << 4;
     if (!inside) { memset(shared_ + to, 0, static_cast<size_t>(m.element_bytes)); continue; }
-    if (at < 0 || at + m.element_bytes > static_cast<int64_t>(source.facts->bytes.size())) return find("out of bounds", "a tensor map reaches beyond " + source.facts->name, nullptr, true);
-    if (!source.shadow.empty() && !source.shadow[static_cast<size_t>(at)].initialized) find("uninitialised read", "a tensor copy reads " + source.facts->name + " at byte " + std::to_string(at) + ", which nobody wrote", nullptr);
+    if (at < 0 || at + m.element_bytes > static_cast<int64_t>(source.facts->bytes.size()))
+      return find("out of bounds", "a tensor map reaches beyond " + source.facts->name, nullptr, true);
+    if (!source.shadow.empty() && !source.shadow[static_cast<size_t>(at)].initialized)
+      find("uninitialised read", "a tensor copy reads " + source.facts->name + " at byte " + std::to_string(at) + ", which nobody wrote",
+           nullptr);
     memcpy(shared_ + to, source.data + at, static_cast<size_t>(m.element_bytes));
   }
 }

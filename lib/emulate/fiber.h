@@ -1,4 +1,5 @@
-// Fibers: a thread of an emulated block is a stack and a saved stack pointer. Switching costs a few nanoseconds, which is what makes shuffles and barriers affordable. Used by the engine only.
+// Fibers: a thread of an emulated block is a stack and a saved stack pointer. Switching costs a few nanoseconds, which is what makes
+// shuffles and barriers affordable. Used by the engine only.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Who touched which byte of memory, and whether that was ordered: vector clocks (Lamport; FastTrack, PLDI'09) over the threads of one cluster of blocks. A race is two accesses, one of them a write,
-// that no chain of barriers orders, whatever order they happened in here. Used by the engine only.
+// Who touched which byte of memory, and whether that was ordered: vector clocks (Lamport; FastTrack, PLDI'09) over the threads of one
+// cluster of blocks. A race is two accesses, one of them a write, that no chain of barriers orders, whatever order they happened in here.
+// Used by the engine only.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,10 +16,12 @@ inline Epoch make_epoch(int thread, uint32_t clock) { return static_cast<uint32_
 inline int thread_of(Epoch e) { return static_cast<int>(e >> kClockBits); }
 inline uint32_t clock_of(Epoch e) { return e & ((1u << kClockBits) - 1); }
 
-/// Behind the threads of a cluster stand as many more, which write what copies bring: one for each mbarrier that they complete on (more mbarriers share them), since who has waited for one knows nothing of another's bytes.
+/// Behind the threads of a cluster stand as many more, which write what copies bring: one for each mbarrier that they complete on (more
+/// mbarriers share them), since who has waited for one knows nothing of another's bytes.
 inline constexpr size_t kAsyncWriters = 64;
 
-/// What a thread knows of the others: clocks up to which their accesses are ordered before its own. Shared between the threads that left one barrier together.
+/// What a thread knows of the others: clocks up to which their accesses are ordered before its own. Shared between the threads that left
+/// one barrier together.
 using Known = std::shared_ptr<const std::vector<uint32_t>>;
 
 struct Clock {
@@ -27,7 +30,9 @@ struct Clock {
 };
 
 /// Whether the access at `e` is ordered before what thread t does next.
-inline bool ordered(Epoch e, int t, const Clock& c) { return e == 0 || thread_of(e) == t || (*c.known)[static_cast<size_t>(thread_of(e))] >= clock_of(e); }
+inline bool ordered(Epoch e, int t, const Clock& c) {
+  return e == 0 || thread_of(e) == t || (*c.known)[static_cast<size_t>(thread_of(e))] >= clock_of(e);
+}
 
 /// The join of what several threads know, themselves included.
 class Join {
@@ -54,7 +59,8 @@ class Join {
   std::vector<std::pair<int, uint32_t>> own_;
 };
 
-/// One byte. Of its readers three are remembered, of different warps where there are that many: a write that is ordered behind all of these but not behind another one goes unseen.
+/// One byte. Of its readers three are remembered, of different warps where there are that many: a write that is ordered behind all of these
+/// but not behind another one goes unseen.
 struct ShadowByte {
   Epoch write = 0, reads[3] = {0, 0, 0};
   uint32_t block = 0;           ///< global memory: which block (plus one) the epochs are of

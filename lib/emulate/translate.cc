@@ -1,5 +1,6 @@
-// From emitted CUDA text to a host program: the header in front (host/), PTX functions left as declarations for their twins to define, shared arrays asked of the engine, an entry per kernel. The
-// kernels' own text stays as it is. A PTX function without a twin is an undefined symbol: the library does not load, and the name is in the message.
+// From emitted CUDA text to a host program: the header in front (host/), PTX functions left as declarations for their twins to define,
+// shared arrays asked of the engine, an entry per kernel. The kernels' own text stays as it is. A PTX function without a twin is an
+// undefined symbol: the library does not load, and the name is in the message.
 #include <cctype>
 #include <utility>
 
@@ -8,7 +9,8 @@
 
 namespace mirage {
 
-std::vector<std::pair<std::string, std::string>> emulation_files();   ///< generated: host/*.h, include/mirage/emulate/field.h, codegen/runtime/*.twin.h
+/// generated: host/*.h, include/mirage/emulate/field.h, codegen/runtime/*.twin.h
+std::vector<std::pair<std::string, std::string>> emulation_files();
 
 namespace {
 
@@ -30,7 +32,8 @@ bool word_at(const std::string& s, size_t at, const char* word) {
   return s.compare(at, n, word) == 0 && (at == 0 || !is_word(s[at - 1])) && (at + n >= s.size() || !is_word(s[at + n]));
 }
 
-/// One-line functions that end in "// host twin" (they play with the bits of numbers) count as PTX; floats that the compiler must know get a type that it can know.
+/// One-line functions that end in "// host twin" (they play with the bits of numbers) count as PTX; floats that the compiler must know get
+/// a type that it can know.
 std::string prepared(const std::string& s) {
   std::string out;
   for (size_t at = 0; at < s.size();) {
@@ -67,7 +70,9 @@ std::string without_ptx(const std::string& s) {
     if (word_at(s, i, "asm")) {
       has_ptx = true;
       for (ptx_depth = 0; ptx_depth < braces.size(); ptx_depth++)
-        if (s.substr(braces[ptx_depth].declaration, braces[ptx_depth].at - braces[ptx_depth].declaration).find("MO_FN") != std::string::npos) break;
+        if (s.substr(braces[ptx_depth].declaration, braces[ptx_depth].at - braces[ptx_depth].declaration).find("MO_FN") !=
+            std::string::npos)
+          break;
       MIRAGE_ASSERT(ptx_depth < braces.size()) << "inline PTX outside of a function of the device library";
     }
     if (c == '{') { braces.push_back({i, declaration}); declaration = i + 1; }
@@ -108,12 +113,14 @@ std::string with_shared(const std::string& s) {
     const size_t open = text.find('['), name_end = text.find_last_not_of(' ', open == std::string::npos ? text.size() : open - 1) + 1;
     size_t name = name_end;
     while (name > 0 && is_word(text[name - 1])) name--;
-    const std::string type = text.substr(0, name), id = text.substr(name, name_end - name), extents = open == std::string::npos ? "" : text.substr(open);
+    const std::string type = text.substr(0, name), id = text.substr(name, name_end - name),
+                      extents = open == std::string::npos ? "" : text.substr(open);
     out += s.substr(copied, from - copied);
     if (dynamic) out += type + "* const " + id + " = static_cast<" + type + "*>(emu->dynamic_shared(" + align + "))";
     else
-      out += "static char emu_key_" + id + "; using EmuType_" + id + " = " + type + extents + "; EmuType_" + id + "& " + id + " = *static_cast<EmuType_" + id + "*>(emu->static_shared(&emu_key_" + id + ", sizeof(EmuType_" + id +
-             "), alignof(EmuType_" + id + ") > " + align + " ? alignof(EmuType_" + id + ") : " + align + "))";
+      out += "static char emu_key_" + id + "; using EmuType_" + id + " = " + type + extents + "; EmuType_" + id + "& " + id +
+             " = *static_cast<EmuType_" + id + "*>(emu->static_shared(&emu_key_" + id + ", sizeof(EmuType_" + id + "), alignof(EmuType_" +
+             id + ") > " + align + " ? alignof(EmuType_" + id + ") : " + align + "))";
     copied = end;
     i = end;
   }
@@ -135,7 +142,8 @@ std::string without_includes(const std::string& s) {
 }
 
 std::string entry(const EmulatedKernel& k) {
-  std::string out = "extern \"C\" __attribute__((visibility(\"default\"))) void emu_run_" + k.name + "(void* const* a) {\n  emu_in_" + k.name + "::" + k.symbol + "(";
+  std::string out = "extern \"C\" __attribute__((visibility(\"default\"))) void emu_run_" + k.name + "(void* const* a) {\n  emu_in_" +
+                    k.name + "::" + k.symbol + "(";
   for (size_t i = 0; i < k.maps.size() + k.args.size(); i++) {
     const std::string a = "a[" + std::to_string(i) + "]";
     const std::string value = i < k.maps.size() ? "mo::TensorMap" : k.values.empty() ? "" : k.values[i - k.maps.size()];
@@ -155,7 +163,9 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
     MIRAGE_ASSERT(false) << "no embedded file " << name;
     return files.front().second;
   };
-  text = "#line 1 \"emulation.cc\"\n// An emulation: host text of emitted CUDA kernels (lib/emulate).\n#define MIRAGE_EMULATE 1\n#define __CUDACC_RTC__ 1\n#include <stdint.h>\n#include <stddef.h>\n";
+  text =
+      "#line 1 \"emulation.cc\"\n// An emulation: host text of emitted CUDA kernels (lib/emulate).\n#define MIRAGE_EMULATE 1\n#define "
+      "__CUDACC_RTC__ 1\n#include <stdint.h>\n#include <stddef.h>\n";
   for (const char* name : {"api.h", "field.h", "prelude.h"}) text += without_includes(file(name));
   text += with_shared(without_ptx(prepared(without_includes(runtime))));
   for (const EmulatedKernel& k : kernels) text += "namespace emu_in_" + k.name + " {\n" + with_shared(prepared(k.source)) + "\n}\n";
@@ -166,8 +176,22 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
 }
 
 std::vector<std::string> emulation_flags() {
-  return {"-std=c++20", "-O1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds",
-          "-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-Wl,-z,defs", "-w"};
+  return {"-std=c++20",
+          "-O1",
+          "-fPIC",
+          "-shared",
+          "-fno-exceptions",
+          "-fno-rtti",
+          "-fno-strict-aliasing",
+          "-ffp-contract=off",
+          "-fvisibility=hidden",
+          "-fsanitize=thread",
+          "-fsanitize=alignment",
+          "-fsanitize=bounds",
+          "-ftrivial-auto-var-init=pattern",
+          "-nodefaultlibs",
+          "-Wl,-z,defs",
+          "-w"};
 }
 
 }  // namespace mirage

@@ -1,4 +1,5 @@
-// ExprPool: the public face of the normal forms. Map functions are interpreted by their formulas in maps.def over the algebra of normal forms, so an operator's meaning is not repeated here.
+// ExprPool: the public face of the normal forms. Map functions are interpreted by their formulas in maps.def over the algebra of normal
+// forms, so an operator's meaning is not repeated here.
 #include "mirage/expr/expr.h"
 #include <algorithm>
 #include <bit>
@@ -49,7 +50,8 @@ struct ExprAlgebra {
   }
 };
 
-/// sigmoid and silu stay symbols, as in the paper, although their formulas could be expanded: expanded, exp(-x) and 1 + exp(-x) would be sub-expressions of every program that has them.
+/// sigmoid and silu stay symbols, as in the paper, although their formulas could be expanded: expanded, exp(-x) and 1 + exp(-x) would be
+/// sub-expressions of every program that has them.
 bool is_symbol(MapFn fn) { return map_info(fn).cls == MapClass::kAtomic || fn == MapFn::kSigmoid || fn == MapFn::kSilu; }
 
 }  // namespace
@@ -242,12 +244,14 @@ ExprTerm ExprPool::Impl::around(PolyId e, const Surroundings& s) const {
     FactorId of_e;
     MIRAGE_ASSERT(forms.single_factor(e, &of_e)) << "a maximum is one factor";
     const Monomial m = forms.monomial(monos[static_cast<size_t>(s.mono)]);
-    const auto big = forms.sequence(forms.factor(forms.sequence(m.f)[static_cast<size_t>(s.factor)]).extents), small = forms.sequence(forms.factor(of_e).extents);
+    const auto big = forms.sequence(forms.factor(forms.sequence(m.f)[static_cast<size_t>(s.factor)]).extents),
+               small = forms.sequence(forms.factor(of_e).extents);
     ExprTerm outer{"max", 0, {}, {out}};
     std::set_difference(big.begin(), big.end(), small.begin(), small.end(), std::back_inserter(outer.extents), std::greater<>());
     const Placed placed{Surroundings::Part::kArgument, s.factor, -1, &outer};
     out = term_of_mono(m, &placed);
-    for (int i = 0; i < static_cast<int>(monos.size()); ++i) if (i != s.mono) out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
+    for (int i = 0; i < static_cast<int>(monos.size()); ++i)
+      if (i != s.mono) out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
   } else {
     Monomial q = forms.monomial(s.q);
     const auto k = forms.sequence(q.k);
@@ -255,14 +259,16 @@ ExprTerm ExprPool::Impl::around(PolyId e, const Surroundings& s) const {
     if (q.f != 0 || q.e != kZero || q.q != kOne || q.d != kOne) out = {"mul", 0, {}, {std::move(out), term_of_mono(q, nullptr)}};
     if (!k.empty()) out = {"sum", 0, {k.begin(), k.end()}, {std::move(out)}};
     for (int i = 0; i < static_cast<int>(monos.size()); ++i)
-      if (std::find(s.taken.begin(), s.taken.end(), i) == s.taken.end()) out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
+      if (std::find(s.taken.begin(), s.taken.end(), i) == s.taken.end())
+        out = plus(std::move(out), term_of_mono(monos[static_cast<size_t>(i)]));
   }
   for (size_t n = s.path.size(); n-- > 0;) {
     const Surroundings::Descent& d = s.path[n];
     const auto in = forms.monomials(d.from);
     const Placed placed{d.part, d.factor, d.arg, &out};
     out = term_of_mono(forms.monomial(in[static_cast<size_t>(d.mono)]), &placed);
-    for (int i = 0; i < static_cast<int>(in.size()); ++i) if (i != d.mono) out = plus(std::move(out), term_of_mono(in[static_cast<size_t>(i)]));
+    for (int i = 0; i < static_cast<int>(in.size()); ++i)
+      if (i != d.mono) out = plus(std::move(out), term_of_mono(in[static_cast<size_t>(i)]));
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// Arithmetic on normal forms (docs/pruning.md): sums merge, products multiply out, quotients are found by leading terms. Theory: OSDI'25 section 4.3, decided instead of asked.
+// Arithmetic on normal forms (docs/pruning.md): sums merge, products multiply out, quotients are found by leading terms. Theory: OSDI'25
+// section 4.3, decided instead of asked.
 #include "expr/normal_form.h"
 #include <bit>
 #include <cmath>
@@ -24,7 +25,9 @@ NormalForms::NormalForms() {
 
 Factor NormalForms::factor(FactorId f) const {
   const std::span<const int32_t> s = factors_[f];
-  return {static_cast<FactorKind>(s[0]), static_cast<uint64_t>(static_cast<uint32_t>(s[1])) | static_cast<uint64_t>(static_cast<uint32_t>(s[2])) << 32, s[3], s.subspan(4)};
+  return {static_cast<FactorKind>(s[0]),
+          static_cast<uint64_t>(static_cast<uint32_t>(s[1])) | static_cast<uint64_t>(static_cast<uint32_t>(s[2])) << 32, s[3],
+          s.subspan(4)};
 }
 
 // ---- interning
@@ -110,8 +113,8 @@ PolyId NormalForms::poly_difference(PolyId a, PolyId b) {
   return j == y.size() ? intern_poly(out) : kNone;
 }
 
-// ---- the order. Lexicographic over the parts; multisets and polynomials by their first difference, leading first, a proper prefix being smaller. On polynomials this is "the difference has a
-// positive leading coefficient", which sums and products with a polynomial preserve.
+// ---- the order. Lexicographic over the parts; multisets and polynomials by their first difference, leading first, a proper prefix being
+// smaller. On polynomials this is "the difference has a positive leading coefficient", which sums and products with a polynomial preserve.
 
 int NormalForms::compare_seq(SeqId a, SeqId b) const {
   if (a == b) return 0;
@@ -160,9 +163,10 @@ MonoId NormalForms::div_mono(MonoId a, MonoId b) {
   const Monomial x = monomial(a), y = monomial(b);
   Monomial m;
   MonoId id = kNone;
-  // A context that divides by, or takes the root of, sum(i, 1) alone cannot be built: sum() makes that an extent. Without this a whole sum's root would hold the roots of all its partial sums.
-  if ((m.k = difference(x.k, y.k)) != kNone && (m.f = difference(x.f, y.f)) != kNone && (m.e = poly_difference(x.e, y.e)) != kNone && (m.q = div_exact(x.q, y.q)) != kNone &&
-      (m.d = div_exact(x.d, y.d)) != kNone && !is_count(m.q) && !is_count(m.d))
+  // A context that divides by, or takes the root of, sum(i, 1) alone cannot be built: sum() makes that an extent. Without this a whole
+  // sum's root would hold the roots of all its partial sums.
+  if ((m.k = difference(x.k, y.k)) != kNone && (m.f = difference(x.f, y.f)) != kNone && (m.e = poly_difference(x.e, y.e)) != kNone &&
+      (m.q = div_exact(x.q, y.q)) != kNone && (m.d = div_exact(x.d, y.d)) != kNone && !is_count(m.q) && !is_count(m.d))
     id = intern_mono(m);
   div_mono_memo_.insert(key, id);
   return id;
@@ -232,7 +236,8 @@ PolyId NormalForms::div_exact(PolyId p, PolyId d) {
   if (d == kOne) return p;
   if (p == d) return kOne;
   const size_t n = polys_[p].size(), k = polys_[d].size();
-  if (k == 0 || n % k != 0 || info(d).weight > info(p).weight || (info(d).signature & ~info(p).signature) != 0) return kNone;   // |p| = |d| |r|: nothing cancels
+  // |p| = |d| |r|: nothing cancels
+  if (k == 0 || n % k != 0 || info(d).weight > info(p).weight || (info(d).signature & ~info(p).signature) != 0) return kNone;
   const uint64_t key = pair_key(p, d);
   if (const int32_t* hit = div_memo_.find(key)) return *hit;
   const PolyId id = div_slow(p, d);
@@ -264,7 +269,8 @@ PolyId NormalForms::div_slow(PolyId p, PolyId d) {
 PolyId NormalForms::symbol(FactorKind kind, uint64_t payload, std::span<const int> extents, std::span<const PolyId> args) {
   std::vector<int32_t> sorted(extents.begin(), extents.end());
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  std::vector<int32_t> key{static_cast<int32_t>(kind), static_cast<int32_t>(payload), static_cast<int32_t>(payload >> 32), seqs_.intern(sorted)};
+  std::vector<int32_t> key{static_cast<int32_t>(kind), static_cast<int32_t>(payload), static_cast<int32_t>(payload >> 32),
+                           seqs_.intern(sorted)};
   MonoInfo info{1 + static_cast<int>(sorted.size()), 0};
   for (PolyId p : args) {
     if (p == kNone) return kNone;

@@ -1,10 +1,12 @@
-// Normal forms of abstract expressions modulo axioms.def, hash-consed: construction, product, exact quotient. expr.cc builds them, subexpr.cc decides with them (docs/pruning.md).
+// Normal forms of abstract expressions modulo axioms.def, hash-consed: construction, product, exact quotient. expr.cc builds them,
+// subexpr.cc decides with them (docs/pruning.md).
 //
 // A polynomial is a multiset of monomials. A monomial is
 //     sum_K( F1 * ... * Fn * exp(E) * sqrt(Q) / D )
-// with K a multiset of reduction extents, F a multiset of plain factors (inputs, literals, extents, -1, uninterpreted symbols of polynomials), and E, Q, D polynomials again. E is ONE exponent
-// (arguments of multiplied exps added), Q ONE radicand and D ONE denominator, both multiplied out: factoring is not unique, x/((a+b)c) = x/(ac+bc).
-// Without cancellation and with every generator free, monomials are a cancellative torsion-free commutative monoid; so polynomials with multiplicities as coefficients have unique exact
+// with K a multiset of reduction extents, F a multiset of plain factors (inputs, literals, extents, -1, uninterpreted symbols of
+// polynomials), and E, Q, D polynomials again. E is ONE exponent (arguments of multiplied exps added), Q ONE radicand and D ONE
+// denominator, both multiplied out: factoring is not unique, x/((a+b)c) = x/(ac+bc). Without cancellation and with every generator free,
+// monomials are a cancellative torsion-free commutative monoid; so polynomials with multiplicities as coefficients have unique exact
 // quotients, found by leading terms in an order that products preserve.
 #pragma once
 #include <cstdint>
@@ -30,7 +32,8 @@ enum class FactorKind : int32_t { kInput, kLiteral, kMinusOne, kExtent, kMap, kR
 
 struct Monomial { SeqId k = 0, f = 0; PolyId e = kZero, q = kOne, d = kOne; };
 
-/// What is known of a polynomial without looking inside. `signature` is a Bloom set of the symbols anywhere within: a sub-expression's is a subset, its weight not larger.
+/// What is known of a polynomial without looking inside. `signature` is a Bloom set of the symbols anywhere within: a sub-expression's is a
+/// subset, its weight not larger.
 struct PolyInfo { int weight; uint64_t signature; };
 
 struct Factor { FactorKind kind; uint64_t payload; SeqId extents; std::span<const PolyId> args; };
@@ -39,8 +42,8 @@ class NormalForms {
  public:
   NormalForms();
 
-  // Every polynomial operation returns kNone over the cap, and for an operand kNone. A sub-expression never exceeds the cap where the whole does not (weights only grow), so which expressions
-  // are capped does not depend on the way they were built.
+  // Every polynomial operation returns kNone over the cap, and for an operand kNone. A sub-expression never exceeds the cap where the whole
+  // does not (weights only grow), so which expressions are capped does not depend on the way they were built.
   PolyId symbol(FactorKind kind, uint64_t payload, std::span<const int> extents, std::span<const PolyId> args);
   PolyId add(PolyId x, PolyId y);
   PolyId mul(PolyId x, PolyId y);
@@ -54,7 +57,8 @@ class NormalForms {
   PolyId reduce_max(PolyId x, std::span<const int> extents);
 
   MonoId mul_mono(MonoId a, MonoId b);
-  MonoId div_mono(MonoId a, MonoId b);          ///< the m with b * m = a whose radicand and denominator can be built (are not sum(i, 1) alone), or kNone
+  /// the m with b * m = a whose radicand and denominator can be built (are not sum(i, 1) alone), or kNone
+  MonoId div_mono(MonoId a, MonoId b);
   PolyId div_exact(PolyId p, PolyId d);         ///< the r with d * r = p, or kNone
 
   std::span<const MonoId> monomials(PolyId p) const { return polys_[p]; }     ///< leading first
@@ -63,7 +67,8 @@ class NormalForms {
   Factor factor(FactorId f) const;
   std::span<const int32_t> sequence(SeqId s) const { return seqs_[s]; }       ///< of extents or factors, descending
   int num_polys() const { return polys_.size(); }
-  int64_t elements() const { return seqs_.elements() + polys_.elements(); }   ///< monomials of polynomials, symbols of monomials: what they take in time and memory
+  /// monomials of polynomials, symbols of monomials: what they take in time and memory
+  int64_t elements() const { return seqs_.elements() + polys_.elements(); }
   bool single_factor(PolyId p, FactorId* f) const;                            ///< p is one plain factor and nothing else
 
  private:

@@ -1,5 +1,6 @@
-// The sub-expression decision (docs/pruning.md). subexpr(e, t) holds exactly if e * q is included, as a multiset, in t or in a polynomial inside t for some monomial q: adding, multiplying, dividing and
-// summing around e only ever leads to supersets of e * q, and every other operator puts its operand inside.
+// The sub-expression decision (docs/pruning.md). subexpr(e, t) holds exactly if e * q is included, as a multiset, in t or in a polynomial
+// inside t for some monomial q: adding, multiplying, dividing and summing around e only ever leads to supersets of e * q, and every other
+// operator puts its operand inside.
 #include "expr/subexpr.h"
 
 #include <algorithm>
@@ -34,7 +35,8 @@ bool SubexprDecider::decide(PolyId e, PolyId t) {
 bool SubexprDecider::within(FactorId small, FactorId big) const {
   const Factor x = forms_.factor(small), y = forms_.factor(big);
   const auto s = forms_.sequence(x.extents), b = forms_.sequence(y.extents);
-  return y.kind == FactorKind::kReduceMax && y.args[0] == x.args[0] && std::includes(b.begin(), b.end(), s.begin(), s.end(), std::greater<>());
+  return y.kind == FactorKind::kReduceMax && y.args[0] == x.args[0] &&
+         std::includes(b.begin(), b.end(), s.begin(), s.end(), std::greater<>());
 }
 
 bool SubexprDecider::included(PolyId e, PolyId u, Surroundings* how) {
@@ -72,7 +74,8 @@ std::optional<Surroundings> SubexprDecider::explain(PolyId e, PolyId t) {
   Surroundings how;
   const auto finish = [&](size_t place) {
     how.u = places[place].poly;
-    for (int i = static_cast<int>(place); places[static_cast<size_t>(i)].parent >= 0; i = places[static_cast<size_t>(i)].parent) how.path.insert(how.path.begin(), places[static_cast<size_t>(i)].by);
+    for (int i = static_cast<int>(place); places[static_cast<size_t>(i)].parent >= 0; i = places[static_cast<size_t>(i)].parent)
+      how.path.insert(how.path.begin(), places[static_cast<size_t>(i)].by);
     return how;
   };
   for (size_t i = 0; i < places.size(); ++i) {
@@ -98,7 +101,8 @@ std::optional<Surroundings> SubexprDecider::explain(PolyId e, PolyId t) {
           return finish(i);
         }
         const Factor factor = forms_.factor(fs[static_cast<size_t>(f)]);
-        for (int a = 0; a < static_cast<int>(factor.args.size()); ++a) visit(factor.args[static_cast<size_t>(a)], {u, k, Surroundings::Part::kArgument, f, a});
+        for (int a = 0; a < static_cast<int>(factor.args.size()); ++a)
+          visit(factor.args[static_cast<size_t>(a)], {u, k, Surroundings::Part::kArgument, f, a});
       }
     }
   }

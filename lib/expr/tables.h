@@ -1,4 +1,5 @@
-// Two containers for hash-consing, used only by lib/expr: sequences of ints with dense ids, and a flat map from 64-bit keys to ints. Neither is ever iterated, so results do not depend on hashing.
+// Two containers for hash-consing, used only by lib/expr: sequences of ints with dense ids, and a flat map from 64-bit keys to ints.
+// Neither is ever iterated, so results do not depend on hashing.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -48,7 +49,8 @@ class FlatMap {
 
 inline uint64_t pair_key(int32_t a, int32_t b) { return static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b); }
 
-/// Interned sequences of ints: equal contents have equal ids, dense from 0 in order of first appearance. Spans stay valid for the table's life (storage is chunked).
+/// Interned sequences of ints: equal contents have equal ids, dense from 0 in order of first appearance. Spans stay valid for the table's
+/// life (storage is chunked).
 class Sequences {
  public:
   Sequences() : slots_(64, -1) {}

@@ -19,12 +19,14 @@ double DoubleAlgebra::nearest(double x) { return std::nearbyint(x); }   // the d
 double DoubleAlgebra::pow(double x, double y) { return std::pow(x, y); }
 double DoubleAlgebra::round(double x, DType t) { return round_to(x, t); }
 
-/// Rounds to `digits` significant bits, ties to even; below the smallest normal number, 2^(min_exp-1), with its ulp (denormals), above `largest` infinity.
+/// Rounds to `digits` significant bits, ties to even; below the smallest normal number, 2^(min_exp-1), with its ulp (denormals), above
+/// `largest` infinity.
 static double round_binary(double x, int digits, int min_exp, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int e = static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1022;   // |x| in [2^(e-1), 2^e)
   const int ulp = std::max(e, min_exp) - digits;
-  const double big = std::bit_cast<double>(static_cast<uint64_t>(ulp + 52 + 1023) << 52 | uint64_t{1} << 51);   // 1.5 * 2^52 ulps: a sum with it has no digits below an ulp
+  // 1.5 * 2^52 ulps: a sum with it has no digits below an ulp
+  const double big = std::bit_cast<double>(static_cast<uint64_t>(ulp + 52 + 1023) << 52 | uint64_t{1} << 51);
   const double r = std::fabs((x + big) - big);
   return std::copysign(r > largest ? INFINITY : r, x);
 }

@@ -1,5 +1,6 @@
-// Folding adjacent dimensions; see the header. Which pairs of neighbours are joined says fold_groups.h. Here the graph is built anew over the joined dimensions; extents of 1 stand where an operator needs them, so a value
-// may get a reshape that only adds or drops them. What the folded graph's results are called in the caller's shapes: unfold.cc.
+// Folding adjacent dimensions; see the header. Which pairs of neighbours are joined says fold_groups.h. Here the graph is built anew over
+// the joined dimensions; extents of 1 stand where an operator needs them, so a value may get a reshape that only adds or drops them. What
+// the folded graph's results are called in the caller's shapes: unfold.cc.
 #include "mirage/ir/fold.h"
 
 #include <algorithm>
@@ -30,7 +31,13 @@ bool batch_as_rows(const Graph& g, NodeId n) {
 class Lowering {
  public:
   Lowering(const Graph& g, const Chains& chains, const Groups& groups, std::vector<Layout> inputs)
-      : g_(g), chains_(chains), groups_(groups), inputs_(std::move(inputs)), b_(Level::kKernel), at_(static_cast<size_t>(g.num_values()), -1), layout_(at_.size()) {}
+      : g_(g),
+        chains_(chains),
+        groups_(groups),
+        inputs_(std::move(inputs)),
+        b_(Level::kKernel),
+        at_(static_cast<size_t>(g.num_values()), -1),
+        layout_(at_.size()) {}
 
   bool run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) if (!lower(n)) return false;
@@ -63,11 +70,13 @@ class Lowering {
     return l;
   }
   /// Folded dimensions that an input's constants may name.
-  static std::vector<std::pair<int, int>> fold_extents(const std::vector<std::pair<int, int>>& of, const std::vector<std::vector<std::vector<int>>>& factors) {
+  static std::vector<std::pair<int, int>> fold_extents(const std::vector<std::pair<int, int>>& of,
+                                                       const std::vector<std::vector<std::vector<int>>>& factors) {
     std::vector<std::pair<int, int>> out;
     for (auto [param, dim] : of) {
       const auto& joined = factors[static_cast<size_t>(param)];
-      for (size_t d = 0; d < joined.size(); d++) if (!joined[d].empty() && joined[d][0] == dim) out.push_back({param, static_cast<int>(d)});   // the others of a group are named as often
+      // the others of a group are named as often
+      for (size_t d = 0; d < joined.size(); d++) if (!joined[d].empty() && joined[d][0] == dim) out.push_back({param, static_cast<int>(d)});
     }
     return out;
   }
@@ -81,7 +90,8 @@ class Lowering {
   const std::vector<std::vector<int>>& groups(ValueId v) const { return groups_[static_cast<size_t>(v)]; }
   /// The group of v that holds this dimension, -1: it has extent 1.
   int group_of(ValueId v, int dim) const {
-    for (size_t k = 0; k < groups(v).size(); k++) if (std::find(groups(v)[k].begin(), groups(v)[k].end(), dim) != groups(v)[k].end()) return static_cast<int>(k);
+    for (size_t k = 0; k < groups(v).size(); k++)
+      if (std::find(groups(v)[k].begin(), groups(v)[k].end(), dim) != groups(v)[k].end()) return static_cast<int>(k);
     return -1;
   }
   Dims dims_of(ValueId v, const Layout& l) const {
@@ -98,7 +108,8 @@ class Lowering {
     ValueId x = at(v);
     while (!(b_.graph().dims(x) == dims) && b_.graph().def_form<Reshape>(x)) x = b_.graph().def(x).operands[0];
     if (b_.graph().dims(x) == dims) return x;
-    for (ValueId r = 0; r < b_.graph().num_values(); r++) if (b_.graph().def_form<Reshape>(r) && b_.graph().def(r).operands[0] == x && b_.graph().dims(r) == dims) return r;
+    for (ValueId r = 0; r < b_.graph().num_values(); r++)
+      if (b_.graph().def_form<Reshape>(r) && b_.graph().def(r).operands[0] == x && b_.graph().dims(r) == dims) return r;
     return b_.add(Reshape{dims}, {x});
   }
   bool add(NodeId n, Op op, std::vector<ValueId> operands, Layout layout) {
@@ -118,7 +129,8 @@ class Lowering {
     for (int k : layout(x)) out.push_back(k < 0 ? -1 : group_of(r, groups(x)[static_cast<size_t>(k)][0] + shift));
     return out;
   }
-  /// Several layouts beside each other, aligned at the right: nullopt if two differ in a column, or the groups are not `all` of them in order.
+  /// Several layouts beside each other, aligned at the right: nullopt if two differ in a column, or the groups are not `all` of them in
+  /// order.
   static std::optional<Layout> merged(const std::vector<Layout>& layouts, const Layout& all) {
     size_t rank = 0;
     for (const Layout& l : layouts) rank = std::max(rank, l.size());
@@ -153,7 +165,8 @@ class Lowering {
     for (ValueId x : node.operands) as_is.push_back(in_groups_of(r, x, g_.dims(r).rank() - g_.dims(x).rank()));
     std::vector<ValueId> operands;
     std::optional<Layout> l = merged(as_is, squeezed(r));
-    for (ValueId x : node.operands) operands.push_back(l ? at(x) : fit(x, dims_of(x, trimmed(aligned(r, x, g_.dims(r).rank() - g_.dims(x).rank(), squeezed(r))))));
+    for (ValueId x : node.operands)
+      operands.push_back(l ? at(x) : fit(x, dims_of(x, trimmed(aligned(r, x, g_.dims(r).rank() - g_.dims(x).rank(), squeezed(r))))));
     return add(n, node.op, operands, l ? *l : squeezed(r));
   }
 
@@ -176,13 +189,16 @@ class Lowering {
     };
     const int columns_of_b = group_of(b, rank - 1);
     const Layout &la = layout(a), &lb = layout(b);
-    if (la.size() == lb.size() && la.size() >= 2 && la.end()[-2] == rows_of_a && la.back() == k_of_a && lb.end()[-2] == k_of_b && lb.back() == columns_of_b) {
+    if (la.size() == lb.size() && la.size() >= 2 && la.end()[-2] == rows_of_a && la.back() == k_of_a && lb.end()[-2] == k_of_b &&
+        lb.back() == columns_of_b) {
       Layout x = in_groups_of(r, a, 0), y = in_groups_of(r, b, 0);
       x.resize(x.size() - 2);
       y.resize(y.size() - 2);
       if (const auto l = merged({x, y}, batch)) return add(n, MatMul{}, {at(a), at(b)}, side(*l, rows, columns));
     }
-    return add(n, MatMul{}, {fit(a, dims_of(a, side(aligned(r, a, 0, batch), rows_of_a, k_of_a))), fit(b, dims_of(b, side(aligned(r, b, 0, batch), k_of_b, columns_of_b)))}, side(batch, rows, columns));
+    return add(n, MatMul{}, {fit(a, dims_of(a, side(aligned(r, a, 0, batch), rows_of_a, k_of_a))),
+                fit(b, dims_of(b, side(aligned(r, b, 0, batch), k_of_b, columns_of_b)))},
+               side(batch, rows, columns));
   }
 
   bool reduce(NodeId n, const Reduce& red) {
@@ -216,7 +232,8 @@ class Lowering {
     }
     if (before < 0) {   // an extent of 1 that grows: it needs a place
       const Layout all = squeezed(r);
-      return add(n, make(static_cast<int>(std::find(all.begin(), all.end(), behind) - all.begin())), {fit(x, dims_of(x, aligned(r, x, 0, all)))}, all);
+      return add(n, make(static_cast<int>(std::find(all.begin(), all.end(), behind) - all.begin())),
+                 {fit(x, dims_of(x, aligned(r, x, 0, all)))}, all);
     }
     const auto place = std::find(layout(x).begin(), layout(x).end(), before) - layout(x).begin();
     return add(n, make(static_cast<int>(place)), {at(x)}, in_groups_of(r, x, 0));
@@ -280,7 +297,8 @@ class Lowering {
     if (g_.form<MatMul>(n)) return matmul(n);
     if (const auto* red = g_.form<Reduce>(n)) return reduce(n, *red);
     if (const auto* rep = g_.form<Repeat>(n)) return one_dim(n, rep->dim, [&](int place) { return Op{Repeat{place, rep->count}}; });
-    if (const auto* s = g_.form<Slice>(n)) return one_dim(n, s->dim, [&](int place) { return Op{Slice{place, s->start, s->stop, s->step}}; });
+    if (const auto* s = g_.form<Slice>(n))
+      return one_dim(n, s->dim, [&](int place) { return Op{Slice{place, s->start, s->stop, s->step}}; });
     if (const auto* c = g_.form<Concat>(n)) return concat(n, c->dim);
     if (const auto* t = g_.form<Transpose>(n)) return transpose(n, *t);
     if (const auto* i = g_.form<Iota>(n)) return iota(n, *i);
@@ -295,7 +313,8 @@ class Lowering {
     std::vector<std::vector<std::vector<int>>> out(inputs_.size());
     for (NodeId n : g_.inputs()) {
       const ValueId v = g_.node(n).first_value;
-      for (int k : inputs_[static_cast<size_t>(g_.form<Input>(n)->param)]) out[static_cast<size_t>(g_.form<Input>(n)->param)].push_back(k < 0 ? std::vector<int>{} : groups(v)[static_cast<size_t>(k)]);
+      for (int k : inputs_[static_cast<size_t>(g_.form<Input>(n)->param)])
+        out[static_cast<size_t>(g_.form<Input>(n)->param)].push_back(k < 0 ? std::vector<int>{} : groups(v)[static_cast<size_t>(k)]);
     }
     return out;
   }
@@ -367,8 +386,12 @@ static Folded join_dimensions(const Program& program) {
   const Groups groups = folding::find_groups(program, chains);
   bool has_rows = false;
   for (NodeId n = 0; n < g.num_nodes(); n++) has_rows = has_rows || batch_as_rows(g, n);
-  // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so there is one rule.
-  if (!has_rows && std::all_of(groups.begin(), groups.end(), [](const auto& of) { return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; }); })) return out;
+  // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so
+  // there is one rule.
+  if (!has_rows && std::all_of(groups.begin(), groups.end(), [](const auto& of) {
+        return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; });
+      }))
+    return out;
   std::vector<Layout> inputs(program.inputs.size());
   for (NodeId n : g.inputs()) {
     Layout& l = inputs[static_cast<size_t>(g.form<Input>(n)->param)];
@@ -419,7 +442,8 @@ Folded fold(const Program& program) {
   out.folds = true;
   for (const TensorInfo& t : program.inputs) {
     out.factors.emplace_back();
-    for (int d = 0; d < t.type.dims.rank(); d++) out.factors.back().push_back(t.type.dims[d] > 1 ? std::vector<int>{d} : std::vector<int>{});
+    for (int d = 0; d < t.type.dims.rank(); d++)
+      out.factors.back().push_back(t.type.dims[d] > 1 ? std::vector<int>{d} : std::vector<int>{});
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// Union-find over pairs of neighbours; see the header. Pairs that an operator ties together are one class, and an operator that needs to tell two neighbours apart closes their class.
+// Union-find over pairs of neighbours; see the header. Pairs that an operator ties together are one class, and an operator that needs to
+// tell two neighbours apart closes their class.
 #include "ir/fold_groups.h"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 namespace mirage::folding {
 namespace {
 
-constexpr int64_t kMaxExtent = int64_t{1} << 30;   ///< of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
+/// of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
+constexpr int64_t kMaxExtent = int64_t{1} << 30;
 
 bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
 
@@ -40,7 +42,8 @@ class Pairs {
   int pairs(ValueId v) const { return std::max(0, static_cast<int>(axes(v).size()) - 1); }
   int id(ValueId v, int pair) const { return first_[static_cast<size_t>(v)] + pair; }
   int find(int x) {
-    while (parent_[static_cast<size_t>(x)] != x) x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
+    while (parent_[static_cast<size_t>(x)] != x)
+      x = parent_[static_cast<size_t>(x)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(x)])];
     return x;
   }
   void tie(int a, int b) {
@@ -61,21 +64,27 @@ class Pairs {
     return out;
   }
 
-  /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its neighbours of this kind may be joined with it as they like.
-  /// A pair that is one in both is joined in both or neither; one that has no counterpart as a whole but in part stays apart.
+  /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its
+  /// neighbours of this kind may be joined with it as they like. A pair that is one in both is joined in both or neither; one that has no
+  /// counterpart as a whole but in part stays apart.
   void relate(ValueId x, ValueId r, const std::vector<int>& to) {
     std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
-    for (int d : axes(x)) if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1) from[static_cast<size_t>(to[static_cast<size_t>(d)])] = d;
+    for (int d : axes(x))
+      if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1)
+        from[static_cast<size_t>(to[static_cast<size_t>(d)])] = d;
     auto place = [&](ValueId v, int dim) { return static_cast<int>(std::find(axes(v).begin(), axes(v).end(), dim) - axes(v).begin()); };
     for (int i = 0; i < pairs(x); i++) {
-      const int a = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i)])], b = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i) + 1])];
+      const int a = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i)])],
+                b = to[static_cast<size_t>(axes(x)[static_cast<size_t>(i) + 1])];
       if (a == -2 && b == -2) continue;
       const int at = a < 0 || b < 0 ? -1 : place(r, a);
-      if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b) tie(id(x, i), id(r, at));
+      if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b)
+        tie(id(x, i), id(r, at));
       else close(id(x, i));
     }
     for (int i = 0; i < pairs(r); i++) {
-      const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])], b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
+      const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])],
+                b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
       if (a < 0 && b < 0) continue;
       const int at = a < 0 || b < 0 ? -1 : place(x, a);
       if (at < 0 || at >= pairs(x) || axes(x)[static_cast<size_t>(at) + 1] != b) close(id(r, i));
@@ -114,16 +123,19 @@ class Pairs {
     else if (const auto* out = g_.form<Output>(n)) strides(node.operands[0], p_.outputs[static_cast<size_t>(out->result)]);
     else if (const auto* c = g_.form<Const>(n)) extents(*c);
     else if (const auto* at = g_.form<Iota>(n)) {
-      for (int i = 0; i < pairs(r); i++) if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
+      for (int i = 0; i < pairs(r); i++)
+        if (axes(r)[static_cast<size_t>(i)] == at->dim || axes(r)[static_cast<size_t>(i) + 1] == at->dim) close(id(r, i));
     } else if (g_.form<Reduce>(n) && chains_.is_inner[static_cast<size_t>(n)]) {
       return;
-    } else if (auto chain = chains_.last.find(n); chain != chains_.last.end()) {   // several reductions: their dimensions are one as they like
+    // several reductions: their dimensions are one as they like
+    } else if (auto chain = chains_.last.find(n); chain != chains_.last.end()) {
       const int rank = g_.dims(r).rank();
       std::vector<DimLink> links;
       for (int d = 0; d < rank; d++) links.push_back({DimLink::Kind::kAligned, d});
       same(chain->second.base, r, links, chain->second.dims, -2);
     } else {
-      MIRAGE_ASSERT(!g_.form<Call>(n) && !g_.form<Running>(n) && !g_.form<Accum>(n)) << "a program has primitives only, not " << form_name(node.op);
+      MIRAGE_ASSERT(!g_.form<Call>(n) && !g_.form<Running>(n) && !g_.form<Accum>(n))
+          << "a program has primitives only, not " << form_name(node.op);
       std::vector<Type> types;
       for (ValueId x : node.operands) types.push_back(g_.type(x));
       const IndexMap map = index_map(node.op, types);
@@ -139,7 +151,8 @@ class Pairs {
     for (NodeId n : g_.inputs()) {
       const ValueId v = g_.node(n).first_value;
       auto named = [&](int dim) { return std::count(c.extent_of.begin(), c.extent_of.end(), std::pair{g_.form<Input>(n)->param, dim}); };
-      for (int i = 0; i < pairs(v); i++) if (named(axes(v)[static_cast<size_t>(i)]) != named(axes(v)[static_cast<size_t>(i) + 1])) close(id(v, i));
+      for (int i = 0; i < pairs(v); i++)
+        if (named(axes(v)[static_cast<size_t>(i)]) != named(axes(v)[static_cast<size_t>(i) + 1])) close(id(v, i));
     }
   }
 

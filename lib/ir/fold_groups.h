@@ -1,4 +1,5 @@
-// Which neighbouring dimensions of a program's values are joined: the first half of folding (mirage/ir/fold.h), between reading a spec and the folded graph (fold.cc). Private to lib/ir.
+// Which neighbouring dimensions of a program's values are joined: the first half of folding (mirage/ir/fold.h), between reading a spec and
+// the folded graph (fold.cc). Private to lib/ir.
 #pragma once
 #include <map>
 #include <vector>
@@ -10,7 +11,8 @@ namespace mirage::folding {
 /// Per value: runs of its dimensions of extent above 1, outermost first; each run is one dimension of the folded value.
 using Groups = std::vector<std::vector<std::vector<int>>>;
 
-/// Reductions of one function in a row, each of which only the next one reads, are one over several dimensions. Per node: the node that stands for the row, and of those the value and dimensions that are reduced.
+/// Reductions of one function in a row, each of which only the next one reads, are one over several dimensions. Per node: the node that
+/// stands for the row, and of those the value and dimensions that are reduced.
 struct Chains {
   struct Chain { ValueId base = -1; std::vector<int> dims; };
   std::vector<bool> is_inner;               ///< a further reduction follows
@@ -18,7 +20,8 @@ struct Chains {
   explicit Chains(const Graph& g);
 };
 
-/// What is joined in a program of primitives: pairs of neighbours that an operator ties together are joined together or not at all, and one operator that tells them apart keeps all of them apart.
+/// What is joined in a program of primitives: pairs of neighbours that an operator ties together are joined together or not at all, and one
+/// operator that tells them apart keeps all of them apart.
 Groups find_groups(const Program& p, const Chains& chains);
 
 }  // namespace mirage::folding

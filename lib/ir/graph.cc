@@ -45,7 +45,8 @@ std::vector<std::vector<NodeId>> Graph::users() const {
 uint64_t Graph::hash() const { return hash_text(print(*this, "")); }
 
 bool operator==(const Graph& a, const Graph& b) {
-  if (a.level_ != b.level_ || a.launch_ != b.launch_ || a.nodes_.size() != b.nodes_.size() || a.values_.size() != b.values_.size()) return false;
+  if (a.level_ != b.level_ || a.launch_ != b.launch_ || a.nodes_.size() != b.nodes_.size() || a.values_.size() != b.values_.size())
+    return false;
   for (size_t i = 0; i < a.nodes_.size(); i++)
     if (a.nodes_[i].operands != b.nodes_[i].operands || !(a.nodes_[i].op == b.nodes_[i].op)) return false;
   for (size_t i = 0; i < a.values_.size(); i++)
@@ -108,7 +109,10 @@ Graph remove_dead(const Graph& g, std::vector<ValueId>* to) {
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     if (!live[static_cast<size_t>(n)]) continue;
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part); continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
+      continue;
+    }
     std::vector<ValueId> operands;
     for (ValueId v : node.operands) operands.push_back(at[static_cast<size_t>(v)]);
     const ValueId first = b.add(node.op, operands);

@@ -87,7 +87,9 @@ struct Maps {
     const bool whole = r.group == 0 || r.group == dims(0)[r.dim];
     return {{all_but(rank(), r.dim, whole ? DimLink{Kind::kSummed, -1} : DimLink{Kind::kGrouped, r.dim, 0, r.group})}, {}};
   }
-  IndexMap operator()(const Repeat& r) const { return {{all_but(rank(), r.dim, {r.count == 1 ? Kind::kAligned : Kind::kTiled, r.dim})}, {}}; }
+  IndexMap operator()(const Repeat& r) const {
+    return {{all_but(rank(), r.dim, {r.count == 1 ? Kind::kAligned : Kind::kTiled, r.dim})}, {}};
+  }
   IndexMap operator()(const Slice& s) const { return {{all_but(rank(), s.dim, {Kind::kPart, s.dim, s.start, s.step})}, {}}; }
   IndexMap operator()(const Concat& c) const {
     IndexMap out;
@@ -110,7 +112,8 @@ struct Maps {
     for (size_t k = 0; k < out.runs.size(); k++) {
       const DimRun& run = out.runs[k];
       const bool same = run.count == 1 && run.result_count == 1;
-      for (int d = run.first; d < run.first + run.count; d++) links[static_cast<size_t>(d)] = same ? DimLink{Kind::kAligned, run.result_first} : DimLink{Kind::kRegrouped, static_cast<int>(k)};
+      for (int d = run.first; d < run.first + run.count; d++)
+        links[static_cast<size_t>(d)] = same ? DimLink{Kind::kAligned, run.result_first} : DimLink{Kind::kRegrouped, static_cast<int>(k)};
     }
     out.operands.push_back(std::move(links));
     return out;

@@ -15,16 +15,21 @@ struct Rules {
   Level level;
 
   std::string need(size_t n, const char* what) const {
-    return in.size() == n ? "" : std::string(what) + " takes " + std::to_string(n) + (n == 1 ? " operand" : " operands") + ", got " + std::to_string(in.size());
+    return in.size() == n ? ""
+                          : std::string(what) + " takes " + std::to_string(n) + (n == 1 ? " operand" : " operands") + ", got " +
+                                std::to_string(in.size());
   }
   std::string need_dim(int dim, const Type& t, const char* what) const {
-    return dim >= 0 && dim < t.dims.rank() ? "" : std::string(what) + ": dimension " + std::to_string(dim) + " of a tensor of rank " + std::to_string(t.dims.rank());
+    return dim >= 0 && dim < t.dims.rank()
+               ? ""
+               : std::string(what) + ": dimension " + std::to_string(dim) + " of a tensor of rank " + std::to_string(t.dims.rank());
   }
 
   Inferred operator()(const Input&) const { return fail("an input's type is given, not inferred"); }
   Inferred operator()(const Output& o) const {
     if (auto e = need(1, "output"); !e.empty()) return fail(e);
-    if ((o.dtype == DType::kBool) != (in[0].dtype == DType::kBool)) return fail(std::string("output of dtype ") + dtype_long_name(o.dtype) + " for a value of dtype " + dtype_long_name(in[0].dtype));
+    if ((o.dtype == DType::kBool) != (in[0].dtype == DType::kBool))
+      return fail(std::string("output of dtype ") + dtype_long_name(o.dtype) + " for a value of dtype " + dtype_long_name(in[0].dtype));
     return {};
   }
   Inferred operator()(const Const&) const {
@@ -44,7 +49,9 @@ struct Rules {
     for (size_t i = 0; i < in.size(); i++) {
       const bool wants_bool = m.fn == MapFn::kWhere && i == 0, is_bool = in[i].dtype == DType::kBool;
       const bool takes_any = m.fn == MapFn::kCastF16 || m.fn == MapFn::kCastBF16 || m.fn == MapFn::kCastF32;
-      if (is_bool != wants_bool && !takes_any) return fail(std::string(info.name) + ": operand " + std::to_string(i + 1) + (wants_bool ? " must be bool" : " must be a number, not bool"));
+      if (is_bool != wants_bool && !takes_any)
+        return fail(std::string(info.name) + ": operand " + std::to_string(i + 1) +
+                    (wants_bool ? " must be bool" : " must be a number, not bool"));
       auto b = broadcast(out, in[i].dims);
       if (!b) return fail(std::string(info.name) + ": shapes " + to_string(out) + " and " + to_string(in[i].dims) + " do not broadcast");
       out = *b;
@@ -59,7 +66,8 @@ struct Rules {
     if (auto e = need(2, "matmul"); !e.empty()) return fail(e);
     const Dims &a = in[0].dims, &b = in[1].dims;
     if (in[0].dtype == DType::kBool || in[1].dtype == DType::kBool) return fail("matmul: operands must be numbers, not bool");
-    if (a.rank() < 2 || a.rank() != b.rank()) return fail("matmul: ranks " + std::to_string(a.rank()) + " and " + std::to_string(b.rank()) + " (equal, at least 2)");
+    if (a.rank() < 2 || a.rank() != b.rank())
+      return fail("matmul: ranks " + std::to_string(a.rank()) + " and " + std::to_string(b.rank()) + " (equal, at least 2)");
     const int r = a.rank();
     if (a[r - 1] != b[r - 2]) return fail("matmul: inner dimensions differ: " + to_string(a) + " x " + to_string(b));
     Dims out = a;
@@ -75,7 +83,8 @@ struct Rules {
     if (in[0].dtype == DType::kBool) return fail("reduce: operand must be a number, not bool");
     if (auto e = need_dim(r.dim, in[0], "reduce"); !e.empty()) return fail(e);
     Dims out = in[0].dims;
-    if (r.group < 0 || (r.group > 0 && out[r.dim] % r.group)) return fail("reduce: groups of " + std::to_string(r.group) + " do not divide extent " + std::to_string(out[r.dim]));
+    if (r.group < 0 || (r.group > 0 && out[r.dim] % r.group))
+      return fail("reduce: groups of " + std::to_string(r.group) + " do not divide extent " + std::to_string(out[r.dim]));
     out[r.dim] = r.group ? out[r.dim] / r.group : 1;
     return one(DType::kReal, out);
   }
@@ -90,7 +99,8 @@ struct Rules {
   Inferred operator()(const Reshape& r) const {
     if (auto e = need(1, "reshape"); !e.empty()) return fail(e);
     for (int64_t d : r.dims) if (d < 1) return fail("reshape: extents must be positive");
-    if (r.dims.elements() != in[0].dims.elements()) return fail("reshape: " + to_string(in[0].dims) + " and " + to_string(r.dims) + " differ in the number of elements");
+    if (r.dims.elements() != in[0].dims.elements())
+      return fail("reshape: " + to_string(in[0].dims) + " and " + to_string(r.dims) + " differ in the number of elements");
     return one(in[0].dtype, r.dims);
   }
   Inferred operator()(const Concat& c) const {
@@ -101,7 +111,9 @@ struct Rules {
     for (size_t i = 1; i < in.size(); i++) {
       if (in[i].dims.rank() != out.rank()) return fail("concat: ranks differ");
       for (int d = 0; d < out.rank(); d++)
-        if (d != c.dim && in[i].dims[d] != in[0].dims[d]) return fail("concat: shapes " + to_string(in[0].dims) + " and " + to_string(in[i].dims) + " differ outside dimension " + std::to_string(c.dim));
+        if (d != c.dim && in[i].dims[d] != in[0].dims[d])
+          return fail("concat: shapes " + to_string(in[0].dims) + " and " + to_string(in[i].dims) + " differ outside dimension " +
+                      std::to_string(c.dim));
       out[c.dim] += in[i].dims[c.dim];
       if ((in[i].dtype == DType::kBool) != (t == DType::kBool)) return fail("concat: bool and numbers do not mix");
       if (in[i].dtype != t) t = DType::kReal;
@@ -113,7 +125,8 @@ struct Rules {
     if (auto e = need_dim(s.dim, in[0], "slice"); !e.empty()) return fail(e);
     Dims out = in[0].dims;
     if (s.start < 0 || s.start >= s.stop || s.stop > out[s.dim] || s.step < 1)
-      return fail("slice: " + std::to_string(s.start) + ":" + std::to_string(s.stop) + ":" + std::to_string(s.step) + " of extent " + std::to_string(out[s.dim]));
+      return fail("slice: " + std::to_string(s.start) + ":" + std::to_string(s.stop) + ":" + std::to_string(s.step) + " of extent " +
+                  std::to_string(out[s.dim]));
     out[s.dim] = (s.stop - s.start + s.step - 1) / s.step;
     return one(in[0].dtype, out);
   }
@@ -143,13 +156,15 @@ struct Rules {
     if (!a.degree) return one(DType::kReal, in[0].dims);
     if (a.fn != ReduceFn::kSum) return fail("accum: only a sum can be rescaled");
     if (a.degree < 0 || a.degree > kMaxDegree) return fail("accum: a degree is from 1 to " + std::to_string(kMaxDegree));
-    if (auto b = broadcast(in[0].dims, in[1].dims); !b || !(*b == in[0].dims)) return fail("accum: a maximum of shape " + to_string(in[1].dims) + " does not broadcast to " + to_string(in[0].dims));
+    if (auto b = broadcast(in[0].dims, in[1].dims); !b || !(*b == in[0].dims))
+      return fail("accum: a maximum of shape " + to_string(in[1].dims) + " does not broadcast to " + to_string(in[0].dims));
     return one(DType::kReal, in[0].dims);
   }
   Inferred operator()(const Call& c) const {
     if (!c.body) return fail("call without a body");
     if (static_cast<int>(c.body->level()) != static_cast<int>(level) + 1) return fail("a call's body is one level down");
-    if (static_cast<int>(in.size()) != c.body->num_params()) return fail("call of a body with " + std::to_string(c.body->num_params()) + " inputs on " + std::to_string(in.size()) + " operands");
+    if (static_cast<int>(in.size()) != c.body->num_params())
+      return fail("call of a body with " + std::to_string(c.body->num_params()) + " inputs on " + std::to_string(in.size()) + " operands");
     return result_types(*c.body, in);
   }
 };

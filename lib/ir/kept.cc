@@ -1,4 +1,5 @@
-// KeptValues: see the header. Values are numbered by meaning: an operator on numbered operands has a number, and equal ones share it. A block graph's values are numbered as the whole tensors that its tiles make up.
+// KeptValues: see the header. Values are numbered by meaning: an operator on numbered operands has a number, and equal ones share it. A
+// block graph's values are numbered as the whole tensors that its tiles make up.
 #include "mirage/ir/kept.h"
 
 #include <algorithm>
@@ -74,7 +75,8 @@ Meaning meaning_of(const Op& op, std::vector<int> operands) {
 /// How a tile's dimension walks over its tensor's.
 enum WalkedBy : uint8_t { kByNothing = 0, kByGrid = 1, kByLoop = 2 };
 
-/// A block graph's value as a whole tensor: its number, how its dimensions are cut, and whether one iteration has a part of a sum (or maximum) only.
+/// A block graph's value as a whole tensor: its number, how its dimensions are cut, and whether one iteration has a part of a sum (or
+/// maximum) only.
 struct Tiled {
   int number = kNoMeaning;
   std::array<uint8_t, kMaxRank> cut{};
@@ -84,7 +86,8 @@ struct Tiled {
 /// The numbers of a body's values, given those of the call's operands.
 template <class Find> class Untiled {
  public:
-  Untiled(const Graph& body, std::span<const int> operands, Find find) : b_(body), operands_(operands), find_(find), values_(static_cast<size_t>(body.num_values())) {
+  Untiled(const Graph& body, std::span<const int> operands, Find find)
+      : b_(body), operands_(operands), find_(find), values_(static_cast<size_t>(body.num_values())) {
     for (NodeId n = 0; n < b_.num_nodes(); n++)
       if (b_.node(n).num_values == 1) values_[static_cast<size_t>(b_.node(n).first_value)] = make(n);
   }
@@ -164,7 +167,8 @@ template <class Find> class Untiled {
   Tiled transpose(const Node& node, const Transpose& t) const {
     if (!known(node)) return {};
     Tiled out;
-    for (int d = 0; d < b_.dims(node.first_value).rank(); d++) out.cut[static_cast<size_t>(d)] = at(node.operands[0]).cut[static_cast<size_t>(t.perm[static_cast<size_t>(d)])];
+    for (int d = 0; d < b_.dims(node.first_value).rank(); d++)
+      out.cut[static_cast<size_t>(d)] = at(node.operands[0]).cut[static_cast<size_t>(t.perm[static_cast<size_t>(d)])];
     out.number = find_(meaning_of(node.op, numbers(node)));
     return out;
   }
@@ -178,7 +182,8 @@ template <class Find> class Untiled {
 MapFn cast_to(DType t) { return t == DType::kF16 ? MapFn::kCastF16 : MapFn::kCastBF16; }
 
 /// Numbers of a kernel-level graph's values.
-template <class Find> std::vector<int> numbers_of(const Graph& g, std::span<const ValueId> origin, std::span<const int> of_reference, Find&& find) {
+template <class Find>
+std::vector<int> numbers_of(const Graph& g, std::span<const ValueId> origin, std::span<const int> of_reference, Find&& find) {
   std::vector<int> out(static_cast<size_t>(g.num_values()), kNoMeaning);
   for (const Node& node : g.nodes()) {
     std::vector<int> operands;
@@ -186,14 +191,16 @@ template <class Find> std::vector<int> numbers_of(const Graph& g, std::span<cons
     const bool known = std::all_of(operands.begin(), operands.end(), [](int i) { return i >= 0; });
     if (const auto* call = std::get_if<Call>(&node.op)) {
       const Untiled untiled(*call->body, std::span<const int>(operands), find);
-      for (NodeId o : call->body->outputs()) out[static_cast<size_t>(node.first_value + call->body->form<Output>(o)->result)] = untiled.number(call->body->node(o).operands[0]);
+      for (NodeId o : call->body->outputs())
+        out[static_cast<size_t>(node.first_value + call->body->form<Output>(o)->result)] = untiled.number(call->body->node(o).operands[0]);
     } else if (const auto* in = std::get_if<Input>(&node.op)) {
       out[static_cast<size_t>(node.first_value)] = find(Meaning{Input{in->param, {}}, {}});
     } else if (node.first_value >= 0 && known) {
       out[static_cast<size_t>(node.first_value)] = find(meaning_of(node.op, std::move(operands)));
     }
     for (int i = 0; i < node.num_values; i++)
-      if (const auto v = static_cast<size_t>(node.first_value + i); v < origin.size() && origin[v] >= 0) out[v] = of_reference[static_cast<size_t>(origin[v])];
+      if (const auto v = static_cast<size_t>(node.first_value + i); v < origin.size() && origin[v] >= 0)
+        out[v] = of_reference[static_cast<size_t>(origin[v])];
   }
   return out;
 }
@@ -256,7 +263,8 @@ std::vector<bool> waits(const Graph& g) {
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     int& here = behind[static_cast<size_t>(n)];
     for (ValueId v : g.node(n).operands) here = std::max(here, behind[static_cast<size_t>(g.value(v).node)]);
-    for (ValueId v : g.node(n).operands) out[static_cast<size_t>(v)] = out[static_cast<size_t>(v)] || behind[static_cast<size_t>(g.value(v).node)] < here;
+    for (ValueId v : g.node(n).operands)
+      out[static_cast<size_t>(v)] = out[static_cast<size_t>(v)] || behind[static_cast<size_t>(g.value(v).node)] < here;
     here += multiplies(g.node(n));
   }
   return out;
@@ -268,7 +276,8 @@ Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std:
   std::vector<ValueId> to(static_cast<size_t>(body.num_values()), -1), cast(to);
   for (const Node& node : body.nodes()) {
     if (const auto* in = std::get_if<Input>(&node.op)) {
-      to[static_cast<size_t>(node.first_value)] = b.add_input(in->param, {inputs[static_cast<size_t>(in->param)], body.dims(node.first_value)}, in->part);
+      to[static_cast<size_t>(node.first_value)] =
+          b.add_input(in->param, {inputs[static_cast<size_t>(in->param)], body.dims(node.first_value)}, in->part);
       continue;
     }
     std::vector<ValueId> operands;
@@ -292,7 +301,10 @@ std::set<int> KeptValues::meanings_of(const Graph& g, const std::vector<bool>& c
   const std::vector<int> numbers = numbers_of(g, {}, {}, [&](const Meaning& m) {
     const int known = table_->find(m);
     const auto* map = std::get_if<Map>(&m.op);
-    return known < 0 && map && m.operands.size() == 1 && is16(table_->type(m.operands[0])) && map->fn == cast_to(table_->type(m.operands[0])) ? m.operands[0] : known;
+    return known < 0 && map && m.operands.size() == 1 && is16(table_->type(m.operands[0])) &&
+                   map->fn == cast_to(table_->type(m.operands[0]))
+               ? m.operands[0]
+               : known;
   });
   const auto users = g.users();
   for (ValueId v = 0; v < g.num_values(); v++) {
@@ -318,19 +330,24 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
   bool any = false;
   std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
   for (const Node& node : g.nodes()) {
-    if (const auto* in = std::get_if<Input>(&node.op)) { to[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part); continue; }
+    if (const auto* in = std::get_if<Input>(&node.op)) {
+      to[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
+      continue;
+    }
     std::vector<ValueId> operands;
     for (ValueId v : node.operands) operands.push_back(to[static_cast<size_t>(v)]);
     Op op = node.op;
     if (const auto* call = std::get_if<Call>(&node.op)) {
       std::vector<int> given;
       std::vector<DType> read_as;
-      for (size_t i = 0; i < operands.size(); i++) given.push_back(numbers[static_cast<size_t>(node.operands[i])]), read_as.push_back(b.graph().type(operands[i]).dtype);
+      for (size_t i = 0; i < operands.size(); i++)
+        given.push_back(numbers[static_cast<size_t>(node.operands[i])]), read_as.push_back(b.graph().type(operands[i]).dtype);
       const Graph& body = *call->body;
       std::vector<DType> round(static_cast<size_t>(body.num_values()), DType::kReal);
       const Untiled untiled(body, std::span<const int>(given), find);
       for (ValueId v = 0; v < body.num_values() && where == Where::kMemoryAndBodies; v++)
-        if (!body.def_form<Input>(v) && body.type(v).dtype == DType::kReal && table_->type(untiled.number(v)) == DType::kF16) round[static_cast<size_t>(v)] = DType::kF16;
+        if (!body.def_form<Input>(v) && body.type(v).dtype == DType::kReal && table_->type(untiled.number(v)) == DType::kF16)
+          round[static_cast<size_t>(v)] = DType::kF16;
       Graph typed = typed_body(body, read_as, round);
       any = any || typed.num_nodes() != body.num_nodes();
       op = Call{std::make_shared<const Graph>(std::move(typed))};
@@ -340,7 +357,9 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
       const auto v = static_cast<size_t>(node.first_value + i);
       const DType t = types[v];
       const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) && (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) || (where == Where::kShared && users[v].size() > 1) || also.count(numbers[v]));
+      const bool keeps = is16(t) && stays && !is_view(node.op) &&
+                         (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) ||
+                          (where == Where::kShared && users[v].size() > 1) || also.count(numbers[v]));
       to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
       any = any || keeps;
     }

@@ -30,14 +30,20 @@ Broken check_node(const Graph& g, NodeId n) {
     if (v < 0 || v >= g.num_values() || g.value(v).node >= n) return law(1, "operand is not defined before its use" + at(n));
   for (int i = 0; i < node.num_values; i++)
     if (const Value& v = g.value(node.first_value + i); v.node != n || v.index != i) return law(1, "value ids are not dense" + at(n));
-  if (!allowed(node.op, g.level())) return law(3, std::string(form_name(node.op)) + " does not stand at " + level_name(g.level()) + " level" + at(n));
-  if (const auto* c = std::get_if<Call>(&node.op); c && static_cast<int>(c->body->level()) != static_cast<int>(g.level()) + 1) return law(6, "a body is not one level down" + at(n));
-  const auto part = std::holds_alternative<Input>(node.op) ? std::get<Input>(node.op).part : std::holds_alternative<Output>(node.op) ? std::get<Output>(node.op).part : Partition{};
+  if (!allowed(node.op, g.level()))
+    return law(3, std::string(form_name(node.op)) + " does not stand at " + level_name(g.level()) + " level" + at(n));
+  if (const auto* c = std::get_if<Call>(&node.op); c && static_cast<int>(c->body->level()) != static_cast<int>(g.level()) + 1)
+    return law(6, "a body is not one level down" + at(n));
+  const auto part = std::holds_alternative<Input>(node.op)    ? std::get<Input>(node.op).part
+                    : std::holds_alternative<Output>(node.op) ? std::get<Output>(node.op).part
+                                                              : Partition{};
   if (g.level() != Level::kBlock && !part.is_whole()) return law(5, "partitions stand in block graphs only" + at(n));
   if (std::holds_alternative<Input>(node.op) || std::holds_alternative<Output>(node.op)) {
     const int rank = g.dims(std::holds_alternative<Input>(node.op) ? node.first_value : node.operands[0]).rank();
-    for (const int d : {part.grid[0], part.grid[1], part.grid[2], part.loop})   // whatever the extent of the axis: who walks axes looks at the dimension that each names
-      if (d < -1 || d >= rank) return law(5, "a partition names dimension " + std::to_string(d) + " of a tensor with " + std::to_string(rank) + at(n));
+    // whatever the extent of the axis: who walks axes looks at the dimension that each names
+    for (const int d : {part.grid[0], part.grid[1], part.grid[2], part.loop})
+      if (d < -1 || d >= rank)
+        return law(5, "a partition names dimension " + std::to_string(d) + " of a tensor with " + std::to_string(rank) + at(n));
   }
   if (std::holds_alternative<Input>(node.op)) return std::nullopt;
   std::vector<Type> in;
@@ -46,7 +52,9 @@ Broken check_node(const Graph& g, NodeId n) {
   if (!r.ok()) return law(2, r.error + at(n));
   if (static_cast<int>(r.types.size()) != node.num_values) return law(2, "wrong number of values" + at(n));
   for (int i = 0; i < node.num_values; i++)
-    if (!(r.types[static_cast<size_t>(i)] == g.type(node.first_value + i))) return law(2, "stored type " + to_string(g.type(node.first_value + i)) + ", inferred " + to_string(r.types[static_cast<size_t>(i)]) + at(n));
+    if (!(r.types[static_cast<size_t>(i)] == g.type(node.first_value + i)))
+      return law(
+          2, "stored type " + to_string(g.type(node.first_value + i)) + ", inferred " + to_string(r.types[static_cast<size_t>(i)]) + at(n));
   if (const auto* c = std::get_if<Call>(&node.op)) return check_laws(*c->body, in);
   return std::nullopt;
 }
@@ -81,24 +89,28 @@ Broken check_numbering(const Graph& g) {
   for (ValueId v = 0; v < g.num_values(); v++) {
     if (!users[static_cast<size_t>(v)].empty()) continue;
     const NodeId n = g.value(v).node;
-    const bool spare = g.node(n).num_values > 1 || (g.form<Input>(n) && g.level() == Level::kKernel);   // an unused program input stays in the ABI
+    // an unused program input stays in the ABI
+    const bool spare = g.node(n).num_values > 1 || (g.form<Input>(n) && g.level() == Level::kKernel);
     if (!spare) return law(7, "value " + std::to_string(v) + " is dead");
   }
   return std::nullopt;
 }
 
 Broken check_extent(int64_t extent, int64_t tile, int64_t grid, int64_t loop, const std::string& what) {
-  if (tile < 1 || tile * grid * loop < extent) return law(5, what + ": tiles of " + std::to_string(tile) + " do not cover extent " + std::to_string(extent));
+  if (tile < 1 || tile * grid * loop < extent)
+    return law(5, what + ": tiles of " + std::to_string(tile) + " do not cover extent " + std::to_string(extent));
   if (tile * loop * (grid - 1) >= extent) return law(5, what + ": a whole block is empty");
   if (grid == 1 && tile * (loop - 1) >= extent) return law(5, what + ": a whole iteration is empty");
   return std::nullopt;
 }
 
-/// How a dimension of a tile is cut from its tensor: by which axis (1 to 3: of the grid; 4 more: by the loop, too), and the tensor's extent. 0: never shorter than the tile. -1: not known.
+/// How a dimension of a tile is cut from its tensor: by which axis (1 to 3: of the grid; 4 more: by the loop, too), and the tensor's
+/// extent. 0: never shorter than the tile. -1: not known.
 struct Cut { int axis = 0; int64_t whole = 0; friend bool operator==(const Cut&, const Cut&) = default; };
 using Cuts = std::vector<Cut>;
 
-/// Values of equal tiles that end at different places have no common elements in the last block: law 5. Where a form moves or joins elements along a cut dimension nothing is said of the result.
+/// Values of equal tiles that end at different places have no common elements in the last block: law 5. Where a form moves or joins
+/// elements along a cut dimension nothing is said of the result.
 Broken check_tails(const Graph& g, std::span<const Type> operands) {
   std::vector<Cuts> cuts(static_cast<size_t>(g.num_values()));
   const auto meet = [&](NodeId n, ValueId a, int da, ValueId b, int db) -> Broken {
@@ -110,7 +122,8 @@ Broken check_tails(const Graph& g, std::span<const Type> operands) {
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
     if (node.first_value < 0) continue;
-    for (int i = 0; i < node.num_values; i++) cuts[static_cast<size_t>(node.first_value + i)].assign(static_cast<size_t>(g.dims(node.first_value + i).rank()), Cut{-1, 0});
+    for (int i = 0; i < node.num_values; i++)
+      cuts[static_cast<size_t>(node.first_value + i)].assign(static_cast<size_t>(g.dims(node.first_value + i).rank()), Cut{-1, 0});
     Cuts& out = cuts[static_cast<size_t>(node.first_value)];
     const int rank = static_cast<int>(out.size());
     if (const auto* in = g.form<Input>(n)) {
@@ -126,7 +139,8 @@ Broken check_tails(const Graph& g, std::span<const Type> operands) {
       std::vector<Type> types;
       for (ValueId v : node.operands) types.push_back(g.type(v));
       const IndexMap map = index_map(node.op, types);
-      std::vector<std::vector<std::pair<ValueId, int>>> one(static_cast<size_t>(rank) + 1);   // dimensions of operands that are one index: per dimension of the result; what is summed
+      // dimensions of operands that are one index: per dimension of the result; what is summed
+      std::vector<std::vector<std::pair<ValueId, int>>> one(static_cast<size_t>(rank) + 1);
       for (size_t k = 0; k < node.operands.size(); k++)
         for (int d = 0; d < g.dims(node.operands[k]).rank(); d++) {
           const DimLink& link = map.operands[k][static_cast<size_t>(d)];
@@ -136,12 +150,16 @@ Broken check_tails(const Graph& g, std::span<const Type> operands) {
           for (const auto& [v, e] : list)
             if (auto broken = meet(n, node.operands[k], d, v, e)) return broken;
           list.emplace_back(node.operands[k], d);
-          if (is_summed || (out[static_cast<size_t>(link.dim)].axis >= 0 && g.form<Map>(n)) || (list.size() > 1 && g.form<MatMul>(n))) continue;   // of a product the first one's
+          // of a product the first one's
+          if (is_summed || (out[static_cast<size_t>(link.dim)].axis >= 0 && g.form<Map>(n)) || (list.size() > 1 && g.form<MatMul>(n)))
+            continue;
           out[static_cast<size_t>(link.dim)] = cuts[static_cast<size_t>(node.operands[k])][static_cast<size_t>(d)];
         }
-    } else if (g.form<Accum>(n)) {   // over a dimension that the loop cuts the first iteration is whole, unless the last block has fewer elements than a tile
+    // over a dimension that the loop cuts the first iteration is whole, unless the last block has fewer elements than a tile
+    } else if (g.form<Accum>(n)) {
       for (int d = 0; d < rank; d++)
-        if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0) out[static_cast<size_t>(d)] = c.axis < 4 ? c : c.axis == 4 ? Cut{} : Cut{c.axis + 8, c.whole};
+        if (const Cut& c = cuts[static_cast<size_t>(node.operands[0])][static_cast<size_t>(d)]; c.axis >= 0)
+          out[static_cast<size_t>(d)] = c.axis < 4 ? c : c.axis == 4 ? Cut{} : Cut{c.axis + 8, c.whole};
     }
   }
   return std::nullopt;
@@ -160,11 +178,13 @@ std::optional<std::string> check_extents(const Graph& g) {
       if (!c || c->extent_of.empty()) continue;
       double product = 1;
       for (auto [param, dim] : c->extent_of) {
-        if (param < 0 || static_cast<size_t>(param) >= params.size() || !params[static_cast<size_t>(param)] || dim < 0 || dim >= params[static_cast<size_t>(param)]->rank())
+        if (param < 0 || static_cast<size_t>(param) >= params.size() || !params[static_cast<size_t>(param)] || dim < 0 ||
+            dim >= params[static_cast<size_t>(param)]->rank())
           return "const: there is no dimension " + std::to_string(dim) + " of an input " + std::to_string(param);
         product *= static_cast<double>((*params[static_cast<size_t>(param)])[dim]);
       }
-      if (product != c->value) return "const " + std::to_string(c->value) + ": the extents that it names multiply to " + std::to_string(product);
+      if (product != c->value)
+        return "const " + std::to_string(c->value) + ": the extents that it names multiply to " + std::to_string(product);
     }
     return std::nullopt;
   };
@@ -199,7 +219,8 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
   std::vector<bool> is_read(operands.size());
   for (NodeId n : body.inputs()) {
     const Input& in = *body.form<Input>(n);
-    if (in.param < 0 || static_cast<size_t>(in.param) >= operands.size()) return law(8, "input of an operand that the call does not have" + at(n));
+    if (in.param < 0 || static_cast<size_t>(in.param) >= operands.size())
+      return law(8, "input of an operand that the call does not have" + at(n));
     is_read[static_cast<size_t>(in.param)] = true;
     const Type& whole = operands[static_cast<size_t>(in.param)];
     const Type& tile = body.type(body.node(n).first_value);
@@ -208,11 +229,18 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
     for (int d = 0; d < whole.dims.rank(); d++) {
       int64_t grid = 1;
       for (size_t axis = 0; axis < 3; axis++)
-        if (in.part.grid[axis] == d) { if (grid > 1) return law(5, "two grid axes split one dimension" + at(n)); grid = body.launch().grid[axis]; split[axis] = true; }
+        if (in.part.grid[axis] == d) {
+          if (grid > 1) return law(5, "two grid axes split one dimension" + at(n));
+          grid = body.launch().grid[axis];
+          split[axis] = true;
+        }
       const int64_t loop = in.part.loop == d ? body.launch().loop : 1;
-      if (grid == 1 && loop == 1 && tile.dims[d] != whole.dims[d] && !(in.part.loop == d || in.part.grid[0] == d || in.part.grid[1] == d || in.part.grid[2] == d))
+      if (grid == 1 && loop == 1 && tile.dims[d] != whole.dims[d] &&
+          !(in.part.loop == d || in.part.grid[0] == d || in.part.grid[1] == d || in.part.grid[2] == d))
         return law(5, "dimension " + std::to_string(d) + " is not split, yet tile and tensor differ" + at(n));
-      if (auto b = check_extent(whole.dims[d], tile.dims[d], grid, loop, "input " + std::to_string(in.param) + " dimension " + std::to_string(d))) return b;
+      if (auto b = check_extent(whole.dims[d], tile.dims[d], grid, loop,
+                                "input " + std::to_string(in.param) + " dimension " + std::to_string(d)))
+        return b;
     }
   }
   for (size_t i = 0; i < is_read.size(); i++)
@@ -222,7 +250,8 @@ std::optional<std::string> check_laws(const Graph& body, std::span<const Type> o
     if (body.launch().grid[axis] == 1) continue;
     if (!split[axis]) return law(5, "a grid axis splits no input");
     for (NodeId n : body.outputs())
-      if (body.form<Output>(n)->part.grid[axis] < 0) return law(5, "a grid axis does not split an output: blocks would write the same place" + at(n));
+      if (body.form<Output>(n)->part.grid[axis] < 0)
+        return law(5, "a grid axis does not split an output: blocks would write the same place" + at(n));
   }
   return check_tails(body, operands);
 }

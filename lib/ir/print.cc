@@ -1,4 +1,5 @@
-// The text form of graphs: one grammar for dumps, goldens, specs and bug reports (lib/spec/text.cc reads it back). Every value is printed by name and every input with its type.
+// The text form of graphs: one grammar for dumps, goldens, specs and bug reports (lib/spec/text reads it back). Every value is printed
+// by name and every input with its type.
 #include <cmath>
 #include <cstdio>
 
@@ -33,19 +34,25 @@ struct Printer {
   std::string head(const Op& op) {
     if (const auto* c = std::get_if<Const>(&op)) {
       std::string s = "const " + number(c->value);
-      for (size_t i = 0; i < c->extent_of.size(); i++) s += (i ? "*" : " extent ") + std::to_string(c->extent_of[i].first) + "." + std::to_string(c->extent_of[i].second);
+      for (size_t i = 0; i < c->extent_of.size(); i++)
+        s += (i ? "*" : " extent ") + std::to_string(c->extent_of[i].first) + "." + std::to_string(c->extent_of[i].second);
       return s;
     }
     if (const auto* i = std::get_if<Iota>(&op)) return "iota " + std::to_string(i->dim) + " " + to_string(i->dims);
     if (const auto* m = std::get_if<Map>(&op)) return map_info(m->fn).name;
     if (std::get_if<MatMul>(&op)) return "matmul";
-    if (const auto* r = std::get_if<Reduce>(&op)) return std::string("reduce.") + reduce_name(r->fn) + " " + std::to_string(r->dim) + (r->group ? " group " + std::to_string(r->group) : "");
+    if (const auto* r = std::get_if<Reduce>(&op))
+      return std::string("reduce.") + reduce_name(r->fn) + " " + std::to_string(r->dim) +
+             (r->group ? " group " + std::to_string(r->group) : "");
     if (const auto* r = std::get_if<Repeat>(&op)) return "repeat " + std::to_string(r->dim) + " " + std::to_string(r->count);
     if (const auto* r = std::get_if<Reshape>(&op)) return "reshape " + to_string(r->dims);
     if (const auto* c = std::get_if<Concat>(&op)) return "concat " + std::to_string(c->dim);
-    if (const auto* s = std::get_if<Slice>(&op)) return "slice " + std::to_string(s->dim) + " " + std::to_string(s->start) + ":" + std::to_string(s->stop) + ":" + std::to_string(s->step);
+    if (const auto* s = std::get_if<Slice>(&op))
+      return "slice " + std::to_string(s->dim) + " " + std::to_string(s->start) + ":" + std::to_string(s->stop) + ":" +
+             std::to_string(s->step);
     if (std::get_if<Running>(&op)) return "running";
-    if (const auto* a = std::get_if<Accum>(&op)) return std::string("accum.") + reduce_name(a->fn) + (a->degree ? " rescaled " + std::to_string(a->degree) : "");
+    if (const auto* a = std::get_if<Accum>(&op))
+      return std::string("accum.") + reduce_name(a->fn) + (a->degree ? " rescaled " + std::to_string(a->degree) : "");
     return "";
   }
 
@@ -57,18 +64,21 @@ struct Printer {
     for (int i = 0; i < node.num_values; i++) out += (i ? ", " : "") + name(node.first_value + i);
     if (node.num_values) out += " = ";
     if (const auto* in = g.form<Input>(n)) {
-      out += "input " + std::to_string(in->param) + partition(in->part, g.level(), true) + " : " + to_string(g.type(node.first_value)) + "\n";
+      out +=
+          "input " + std::to_string(in->param) + partition(in->part, g.level(), true) + " : " + to_string(g.type(node.first_value)) + "\n";
       return;
     }
     if (const auto* o = g.form<Output>(n)) {
-      out += "output " + std::to_string(o->result) + " " + name(node.operands[0]) + partition(o->part, g.level(), false) + " : " + dtype_name(o->dtype) + "\n";
+      out += "output " + std::to_string(o->result) + " " + name(node.operands[0]) + partition(o->part, g.level(), false) + " : " +
+             dtype_name(o->dtype) + "\n";
       return;
     }
     if (const auto* c = g.form<Call>(n)) {
       out += c->body->level() == Level::kThread ? "thread" : "call";
       if (c->body->level() == Level::kBlock) {
         const Launch& l = c->body->launch();
-        out += " grid(" + std::to_string(l.grid[0]) + "," + std::to_string(l.grid[1]) + "," + std::to_string(l.grid[2]) + ") loop(" + std::to_string(l.loop) + ")";
+        out += " grid(" + std::to_string(l.grid[0]) + "," + std::to_string(l.grid[1]) + "," + std::to_string(l.grid[2]) + ") loop(" +
+               std::to_string(l.loop) + ")";
       }
       out += " (";
       for (size_t i = 0; i < node.operands.size(); i++) out += (i ? ", " : "") + name(node.operands[i]);
@@ -97,7 +107,8 @@ std::string print(const Graph& g, const std::string& name) {
   Printer p;
   p.out = std::string(level_name(g.level())) + (name.empty() ? "" : " " + name);
   if (g.level() == Level::kBlock)
-    p.out += " grid(" + std::to_string(g.launch().grid[0]) + "," + std::to_string(g.launch().grid[1]) + "," + std::to_string(g.launch().grid[2]) + ") loop(" + std::to_string(g.launch().loop) + ")";
+    p.out += " grid(" + std::to_string(g.launch().grid[0]) + "," + std::to_string(g.launch().grid[1]) + "," +
+             std::to_string(g.launch().grid[2]) + ") loop(" + std::to_string(g.launch().loop) + ")";
   p.out += " {\n";
   p.body(g, "  ");
   p.out += "}\n";
@@ -117,7 +128,10 @@ void dot_body(const Graph& g, const std::string& prefix, const std::string& inde
       dot_body(*c->body, id + "_", indent + "  ", out);
       out += indent + "}\n";
     } else {
-      std::string label = std::holds_alternative<Input>(node.op) ? "input " + std::to_string(std::get<Input>(node.op).param) : std::holds_alternative<Output>(node.op) ? "output " + std::to_string(std::get<Output>(node.op).result) : std::holds_alternative<Transpose>(node.op) ? "transpose" : p.head(node.op);
+      std::string label = std::holds_alternative<Input>(node.op)       ? "input " + std::to_string(std::get<Input>(node.op).param)
+                          : std::holds_alternative<Output>(node.op)    ? "output " + std::to_string(std::get<Output>(node.op).result)
+                          : std::holds_alternative<Transpose>(node.op) ? "transpose"
+                                                                       : p.head(node.op);
       if (node.first_value >= 0) label += "\\n" + to_string(g.type(node.first_value));
       out += indent + id + " [shape=box,label=\"" + label + "\"];\n";
     }

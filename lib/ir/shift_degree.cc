@@ -1,4 +1,5 @@
-// One rule per form for how a common factor of exponentials passes through. A rule that is not sure says "not known"; verification has the last word anyway.
+// One rule per form for how a common factor of exponentials passes through. A rule that is not sure says "not known"; verification has the
+// last word anyway.
 #include "ir/shift_degree.h"
 
 #include <algorithm>
@@ -79,7 +80,8 @@ int reshaped(const Dims& from, const Dims& to, int row) {
 }
 
 Degree matmul(const Graph& g, const Node& node, const Degree& x, const Degree& y) {
-  const Degree a = moved(x, [&](int r) { return r == 0 && g.dims(node.operands[0]).back() > 1 ? -2 : r; });   // contracted rows would mix their shifts
+  // contracted rows would mix their shifts
+  const Degree a = moved(x, [&](int r) { return r == 0 && g.dims(node.operands[0]).back() > 1 ? -2 : r; });
   const Degree b = moved(y, [&](int r) { return r == 1 && g.dims(node.operands[1])[dim_at(g.dims(node.operands[1]), 1)] > 1 ? -2 : r; });
   return product(a, b, 1);
 }
@@ -92,7 +94,8 @@ Degree node_degree(const Graph& g, NodeId n, const Class& c, const std::vector<D
   if (g.form<MatMul>(n)) return matmul(g, node, x[0], x[1]);
   if (node.operands.empty()) return none();
   const Dims& in = g.dims(node.operands[0]);
-  if (const auto* r = g.form<Reduce>(n)) return moved(x[0], [&](int p) { return p == position(in, r->dim) ? (in[r->dim] == 1 ? -1 : -2) : p; });
+  if (const auto* r = g.form<Reduce>(n))
+    return moved(x[0], [&](int p) { return p == position(in, r->dim) ? (in[r->dim] == 1 ? -1 : -2) : p; });
   if (const auto* r = g.form<Repeat>(n)) return moved(x[0], [&](int p) { return p == position(in, r->dim) && r->count > 1 ? -2 : p; });
   if (const auto* s = g.form<Slice>(n)) return moved(x[0], [&](int p) { return p == position(in, s->dim) ? -2 : p; });
   if (const auto* r = g.form<Reshape>(n)) return moved(x[0], [&](int p) { return reshaped(in, r->dims, p); });

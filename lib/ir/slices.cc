@@ -20,7 +20,8 @@ class Slices {
   bool run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) {
       const Node& node = g_.node(n);
-      if (const auto* in = g_.form<Input>(n)) at_[static_cast<size_t>(node.first_value)] = b_.add_input(in->param, g_.type(node.first_value));
+      if (const auto* in = g_.form<Input>(n))
+        at_[static_cast<size_t>(node.first_value)] = b_.add_input(in->param, g_.type(node.first_value));
       else if (const auto* out = g_.form<Output>(n)) b_.add_output(out->result, made(node.operands[0]), out->dtype);
       if (failed_) return false;
     }
@@ -36,7 +37,8 @@ class Slices {
     if (!kept || kept->empty()) return out;
     std::vector<DType> now(static_cast<size_t>(out.num_values()), DType::kReal);
     const auto keep = [&](ValueId v, ValueId made) {
-      if (made >= 0 && at[static_cast<size_t>(made)] >= 0) now[static_cast<size_t>(at[static_cast<size_t>(made)])] = (*kept)[static_cast<size_t>(v)];
+      if (made >= 0 && at[static_cast<size_t>(made)] >= 0)
+        now[static_cast<size_t>(at[static_cast<size_t>(made)])] = (*kept)[static_cast<size_t>(v)];
     };
     for (size_t v = 0; v < at_.size(); v++) keep(static_cast<ValueId>(v), at_[v]);
     for (const auto& [key, made] : parts_) keep(std::get<0>(key), made);
@@ -74,7 +76,8 @@ class Slices {
 
   // ---- slices of what is computed
 
-  /// Whether v is computed for its slices along `dim` alone, of which none needs what another one does, and is better computed part by part.
+  /// Whether v is computed for its slices along `dim` alone, of which none needs what another one does, and is better computed part by
+  /// part.
   bool parts_of(ValueId v, int dim) {
     if (!moves(v, dim)) return false;
     std::vector<std::pair<int64_t, int64_t>> parts;
@@ -94,7 +97,8 @@ class Slices {
     const Dims& d = g_.dims(v);
     return parts.size() > 1 && products(v) == 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
   }
-  /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a recurrent cell: two products and a map are 13 us, eight and a map 36).
+  /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a
+  /// recurrent cell: two products and a map are 13 us, eight and a map 36).
   int products(ValueId v) const {
     std::set<ValueId> seen = {v};
     std::vector<ValueId> next = {v};
@@ -228,7 +232,8 @@ class Slices {
 }  // namespace
 
 std::optional<Graph> settled_slices(const Graph& g, std::vector<DType>* kept, std::vector<ValueId>* to) {
-  if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Slice>(n.op); })) return std::nullopt;
+  if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Slice>(n.op); }))
+    return std::nullopt;
   Slices s(g);
   if (!s.run()) return std::nullopt;
   return s.finish(kept, to);

@@ -1,4 +1,5 @@
-// Shifts exponentials so that they cannot overflow, or takes shifts away (docs/search.md, "Stability"): before the search maxima go whose effect cancels, behind it they come back per tile.
+// Shifts exponentials so that they cannot overflow, or takes shifts away (docs/search.md, "Stability"): before the search maxima go whose
+// effect cancels, behind it they come back per tile.
 #include "mirage/ir/stabilize.h"
 
 #include <algorithm>
@@ -21,12 +22,19 @@ struct Copier {
   Builder b;
   std::vector<ValueId> at;       ///< value of g -> value of b, -1: not yet
   std::vector<bool> done;
-  explicit Copier(const Graph& from) : g(from), b(from.level(), from.launch()), at(static_cast<size_t>(from.num_values()), -1), done(static_cast<size_t>(from.num_nodes())) {}
+  explicit Copier(const Graph& from)
+      : g(from),
+        b(from.level(), from.launch()),
+        at(static_cast<size_t>(from.num_values()), -1),
+        done(static_cast<size_t>(from.num_nodes())) {}
   ValueId now(ValueId v) const { return at[static_cast<size_t>(v)]; }
   void copy(NodeId n) {
     const Node& node = g.node(n);
     done[static_cast<size_t>(n)] = true;
-    if (const auto* in = g.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part); return; }
+    if (const auto* in = g.form<Input>(n)) {
+      at[static_cast<size_t>(node.first_value)] = b.add_input(in->param, g.type(node.first_value), in->part);
+      return;
+    }
     std::vector<ValueId> operands;
     for (ValueId v : node.operands) operands.push_back(now(v));
     add(n, node.op, operands);
@@ -73,7 +81,8 @@ bool is_aligned(const Class& c, const Dims& m, const Dims& v, const Degree& d) {
   return true;
 }
 
-/// The extents of m beside a value with dims `v` and these rows: 1 but along rows. nullopt if the row axes stand in another order, so that no reshape of m gives it.
+/// The extents of m beside a value with dims `v` and these rows: 1 but along rows. nullopt if the row axes stand in another order, so that
+/// no reshape of m gives it.
 std::optional<Dims> beside(const Dims& v, const Degree& d) {
   Dims out;
   for (int i = 0; i < v.rank(); i++) out.push_back(std::find(d.rows.begin(), d.rows.end(), position(v, i)) != d.rows.end() ? v[i] : 1);
@@ -98,7 +107,8 @@ class Shifter {
       if (copy_.done[static_cast<size_t>(n)]) continue;
       const Node& node = g_.node(n);
       if (c_.exps.contains(n)) copy_.add(n, Map{MapFn::kExp}, {copy_.b.map(MapFn::kSub, {copy_.now(node.operands[0]), m_})});
-      else if (const auto* a = g_.form<Accum>(n); a && is_running_ && of(node.operands[0]).degree) copy_.add(n, Accum{ReduceFn::kSum, of(node.operands[0]).degree}, {copy_.now(node.operands[0]), m_});
+      else if (const auto* a = g_.form<Accum>(n); a && is_running_ && of(node.operands[0]).degree)
+        copy_.add(n, Accum{ReduceFn::kSum, of(node.operands[0]).degree}, {copy_.now(node.operands[0]), m_});
       else copy_.copy(n);
     }
     Stable out;
@@ -114,7 +124,8 @@ class Shifter {
   ValueId argument(NodeId exp) const { return g_.node(exp).operands[0]; }
 
   bool is_possible() {
-    const bool in_loop = g_.level() == Level::kBlock && std::any_of(c_.exps.begin(), c_.exps.end(), [&](NodeId n) { return phase_of(argument(n)) == Phase::kLoop; });
+    const bool in_loop = g_.level() == Level::kBlock &&
+                         std::any_of(c_.exps.begin(), c_.exps.end(), [&](NodeId n) { return phase_of(argument(n)) == Phase::kLoop; });
     for (NodeId n = 0; n < g_.num_nodes(); n++) {
       const Node& node = g_.node(n);
       if (const auto* a = g_.form<Accum>(n)) {
@@ -146,16 +157,20 @@ class Shifter {
     const Dims dims = copy_.b.graph().dims(m_);
     if (is_running_) {
       for (NodeId n = 0; n < g_.num_nodes(); n++)
-        if (g_.form<Accum>(n) && of(g_.node(n).operands[0]).degree && !is_aligned(c_, dims, g_.dims(g_.node(n).operands[0]), of(g_.node(n).operands[0]))) return false;
+        if (g_.form<Accum>(n) && of(g_.node(n).operands[0]).degree &&
+            !is_aligned(c_, dims, g_.dims(g_.node(n).operands[0]), of(g_.node(n).operands[0])))
+          return false;
       m_ = copy_.b.add(Running{}, {m_});
     } else if (g_.level() == Level::kBlock && has_partials()) {
-      m_ = copy_.b.map(MapFn::kMax, {m_, copy_.b.constant(kRunningStart)});   // a part of a row may be masked altogether; the whole row then is not
+      // a part of a row may be masked altogether; the whole row then is not
+      m_ = copy_.b.map(MapFn::kMax, {m_, copy_.b.constant(kRunningStart)});
     }
     return true;
   }
 
   bool has_partials() const {
-    return std::any_of(g_.nodes().begin(), g_.nodes().end(), [&](const Node& n) { return std::holds_alternative<Output>(n.op) && of(n.operands[0]).degree != 0; });
+    return std::any_of(g_.nodes().begin(), g_.nodes().end(),
+                       [&](const Node& n) { return std::holds_alternative<Output>(n.op) && of(n.operands[0]).degree != 0; });
   }
 
   bool add_partials(Stable& out) {
@@ -171,7 +186,8 @@ class Shifter {
       if (!extents || o.dtype != DType::kReal || of(v).degree < 1) return false;
       std::vector<int> parts;
       for (int8_t d : o.part.grid) {
-        if (d >= 0 && dims[d] > 1 && (*extents)[d] == 1) return false;   // blocks that divide what m does not have would each have an m of their own
+        // blocks that divide what m does not have would each have an m of their own
+        if (d >= 0 && dims[d] > 1 && (*extents)[d] == 1) return false;
         parts.push_back(d);
       }
       auto [it, fresh] = made.try_emplace({{extents->begin(), extents->end()}, parts}, results);
@@ -246,7 +262,8 @@ std::vector<NodeId> open_exponentials(const Graph& g) {
   return out;
 }
 
-/// Shifts what can be shifted: each exponential by itself, then those that are left together. The partial results of at most one class leave a graph (two shifts of one result would need two maxima).
+/// Shifts what can be shifted: each exponential by itself, then those that are left together. The partial results of at most one class
+/// leave a graph (two shifts of one result would need two maxima).
 std::optional<Stable> shift_all(const Graph& g) {
   Stable out{g, {}};
   bool any = false;
@@ -274,7 +291,8 @@ ValueId times_power(Builder& b, ValueId x, ValueId e, int degree) {
   return x;
 }
 
-/// The body of a call whose operand `param` lacks a factor: it takes the maximum as a further operand and multiplies. `from`: operands of the call, which grow.
+/// The body of a call whose operand `param` lacks a factor: it takes the maximum as a further operand and multiplies. `from`: operands of
+/// the call, which grow.
 Graph complete_operands(const Graph& body, std::vector<ValueId>& operands, const std::map<ValueId, Lack>& lacks, const Graph& kernel) {
   Copier copy(body);
   std::map<std::pair<ValueId, std::string>, ValueId> exps;
@@ -364,12 +382,19 @@ Graph unshift(const Graph& g) {
   for (const auto& [m, exps] : by_maximum) {
     const Dims& x = g.dims(g.node(exps[0]).operands[0]);
     std::vector<int> reduced;
-    for (int p = 0; p < x.rank(); p++) if (p >= g.dims(m).rank() || (g.dims(m)[dim_at(g.dims(m), p)] == 1 && x[dim_at(x, p)] > 1)) reduced.push_back(p);
+    for (int p = 0; p < x.rank(); p++)
+      if (p >= g.dims(m).rank() || (g.dims(m)[dim_at(g.dims(m), p)] == 1 && x[dim_at(x, p)] > 1)) reduced.push_back(p);
     const auto c = make_class(g, exps, reduced);
     if (!c) continue;
     const std::vector<Degree> degree = shift::degrees(g, *c);
-    const bool cancels = std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) { return !std::holds_alternative<Output>(n.op) || (degree[static_cast<size_t>(n.operands[0])].known && degree[static_cast<size_t>(n.operands[0])].degree == 0); });
-    const bool has_all = std::all_of(exps.begin(), exps.end(), [&](NodeId n) { const ValueId d = g.node(n).operands[0]; return g.dims(g.def(d).operands[0]).elements() == g.dims(d).elements(); });
+    const bool cancels = std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
+      return !std::holds_alternative<Output>(n.op) ||
+             (degree[static_cast<size_t>(n.operands[0])].known && degree[static_cast<size_t>(n.operands[0])].degree == 0);
+    });
+    const bool has_all = std::all_of(exps.begin(), exps.end(), [&](NodeId n) {
+      const ValueId d = g.node(n).operands[0];
+      return g.dims(g.def(d).operands[0]).elements() == g.dims(d).elements();
+    });
     if (!cancels || !has_all) continue;
     Copier copy(g);
     for (NodeId n = 0; n < g.num_nodes(); n++) {

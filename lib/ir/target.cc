@@ -12,7 +12,8 @@ namespace {
 /// Instruction sets: targets without a machine.
 std::vector<Target> instruction_sets() {
   std::vector<Target> out;
-  const auto add = [&](const char* name, int sm, const char* gencode, const char* nvrtc, int64_t per_block, int64_t per_sm, bool has_new_copies, bool tested) {
+  const auto add = [&](const char* name, int sm, const char* gencode, const char* nvrtc, int64_t per_block, int64_t per_sm,
+                       bool has_new_copies, bool tested) {
     Target t;
     t.name = name, t.sm = sm, t.gencode = gencode, t.nvrtc_arch = nvrtc;
     t.smem_per_block = per_block, t.smem_per_sm = per_sm;
@@ -51,7 +52,9 @@ struct MachineTable {
 #define MIRAGE_MACHINE(name, target, device, stands_for_it) add(#name, target, device, stands_for_it);
 #include "mirage/ir/machine.def"
     sources.resize(machines.size());
-    const auto count = [&](size_t i, Cell c) { (c.source == 'M' ? sources[i].measured : c.source == 'S' ? sources[i].scaled : sources[i].datasheet)++; };
+    const auto count = [&](size_t i, Cell c) {
+      (c.source == 'M' ? sources[i].measured : c.source == 'S' ? sources[i].scaled : sources[i].datasheet)++;
+    };
     size_t i = 0;
 #define MIRAGE_QUANTITY(type, field, unit, help, ...) \
   i = 0;                                              \
@@ -90,7 +93,8 @@ std::optional<Target> find_target(std::string_view name) {
 
 namespace {
 
-/// Words of a name in small letters and digits, without those that every device of a maker has: "NVIDIA GeForce RTX 4090" is {"4090"}, "A100-SXM4-80GB" {"a100", "sxm4", "80gb"}.
+/// Words of a name in small letters and digits, without those that every device of a maker has: "NVIDIA GeForce RTX 4090" is {"4090"},
+/// "A100-SXM4-80GB" {"a100", "sxm4", "80gb"}.
 std::vector<std::string> telling_words(std::string_view name) {
   std::vector<std::string> out;
   std::string word;

@@ -8,7 +8,8 @@
 namespace mirage {
 namespace {
 constexpr TypeInfo kTypes[] = {
-#define MIRAGE_TYPE(id, name, long_name, bytes, kind, digits, least, largest) {#name, #long_name, bytes, TypeClass::kind, digits, least, largest},
+#define MIRAGE_TYPE(id, name, long_name, bytes, kind, digits, least, largest) \
+  {#name, #long_name, bytes, TypeClass::kind, digits, least, largest},
 #include "mirage/ir/types.def"
 };
 }  // namespace

@@ -49,7 +49,8 @@ Graph Folded::unfold(const Graph& given) const {
     const Node& node = g.node(n);
     if (const auto* in = g.form<Input>(n)) {
       const ValueId x = b.add_input(in->param, {g.type(node.first_value).dtype, whole.inputs[static_cast<size_t>(in->param)].type.dims});
-      at[static_cast<size_t>(node.first_value)] = b.graph().dims(x) == g.dims(node.first_value) ? x : b.add(Reshape{g.dims(node.first_value)}, {x});
+      at[static_cast<size_t>(node.first_value)] =
+          b.graph().dims(x) == g.dims(node.first_value) ? x : b.add(Reshape{g.dims(node.first_value)}, {x});
       continue;
     }
     std::vector<ValueId> operands;
@@ -72,8 +73,15 @@ std::optional<Graph> Folded::refold(const Graph& given) const {
     for (size_t p = 0; p < factors.size(); p++)
       for (size_t d = 0; d < factors[p].size(); d++) {
         const auto& f = factors[p][d];
-        auto take = [&](int dim) { auto at = std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}); if (at == of.end()) return false; of.erase(at); return true; };
-        while (!f.empty() && std::all_of(f.begin(), f.end(), [&](int dim) { return std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}) != of.end(); })) {
+        auto take = [&](int dim) {
+          auto at = std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim});
+          if (at == of.end()) return false;
+          of.erase(at);
+          return true;
+        };
+        while (!f.empty() && std::all_of(f.begin(), f.end(), [&](int dim) {
+          return std::find(of.begin(), of.end(), std::pair{static_cast<int>(p), dim}) != of.end();
+        })) {
           for (int dim : f) take(dim);
           names->push_back({static_cast<int>(p), static_cast<int>(d)});
         }

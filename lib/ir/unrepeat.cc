@@ -1,5 +1,6 @@
-// Leaves out repetitions that only serve the batch of a product; see the header. Each value is built anew with some of its dimensions taken apart into factors, of which those that a repetition made are not there: their
-// extent is 1, and whatever reads the value broadcasts. What an operator cannot take in this form it gets as the program has it.
+// Leaves out repetitions that only serve the batch of a product; see the header. Each value is built anew with some of its dimensions taken
+// apart into factors, of which those that a repetition made are not there: their extent is 1, and whatever reads the value broadcasts. What
+// an operator cannot take in this form it gets as the program has it.
 #include "ir/unrepeat.h"
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace mirage {
 namespace {
 
-/// Part of a dimension. source: the repetition that made it and that is left out, so that the new value has extent 1 there; -1: it is there.
+/// Part of a dimension. source: the repetition that made it and that is left out, so that the new value has extent 1 there; -1: it is
+/// there.
 struct Factor {
   int64_t extent = 1;
   NodeId source = -1;
@@ -22,7 +24,8 @@ using Shape = std::vector<Factors>;    ///< per dimension of the old value
 class Spread {
  public:
   /// skipped: the repetitions that may be left out, as nodes of g.
-  Spread(const Graph& g, std::set<NodeId> skipped) : g_(g), skipped_(std::move(skipped)), b_(Level::kKernel), spread_(static_cast<size_t>(g.num_values())), plain_(spread_.size(), -1) {}
+  Spread(const Graph& g, std::set<NodeId> skipped)
+      : g_(g), skipped_(std::move(skipped)), b_(Level::kKernel), spread_(static_cast<size_t>(g.num_values())), plain_(spread_.size(), -1) {}
 
   bool run() {
     for (NodeId n = 0; n < g_.num_nodes(); n++) {
@@ -93,7 +96,9 @@ class Spread {
   ValueId plain(ValueId v) {
     ValueId& out = plain_[at(v)];
     if (out >= 0) return out;
-    if (const auto& f = spread_[at(v)]; f && std::all_of(f->shape.begin(), f->shape.end(), [](const Factors& x) { return std::all_of(x.begin(), x.end(), [](const Factor& y) { return y.source < 0; }); }))
+    if (const auto& f = spread_[at(v)]; f && std::all_of(f->shape.begin(), f->shape.end(), [](const Factors& x) {
+                                          return std::all_of(x.begin(), x.end(), [](const Factor& y) { return y.source < 0; });
+                                        }))
       return out = dims_of(f->shape) == g_.dims(v) ? f->value : b_.add(Reshape{g_.dims(v)}, {f->value});
     std::vector<ValueId> operands;
     for (ValueId o : g_.def(v).operands) operands.push_back(plain(o));
@@ -150,7 +155,8 @@ class Spread {
       const auto from = t.perm[i];
       shape.push_back(x.shape[static_cast<size_t>(from)]);
       const int first = rank_of({x.shape.begin(), x.shape.begin() + from});
-      for (size_t k = 0; k < std::max<size_t>(shape.back().size(), 1); k++) out.perm[place++] = static_cast<int8_t>(first + static_cast<int>(k));
+      for (size_t k = 0; k < std::max<size_t>(shape.back().size(), 1); k++)
+        out.perm[place++] = static_cast<int8_t>(first + static_cast<int>(k));
     }
     return added(out, {x.value}, std::move(shape));
   }
@@ -175,7 +181,8 @@ class Spread {
     return Form{fit(x.value, dims_of(shape)), std::move(shape)};
   }
 
-  /// The factors of one dimension of a result, from those of operands that have it: equal ones, or one that is taken apart as another has it.
+  /// The factors of one dimension of a result, from those of operands that have it: equal ones, or one that is taken apart as another has
+  /// it.
   static std::optional<Factors> common(const std::vector<Factors>& all) {
     Factors out;
     for (const Factors& f : all) if (f.size() > out.size()) out = f;
@@ -193,7 +200,8 @@ class Spread {
   /// One dimension of an operand among these factors.
   static Dims beside(const Factors& own, const Factors& result) {
     Dims out;
-    for (size_t i = 0; i < std::max<size_t>(result.size(), 1); i++) out.push_back(own.empty() ? 1 : own.size() == result.size() ? own[i].here() : result[i].extent);
+    for (size_t i = 0; i < std::max<size_t>(result.size(), 1); i++)
+      out.push_back(own.empty() ? 1 : own.size() == result.size() ? own[i].here() : result[i].extent);
     return out;
   }
 
@@ -212,7 +220,8 @@ class Spread {
       shape[d] = *factors;
     }
     for (const Form& f : operands)
-      for (size_t d = f.shape.size() - std::min(own, f.shape.size()); d < f.shape.size(); d++) if (!is_simple(f.shape[d])) return std::nullopt;
+      for (size_t d = f.shape.size() - std::min(own, f.shape.size()); d < f.shape.size(); d++)
+        if (!is_simple(f.shape[d])) return std::nullopt;
     if (own == 2) shape[rank - 2] = operands[0].shape[rank - 2], shape[rank - 1] = operands[1].shape[rank - 1];
     if (rank_of(shape) > kMaxRank) return std::nullopt;
     std::vector<ValueId> values;

@@ -1,4 +1,5 @@
-// Repeated operands of batched products: what a program repeats along heads only so that a product has equal batches is broadcast instead. Runs in front of folding (mirage/ir/fold.h).
+// Repeated operands of batched products: what a program repeats along heads only so that a product has equal batches is broadcast instead.
+// Runs in front of folding (mirage/ir/fold.h).
 #pragma once
 #include <optional>
 
@@ -6,9 +7,12 @@
 
 namespace mirage {
 
-/// `g` with repetitions (`repeat`, or a concatenation of one value with itself) that reach the batch of a product left out: keys and values that PyTorch's repeat_kv writes as reshape, repeat, reshape are read where they
-/// lie, and the dimension of heads that they meet is two, head and group. Inputs, results and their shapes are g's. nullopt where nothing is repeated for a product. Requires primitives only, no calls.
-/// kept: Program::kept of g (or empty), which becomes that of the result. to: per value of g, the result's value in its place (with fewer elements, if it is repeated less), -1: it has none.
+/// `g` with repetitions (`repeat`, or a concatenation of one value with itself) that reach the batch of a product left out: keys and values
+/// that PyTorch's repeat_kv writes as reshape, repeat, reshape are read where they lie, and the dimension of heads that they meet is two,
+/// head and group. Inputs, results and their shapes are g's. nullopt where nothing is repeated for a product. Requires primitives only, no
+/// calls.
+/// kept: Program::kept of g (or empty), which becomes that of the result. to: per value of g, the result's value in its place (with fewer
+/// elements, if it is repeated less), -1: it has none.
 std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept = nullptr, std::vector<ValueId>* to = nullptr);
 
 }  // namespace mirage

@@ -1,4 +1,5 @@
-// Every division of a kernel's block graph that some strategy would take, cheapest first (plan/alternatives.h). Behind make_plan in the flow, for measuring.
+// Every division of a kernel's block graph that some strategy would take, cheapest first (plan/alternatives.h). Behind make_plan in the
+// flow, for measuring.
 #include "mirage/plan/alternatives.h"
 
 #include <algorithm>

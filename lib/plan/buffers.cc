@@ -30,7 +30,8 @@ int64_t place_buffers(std::vector<Buffer>& buffers, const std::vector<Lifetime>&
   for (size_t i : order) {
     std::vector<std::pair<int64_t, int64_t>> taken;   // [begin, end) of buffers alive together with this one
     for (size_t j : placed)
-      if (lifetimes[i].first <= lifetimes[j].last && lifetimes[j].first <= lifetimes[i].last) taken.push_back({buffers[j].offset_bytes, buffers[j].offset_bytes + size(j)});
+      if (lifetimes[i].first <= lifetimes[j].last && lifetimes[j].first <= lifetimes[i].last)
+        taken.push_back({buffers[j].offset_bytes, buffers[j].offset_bytes + size(j)});
     std::sort(taken.begin(), taken.end());
     int64_t at = 0;
     for (const auto& [begin, end] : taken) {

@@ -44,7 +44,8 @@ uint64_t key_of(const Graph& body, const std::vector<Access>& accesses, size_t o
   for (const Access& a : accesses) {
     h = hash_combine(h, static_cast<uint64_t>(a.buffer) * 64 + static_cast<uint64_t>(a.dtype));
     h = hash_combine(h, static_cast<uint64_t>(a.offset));
-    for (int d = 0; d < a.dims.rank(); d++) h = hash_combine(hash_combine(h, static_cast<uint64_t>(a.dims[d])), static_cast<uint64_t>(a.strides[d]));
+    for (int d = 0; d < a.dims.rank(); d++)
+      h = hash_combine(hash_combine(h, static_cast<uint64_t>(a.dims[d])), static_cast<uint64_t>(a.strides[d]));
   }
   return h;
 }

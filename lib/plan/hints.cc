@@ -1,4 +1,5 @@
-// Hints of the caller in a plan: eviction of once-read weights (kernels.md R4, R22), programmatic dependent launch (R11; CUDA C++ programming guide, "Programmatic Dependent Launch").
+// Hints of the caller in a plan: eviction of once-read weights (kernels.md R4, R22), programmatic dependent launch (R11; CUDA C++
+// programming guide, "Programmatic Dependent Launch").
 #include "mirage/plan/hints.h"
 
 #include <algorithm>
@@ -31,7 +32,9 @@ Plan with_hints(Plan plan, const RunHints& hints) {
 /// Buffers of a kernel's weights (of attention: of keys and values), of all calls that stand beside each other; empty if it has none.
 static std::vector<int> weights_of(const KernelPlan& k) {
   std::vector<int> out;
-  const auto add = [&](const StreamShape& s) { for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer); };
+  const auto add = [&](const StreamShape& s) {
+    for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer);
+  };
   if (const auto* stream = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
     add(**stream);
     for (const StreamShape& s : (*stream)->beside) add(s);
@@ -47,10 +50,13 @@ static std::vector<int> weights_of(const KernelPlan& k) {
 
 bool weights_early(const KernelPlan& k, const Plan& plan) {
   const std::vector<int> buffers = weights_of(k);
-  return !buffers.empty() && std::all_of(buffers.begin(), buffers.end(), [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kInput; });
+  return !buffers.empty() && std::all_of(buffers.begin(), buffers.end(),
+                                         [&](int b) { return plan.buffers[static_cast<size_t>(b)].kind == Buffer::Kind::kInput; });
 }
 
-bool reads_early(const KernelPlan& k, const Plan& plan) { return plan.pdl && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) && weights_early(k, plan); }
+bool reads_early(const KernelPlan& k, const Plan& plan) {
+  return plan.pdl && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) && weights_early(k, plan);
+}
 
 bool releases(const KernelPlan& k, const Plan& plan) {
   for (size_t i = 0; i + 1 < plan.kernels.size(); i++) if (plan.kernels[i].name == k.name) return plan.kernels[i + 1].early;

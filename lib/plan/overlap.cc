@@ -1,7 +1,9 @@
-// start_early: which kernels of a plan are started while the kernel ahead of them still runs (CUDA C++ programming guide, "Programmatic Dependent Launch"). Last step of Planner::finish; codegen/module.cc writes it.
+// start_early: which kernels of a plan are started while the kernel ahead of them still runs (CUDA C++ programming guide, "Programmatic
+// Dependent Launch"). Last step of Planner::finish; codegen/module.cc writes it.
 //
-// Nothing is asked of the caller: the first kernel is launched as any, behind all that is ahead of it on the stream, and each of the others waits for the one before it, which has waited itself. What a kernel gains is its
-// launch, its barriers and the first bytes of its weights (docs/planning.md, "Kernels that start early").
+// Nothing is asked of the caller: the first kernel is launched as any, behind all that is ahead of it on the stream, and each of the others
+// waits for the one before it, which has waited itself. What a kernel gains is its launch, its barriers and the first bytes of its weights
+// (docs/planning.md, "Kernels that start early").
 #include "plan/overlap.h"
 
 #include "mirage/plan/alternatives.h"
@@ -17,11 +19,17 @@ namespace {
 template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
 
 constexpr double kCrowdedShare = 0.1, kCrowdedGainUs = 2.5;
-constexpr double kBehindRowsUs = 0.5, kRowsUs = 0.6, kProductsUs = 0.8, kAttendUs = 0.8, kBehindAttendUs = 0.8;   // that a kernel behind rows gains; rows behind another kernel; a product behind a product
+// that a kernel behind rows gains; rows behind another kernel; a product behind a product
+constexpr double kBehindRowsUs = 0.5, kRowsUs = 0.6, kProductsUs = 0.8, kAttendUs = 0.8, kBehindAttendUs = 0.8;
 
 /// Whether two blocks of it can stand on one multiprocessor.
 bool stacks(const KernelPlan& k, const Target& target) {
-  const auto smem = std::visit([](const auto& p) -> int64_t { if constexpr (requires { p->smem_bytes; }) return p->smem_bytes; else return 0; }, k.body);
+  const auto smem = std::visit(
+      [](const auto& p) -> int64_t {
+        if constexpr (requires { p->smem_bytes; }) return p->smem_bytes;
+        else return 0;
+      },
+      k.body);
   return 2 * (smem + 1024) <= target.smem_per_sm;
 }
 
@@ -34,11 +42,13 @@ int64_t blocks_of(const KernelPlan& k) {
 
 /// While a kernel holds its multiprocessors, blocks that can stand beside each other all go to the few that are free, and stay there.
 bool crowds(const KernelPlan& running, const KernelPlan& k, const Target& target) {
-  const bool room = blocks_of(running) > 0 && blocks_of(k) > 0 && blocks_of(running) + blocks_of(k) <= target.num_sms;   // a multiprocessor for each block of both
+  // a multiprocessor for each block of both
+  const bool room = blocks_of(running) > 0 && blocks_of(k) > 0 && blocks_of(running) + blocks_of(k) <= target.num_sms;
   return stacks(k, target) && !room;
 }
 
-/// Attention whose blocks stand on a multiprocessor each, and that waits for no other block of its own: more would hold what the kernel behind it needs (chains of mha: 11.9 us per call, 7.8 as any launch).
+/// Attention whose blocks stand on a multiprocessor each, and that waits for no other block of its own: more would hold what the kernel
+/// behind it needs (chains of mha: 11.9 us per call, 7.8 as any launch).
 bool leaves_room(const KernelPlan& k, const Target& target) {
   const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
   return !a || ((*a)->blocks() <= target.num_sms && (*a)->meets == 1);
@@ -55,8 +65,9 @@ double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) 
   return crowds(ahead, k, target) ? 0 : kProductsUs;
 }
 
-/// Rows that were started early themselves let go of what is behind them while the product ahead of them still runs. Crowded blocks take a tenth longer (a layer of one token, 235 MB of weights in 55 us: 126 us in all, 120 without), which a
-/// long kernel loses and a short one gains back (18 us behind 64 rows: 41.6, without 43.3).
+/// Rows that were started early themselves let go of what is behind them while the product ahead of them still runs. Crowded blocks take a
+/// tenth longer (a layer of one token, 235 MB of weights in 55 us: 126 us in all, 120 without), which a long kernel loses and a short one
+/// gains back (18 us behind 64 rows: 41.6, without 43.3).
 bool loses_by_crowding(const Plan& plan, size_t i, const Target& target) {
   const KernelPlan& k = plan.kernels[i];
   if (blocks_of(k) == 0 || kCrowdedShare * k.predicted_us < kCrowdedGainUs) return false;

@@ -6,10 +6,12 @@
 
 namespace mirage {
 
-/// Marks them (KernelPlan::early) and takes what they gain from the predicted time of the plan, not of its kernels. Kernels and buffers are final.
+/// Marks them (KernelPlan::early) and takes what they gain from the predicted time of the plan, not of its kernels. Kernels and buffers are
+/// final.
 void start_early(Plan& plan, const Target& target);
 
-/// Attention that is divided so that it takes part in early starts, where the plan is cheaper for it than with the division that is cheapest by itself. Before start_early.
+/// Attention that is divided so that it takes part in early starts, where the plan is cheaper for it than with the division that is
+/// cheapest by itself. Before start_early.
 void make_room(Plan& plan, const Target& target, const ContractRule& rule);
 
 }  // namespace mirage

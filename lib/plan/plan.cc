@@ -1,4 +1,5 @@
-// make_plan: from a kernel-level graph to kernels in order and memory. MatMuls become calls, everything else regions (region.h); the Planner (planner.h) does the rest.
+// make_plan: from a kernel-level graph to kernels in order and memory. MatMuls become calls, everything else regions (region.h); the
+// Planner (planner.h) does the rest.
 #include "mirage/plan/plan.h"
 
 #include <algorithm>
@@ -8,16 +9,16 @@
 #include "mirage/plan/region.h"
 #include "plan/call_plans.h"
 #include "plan/planner.h"
-#include "plan/region_index.h"
-#include "plan/rewrites.h"
+#include "plan/region/region_index.h"
+#include "plan/passes/rewrites.h"
 
 namespace mirage {
 namespace {
 
 Graph with_result_types(const Graph& body, const std::vector<DType>& types);
 
-/// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by repeating an operand that broadcasts along only some of them.
-/// How v will lie in memory, if what it is a view of lies row-major.
+/// A matmul as a call of a block graph. A grid has one axis for batches: several batch dimensions above 1 become one, by reshapes, and by
+/// repeating an operand that broadcasts along only some of them. How v will lie in memory, if what it is a view of lies row-major.
 Dims likely_strides(const Graph& g, ValueId v) {
   const Dims plain = row_major_strides(g.dims(v));
   if (!is_view(g.def(v).op)) return plain;
@@ -66,14 +67,16 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target&
   return b.add(Reshape{out}, {z});
 }
 
-/// A concatenation of very many as one of concatenations, each in memory: a kernel has room for so many parameters, and compilers take more than their share of time and memory for one with thousands of branches.
+/// A concatenation of very many as one of concatenations, each in memory: a kernel has room for so many parameters, and compilers take more
+/// than their share of time and memory for one with thousands of branches.
 constexpr size_t kMostJoined = 40;   ///< more than find_shared() leaves in one kernel
 
 ValueId add_concat(Builder& b, const Concat& concat, std::vector<ValueId> operands) {
   while (operands.size() > kMostJoined) {
     std::vector<ValueId> joined;
     for (size_t at = 0; at < operands.size(); at += kMostJoined) {
-      const std::vector<ValueId> some(operands.begin() + static_cast<std::ptrdiff_t>(at), operands.begin() + static_cast<std::ptrdiff_t>(std::min(at + kMostJoined, operands.size())));
+      const std::vector<ValueId> some(operands.begin() + static_cast<std::ptrdiff_t>(at),
+                                      operands.begin() + static_cast<std::ptrdiff_t>(std::min(at + kMostJoined, operands.size())));
       joined.push_back(some.size() == 1 ? some[0] : b.add(concat, some));
     }
     operands = std::move(joined);
@@ -92,7 +95,8 @@ Graph with_result_types(const Graph& body, const std::vector<DType>& types) {
   for (const Node& n : body.nodes()) {   // the same nodes in the same order: ids stay
     if (const auto* in = std::get_if<Input>(&n.op)) { b.add_input(in->param, body.type(n.first_value), in->part); continue; }
     Op op = n.op;
-    if (auto* out = std::get_if<Output>(&op); out && is16(types[static_cast<size_t>(out->result)])) out->dtype = types[static_cast<size_t>(out->result)];
+    if (auto* out = std::get_if<Output>(&op); out && is16(types[static_cast<size_t>(out->result)]))
+      out->dtype = types[static_cast<size_t>(out->result)];
     b.add(std::move(op), n.operands);
   }
   return std::move(b).finish();
@@ -120,10 +124,14 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
     for (ValueId o : n.operands) operands.push_back(to[static_cast<size_t>(o)]);
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
-    else if (std::holds_alternative<MatMul>(n.op)) first = add_matmul(b, operands[0], operands[1], cast_results(g, users, n)[0], target, rule);
+    else if (std::holds_alternative<MatMul>(n.op))
+      first = add_matmul(b, operands[0], operands[1], cast_results(g, users, n)[0], target, rule);
     else if (auto* call = std::get_if<Call>(&n.op)) {
       const std::vector<DType> types = cast_results(g, users, n);
-      first = b.add(std::any_of(types.begin(), types.end(), is16) ? Call{std::make_shared<const Graph>(with_result_types(*call->body, types))} : *call, operands);
+      first =
+          b.add(std::any_of(types.begin(), types.end(), is16) ? Call{std::make_shared<const Graph>(with_result_types(*call->body, types))}
+                                                              : *call,
+                operands);
     } else if (is16(cast_type(n)) && b.graph().type(operands[0]).dtype == cast_type(n)) first = operands[0];
     else if (auto* concat = std::get_if<Concat>(&n.op)) first = add_concat(b, *concat, operands);
     else first = b.add(n.op, operands);
@@ -134,10 +142,12 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
 
 namespace {
 
-/// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside generic block kernels, for which the model is off by more: small programs were
-/// measured fastest in one kernel (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
+/// What a plan may take, predicted, of the time of one with fewer kernels, where rows are reduced by a kernel of their own; and none beside
+/// generic block kernels, for which the model is off by more: small programs were measured fastest in one kernel
+/// (test/laws/small_programs.cc), and few rows before a weight stream within what the model is off by.
 constexpr double kMoreKernels = 0.88;
-constexpr double kMoreCopies = 0.8;   ///< the same of one without copies of its operands: what they bring depends on the lines of every operand, of which the model knows little
+/// the same of one without copies of its operands: what they bring depends on the lines of every operand, of which the model knows little
+constexpr double kMoreCopies = 0.8;
 
 bool generic(const Plan& p) {
   return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
@@ -167,19 +177,24 @@ Planned Planner::run() {
   return finish();
 }
 
-Planned plan_with_tape(const Program& program, const Graph& graph, const Target& target, Tape& tape, const Plan& model) { return Planner(program, remove_dead(graph), target, &tape, &model).run(); }
+Planned plan_with_tape(const Program& program, const Graph& graph, const Target& target, Tape& tape, const Plan& model) {
+  return Planner(program, remove_dead(graph), target, &tape, &model).run();
+}
 
 /// The plan of a graph, whose values are exact but where it casts.
 static Planned plan_exact(const Program& program, const Graph& graph, const Target& target, CallPlans& known) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
   Planned planned = Planner(program, calls, target, nullptr, nullptr, &known).run();
   const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
-  enum class Kernels { kFree, kCopies, kPay };   // whether more of them must pay, and, if they do not only copy, no general one be among them
+  // whether more of them must pay, and, if they do not only copy, no general one be among them
+  enum class Kernels { kFree, kCopies, kPay };
   const auto consider = [&](const Graph& g, Kernels kernels, std::vector<Pass> passes) {
     Planned other = Planner(program, g, target, nullptr, nullptr, &known).run();
     if (!other.plan) return;
     if (planned.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned.plan->kernels.size() &&
-        ((kernels == Kernels::kPay && generic(*other.plan)) || other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned.plan->predicted_us)) return;
+        ((kernels == Kernels::kPay && generic(*other.plan)) ||
+         other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned.plan->predicted_us))
+      return;
     if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
     planned = std::move(other);
     planned.plan->passes = std::move(passes);
@@ -194,7 +209,8 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   // A norm's squares leave with the operand, where they would be read again beside the ring.
   if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
     consider(*normed, Kernels::kPay, {Pass::kNorms});
-    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed)) consider(*narrow_normed, Kernels::kPay, {Pass::kNorms, Pass::kNarrow});
+    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed))
+      consider(*narrow_normed, Kernels::kPay, {Pass::kNorms, Pass::kNarrow});
   }
   return planned;
 }
@@ -204,7 +220,8 @@ static std::vector<bool> stored_wide(const Plan& plan) {
   std::vector<bool> out(static_cast<size_t>(plan.graph.num_values()));
   for (size_t v = 0; v < out.size(); v++) {
     const int buffer = plan.views[v].buffer;
-    out[v] = buffer >= 0 && plan.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::kWorkspace && plan.graph.type(static_cast<ValueId>(v)).dtype == DType::kReal;
+    out[v] = buffer >= 0 && plan.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::kWorkspace &&
+             plan.graph.type(static_cast<ValueId>(v)).dtype == DType::kReal;
   }
   return out;
 }
@@ -232,12 +249,16 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   };
   keep(Where::kMemory);
   keep(Where::kMemoryAndBodies);
-  // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges. A cast within a body may be what no strategy but the general one takes.
-  const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body); });
+  // Kernels that work on rows may take longer for 16 bits: rows that begin anywhere have edges. A cast within a body may be what no
+  // strategy but the general one takes.
+  const bool has_rows = best.plan && std::any_of(best.plan->kernels.begin(), best.plan->kernels.end(), [](const KernelPlan& k) {
+                          return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body);
+                        });
   if (has_rows) keep(Where::kOperands), keep(Where::kShared);
   if (has_rows || !best.plan || generic(*best.plan)) consider(graph, std::nullopt);
   if (best.plan && !kept.empty())   // what this plan stores nevertheless
-    if (const std::set<int> wide = kept.meanings_of(best.plan->graph, stored_wide(*best.plan)); !wide.empty()) keep(rounds.value_or(Where::kOperands), wide);
+    if (const std::set<int> wide = kept.meanings_of(best.plan->graph, stored_wide(*best.plan)); !wide.empty())
+      keep(rounds.value_or(Where::kOperands), wide);
   return best;
 }
 

@@ -1,5 +1,5 @@
-// The planner behind make_plan: one object per planning, its steps in three files. planner_values.cc: which values lie in memory; planner_groups.cc: which are computed by one kernel;
-// planner_kernels.cc: the kernels in order, their memory, and the calls among them.
+// The planner behind make_plan: one object per planning, its steps in three files. planner_values.cc: which values lie in memory;
+// planner_groups.cc: which are computed by one kernel; planner_kernels.cc: the kernels in order, their memory, and the calls among them.
 #pragma once
 #include <map>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
 #include "plan/call_plans.h"
-#include "plan/region.h"
+#include "plan/region/region.h"
 #include "plan/tape.h"
 
 namespace mirage {
@@ -21,8 +21,17 @@ class Planner {
  public:
   /// tape, model: decisions are recorded or taken again, and calls are planned like the model's.
   /// known: what strategies said before; may be null.
-  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr, CallPlans* known = nullptr)
-      : program_(program), g_(std::move(graph)), target_(target), tape_(tape), model_(model), known_(known), views_(static_cast<size_t>(g_.num_values())), stored_(views_.size()), outs_(views_.size()),
+  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr,
+          CallPlans* known = nullptr)
+      : program_(program),
+        g_(std::move(graph)),
+        target_(target),
+        tape_(tape),
+        model_(model),
+        known_(known),
+        views_(static_cast<size_t>(g_.num_values())),
+        stored_(views_.size()),
+        outs_(views_.size()),
         context_{g_, program_, target_, buffers_, views_, reduces_, tape} {}
 
   Planned run();
@@ -52,7 +61,8 @@ class Planner {
   /// Walks an output back through transposes and reshapes: the kernel that makes the value writes it in its final place.
   void place_outputs();
 
-  /// From a transposition or a reshape to its operand, and from the strides of the one to those with which the other fills the same places; false if there are none, or v is neither.
+  /// From a transposition or a reshape to its operand, and from the strides of the one to those with which the other fills the same places;
+  /// false if there are none, or v is neither.
   bool step_back(ValueId& v, Dims& strides) const;
 
   /// What a call reads must lie in memory: at best as a view of something that does anyway.
@@ -85,7 +95,9 @@ class Planner {
 
   /// The group that an item asks for: values that somebody outside reads (all but items a and b) or that are outputs are stored.
   RegionGroup group_of(const Item& item, int a, int b) const;
-  std::optional<RegionPlanned> plan_item(const Item& item, int max_statements, int a = -1, int b = -1) const { return plan_region(context_, group_of(item, a, b), max_statements); }
+  std::optional<RegionPlanned> plan_item(const Item& item, int max_statements, int a = -1, int b = -1) const {
+    return plan_region(context_, group_of(item, a, b), max_statements);
+  }
 
   // ---- merging
 
@@ -101,7 +113,8 @@ class Planner {
   /// What another planning decided when it asked this as often as this one did.
   std::optional<bool> told_inline(ValueId v);
 
-  /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of narrow inputs.
+  /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of
+  /// narrow inputs.
   bool try_inline(ValueId v);
 
   /// Reductions of much into little, where too few blocks would work, become two kernels.
@@ -127,14 +140,16 @@ class Planner {
   /// The model's kernel of exactly these calls; nullptr: it has none.
   const KernelPlan* model_kernel(const std::vector<int>& items) const;
 
-  /// Items in an order that respects what they read, earliest first by number; those that are one kernel together. Empty if calls that were joined need each other.
+  /// Items in an order that respects what they read, earliest first by number; those that are one kernel together. Empty if calls that were
+  /// joined need each other.
   std::vector<std::vector<int>> order() const;
   std::vector<int> buffers_touched(const Item& item) const;
 
   /// Drops workspace buffers that no kernel touches, numbers the rest anew and places them.
   int64_t place(const std::vector<std::vector<int>>& sequence);
 
-  /// Products whose columns an output has as heads, [M, H * D] as [H, M, D], store them there, and products whose rows lie so read them there, where that is cheaper than a kernel that moves them (runs.cc).
+  /// Products whose columns an output has as heads, [M, H * D] as [H, M, D], store them there, and products whose rows lie so read them
+  /// there, where that is cheaper than a kernel that moves them (runs.cc).
   void place_runs();
   /// A value that is given another view, so that item i, which only moves it, is left out; and the calls that store or read it so.
   struct Unmoved { ValueId value; View view; std::vector<NodeId> calls; };
@@ -146,7 +161,8 @@ class Planner {
 
   /// Attention reads a concatenation of two stored values where they lie, where that is cheaper than a kernel that stores it (parts.cc).
   void place_parts();
-  /// The view of v as two parts, if it is such a concatenation, seen through reshapes and the like. stored: what of it must be stored for that, and is not.
+  /// The view of v as two parts, if it is such a concatenation, seen through reshapes and the like. stored: what of it must be stored for
+  /// that, and is not.
   std::optional<View> view_in_parts(ValueId v, std::optional<ValueId>& stored);
   /// Leaves v out of item i, if calls alone read it; whether it did.
   bool try_parts(size_t i, ValueId v);

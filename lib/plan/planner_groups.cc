@@ -1,5 +1,6 @@
-// Planner, second part: items, each a call or a group of values that one region computes; groups grow along producer-consumer edges as long as the cost model says that one kernel is no
-// slower than two, cheap values are computed again by their readers, and reductions of much into little become two kernels.
+// Planner, second part: items, each a call or a group of values that one region computes; groups grow along producer-consumer edges as long
+// as the cost model says that one kernel is no slower than two, cheap values are computed again by their readers, and reductions of much
+// into little become two kernels.
 #include <algorithm>
 
 #include "mirage/plan/passes.h"
@@ -76,7 +77,8 @@ void Planner::index_items() {
     if (items_[i].split.half != RegionSplit::Half::kFirst)   // which leaves parts of its values to the second half
       for (ValueId v : items_[i].values) producer_[static_cast<size_t>(v)] = static_cast<int>(i);
     if (items_[i].call >= 0)
-      for (int k = 0; k < g_.node(items_[i].call).num_values; k++) producer_[static_cast<size_t>(g_.node(items_[i].call).first_value + k)] = static_cast<int>(i);
+      for (int k = 0; k < g_.node(items_[i].call).num_values; k++)
+        producer_[static_cast<size_t>(g_.node(items_[i].call).first_value + k)] = static_cast<int>(i);
     for (ValueId v : items_[i].reads) readers_[static_cast<size_t>(v)].insert(static_cast<int>(i));
   }
 }
@@ -90,18 +92,21 @@ RegionGroup Planner::group_of(const Item& item, int a, int b) const {
     bool outside = false;
     for (int r : readers_[static_cast<size_t>(v)]) outside = outside || (r != a && r != b);
     if (outside && buffers_[static_cast<size_t>(view.buffer)].kind == Buffer::Kind::kWorkspace)
-      root.stores.push_back({view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype, buffers_[static_cast<size_t>(view.buffer)].tf32});
+      root.stores.push_back({view.buffer, view.offset, g_.dims(v), view.strides, buffers_[static_cast<size_t>(view.buffer)].dtype,
+                             buffers_[static_cast<size_t>(view.buffer)].tf32});
     group.roots.push_back(std::move(root));
   }
   for (const RegionRoot& r : item.copies) group.roots.push_back(r);
   // A root with stores comes first: it gives a pointwise kernel its loops.
-  std::stable_sort(group.roots.begin(), group.roots.end(), [](const RegionRoot& x, const RegionRoot& y) { return !x.stores.empty() && y.stores.empty(); });
+  std::stable_sort(group.roots.begin(), group.roots.end(),
+                   [](const RegionRoot& x, const RegionRoot& y) { return !x.stores.empty() && y.stores.empty(); });
   return group;
 }
 
 std::vector<int> Planner::successors(int i) const {
   std::set<int> out;
-  for (ValueId v : items_[static_cast<size_t>(i)].values) out.insert(readers_[static_cast<size_t>(v)].begin(), readers_[static_cast<size_t>(v)].end());
+  for (ValueId v : items_[static_cast<size_t>(i)].values)
+    out.insert(readers_[static_cast<size_t>(v)].begin(), readers_[static_cast<size_t>(v)].end());
   if (const NodeId call = items_[static_cast<size_t>(i)].call; call >= 0)
     for (int k = 0; k < g_.node(call).num_values; k++) {
       const auto& r = readers_[static_cast<size_t>(g_.node(call).first_value + k)];
@@ -163,7 +168,8 @@ void Planner::merge() {
     if (changed) continue;
     for (ValueId v = 0; v < g_.num_values() && !changed; v++) {   // kernels that read the same thing
       const std::set<int> readers = readers_[static_cast<size_t>(v)];
-      for (auto i = readers.begin(); i != readers.end() && std::next(i) != readers.end(); ++i) changed = try_merge(*i, *std::next(i)) || changed;
+      for (auto i = readers.begin(); i != readers.end() && std::next(i) != readers.end(); ++i)
+        changed = try_merge(*i, *std::next(i)) || changed;
     }
   }
 }
@@ -178,7 +184,8 @@ std::optional<bool> Planner::told_inline(ValueId v) {
 bool Planner::try_inline(ValueId v) {
   const auto i = static_cast<size_t>(v);
   const int producer = producer_[i];
-  if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].values.size() != 1) return false;
+  if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].values.size() != 1)
+    return false;
   const std::set<int> readers = readers_[i];
   double before = items_[static_cast<size_t>(producer)].planned->cost.us, after = 0;
   for (int r : readers) {
@@ -218,13 +225,15 @@ void Planner::split_reductions() {
     if (!items_[i].alive || items_[i].call >= 0) continue;
     const RegionPlan& p = items_[i].planned->plan;
     if (tape_ && tape_->replays) { split_as_told(i); continue; }
-    if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise) continue;
+    if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise)
+      continue;
     const bool row = p.shape == RegionPlan::Shape::kRow;
     const int64_t along = row ? p.team : p.threads / p.columns, elements = reduced_elements(items_[i]);
     if (p.blocks >= target_.num_sms / 2 || p.length / along < 16) continue;
     RegionSplit split;
     split.half = RegionSplit::Half::kFirst;
-    split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, elements / (row ? 2048 : 256));   // each long enough to be worth its partial result
+    // each long enough to be worth its partial result
+    split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, elements / (row ? 2048 : 256));
     if (split.chunks < 2) continue;
     split.chunk_length = (elements + split.chunks * 8 - 1) / (split.chunks * 8) * 8;
     split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
@@ -257,7 +266,8 @@ int64_t Planner::reduced_elements(const Item& item) const {
   return 1;
 }
 
-/// What the item stores for its own reductions alone becomes part of them, so that the first half need not wait for the second; false if others read it, too.
+/// What the item stores for its own reductions alone becomes part of them, so that the first half need not wait for the second; false if
+/// others read it, too.
 bool Planner::inline_for_reductions(Item& item, size_t i) {
   std::vector<ValueId> reductions;
   for (ValueId v : item.values) if (reduces_.count(v)) reductions.push_back(v);
@@ -266,7 +276,9 @@ bool Planner::inline_for_reductions(Item& item, size_t i) {
     const auto own = std::find_if(item.values.begin(), item.values.end(), [&](ValueId v) { return !reduces_.count(v) && reads.count(v); });
     if (own == item.values.end()) return std::none_of(reductions.begin(), reductions.end(), [&](ValueId v) { return reads.count(v) > 0; });
     const auto& readers = readers_[static_cast<size_t>(*own)];
-    if (!outs_[static_cast<size_t>(*own)].empty() || std::any_of(readers.begin(), readers.end(), [&](int r) { return r != static_cast<int>(i); })) return false;
+    if (!outs_[static_cast<size_t>(*own)].empty() ||
+        std::any_of(readers.begin(), readers.end(), [&](int r) { return r != static_cast<int>(i); }))
+      return false;
     stored_[static_cast<size_t>(*own)] = false;
     views_[static_cast<size_t>(*own)] = {};
     item.values.erase(own);

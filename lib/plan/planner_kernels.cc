@@ -1,4 +1,5 @@
-// Planner, third part: items in an order that respects what they read, workspace placed by lifetimes, and every call planned by the strategy that is cheapest for it.
+// Planner, third part: items in an order that respects what they read, workspace placed by lifetimes, and every call planned by the
+// strategy that is cheapest for it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -117,7 +118,10 @@ void Planner::drop_positions() {
       Cost with, without;
       const std::string no = plan_call(item.call, stored, with);
       computes_[item.call] = true;
-      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) { computes_[item.call] = false; continue; }
+      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) {
+        computes_[item.call] = false;
+        continue;
+      }
     }
     for (ValueId v : positions) {
       bool other = false;
@@ -132,7 +136,8 @@ void Planner::drop_positions() {
   index_items();
   for (Item& item : items_) {
     bool needed = item.call >= 0 || item.values.empty() || !item.copies.empty();
-    for (ValueId v : item.values) needed = needed || !form<Iota>(v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
+    for (ValueId v : item.values)
+      needed = needed || !form<Iota>(v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
     if (!needed) item.alive = false;
   }
   index_items();
@@ -141,7 +146,8 @@ void Planner::drop_positions() {
 bool Planner::model_computes(NodeId call) const {
   for (const KernelPlan& k : model_->kernels) {
     const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-    if (attend && k.nodes == std::vector<NodeId>{call}) return std::any_of((*attend)->operands.begin(), (*attend)->operands.end(), [](const Access& a) { return a.position >= 0; });
+    if (attend && k.nodes == std::vector<NodeId>{call})
+      return std::any_of((*attend)->operands.begin(), (*attend)->operands.end(), [](const Access& a) { return a.position >= 0; });
   }
   return false;
 }
@@ -158,7 +164,8 @@ Planned Planner::finish() {
   join_calls();
   join_regions();
   const std::vector<std::vector<int>> sequence = order();
-  MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; })) << "kernels depend on each other in a circle: " << print(g_);
+  MIRAGE_ASSERT(!sequence.empty() || std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.alive; }))
+      << "kernels depend on each other in a circle: " << print(g_);
   Plan plan;
   plan.workspace_bytes = place(sequence);
   const std::string prefix = identifier(program_.name);
@@ -245,7 +252,10 @@ CallPlan Planner::plan_work(const Work& work) {
   for (const Strategy& s : strategies()) {
     if (!s.match) continue;
     const bool can_read = (!work.positions || s.reads_positions) && (!work.has_parts() || s.reads_parts);
-    Attempt a = can_read ? s.match(work) : Attempt{std::nullopt, {}, work.positions && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
+    Attempt a =
+        can_read
+            ? s.match(work)
+            : Attempt{std::nullopt, {}, work.positions && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
     if (!a.body && out.reason.empty() && can_read) out.reason = a.reason;
     out.others.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
     if (!a.body || (out.body && a.cost.us >= out.cost.us)) continue;
@@ -258,7 +268,8 @@ CallPlan Planner::plan_work(const Work& work) {
 }
 
 std::string Planner::plan_call_like(NodeId n, const Work& work, KernelPlan& k, Cost& cost) const {
-  const auto of = std::find_if(model_->kernels.begin(), model_->kernels.end(), [n](const KernelPlan& m) { return m.nodes == std::vector<NodeId>{n}; });
+  const auto of =
+      std::find_if(model_->kernels.begin(), model_->kernels.end(), [n](const KernelPlan& m) { return m.nodes == std::vector<NodeId>{n}; });
   if (of == model_->kernels.end()) return "the model has no kernel for a call";
   cost.us = of->predicted_us, cost.why = of->why, cost.bytes = of->bytes, cost.flops = of->flops;
   k.body = of->body;

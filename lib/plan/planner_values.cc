@@ -1,17 +1,19 @@
-// Planner, first part: which values are stored and where, as views of inputs, outputs and workspace; what several kernels would compute again is stored, too.
+// Planner, first part: which values are stored and where, as views of inputs, outputs and workspace; what several kernels would compute
+// again is stored, too.
 #include <algorithm>
 
 #include "mirage/plan/block.h"
-#include "plan/contiguous.h"
+#include "plan/passes/contiguous.h"
 #include "plan/planner.h"
-#include "plan/selection.h"
+#include "plan/passes/selection.h"
 #include "plan/storage.h"
 
 namespace mirage {
 namespace {
 
 constexpr int kMaxJoined = 1000;      ///< statements of all operands of a concatenation, beyond which they are stored
-constexpr int kBranchLength = 3;      ///< statements that a branch counts for: what compilers make of nested ones grows faster than their number
+/// statements that a branch counts for: what compilers make of nested ones grows faster than their number
+constexpr int kBranchLength = 3;
 constexpr int kMaxInlined = 150;      ///< statements that one value may cost before it is stored
 
 DType storage(DType t) { return t == DType::kReal ? DType::kF32 : t; }
@@ -28,7 +30,8 @@ void Planner::place_inputs() {
     const TensorInfo& t = program_.outputs[i];
     buffers_.push_back({Buffer::Kind::kOutput, static_cast<int>(i), t.type.dtype, t.type.dims, t.strides, 0});
   }
-  for (size_t b = 0; model_ && b < buffers_.size(); b++) buffers_[b].tf32 = model_->buffers[b].tf32;   // of a part of a plan: what lay in its workspace
+  // of a part of a plan: what lay in its workspace
+  for (size_t b = 0; model_ && b < buffers_.size(); b++) buffers_[b].tf32 = model_->buffers[b].tf32;
   for (NodeId n : g_.inputs()) {
     const int param = g_.form<Input>(n)->param;
     views_[static_cast<size_t>(g_.node(n).first_value)] = {param, 0, program_.inputs[static_cast<size_t>(param)].strides};
@@ -68,7 +71,8 @@ void Planner::place_outputs() {
     const bool exact = storage(g_.type(v).dtype) == dtype;
     if (form<Call>(v)) {
       const DType body = g_.type(v).dtype;   // rounding to a narrower type must happen before a wider output stores it
-      if (views_[static_cast<size_t>(v)].buffer < 0 && (exact || (body == DType::kReal && alone))) views_[static_cast<size_t>(v)] = {buffer, 0, strides};
+      if (views_[static_cast<size_t>(v)].buffer < 0 && (exact || (body == DType::kReal && alone)))
+        views_[static_cast<size_t>(v)] = {buffer, 0, strides};
       else copies_.push_back({v, {access}});
     } else if (form<Input>(v)) {
       copies_.push_back({v, {access}});
@@ -164,7 +168,8 @@ void Planner::find_reduces() {
     ReduceInfo info{r->fn, x, std::vector<bool>(static_cast<size_t>(g_.dims(x).rank())), r->group == g_.dims(x)[r->dim] ? 0 : r->group};
     info.reduced[static_cast<size_t>(r->dim)] = true;
     auto before = reduces_.find(x);
-    if (before != reduces_.end() && before->second.fn == r->fn && !before->second.group && !info.group && !stored_[static_cast<size_t>(x)] && users[static_cast<size_t>(x)].size() == 1) {
+    if (before != reduces_.end() && before->second.fn == r->fn && !before->second.group && !info.group &&
+        !stored_[static_cast<size_t>(x)] && users[static_cast<size_t>(x)].size() == 1) {
       info.base = before->second.base;
       for (size_t i = 0; i < info.reduced.size(); i++) info.reduced[i] = info.reduced[i] || before->second.reduced[i];
       reduces_.erase(before);
@@ -181,7 +186,8 @@ void Planner::find_shared() {
     for (NodeId n : users[static_cast<size_t>(v)]) {
       const Node& node = g_.node(n);
       if (std::holds_alternative<Output>(node.op)) continue;
-      uses[static_cast<size_t>(v)] += is_view(node.op) && !stored_[static_cast<size_t>(node.first_value)] ? uses[static_cast<size_t>(node.first_value)] : 1;
+      uses[static_cast<size_t>(v)] +=
+          is_view(node.op) && !stored_[static_cast<size_t>(node.first_value)] ? uses[static_cast<size_t>(node.first_value)] : 1;
     }
   std::vector<int> length(stored_.size(), 1), loads(stored_.size(), 0);
   std::vector<bool> heavy(stored_.size());
@@ -190,7 +196,8 @@ void Planner::find_shared() {
     if (is_given(v)) { loads[i] = 1; continue; }
     if (reduces_.count(v)) { loads[i] = 1; continue; }
     if (const auto s = form<Reduce>(v) ? find_selection(g_, v) : std::nullopt) {   // what it reads is computed where the index says
-      length[i] = length[static_cast<size_t>(s->x)] + kBranchLength, loads[i] = loads[static_cast<size_t>(s->x)] + 1, heavy[i] = heavy[static_cast<size_t>(s->x)];
+      length[i] = length[static_cast<size_t>(s->x)] + kBranchLength, loads[i] = loads[static_cast<size_t>(s->x)] + 1,
+      heavy[i] = heavy[static_cast<size_t>(s->x)];
       stored_[i] = stored_[i] || uses[i] > 1 || length[i] > kMaxInlined;
       if (stored_[i]) length[i] = 1, loads[i] = 1, heavy[i] = false;
       continue;
@@ -201,7 +208,9 @@ void Planner::find_shared() {
       loads[i] += loads[static_cast<size_t>(o)];
       heavy[i] = heavy[i] || heavy[static_cast<size_t>(o)];
     }
-    if (auto* m = form<Map>(v)) heavy[i] = heavy[i] || map_info(m->fn).cls == MapClass::kAtomic || m->fn == MapFn::kExp || m->fn == MapFn::kDiv || m->fn == MapFn::kSigmoid || m->fn == MapFn::kSilu;
+    if (auto* m = form<Map>(v))
+      heavy[i] = heavy[i] || map_info(m->fn).cls == MapClass::kAtomic || m->fn == MapFn::kExp || m->fn == MapFn::kDiv ||
+                 m->fn == MapFn::kSigmoid || m->fn == MapFn::kSilu;
     const bool light = !loads[i] || (loads[i] == 1 && length[i] <= 4 && !heavy[i]);
     const bool is_computation = form<Map>(v) || form<Concat>(v) || form<Repeat>(v);
     if (form<Concat>(v)) length[i] += kBranchLength * static_cast<int>(g_.def(v).operands.size());

@@ -1,4 +1,5 @@
-// replan: see the header. Decisions that costs made are recorded while the model is planned once more and taken again at the other extents (tape.h); calls get the model's numbers.
+// replan: see the header. Decisions that costs made are recorded while the model is planned once more and taken again at the other extents
+// (tape.h); calls get the model's numbers.
 #include "mirage/plan/replan.h"
 
 #include "plan/tape.h"
@@ -20,7 +21,8 @@ Planned replan(const Program& program, const Plan& model, const Program& small, 
   return out;
 }
 
-Planned replan_part(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target, std::optional<Plan>& own) {
+Planned replan_part(const Program& program, const Plan& model, const Program& small, const Graph& small_graph, const Target& target,
+                    std::optional<Plan>& own) {
   Tape tape;
   Planned recorded = plan_with_tape(program, model.graph, target, tape, model);
   if (!recorded.plan) return {std::nullopt, "alone it has no plan: " + recorded.reason};

@@ -1,5 +1,6 @@
-// The type of intermediates in device memory (see the header). A computed operand of a bfloat16 contraction is rounded as it enters the tensor cores (ir/contraction.h), so the kernel that makes it may round it
-// as well: half the bytes, and tensor copies can bring it. float16 contractions take computed operands as TF32, which has no shorter form, but once it is rounded tensor copies can bring it too.
+// The type of intermediates in device memory (see the header). A computed operand of a bfloat16 contraction is rounded as it enters the
+// tensor cores (ir/contraction.h), so the kernel that makes it may round it as well: half the bytes, and tensor copies can bring it.
+// float16 contractions take computed operands as TF32, which has no shorter form, but once it is rounded tensor copies can bring it too.
 #include "plan/storage.h"
 
 #include <algorithm>
@@ -10,15 +11,18 @@ namespace {
 DType plain(DType t) { return t == DType::kReal ? DType::kF32 : t; }
 
 /// Whether all readers of v, a value of a block graph, are contractions in that type.
-bool only_contracted(const Graph& body, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule, ContractType t) {
+bool only_contracted(const Graph& body, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule,
+                     ContractType t) {
   return std::all_of(users[static_cast<size_t>(v)].begin(), users[static_cast<size_t>(v)].end(), [&](NodeId n) {
     const Node& node = body.node(n);
     if (body.form<Transpose>(n)) return only_contracted(body, users, node.first_value, rule, t);
-    return body.form<MatMul>(n) != nullptr && contract_type(body.type(node.operands[0]).dtype, body.type(node.operands[1]).dtype, rule) == t;
+    return body.form<MatMul>(n) != nullptr &&
+           contract_type(body.type(node.operands[0]).dtype, body.type(node.operands[1]).dtype, rule) == t;
   });
 }
 
-bool rounded_by_readers(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule, ContractType t) {
+bool rounded_by_readers(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule,
+                        ContractType t) {
   const auto& readers = users[static_cast<size_t>(v)];
   return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId n) {
     const Node& node = g.node(n);
@@ -28,7 +32,9 @@ bool rounded_by_readers(const Graph& g, const std::vector<std::vector<NodeId>>& 
     const Graph& body = *call->body;
     const auto inner = body.users();
     for (NodeId in : body.inputs())
-      if (node.operands[static_cast<size_t>(body.form<Input>(in)->param)] == v && !only_contracted(body, inner, body.node(in).first_value, rule, t)) return false;
+      if (node.operands[static_cast<size_t>(body.form<Input>(in)->param)] == v &&
+          !only_contracted(body, inner, body.node(in).first_value, rule, t))
+        return false;
     return true;
   });
 }

@@ -1,4 +1,5 @@
-// In which type an intermediate of the kernel level lies in the workspace. Private to lib/plan; asked by plan.cc when it gives values their buffers.
+// In which type an intermediate of the kernel level lies in the workspace. Private to lib/plan; asked by plan.cc when it gives values their
+// buffers.
 #pragma once
 #include <vector>
 
@@ -9,8 +10,8 @@ namespace mirage {
 
 struct StoredType { DType dtype = DType::kF32; bool tf32 = false; };
 
-/// float32, or bool for a kBool, or the value's own 16-bit type; bfloat16 where every reader would round it to that before anything else, and float32 rounded to TF32 likewise: nothing is rounded
-/// twice, or earlier than the kernels that read it do anyway.
+/// float32, or bool for a kBool, or the value's own 16-bit type; bfloat16 where every reader would round it to that before anything else,
+/// and float32 rounded to TF32 likewise: nothing is rounded twice, or earlier than the kernels that read it do anyway.
 /// users: g.users().
 StoredType stored_type(const Graph& g, const std::vector<std::vector<NodeId>>& users, ValueId v, const ContractRule& rule);
 

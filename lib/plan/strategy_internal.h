@@ -1,4 +1,4 @@
-// What the strategies' rows share (lib/plan/*_strategy.cc).
+// What the strategies' rows share (lib/plan/NAME/NAME_strategy.cc).
 #pragma once
 #include <memory>
 #include <utility>

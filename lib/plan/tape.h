@@ -1,4 +1,5 @@
-// The decisions of a planning that costs decide: recorded at one shape and taken again at another (plan/replan.cc), so that two plans have the same kernels apart from extents. Private to lib/plan.
+// The decisions of a planning that costs decide: recorded at one shape and taken again at another (plan/replan.cc), so that two plans have
+// the same kernels apart from extents. Private to lib/plan.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,10 +26,12 @@ struct Tape {
   std::map<std::pair<std::vector<ValueId>, std::vector<ValueId>>, bool> merges;    ///< by the values of both kernels
   std::map<ValueId, std::vector<bool>> inlines;                                    ///< of each value, one question after another
   std::map<ValueId, size_t> asked;
-  std::map<ValueId, int64_t> splits;                                               ///< by the kernel's first value: elements of a chunk, 0: not split
+  /// by the kernel's first value: elements of a chunk, 0: not split
+  std::map<ValueId, int64_t> splits;
 };
 
-/// Plans a graph (calls only, no matmuls) with decisions recorded on the tape or taken from it. Calls keep the model's kernels while it records and get the model's numbers when it replays. plan.cc
+/// Plans a graph (calls only, no matmuls) with decisions recorded on the tape or taken from it. Calls keep the model's kernels while it
+/// records and get the model's numbers when it replays. plan.cc
 Planned plan_with_tape(const Program&, const Graph&, const Target&, Tape&, const Plan& model);
 
 }  // namespace mirage

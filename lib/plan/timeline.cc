@@ -1,4 +1,5 @@
-// What kernels do in what order, and what lies in shared memory meanwhile: the schedule that report.html draws. Stands behind the strategies' plans, whose places it only reads.
+// What kernels do in what order, and what lies in shared memory meanwhile: the schedule that report.html draws. Stands behind the
+// strategies' plans, whose places it only reads.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +33,8 @@ const char* phase_text(Phase p) { return p == Phase::kInvariant ? "before" : p =
 std::string block_step(const BlockPlan& p, const Step& s) {
   const auto tile = [](int t) { return fmt::format("t{}", t); };
   switch (s.kind) {
-    case Step::Kind::kContract: return fmt::format("%{} = {} x {} on {}", s.value, tile(s.x), tile(s.y), s.tensor ? "tensor cores" : "float32 units");
+    case Step::Kind::kContract:
+      return fmt::format("%{} = {} x {} on {}", s.value, tile(s.x), tile(s.y), s.tensor ? "tensor cores" : "float32 units");
     case Step::Kind::kReduce: return fmt::format("%{} = {} over a tile", s.value, reduce_name(p.body.form<Reduce>(s.node)->fn));
     case Step::Kind::kFill: return fmt::format("%{} is evaluated", s.value);
     case Step::Kind::kAccumulate: return fmt::format("%{} is added up over iterations", s.value);
@@ -49,7 +51,9 @@ std::string low_ranks(const StreamShape& s) {
 
 std::string products_text(const StreamShape& s) {
   const size_t n = s.contractions.size();
-  return fmt::format("{} product{} of a chunk on tensor cores{}", n, n == 1 ? "" : "s", s.statistics.empty() ? "" : fmt::format(", {} sum{} of rows beside them", s.statistics.size(), s.statistics.size() == 1 ? "" : "s"));
+  return fmt::format(
+      "{} product{} of a chunk on tensor cores{}", n, n == 1 ? "" : "s",
+      s.statistics.empty() ? "" : fmt::format(", {} sum{} of rows beside them", s.statistics.size(), s.statistics.size() == 1 ? "" : "s"));
 }
 
 }  // namespace
@@ -57,13 +61,18 @@ std::string products_text(const StreamShape& s) {
 Timeline block_timeline(const KernelPlan& k) {
   const BlockPlan& p = body_of<BlockPlan>(k);
   TimelineBuilder t;
-  for (const Step& s : p.steps) t.step(phase_text(s.phase), block_step(p, s) + (s.tile >= 0 ? fmt::format(" -> t{}", s.tile) : "") + (s.barrier_before ? ", behind a barrier" : ""));
+  for (const Step& s : p.steps)
+    t.step(phase_text(s.phase),
+           block_step(p, s) + (s.tile >= 0 ? fmt::format(" -> t{}", s.tile) : "") + (s.barrier_before ? ", behind a barrier" : ""));
   const int last = static_cast<int>(p.steps.size()) - 1;
   for (size_t i = 0; i < p.tiles.size(); i++) {
     const SmemTile& tile = p.tiles[i];
-    const std::string kind = tile.kind == SmemTile::Kind::kInput ? "input" : tile.kind == SmemTile::Kind::kFilled ? "computed" : "partial sums";
+    const std::string kind = tile.kind == SmemTile::Kind::kInput    ? "input"
+                             : tile.kind == SmemTile::Kind::kFilled ? "computed"
+                                                                    : "partial sums";
     const std::string more = tile.stages > 1 ? fmt::format(" x {}", tile.stages) : "";
-    t.place(fmt::format("t{} = %{}, {}{}", i, tile.value, kind, more), tile.offset, tile.offset + tile.bytes, std::clamp(tile.first, 0, std::max(last, 0)), std::clamp(tile.last, 0, std::max(last, 0)));
+    t.place(fmt::format("t{} = %{}, {}{}", i, tile.value, kind, more), tile.offset, tile.offset + tile.bytes,
+            std::clamp(tile.first, 0, std::max(last, 0)), std::clamp(tile.last, 0, std::max(last, 0)));
   }
   return std::move(t.out);
 }
@@ -71,8 +80,12 @@ Timeline block_timeline(const KernelPlan& k) {
 Timeline stream_timeline(const KernelPlan& k) {
   const StreamPlan& p = body_of<StreamPlan>(k);
   TimelineBuilder t;
-  const int fill = t.step("before", p.registers ? "the warps ask for their weights, straight to registers" : fmt::format("{} warps fill their rings: {} stages of {} along the reduction", p.warps, p.stages, p.chunk));
-  const int early = p.early.empty() ? fill : t.step("before", fmt::format("{} reduction{} of whole rows", p.early.size(), p.early.size() == 1 ? "" : "s"));
+  const int fill = t.step(
+      "before", p.registers ? "the warps ask for their weights, straight to registers"
+                            : fmt::format("{} warps fill their rings: {} stages of {} along the reduction", p.warps, p.stages, p.chunk));
+  const int early = p.early.empty()
+                        ? fill
+                        : t.step("before", fmt::format("{} reduction{} of whole rows", p.early.size(), p.early.size() == 1 ? "" : "s"));
   const int ready = p.prepared ? t.step("before", "rows become the products' operand, once") : early;
   const int loop = t.step("loop", products_text(p) + low_ranks(p));
   const int warps = t.step("after", fmt::format("sums of {} warps are added up{}", p.warps, p.registers ? "" : ", in the finished rings"));
@@ -92,7 +105,8 @@ Timeline stream_timeline(const KernelPlan& k) {
 Timeline tile_timeline(const KernelPlan& k) {
   const TilePlan& p = body_of<TilePlan>(k);
   TimelineBuilder t;
-  const int fill = t.step("before", p.turned ? "rows and the whole of the weights are copied" : fmt::format("the ring is filled: {} stages of {} along the reduction", p.stages, p.chunk));
+  const int fill = t.step("before", p.turned ? "rows and the whole of the weights are copied"
+                                             : fmt::format("the ring is filled: {} stages of {} along the reduction", p.stages, p.chunk));
   const int computed = p.computes() ? t.step("loop", "rows are computed into shared memory, a chunk ahead") : fill;
   const int loop = t.step("loop", products_text(p) + fmt::format(", by {} warpgroup{}", p.groups(), p.groups() == 1 ? "" : "s"));
   const int sums = p.cluster > 1 ? t.step("after", fmt::format("{} blocks of a cluster send each other their sums", p.cluster)) : loop;
@@ -110,11 +124,13 @@ Timeline tile_timeline(const KernelPlan& k) {
 Timeline attend_timeline(const KernelPlan& k) {
   const AttendPlan& p = body_of<AttendPlan>(k);
   TimelineBuilder t;
-  const int fill = t.step("before", fmt::format("queries are copied, and {} chunk{} of {} keys and values asked for", p.stages, p.stages == 1 ? "" : "s", p.chunk));
+  const int fill = t.step("before", fmt::format("queries are copied, and {} chunk{} of {} keys and values asked for", p.stages,
+                                                p.stages == 1 ? "" : "s", p.chunk));
   const int scores = t.step("loop", "scores of a chunk, and the running maximum");
   const int values = t.step("loop", "weights of a chunk times its values; what was added before is brought to the new maximum");
   const int groups = p.key_groups > 1 ? t.step("after", fmt::format("{} groups along the keys add up", p.key_groups)) : values;
-  const int cluster = p.cluster > 1 ? t.step("after", fmt::format("{} blocks of a cluster send each other their parts", p.cluster)) : groups;
+  const int cluster =
+      p.cluster > 1 ? t.step("after", fmt::format("{} blocks of a cluster send each other their parts", p.cluster)) : groups;
   if (p.meets > 1) t.step("after", fmt::format("{} clusters meet through device memory", p.meets));
   const int end = t.step("after", "division by the sums, and results are stored");
   t.place("queries", 0, p.ring_at, fill, values);

@@ -155,7 +155,8 @@ class BlockDescriber {
   }
 
   /// Of a long expression, what is read more than once, and every so deep, becomes a stage in front of the one that reads it: written out
-  /// as a tree, twenty-five residuals are 2^25 words. What is returned is given to `forget` once that stage is there: each step computes it.
+  /// as a tree, twenty-five residuals are 2^25 words. What is returned is given to `forget` once that stage is there: each step computes
+  /// it.
   std::vector<ValueId> name_parts(const std::vector<ValueId>& of, std::vector<StageId>& to) {
     std::map<ValueId, int> uses;
     const auto is_read = [&](ValueId x) { return read_.count(x) > 0 || std::holds_alternative<Const>(g().def(x).op); };

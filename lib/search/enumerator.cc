@@ -2,18 +2,22 @@
 #include "search/enumerator.h"
 #include <algorithm>
 #include <utility>
-#include "search/open_problem.h"
+#include "search/problem/open_problem.h"
 
 namespace mirage {
 namespace search {
 namespace {
 
-/// Adds g's nodes but inputs and outputs; its params stand for `operands`. The values of its results, by number; nullopt if one does not fit.
+/// Adds g's nodes but inputs and outputs; its params stand for `operands`. The values of its results, by number; nullopt if one does not
+/// fit.
 std::optional<std::vector<ValueId>> append(Builder& b, const Graph& g, const std::vector<ValueId>& operands) {
   std::vector<ValueId> at(static_cast<size_t>(g.num_values()), -1), out(static_cast<size_t>(g.num_results()), -1);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = operands[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      at[static_cast<size_t>(node.first_value)] = operands[static_cast<size_t>(in->param)];
+      continue;
+    }
     if (const auto* o = g.form<Output>(n)) { out[static_cast<size_t>(o->result)] = at[static_cast<size_t>(node.operands[0])]; continue; }
     std::vector<ValueId> in;
     for (ValueId v : node.operands) in.push_back(at[static_cast<size_t>(v)]);
@@ -35,7 +39,9 @@ Dims with_leading_one(const Dims& dims) {
 Enumerator::Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink, int parts)
     : program_(program), target_(target), options_(options), sink_(sink), is_tail_(parts > 0), start_(std::chrono::steady_clock::now()),
       ahead_(options.judge ? 1 : options.threads, options.max_bytes > 0 ? options.max_bytes / 4 : kNoLimit) {
-  if (options.max_seconds > 0) deadline_ = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.max_seconds));
+  if (options.max_seconds > 0)
+    deadline_ =
+        start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.max_seconds));
   ref_ = make_reference(program, options.seed, parts);
   outputs_ = stored_values(program.graph);
   if (!ref_.refusal.empty()) return;
@@ -43,7 +49,8 @@ Enumerator::Enumerator(const Program& program, const Target& target, const Searc
   worlds_ = make_worlds(program, parts);
   const int params = static_cast<int>(program.inputs.size());
   for (NodeId n : program.graph.inputs())
-    if (program.graph.form<Input>(n)->param >= params - parts) whole_.push_back(ref_.classes.of[static_cast<size_t>(program.graph.node(n).first_value)][0]);
+    if (program.graph.form<Input>(n)->param >= params - parts)
+      whole_.push_back(ref_.classes.of[static_cast<size_t>(program.graph.node(n).first_value)][0]);
 }
 
 void Enumerator::count(Gate gate, const std::string& example, int64_t times) {
@@ -74,9 +81,11 @@ SearchReport Enumerator::run() && {
   const Graph& g = ref_.even.graph;
   const int most = most_kernels(options_, is_tail_);
   const int rounds = 2 * most;
-  for (int round = 0; round < rounds; round++) {   // iterative deepening: fewer kernels first, each number with its share of the budget; poor splits when all others are through
+  // iterative deepening: fewer kernels first, each number with its share of the budget; poor splits when all others are through
+  for (int round = 0; round < rounds; round++) {
     const int kernels = round % most + 1;
-    effort_limit_ = options_.max_states - (round + 1 < rounds ? options_.max_states >> (round + 1) : 0);   // half of it for one kernel, half of the rest for two, and so on
+    // half of it for one kernel, half of the rest for two, and so on
+    effort_limit_ = options_.max_states - (round + 1 < rounds ? options_.max_states >> (round + 1) : 0);
     kernels_now_ = kernels;
     poor_now_ = round >= most;
     State s;
@@ -89,7 +98,9 @@ SearchReport Enumerator::run() && {
       else s.at[static_cast<size_t>(v)] = s.builder.add(g.node(n).op, {s.at[static_cast<size_t>(g.node(n).operands[0])]});
     }
     grow(s, kernels);
-    if (!report_.stop_reason.empty() || (options_.dominance && (good_ > 0 || (poor_now_ && report_.verified > 0) || (round + 1 == most && report_.verified > 0)))) break;
+    if (!report_.stop_reason.empty() ||
+        (options_.dominance && (good_ > 0 || (poor_now_ && report_.verified > 0) || (round + 1 == most && report_.verified > 0))))
+      break;
   }
   if (report_.stop_reason.empty() && (cut_short_ || out_of_memory_)) {
     report_.stop_reason = cut_short_ ? "states" : "memory";
@@ -110,7 +121,8 @@ std::vector<ValueId> Enumerator::available(const State& s) const {
   return out;
 }
 
-/// What the next operator may compute: the last one all that is missing, others one value of the program that several operators can share the way to.
+/// What the next operator may compute: the last one all that is missing, others one value of the program that several operators can share
+/// the way to.
 std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int kernels_left) const {
   std::vector<ValueId> missing;
   for (ValueId v : outputs_) if (s.at[static_cast<size_t>(v)] < 0 && !std::count(missing.begin(), missing.end(), v)) missing.push_back(v);
@@ -133,10 +145,12 @@ std::vector<std::vector<ValueId>> Enumerator::target_choices(const State& s, int
   return out;
 }
 
-/// Whether the operator before could as well come behind this one: of two that do not need each other the one with the lower target comes first.
+/// Whether the operator before could as well come behind this one: of two that do not need each other the one with the lower target comes
+/// first.
 bool Enumerator::is_out_of_order(const State& s, const std::vector<ValueId>& targets) const {
   if (s.last.targets.empty() || targets[0] > s.last.targets[0]) return false;
-  return std::none_of(targets.begin(), targets.end(), [&](ValueId t) { return std::count(s.last.inside.begin(), s.last.inside.end(), ref_.graph().value(t).node) > 0; });
+  return std::none_of(targets.begin(), targets.end(),
+                      [&](ValueId t) { return std::count(s.last.inside.begin(), s.last.inside.end(), ref_.graph().value(t).node) > 0; });
 }
 
 void Enumerator::grow(State& s, int kernels_left) {
@@ -182,7 +196,8 @@ bool Enumerator::add(State& s, const std::vector<ValueId>& targets, const Soluti
     return true;
   }
   std::vector<ValueId> params;
-  for (const TensorInfo& t : program_.inputs) params.push_back(s.at[static_cast<size_t>(input_value(static_cast<int>(&t - program_.inputs.data())))]);
+  for (const TensorInfo& t : program_.inputs)
+    params.push_back(s.at[static_cast<size_t>(input_value(static_cast<int>(&t - program_.inputs.data())))]);
   for (ValueId v : solution.block.tail->leaves) params.push_back(s.at[static_cast<size_t>(v)]);
   for (size_t i = 0; i < solution.block.tail->parts.size(); i++) params.push_back(*first + static_cast<ValueId>(i));
   const auto results = append(s.builder, *solution.second, params);
@@ -221,7 +236,10 @@ const std::vector<Graph>& Enumerator::solve_tail(const Tail& tail) {
   report_.peak_bytes = std::max(report_.peak_bytes, held_ + r.peak_bytes);
   out_of_memory_ |= r.stop_reason == "memory";
   for (size_t g = 0; g < r.gates.size(); g++) count(static_cast<Gate>(g), r.gates[g].first_example, r.gates[g].closed);
-  if (report_.stop_reason.empty() && (r.stop_reason == "interrupted" || r.stop_reason == "time")) { report_.stop_reason = r.stop_reason; report_.complete = false; }
+  if (report_.stop_reason.empty() && (r.stop_reason == "interrupted" || r.stop_reason == "time")) {
+    report_.stop_reason = r.stop_reason;
+    report_.complete = false;
+  }
   return it->second;
 }
 

@@ -1,17 +1,19 @@
-// The kernel level of the enumeration: graph-defined operators over available values until all results are there, fewest kernels first (OSDI'25 algorithm 1).
+// The kernel level of the enumeration: graph-defined operators over available values until all results are there, fewest kernels first
+// (OSDI'25 algorithm 1).
 #pragma once
 #include <chrono>
 #include <map>
 #include <tuple>
 #include <vector>
 #include "mirage/search/search.h"
-#include "search/ahead.h"
+#include "search/growth/ahead.h"
 
 namespace mirage::search {
 
 class Enumerator {
  public:
-  /// parts > 0: the program is what is left to do behind a split reduction; its last `parts` inputs are these, whose first dimension is not split, and one kernel has to do.
+  /// parts > 0: the program is what is left to do behind a split reduction; its last `parts` inputs are these, whose first dimension is not
+  /// split, and one kernel has to do.
   Enumerator(const Program& program, const Target& target, const SearchOptions& options, const CandidateSink& sink, int parts = 0);
   SearchReport run() &&;
 
@@ -24,8 +26,8 @@ class Enumerator {
     bool is_good = true;               ///< all its splits are
     Problem last;                      ///< of the operator that was added last
   };
-  /// A complete block graph for a problem, the split that it is under, and, behind a split reduction, the kernel that puts the parts together: at the even witness, its params those of
-  /// the tail.
+  /// A complete block graph for a problem, the split that it is under, and, behind a split reduction, the kernel that puts the parts
+  /// together: at the even witness, its params those of the tail.
   struct Solution { Split split; BlockCandidate block; std::optional<Graph> second; };
   using SolutionSink = std::function<void(const Solution&)>;
 
@@ -36,7 +38,8 @@ class Enumerator {
   ValueId input_value(int param) const;
   ValueId add_stores(State& s, ValueId v);
   void deliver(State& s);
-  /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched once.
+  /// Complete block graphs for the problem, as they are found: splits in turn for each number of ideas. Remembered: a problem is searched
+  /// once.
   void solve(const Problem& problem, const SolutionSink& found);
   void search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink);
   /// A split in the queue: its next step is the one with so many ideas.

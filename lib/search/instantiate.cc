@@ -1,8 +1,9 @@
-// Puts numbers into a structure: real extents, tiles, grids and loops. Called by the search itself for the ragged witness and by whoever chooses numbers for a verified structure.
+// Puts numbers into a structure: real extents, tiles, grids and loops. Called by the search itself for the ragged witness and by whoever
+// chooses numbers for a verified structure.
 #include <algorithm>
 
 #include "mirage/support/round.h"
-#include "search/witness.h"
+#include "search/problem/witness.h"
 
 namespace mirage {
 namespace {
@@ -19,7 +20,8 @@ std::optional<CallNumbers> extents_of(const Graph& body, const std::vector<Type>
     if (static_cast<size_t>(in.param) >= operands.size()) return std::nullopt;
     const Dims& whole = operands[static_cast<size_t>(in.param)].dims;
     for (size_t a = 0; a < 3; a++)
-      if (in.part.grid[a] >= 0 && (in.part.grid[a] >= whole.rank() || !merge(out.grid_tile[a], whole[in.part.grid[a]]))) return std::nullopt;
+      if (in.part.grid[a] >= 0 && (in.part.grid[a] >= whole.rank() || !merge(out.grid_tile[a], whole[in.part.grid[a]])))
+        return std::nullopt;
     if (in.part.loop >= 0 && (in.part.loop >= whole.rank() || !merge(out.loop_tile, whole[in.part.loop]))) return std::nullopt;
     for (int a = 0; a < 3; a++) if (in.part.loop >= 0 && in.part.grid[static_cast<size_t>(a)] == in.part.loop) out.chunk_axis = a;
   }
@@ -32,7 +34,10 @@ std::optional<Sizes> sizes_of(const Graph& body, const std::vector<Type>& operan
   Sizes s;
   auto settle = [](int64_t& tile, int64_t extent) { tile = tile <= 0 ? extent : std::min(tile, extent); };
   for (size_t a = 0; a < 3; a++)
-    if (const int64_t e = extents->grid_tile[a]; e > 0) { settle(numbers.grid_tile[a], e); s.launch.grid[a] = ceil_div(e, numbers.grid_tile[a]); }
+    if (const int64_t e = extents->grid_tile[a]; e > 0) {
+      settle(numbers.grid_tile[a], e);
+      s.launch.grid[a] = ceil_div(e, numbers.grid_tile[a]);
+    }
   bool loop_in_chunk = false;   // a dimension that axis a splits too: the loop walks through the block's chunk of it
   for (NodeId n : body.inputs()) {
     const Partition& p = body.form<Input>(n)->part;
@@ -60,8 +65,10 @@ bool same_extents(const std::vector<Type>& a, const std::vector<Type>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Type& x, const Type& y) { return x.dims == y.dims; });
 }
 
-/// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures. None if it is not clear which: inputs may have the same extents in two worlds by chance, and
-/// be cut elsewhere (10 of 16 elements in one, 6 of 16 in the other). built: the operand in that world; of several nodes alike (queries and keys, as long as each other in the program alone) it is one that takes such an operand.
+/// The node's counterpart in the world of `params`: that of the program's node that is the same over the extents of structures. None if it
+/// is not clear which: inputs may have the same extents in two worlds by chance, and be cut elsewhere (10 of 16 elements in one, 6 of 16 in
+/// the other). built: the operand in that world; of several nodes alike (queries and keys, as long as each other in the program alone) it
+/// is one that takes such an operand.
 std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Worlds* worlds, const std::vector<Type>& params) {
   if (!worlds || worlds->all.empty()) return std::nullopt;
   const Graph& here = worlds->all[0].second;
@@ -70,7 +77,8 @@ std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Wo
   for (const auto& [types, there] : worlds->all) {
     if (!same_extents(types, params)) continue;
     for (NodeId m = 0; m < here.num_nodes(); m++) {
-      if (!(here.node(m).op == node.op) || !(node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0]))) continue;
+      if (!(here.node(m).op == node.op) || !(node.operands.empty() || here.dims(here.node(m).operands[0]) == g.dims(node.operands[0])))
+        continue;
       if (!node.operands.empty() && !(there.dims(there.node(m).operands[0]) == built.dims(node.operands[0]))) continue;
       if (out && !(*out == there.node(m).op)) return std::nullopt;
       out = there.node(m).op;
@@ -82,7 +90,8 @@ std::optional<Op> look_up(const Graph& g, NodeId n, const Graph& built, const Wo
 /// Dimensions that reshapes of this graph joined: in it, and over the new extents.
 using Joined = std::vector<std::pair<Dims, Dims>>;
 
-/// A reshape that the program does not have (products with several batch dimensions become batches of one, plan/plan.cc): what it joins is a product, what it splits are the dimensions that were joined before.
+/// A reshape that the program does not have (products with several batch dimensions become batches of one, plan/plan.cc): what it joins is
+/// a product, what it splits are the dimensions that were joined before.
 std::optional<Reshape> joins_and_splits(const Dims& from, const Dims& to, const Dims& operand, Joined& joined) {
   const auto runs = search::reshape_runs(from, to);
   if (!runs || from.rank() != operand.rank()) return std::nullopt;
@@ -109,7 +118,8 @@ std::optional<Reshape> joins_and_splits(const Dims& from, const Dims& to, const 
   return Reshape{out};
 }
 
-/// A repetition that the program does not have: one of a product's operands is as often there as the other has batches, in dimensions that were joined before.
+/// A repetition that the program does not have: one of a product's operands is as often there as the other has batches, in dimensions that
+/// were joined before.
 std::optional<Repeat> as_often(const Repeat& r, const Joined& joined) {
   std::optional<int64_t> count;
   for (const auto& [full, now] : joined)
@@ -121,8 +131,10 @@ std::optional<Repeat> as_often(const Repeat& r, const Joined& joined) {
   return count ? std::optional(Repeat{r.dim, *count}) : std::nullopt;
 }
 
-/// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of the program.
-std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr, Joined* joined = nullptr) {
+/// The operator of node n over new extents: constants that stand for extents, reshapes that bring or drop ones, and what names extents of
+/// the program.
+std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std::vector<Type>& params, const Worlds* worlds = nullptr,
+                         Joined* joined = nullptr) {
   const std::vector<ValueId>& operands = g.node(n).operands;
   Op out = g.node(n).op;
   if (std::holds_alternative<Slice>(out) || std::holds_alternative<Iota>(out)) return look_up(g, n, built, worlds, params);
@@ -145,7 +157,8 @@ std::optional<Op> follow(const Graph& g, NodeId n, const Graph& built, const std
   return out;
 }
 
-std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>& operands, const std::vector<Type>& params, const CallNumbers& numbers) {
+std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>& operands, const std::vector<Type>& params,
+                                      const CallNumbers& numbers) {
   const auto sizes = sizes_of(body, operands, numbers);
   if (!sizes) return std::nullopt;
   Builder b(Level::kBlock, sizes->launch);

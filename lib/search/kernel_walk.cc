@@ -6,9 +6,13 @@
 namespace mirage::search {
 
 struct KernelWalk::Engine {   // as SplitSearch has them
-  Engine(const Reference& ref, const Kernel& k, const Split& split, const SearchOptions& o, const std::vector<ValueId>& outputs, int max_block_ops)
-      : meter(o.stop, {}), expressions(o.expression_gate ? reference_expressions(ref, k.problem, pool) : std::vector<ExprId>(static_cast<size_t>(ref.graph().num_values()), -1)),
-        values(ref, k.problem, split, pool, expressions, o.expression_gate, meter), universe(values, k.problem.targets.size(), INT64_MAX, meter),
+  Engine(const Reference& ref, const Kernel& k, const Split& split, const SearchOptions& o, const std::vector<ValueId>& outputs,
+         int max_block_ops)
+      : meter(o.stop, {}),
+        expressions(o.expression_gate ? reference_expressions(ref, k.problem, pool)
+                                      : std::vector<ExprId>(static_cast<size_t>(ref.graph().num_values()), -1)),
+        values(ref, k.problem, split, pool, expressions, o.expression_gate, meter),
+        universe(values, k.problem.targets.size(), INT64_MAX, meter),
         search(ref, k.problem, split, values, o, stored_dtypes(ref.graph(), outputs, k.problem), max_block_ops, meter) {}
   Meter meter;
   ExprPool pool;
@@ -34,20 +38,25 @@ std::string node_text(const Graph& g, NodeId n) {
 
 int operators(const Graph& body) {
   int n = 0;
-  for (const Node& node : body.nodes()) n += !std::holds_alternative<Input>(node.op) && !std::holds_alternative<Output>(node.op) && !std::holds_alternative<Const>(node.op) && !std::holds_alternative<Concat>(node.op);
+  for (const Node& node : body.nodes())
+    n += !std::holds_alternative<Input>(node.op) && !std::holds_alternative<Output>(node.op) && !std::holds_alternative<Const>(node.op) &&
+         !std::holds_alternative<Concat>(node.op);
   return n;
 }
 
 std::string closed_text(const SearchReport& r) {
   std::string out;
   for (size_t g = 0; g < r.gates.size(); g++)
-    if (r.gates[g].closed > 0) out += std::string("    gate ") + gate_name(static_cast<Gate>(g)) + ", " + std::to_string(r.gates[g].closed) + " times; first: " + r.gates[g].first_example + "\n";
+    if (r.gates[g].closed > 0)
+      out += std::string("    gate ") + gate_name(static_cast<Gate>(g)) + ", " + std::to_string(r.gates[g].closed) +
+             " times; first: " + r.gates[g].first_example + "\n";
   return out;
 }
 
 std::string closing_gate(const SearchReport& before, const SearchReport& after) {
   for (size_t g = 0; g < after.gates.size(); g++)
-    if (after.gates[g].closed > before.gates[g].closed) return std::string(" by gate ") + gate_name(static_cast<Gate>(g)) + ": " + gate_help(static_cast<Gate>(g));
+    if (after.gates[g].closed > before.gates[g].closed)
+      return std::string(" by gate ") + gate_name(static_cast<Gate>(g)) + ": " + gate_help(static_cast<Gate>(g));
   return " by gate type: kernels use the operators that the program has (and with a quotient the product)";
 }
 
@@ -102,7 +111,8 @@ std::optional<std::vector<size_t>> loads_of(const Kernel& k, const Split& split,
 
 }  // namespace
 
-KernelWalk::KernelWalk(const Reference& ref, const Target& target, const SearchOptions& options, const std::vector<ValueId>& outputs, SplitOptions which)
+KernelWalk::KernelWalk(const Reference& ref, const Target& target, const SearchOptions& options, const std::vector<ValueId>& outputs,
+                       SplitOptions which)
     : ref_(ref), target_(target), options_(options), loose_(options), outputs_(outputs), which_(std::move(which)) {
   loose_.merge = loose_.dominance = false;
 }
@@ -124,11 +134,13 @@ Answer KernelWalk::explain(const Kernel& k) {
       std::vector<size_t> load_of;
       if (!matches(k, all.all[i], load_of)) continue;
       Answer v = under(k, all.all[i], load_of);
-      v.text = "  split " + std::to_string(i + 1) + " of " + std::to_string(all.all.size()) + way_text(way) + (all.all[i].is_poor ? ", poor: searched where nothing better is verified" : "") + "\n" + v.text;
+      v.text = "  split " + std::to_string(i + 1) + " of " + std::to_string(all.all.size()) + way_text(way) +
+               (all.all[i].is_poor ? ", poor: searched where nothing better is verified" : "") + "\n" + v.text;
       return v;
     }
   }
-  return {false, false, "  closed by gate index: no split of the program's indices loads and stores so" + (none.empty() ? "" : " (" + none + ")") + "\n"};
+  return {false, false,
+          "  closed by gate index: no split of the program's indices loads and stores so" + (none.empty() ? "" : " (" + none + ")") + "\n"};
 }
 
 /// Whether the split has the loads and stores of the body, up to the names of its axes; load_of: by input node of the body, the load.
@@ -148,7 +160,8 @@ bool KernelWalk::matches(const Kernel& k, const Split& split, std::vector<size_t
 }
 
 Answer KernelWalk::under(const Kernel& k, const Split& split, const std::vector<size_t>& load_of) {
-  if (!fits_memory(ref_.graph(), split, target_)) return {false, false, "  closed by gate memory: tiles of at least " + std::to_string(least_bytes(ref_.graph(), split)) + " bytes\n"};
+  if (!fits_memory(ref_.graph(), split, target_))
+    return {false, false, "  closed by gate memory: tiles of at least " + std::to_string(least_bytes(ref_.graph(), split)) + " bytes\n"};
   const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(ref_.graph(), k.problem, split));
   Engine e(ref_, k, split, options_, outputs_, max_block_ops);
   if (!e.values.fits()) return {false, false, "  closed by gate type: more than 8 dimensions with blocks and iterations\n"};
@@ -159,25 +172,37 @@ Answer KernelWalk::under(const Kernel& k, const Split& split, const std::vector<
   const auto& steps = walked.steps;   // no structured binding: a lambda below takes it, which clang 14 refuses
   const auto& targets = walked.results;
   for (size_t t = 0; t < targets.size(); t++)
-    if (e.values.target_of(targets[t]) != static_cast<int>(t)) return {false, false, text + "  closed by gate fingerprint: result " + std::to_string(t) + " is not the program's, stored as the split says\n"};
+    if (e.values.target_of(targets[t]) != static_cast<int>(t))
+      return {false, false,
+              text + "  closed by gate fingerprint: result " + std::to_string(t) + " is not the program's, stored as the split says\n"};
   int ideas = 0;
   for (const Derivation& d : steps) ideas += e.values.is_idea(d.op, d.result);
-  if (ideas > options_.max_ideas) return {false, false, "  closed by gate budget: " + std::to_string(ideas) + " ideas, --max-ideas is " + std::to_string(options_.max_ideas) + "\n"};
+  if (ideas > options_.max_ideas)
+    return {false, false,
+            "  closed by gate budget: " + std::to_string(ideas) + " ideas, --max-ideas is " + std::to_string(options_.max_ideas) + "\n"};
   // The closure has every step, and the growth restricted to them comes to the graph: no rank, bound or law is in its way.
   e.meter.begin({kMostEffort, options_.max_bytes > 0 ? options_.max_bytes : kNoLimit});
   for (int i = 0; i <= ideas; i++) e.universe.close_to(i);
-  if (e.meter.end() != End::kWhole) return {false, false, "  not decided: the closure with " + std::to_string(ideas) + " ideas is too large\n"};
+  if (e.meter.end() != End::kWhole)
+    return {false, false, "  not decided: the closure with " + std::to_string(ideas) + " ideas is too large\n"};
   const std::vector<Derivation> useful = e.universe.useful();
   for (const Derivation& d : steps) {
     const auto same = [&](const Derivation& o) { return o.op == d.op && o.operands == d.operands && o.result == d.result; };
-    if (std::none_of(useful.begin(), useful.end(), same)) return {false, false, "  closed by gate budget: " + e.values.describe(d.op, d.operands) + " is not on a way to the results with " + std::to_string(ideas) + " ideas\n"};
+    if (std::none_of(useful.begin(), useful.end(), same))
+      return {false, false,
+              "  closed by gate budget: " + e.values.describe(d.op, d.operands) + " is not on a way to the results with " +
+                  std::to_string(ideas) + " ideas\n"};
   }
-  const bool concat = std::any_of(steps.begin(), steps.end(), [&](const Derivation& d) { return e.values.operators()[static_cast<size_t>(d.op)].is_concat; });
+  const bool concat = std::any_of(steps.begin(), steps.end(),
+                                  [&](const Derivation& d) { return e.values.operators()[static_cast<size_t>(d.op)].is_concat; });
   e.meter.begin({});
   const std::vector<BlockCandidate> grown = e.search.run_on(steps, targets, ideas, false, concat, 16);
-  const auto whole = std::find_if(grown.begin(), grown.end(), [&](const BlockCandidate& c) { return operators(c.body) == static_cast<int>(steps.size()); });
-  if (whole == grown.end()) return {false, false, "  closed: the growth of exactly these operators does not come to a graph\n" + closed_text(e.meter.report)};
-  text += "  in the space: " + std::to_string(ideas) + (ideas == 1 ? " idea, " : " ideas, ") + std::to_string(count_block_ops(whole->body)) + " of " + std::to_string(max_block_ops) + " block operators; no gate closes it\n";
+  const auto whole = std::find_if(grown.begin(), grown.end(),
+                                  [&](const BlockCandidate& c) { return operators(c.body) == static_cast<int>(steps.size()); });
+  if (whole == grown.end())
+    return {false, false, "  closed: the growth of exactly these operators does not come to a graph\n" + closed_text(e.meter.report)};
+  text += "  in the space: " + std::to_string(ideas) + (ideas == 1 ? " idea, " : " ideas, ") +
+          std::to_string(count_block_ops(whole->body)) + " of " + std::to_string(max_block_ops) + " block operators; no gate closes it\n";
   if (!options_.dominance) return {true, false, text};
   return against_others(e, *whole, ideas, concat, text);
 }
@@ -245,10 +270,14 @@ std::optional<Graph> without_first(const Graph& body) {
 }  // namespace
 
 Answer KernelWalk::explain_parts(const Kernel& k, const std::vector<FieldTensor>& results, const AskSecond& second) {
-  if (!which_.partial) return {false, false, "  closed: sums are split over blocks where the two kernels are the whole; without dominance anywhere\n"};
+  if (!which_.partial)
+    return {false, false, "  closed: sums are split over blocks where the two kernels are the whole; without dominance anywhere\n"};
   const int axis = axis_of_parts(*k.body);
   const auto body = axis < 0 ? std::nullopt : without_first(*k.body);
-  if (!body) return {false, false, "  closed: its results are no values of the program, whole, and no parts of sums as the search writes them: one leading dimension of 1 in all operands, along which one axis of the grid lays results side by side\n"};
+  if (!body)
+    return {false, false,
+            "  closed: its results are no values of the program, whole, and no parts of sums as the search writes them: one leading "
+            "dimension of 1 in all operands, along which one axis of the grid lays results side by side\n"};
   Kernel plain = k;
   plain.body = &*body;
   Answer first{false, false, "  closed by gate index: no split of the program's indices with parts of sums loads so\n"};
@@ -259,7 +288,8 @@ Answer KernelWalk::explain_parts(const Kernel& k, const std::vector<FieldTensor>
       std::vector<size_t> load_of;
       if (!matches_parts(plain, axis, all.all[i], load_of)) continue;
       Answer a = under_parts(plain, all.all[i], load_of, results, second);
-      a.text = "  split " + std::to_string(i + 1) + " of " + std::to_string(all.all.size()) + way_text(way) + ", sums split over blocks" + (all.all[i].is_poor ? ", poor: searched where nothing better is verified" : "") + "\n" + a.text;
+      a.text = "  split " + std::to_string(i + 1) + " of " + std::to_string(all.all.size()) + way_text(way) + ", sums split over blocks" +
+               (all.all[i].is_poor ? ", poor: searched where nothing better is verified" : "") + "\n" + a.text;
       if (a.is_open) return a;
       if (is_first) first = std::move(a);   // others may load the same and differ in what the second kernel loads
       is_first = false;
@@ -282,8 +312,10 @@ bool KernelWalk::matches_parts(const Kernel& k, int axis_of_parts, const Split& 
   return false;
 }
 
-Answer KernelWalk::under_parts(const Kernel& k, const Split& split, const std::vector<size_t>& load_of, const std::vector<FieldTensor>& results, const AskSecond& second) {
-  if (!fits_memory(ref_.graph(), split, target_)) return {false, false, "  closed by gate memory: tiles of at least " + std::to_string(least_bytes(ref_.graph(), split)) + " bytes\n"};
+Answer KernelWalk::under_parts(const Kernel& k, const Split& split, const std::vector<size_t>& load_of,
+                               const std::vector<FieldTensor>& results, const AskSecond& second) {
+  if (!fits_memory(ref_.graph(), split, target_))
+    return {false, false, "  closed by gate memory: tiles of at least " + std::to_string(least_bytes(ref_.graph(), split)) + " bytes\n"};
   const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(ref_.graph(), k.problem, split));
   Engine e(ref_, k, split, loose_, outputs_, max_block_ops);
   if (!e.values.fits()) return {false, false, "  closed by gate type: more than 8 dimensions with blocks and iterations\n"};
@@ -291,17 +323,21 @@ Answer KernelWalk::under_parts(const Kernel& k, const Split& split, const std::v
   std::string text;
   Walked walked;
   if (!walk(k, e, load_of, walked, text)) return {false, false, text};
-  Answer last{false, false, "  closed by gate budget: with " + std::to_string(options_.max_ideas) + " ideas the results cannot be made of these parts\n"};
+  Answer last{false, false,
+              "  closed by gate budget: with " + std::to_string(options_.max_ideas) + " ideas the results cannot be made of these parts\n"};
   e.meter.begin({kMostEffort, options_.max_bytes > 0 ? options_.max_bytes : kNoLimit});
   for (int ideas = 0; ideas <= options_.max_ideas; ideas++) {
     const bool reached = e.universe.close_to(ideas);
-    if (e.meter.end() != End::kWhole) return {false, false, "  not decided: the closure with " + std::to_string(ideas) + " ideas is too large\n"};
+    if (e.meter.end() != End::kWhole)
+      return {false, false, "  not decided: the closure with " + std::to_string(ideas) + " ideas is too large\n"};
     if (!reached) continue;
-    // Its own operators, and all that may stand behind sums over blocks: what the second kernel is asked to do follows from the values that are summed, not from its operators.
+    // Its own operators, and all that may stand behind sums over blocks: what the second kernel is asked to do follows from the values that
+    // are summed, not from its operators.
     std::vector<Derivation> steps = walked.steps;
     for (Derivation& d : e.universe.useful()) {
       const auto same = [&](const Derivation& o) { return o.op == d.op && o.operands == d.operands; };
-      if (e.values.value(d.result).blocks != BlocksPhase::kPart && std::none_of(walked.steps.begin(), walked.steps.end(), same)) steps.push_back(std::move(d));
+      if (e.values.value(d.result).blocks != BlocksPhase::kPart && std::none_of(walked.steps.begin(), walked.steps.end(), same))
+        steps.push_back(std::move(d));
     }
     std::vector<int> targets;
     for (size_t t = 0; t < k.problem.targets.size(); t++) targets.push_back(e.universe.target(t));
@@ -310,7 +346,9 @@ Answer KernelWalk::under_parts(const Kernel& k, const Split& split, const std::v
       std::vector<size_t> order;
       if (!c.tail || operators(c.body) != static_cast<int>(walked.steps.size()) || !same_results(c, results, order)) continue;
       Answer a = second(*c.tail, order);
-      const std::string mine = "  in the space: " + std::to_string(ideas) + (ideas == 1 ? " idea" : " ideas") + " with what is behind its sums, " + std::to_string(count_block_ops(c.body)) + " of " + std::to_string(max_block_ops) + " block operators; no gate closes it\n";
+      const std::string mine = "  in the space: " + std::to_string(ideas) + (ideas == 1 ? " idea" : " ideas") +
+                               " with what is behind its sums, " + std::to_string(count_block_ops(c.body)) + " of " +
+                               std::to_string(max_block_ops) + " block operators; no gate closes it\n";
       a.text = text + mine + a.text;
       if (!a.is_open) { last = std::move(a); continue; }
       a.is_found &= options_.dominance && is_among_best(k, split, c, ideas, max_block_ops, a.text);
@@ -343,23 +381,28 @@ bool KernelWalk::same_results(const BlockCandidate& c, const std::vector<FieldTe
 }
 
 /// What merging and dominance make of a kernel before sums over blocks, together with what is behind them.
-bool KernelWalk::is_among_best(const Kernel& k, const Split& split, const BlockCandidate& mine, int ideas, int max_block_ops, std::string& text) const {
+bool KernelWalk::is_among_best(const Kernel& k, const Split& split, const BlockCandidate& mine, int ideas, int max_block_ops,
+                               std::string& text) const {
   Engine e(ref_, k, split, options_, outputs_, max_block_ops);
   e.meter.begin({kMostEffort, kNoLimit});
   for (int fewer = 0; fewer <= ideas; fewer++) {
     if (!e.universe.close_to(fewer)) continue;
     const std::vector<BlockCandidate> best = e.search.run(e.universe, fewer, true, false, SIZE_MAX);
-    if (std::any_of(best.begin(), best.end(), [&](const BlockCandidate& c) { return c.body == mine.body && c.tail && c.tail->program.canonical == mine.tail->program.canonical; })) {
+    if (std::any_of(best.begin(), best.end(), [&](const BlockCandidate& c) {
+          return c.body == mine.body && c.tail && c.tail->program.canonical == mine.tail->program.canonical;
+        })) {
       text += "  found: no other graph beats the two\n";
       return true;
     }
     for (const BlockCandidate& c : best) {
       if (!c.beats(mine)) continue;
-      text += "  dominance: at the witness the two take work " + std::to_string(mine.work) + " and memory " + std::to_string(mine.memory) + ", others " + std::to_string(c.work) + " and " + std::to_string(c.memory) + ":\n" + print(c.body, "better");
+      text += "  dominance: at the witness the two take work " + std::to_string(mine.work) + " and memory " + std::to_string(mine.memory) +
+              ", others " + std::to_string(c.work) + " and " + std::to_string(c.memory) + ":\n" + print(c.body, "better");
       return false;
     }
     if (fewer < ideas && !best.empty()) {
-      text += "  dominance: with " + std::to_string(fewer) + " ideas there are graphs already; more ideas are tried where none of them is verified\n";
+      text += "  dominance: with " + std::to_string(fewer) +
+              " ideas there are graphs already; more ideas are tried where none of them is verified\n";
       return false;
     }
   }
@@ -369,16 +412,27 @@ bool KernelWalk::is_among_best(const Kernel& k, const Split& split, const BlockC
 
 /// What merging and dominance make of it.
 Answer KernelWalk::against_others(Engine& e, const BlockCandidate& mine, int ideas, bool concat, std::string text) {
-  if (concat) return {true, false, text + "  dominance: products of concatenations are handed out without dominance only, a planner has no concatenation inside a block\n"};
+  if (concat)
+    return {true, false,
+            text +
+                "  dominance: products of concatenations are handed out without dominance only, a planner has no concatenation inside a "
+                "block\n"};
   for (int fewer = 0; fewer <= ideas; fewer++) {
     e.meter.begin({kMostEffort, kNoLimit});
     if (!e.universe.close_to(fewer)) continue;
     const std::vector<BlockCandidate> best = e.search.run(e.universe, fewer, true, false, SIZE_MAX);
-    if (std::any_of(best.begin(), best.end(), [&](const BlockCandidate& c) { return c.body == mine.body; })) return {true, true, text + "  found: no other graph beats it\n"};
+    if (std::any_of(best.begin(), best.end(), [&](const BlockCandidate& c) { return c.body == mine.body; }))
+      return {true, true, text + "  found: no other graph beats it\n"};
     for (const BlockCandidate& c : best)
       if (c.beats(mine))
-        return {true, false, text + "  dominance: at the witness it takes work " + std::to_string(mine.work) + " and memory " + std::to_string(mine.memory) + ", this one " + std::to_string(c.work) + " and " + std::to_string(c.memory) + ":\n" + print(c.body, "better")};
-    if (fewer < ideas && !best.empty()) return {true, false, text + "  dominance: with " + std::to_string(fewer) + " ideas there are graphs already; more ideas are tried where none of them is verified\n"};
+        return {true, false,
+                text + "  dominance: at the witness it takes work " + std::to_string(mine.work) + " and memory " +
+                    std::to_string(mine.memory) + ", this one " + std::to_string(c.work) + " and " + std::to_string(c.memory) + ":\n" +
+                    print(c.body, "better")};
+    if (fewer < ideas && !best.empty())
+      return {true, false,
+              text + "  dominance: with " + std::to_string(fewer) +
+                  " ideas there are graphs already; more ideas are tried where none of them is verified\n"};
   }
   return {true, false, text + "  merge: the same values were reached by other operators at no more work\n"};
 }
@@ -396,9 +450,13 @@ bool KernelWalk::walk(const Kernel& k, Engine& e, const std::vector<size_t>& loa
     if (const auto* c = b.form<Const>(n)) {
       for (int id : e.values.constants()) {
         const auto* own = ref_.graph().form<Const>(e.values.constant_node(id));
-        if (c->extent_of.empty() ? own->extent_of.empty() && own->value == c->value : own->extent_of == c->extent_of) ids[static_cast<size_t>(node.first_value)] = {id};
+        if (c->extent_of.empty() ? own->extent_of.empty() && own->value == c->value : own->extent_of == c->extent_of)
+          ids[static_cast<size_t>(node.first_value)] = {id};
       }
-      if (ids[static_cast<size_t>(node.first_value)].empty()) { text += "  closed by gate type: the program has no constant " + std::to_string(c->value) + " here\n"; return false; }
+      if (ids[static_cast<size_t>(node.first_value)].empty()) {
+        text += "  closed by gate type: the program has no constant " + std::to_string(c->value) + " here\n";
+        return false;
+      }
       continue;
     }
     std::vector<int> operands;

@@ -13,13 +13,15 @@ std::string search_name(uint64_t program, const Problem& problem, const SplitOpt
   return s.str();
 }
 
-std::string step_key(const std::string& search, int ideas, StepKind kind) { return search + (kind == StepKind::kIdeas ? " i" : " c") + std::to_string(ideas); }
+std::string step_key(const std::string& search, int ideas, StepKind kind) {
+  return search + (kind == StepKind::kIdeas ? " i" : " c") + std::to_string(ideas);
+}
 
 std::optional<std::string> write_outcome(const Outcome& o, const Limits& had) {
   if (!o.candidates.empty() || o.end == End::kStopped) return std::nullopt;
   std::ostringstream s;
-  s << static_cast<int>(o.end) << ' ' << o.reached << ' ' << o.fits << ' ' << o.capped << ' ' << o.checked_effort << ' ' << o.peak_bytes << ' ' << o.held_bytes << ' ' << had.effort << ' ' << had.bytes << ' '
-    << o.report.states << ' ' << o.report.effort;
+  s << static_cast<int>(o.end) << ' ' << o.reached << ' ' << o.fits << ' ' << o.capped << ' ' << o.checked_effort << ' ' << o.peak_bytes
+    << ' ' << o.held_bytes << ' ' << had.effort << ' ' << had.bytes << ' ' << o.report.states << ' ' << o.report.effort;
   for (const GateCount& g : o.report.gates) {
     s << ' ' << g.closed << ' ' << g.first_example.size() << ' ';
     for (char c : g.first_example) s << (c == '\n' ? '\1' : c);   // one line
@@ -32,7 +34,8 @@ std::optional<ReadOutcome> read_outcome(const std::string& text) {
   ReadOutcome r;
   Outcome& o = r.outcome;
   int end = 0;
-  s >> end >> o.reached >> o.fits >> o.capped >> o.checked_effort >> o.peak_bytes >> o.held_bytes >> r.had.effort >> r.had.bytes >> o.report.states >> o.report.effort;
+  s >> end >> o.reached >> o.fits >> o.capped >> o.checked_effort >> o.peak_bytes >> o.held_bytes >> r.had.effort >> r.had.bytes >>
+      o.report.states >> o.report.effort;
   if (!s || end < 0 || end >= static_cast<int>(End::kStopped)) return std::nullopt;
   o.end = static_cast<End>(end);
   for (GateCount& g : o.report.gates) {

@@ -1,9 +1,10 @@
-// Steps of the search that an earlier run made (--checkpoint): as text, by keys that say the program, the problem, the split and the step. Only steps that found nothing are kept: what found graphs
-// is made again, since its graphs are verified again as well. A step is a pure function of its key and limits, so a run that uses them gives the same bytes as one that does not.
+// Steps of the search that an earlier run made (--checkpoint): as text, by keys that say the program, the problem, the split and the step.
+// Only steps that found nothing are kept: what found graphs is made again, since its graphs are verified again as well. A step is a pure
+// function of its key and limits, so a run that uses them gives the same bytes as one that does not.
 #pragma once
 #include <optional>
 #include <string>
-#include "search/split_search.h"
+#include "search/growth/split_search.h"
 
 namespace mirage::search {
 

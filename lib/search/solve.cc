@@ -1,7 +1,7 @@
 // One problem of the enumeration: a queue of steps, best first; see enumerator.h.
 #include <algorithm>
 #include "search/enumerator.h"
-#include "search/open_problem.h"
+#include "search/problem/open_problem.h"
 #include "search/remembered.h"
 
 namespace mirage::search {
@@ -13,7 +13,8 @@ void Enumerator::solve(const Problem& problem, const SolutionSink& sink) {
     for (const Solution& s : again) sink(s);
     return;
   }
-  // Where several kernels are tried, one hopeless problem may not use up the budget of the others; what the sink searches on its own account is not counted.
+  // Where several kernels are tried, one hopeless problem may not use up the budget of the others; what the sink searches on its own
+  // account is not counted.
   const int64_t outer_limit = problem_limit_;
   if (kernels_now_ > 1) problem_limit_ = report_.effort + options_.max_states / 32;
   const SolutionSink uncounted = [&](const Solution& s) {
@@ -40,10 +41,12 @@ Enumerator::Opened Enumerator::open(const Problem& problem, const SplitOptions& 
     if (!fits_memory(ref_.graph(), s, target_)) { out.too_large.push_back(s); continue; }
     const int max_block_ops = std::max(options_.max_block_ops, block_ops_needed(ref_.graph(), problem, s));
     out.max_block_ops = std::max(out.max_block_ops, max_block_ops);
-    out.searches.push_back(std::make_shared<SplitSearch>(ref_, problem, s, options_, stored_dtypes(ref_.graph(), outputs_, problem), max_block_ops, deadline_));
+    out.searches.push_back(std::make_shared<SplitSearch>(ref_, problem, s, options_, stored_dtypes(ref_.graph(), outputs_, problem),
+                                                         max_block_ops, deadline_));
     SplitSearch& search = *out.searches.back();
     search.name = search_name(id_, problem, which, poor_now_, out.searches.size());
-    while (options_.remembered && search.known <= options_.max_ideas && options_.remembered(step_key(search.name, search.known))) search.known++;
+    while (options_.remembered && search.known <= options_.max_ideas && options_.remembered(step_key(search.name, search.known)))
+      search.known++;
   }
   return out;
 }
@@ -58,7 +61,8 @@ void Enumerator::prepare(const Problem& problem) {
 
 Limits Enumerator::limits(const SplitSearch* s) const {
   Limits l{std::min(effort_limit_, problem_limit_) - report_.effort, kNoLimit};
-  if (options_.max_bytes > 0) l.bytes = options_.max_bytes - options_.max_bytes / 4 - held_ + (s ? s->committed : 0);   // a quarter is for steps ahead of their turn, if there are any
+  // a quarter is for steps ahead of their turn, if there are any
+  if (options_.max_bytes > 0) l.bytes = options_.max_bytes - options_.max_bytes / 4 - held_ + (s ? s->committed : 0);
   return l;
 }
 
@@ -109,7 +113,8 @@ void Enumerator::enqueue(const Problem& problem, const SplitOptions& which, std:
   for (const Split& s : opened.splits.all) loads += static_cast<int64_t>(s.loads.size());
   if (loads > kFreeLoads) report_.effort += loads / 5;   // what finding them took, where a program has hundreds of layers
   for (const Split& s : opened.too_large)
-    count(Gate::kMemory, "tiles of at least " + std::to_string(least_bytes(ref_.graph(), s)) + " bytes" + (s.loop_class < 0 ? " without a loop" : ""));
+    count(Gate::kMemory,
+          "tiles of at least " + std::to_string(least_bytes(ref_.graph(), s)) + " bytes" + (s.loop_class < 0 ? " without a loop" : ""));
   report_.max_block_ops_used = std::max(report_.max_block_ops_used, opened.max_block_ops);
   for (const auto& s : opened.searches) queue.push_back({s, 0, which.apart});
 }
@@ -118,7 +123,9 @@ bool Enumerator::is_open(const Queued& q) const { return !q.search->settled && q
 
 /// What has fewer axes and is the same otherwise comes when the other is through, unless instances are wanted for themselves.
 bool Enumerator::waits(const Queued& q, const std::vector<Queued>& queue) const {
-  return options_.dominance && std::any_of(queue.begin(), queue.end(), [&](const Queued& o) { return o.apart == q.apart && is_open(o) && q.search->split.is_coarser_than(o.search->split); });
+  return options_.dominance && std::any_of(queue.begin(), queue.end(), [&](const Queued& o) {
+           return o.apart == q.apart && is_open(o) && q.search->split.is_coarser_than(o.search->split);
+         });
 }
 
 /// nullptr: all have been searched. Ties: the first, which has more axes.
@@ -130,23 +137,30 @@ Enumerator::Queued* Enumerator::next_of(std::vector<Queued>& queue) const {
   return best;
 }
 
-/// Whether what was found makes a split superfluous: one that it is an instance of led to something, or it loads a tensor twice and there is something that streams without.
+/// Whether what was found makes a split superfluous: one that it is an instance of led to something, or it loads a tensor twice and there
+/// is something that streams without.
 bool Enumerator::is_superfluous(const Queued& q, const std::vector<Queued>& queue) const {
   return options_.dominance && std::any_of(queue.begin(), queue.end(), [&](const Queued& o) {
-    return o.search->found && ((o.apart == q.apart && o.search != q.search && q.search->split.is_instance_of(o.search->split)) || (q.apart && !o.apart && o.search->split.loop_class >= 0));
-  });
+           return o.search->found && ((o.apart == q.apart && o.search != q.search && q.search->split.is_instance_of(o.search->split)) ||
+                                      (q.apart && !o.apart && o.search->split.loop_class >= 0));
+         });
 }
 
 void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink) {
   std::vector<Queued> queue;
   enqueue(problem, which, queue);
-  std::map<uint64_t, std::vector<size_t>> by_body;   // by its hash, solutions with such a body: the first of each, a structure may have several second kernels
+  // by its hash, solutions with such a body: the first of each, a structure may have several second kernels
+  std::map<uint64_t, std::vector<size_t>> by_body;
   for (size_t i = 0; i < all.size(); i++) by_body[all[i].block.body.hash()].push_back(i);
   auto hand_out = [&](const SplitSearch& s, std::vector<BlockCandidate> more) {
     for (BlockCandidate& c : more) {
-      const auto same = [&](const Solution& o) { return o.block.body == c.body && o.block.tail.has_value() == c.tail.has_value() && (!c.tail || o.block.tail->program.canonical == c.tail->program.canonical); };
+      const auto same = [&](const Solution& o) {
+        return o.block.body == c.body && o.block.tail.has_value() == c.tail.has_value() &&
+               (!c.tail || o.block.tail->program.canonical == c.tail->program.canonical);
+      };
       std::vector<size_t>& alike = by_body[c.body.hash()];
-      if (std::any_of(alike.begin(), alike.end(), [&](size_t i) { return same(all[i]); })) continue;   // under both kinds of indices, or with fewer ideas
+      // under both kinds of indices, or with fewer ideas
+      if (std::any_of(alike.begin(), alike.end(), [&](size_t i) { return same(all[i]); })) continue;
       std::vector<Graph> seconds;
       if (c.tail) seconds = solve_tail(*c.tail);
       if (!c.tail || !seconds.empty()) alike.push_back(all.size());
@@ -156,12 +170,14 @@ void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::
   };
   const auto streams = [](const Queued& q) { return q.search->found && q.search->split.loop_class >= 0; };
   const auto leads = [&](const Queued& q) {
-    return q.search->split.is_good && is_open(q) && std::none_of(queue.begin(), queue.end(), [&](const Queued& o) { return q.search->split.is_coarser_than(o.search->split); });
+    return q.search->split.is_good && is_open(q) &&
+           std::none_of(queue.begin(), queue.end(), [&](const Queued& o) { return q.search->split.is_coarser_than(o.search->split); });
   };
   bool apart_came = which.recompute;
   while (!stopped()) {
     Queued* const next = next_of(queue);
-    if (!apart_came && (!next || std::none_of(queue.begin(), queue.end(), leads))) {   // what loads a tensor twice, only where no good split led to something that streams what it sums
+    // what loads a tensor twice, only where no good split led to something that streams what it sums
+    if (!apart_came && (!next || std::none_of(queue.begin(), queue.end(), leads))) {
       apart_came = which.apart = true;
       if (!options_.dominance || std::none_of(queue.begin(), queue.end(), streams)) enqueue(problem, which, queue);
       continue;
@@ -174,7 +190,9 @@ void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::
     if (!o.reached) continue;
     const int64_t before = report_.verified;
     hand_out(*s, std::move(o.candidates));
-    if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped()) hand_out(*s, take(s, ideas, StepKind::kSecondChances).candidates);   // what was beaten by graphs that did not pass
+    // what was beaten by graphs that did not pass
+    if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped())
+      hand_out(*s, take(s, ideas, StepKind::kSecondChances).candidates);
     s->found = kernels_now_ > 1 || is_tail_ || report_.verified > before;
     if (options_.dominance && s->found && !s->settled) settle(s);
   }

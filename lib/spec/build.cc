@@ -1,9 +1,10 @@
-// From an Ast to a Program: names resolved, nodes ordered, cycles printed, every operator built (also those that no output needs, so that their mistakes are found), outputs checked.
+// From an Ast to a Program: names resolved, nodes ordered, cycles printed, every operator built (also those that no output needs, so that
+// their mistakes are found), outputs checked.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include "mirage/ir/reserved_names.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/storage_types.h"
 
 namespace mirage::spec {
@@ -18,25 +19,34 @@ void check_strides(const AstTensor& t, const Dims& dims, Report& report) {
   std::vector<std::pair<int64_t, int64_t>> by_stride;   // {stride, extent}, extents above 1
   for (int i = 0; i < dims.rank(); ++i) if (dims[i] > 1) by_stride.emplace_back(s[i], dims[i]);
   std::sort(by_stride.begin(), by_stride.end());
-  __int128 span = 0;   // largest address of the dimensions so far; sufficient for distinct addresses, and every layout that people use passes
+  // largest address of the dimensions so far; sufficient for distinct addresses, and every layout that people use passes
+  __int128 span = 0;
   for (auto [stride, extent] : by_stride) {
     if (stride <= span) {
-      report.error(DiagCode::kStrides, t.strides_where, fmt::format("strides {} of shape {} overlap: two elements may share an address", to_string(s), to_string(dims)));
+      report.error(DiagCode::kStrides, t.strides_where,
+                   fmt::format("strides {} of shape {} overlap: two elements may share an address", to_string(s), to_string(dims)));
       return;
     }
     span += static_cast<__int128>(stride) * (extent - 1);
   }
-  if (span >= kMaxElements) report.error(DiagCode::kLimit, t.strides_where, fmt::format("tensor '{}' spans more than 2^40 elements of memory", t.name));
+  if (span >= kMaxElements)
+    report.error(DiagCode::kLimit, t.strides_where, fmt::format("tensor '{}' spans more than 2^40 elements of memory", t.name));
 }
 
 void warn_mangled(const std::string& what, const std::string& name, Span where, Report& report) {
-  if (is_reserved_name(name)) report.warn(DiagCode::kMangledName, where, fmt::format("{} '{}' is taken in C, CUDA or the ABI; generated code uses another", what, name));
+  if (is_reserved_name(name))
+    report.warn(DiagCode::kMangledName, where,
+                fmt::format("{} '{}' is taken in C, CUDA or the ABI; generated code uses another", what, name));
 }
 
 void warn_no_float(double constant, Span where, Report& report) {
   const auto x = static_cast<float>(constant);
   if (std::isfinite(constant) && constant != 0 && (!std::isfinite(x) || x == 0))
-    report.warn(DiagCode::kBadNumber, where, fmt::format("float32 has no {}: kernels take {} in its place", constant, x == 0 ? "0" : constant > 0 ? "infinity" : "minus infinity"));
+    report.warn(DiagCode::kBadNumber, where,
+                fmt::format("float32 has no {}: kernels take {} in its place", constant,
+                            x == 0         ? "0"
+                            : constant > 0 ? "infinity"
+                                           : "minus infinity"));
 }
 
 /// Kernels compute with float32: positions that it does not hold are rounded (a mask hides a key more or less).
@@ -44,7 +54,10 @@ void warn_long_positions(const Graph& g, Span where, Report& report) {
   constexpr int64_t kWhole = int64_t{1} << 24;
   for (NodeId n = 0; n < g.num_nodes(); n++)
     if (const auto* i = g.form<Iota>(n); i && i->dims[i->dim] > kWhole + 1) {
-      report.warn(DiagCode::kBadNumber, where, fmt::format("positions up to {}: float32 has not every whole number beyond {}, kernels take the nearest ones in their place", i->dims[i->dim] - 1, kWhole));
+      report.warn(
+          DiagCode::kBadNumber, where,
+          fmt::format("positions up to {}: float32 has not every whole number beyond {}, kernels take the nearest ones in their place",
+                      i->dims[i->dim] - 1, kWhole));
       return;
     }
 }
@@ -60,10 +73,14 @@ void warn_unused_inputs(const Graph& g, const std::vector<std::pair<std::string,
 
 void check_size(const Graph& g, Span where, Report& report) {
   size_t operands = 0, nodes = 0;
-  for (const Node& node : g.nodes()) nodes += !std::holds_alternative<Input>(node.op) && !(std::holds_alternative<Const>(node.op) && std::get<Const>(node.op).extent_of.empty());
+  for (const Node& node : g.nodes())
+    nodes +=
+        !std::holds_alternative<Input>(node.op) && !(std::holds_alternative<Const>(node.op) && std::get<Const>(node.op).extent_of.empty());
   for (const Node& node : g.nodes()) operands += node.operands.size();
-  if (operands > static_cast<size_t>(kMaxOperands)) report.error(DiagCode::kLimit, where, fmt::format("the program has {} operands; at most {} are allowed", operands, kMaxOperands));
-  if (nodes > static_cast<size_t>(kMaxNodes)) report.error(DiagCode::kLimit, where, fmt::format("the program has {} nodes in primitives; at most {} are allowed", nodes, kMaxNodes));
+  if (operands > static_cast<size_t>(kMaxOperands))
+    report.error(DiagCode::kLimit, where, fmt::format("the program has {} operands; at most {} are allowed", operands, kMaxOperands));
+  if (nodes > static_cast<size_t>(kMaxNodes))
+    report.error(DiagCode::kLimit, where, fmt::format("the program has {} nodes in primitives; at most {} are allowed", nodes, kMaxNodes));
 }
 
 namespace {
@@ -98,7 +115,8 @@ class ProgramBuilder {
   void define(const std::string& name, bool is_input, size_t index, size_t result, Span where) {
     auto [it, fresh] = names_.try_emplace(name, Definition{is_input, index, result, where});
     if (fresh) return;
-    report_.error(DiagCode::kDuplicateName, where, fmt::format("the name '{}' is defined twice", name), {report_.note(it->second.where, "the first is here")});
+    report_.error(DiagCode::kDuplicateName, where, fmt::format("the name '{}' is defined twice", name),
+                  {report_.note(it->second.where, "the first is here")});
   }
 
   void declare_names() {
@@ -124,7 +142,8 @@ class ProgramBuilder {
         if (it == names_.end() && !ast_.complete) {
           break_node(i);
         } else if (it == names_.end()) {
-          report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)), report_.hint(arg.name, all_names_));
+          report_.error(DiagCode::kUnknownName, arg.where, fmt::format("there is no tensor '{}'", arg.name.substr(0, kMaxNameLength)),
+                        report_.hint(arg.name, all_names_));
           break_node(i);
         }
         operands_[i].push_back(it == names_.end() ? nullptr : &it->second);
@@ -210,7 +229,8 @@ class ProgramBuilder {
         if (!fresh) at->second = std::min(at->second, extent);
       }
       MIRAGE_ASSERT(values_[n].size() == node.outputs.size()) << node.op->name;
-      types_[n] = storage_.end(values_[n], operand_types(n), node.op->name == "cast" ? context.attr("dtype")->dtype : DType::kReal, node.exact);
+      types_[n] =
+          storage_.end(values_[n], operand_types(n), node.op->name == "cast" ? context.attr("dtype")->dtype : DType::kReal, node.exact);
     } catch (BuildError& e) {
       report_.error(e.code, e.where.length ? e.where : node.where, node.op->name + ": " + e.text, std::move(e.notes));
       break_node(n);
@@ -231,19 +251,25 @@ class ProgramBuilder {
     std::map<std::string, Span, std::less<>> seen;
     for (const AstTensor& t : ast_.outputs) {
       auto [first, fresh] = seen.try_emplace(t.name, t.where);
-      if (!fresh) report_.error(DiagCode::kDuplicateName, t.where, fmt::format("the output '{}' is declared twice", t.name), {report_.note(first->second, "the first is here")});
+      if (!fresh)
+        report_.error(DiagCode::kDuplicateName, t.where, fmt::format("the output '{}' is declared twice", t.name),
+                      {report_.note(first->second, "the first is here")});
       auto it = names_.find(t.name);
       if (it == names_.end() && !ast_.complete) continue;
       if (it == names_.end()) {
         std::vector<std::string> candidates;
-        if (!report_.full()) for (const AstNode& node : ast_.nodes) for (const AstNode::Result& r : node.outputs) candidates.push_back(r.name);
+        if (!report_.full())
+          for (const AstNode& node : ast_.nodes)
+            for (const AstNode::Result& r : node.outputs) candidates.push_back(r.name);
         std::vector<Note> notes = report_.hint(t.name, candidates);
         if (notes.empty()) notes.push_back({{}, "name it as the 'output' of the node that computes it, or leave it out of 'outputs'"});
         report_.error(DiagCode::kUnknownName, t.where, fmt::format("no node computes the output '{}'", t.name), std::move(notes));
         continue;
       }
       if (it->second.is_input) {
-        report_.error(DiagCode::kDuplicateName, t.where, fmt::format("'{}' is an input and an output; copy it in a node of its own", t.name), {report_.note(it->second.where, "the input is here")});
+        report_.error(DiagCode::kDuplicateName, t.where,
+                      fmt::format("'{}' is an input and an output; copy it in a node of its own", t.name),
+                      {report_.note(it->second.where, "the input is here")});
         continue;
       }
       ValueId v = value_of(it->second);
@@ -255,16 +281,22 @@ class ProgramBuilder {
   void finish_output(const AstTensor& t, ValueId v, const AstNode& node, Span computed_where) {
     const Dims d = emit_.dims(v);
     if (t.dims && !(*t.dims == d)) {
-      report_.error(DiagCode::kShape, t.shape_where, fmt::format("output '{}' is declared as {}, but {} computes {}", t.name, to_string(*t.dims), node.op->name, to_string(d)),
-                    {report_.note(computed_where, "it is computed here")});
+      report_.error(
+          DiagCode::kShape, t.shape_where,
+          fmt::format("output '{}' is declared as {}, but {} computes {}", t.name, to_string(*t.dims), node.op->name, to_string(d)),
+          {report_.note(computed_where, "it is computed here")});
       return;
     }
     if (t.dtype == DType::kBool && !emit_.is_bool(v)) {
-      report_.error(DiagCode::kDtype, t.dtype_where, fmt::format("output '{}' is declared bool, but {} computes numbers", t.name, node.op->name), {{{}, "compare them, or cast them to bool"}});
+      report_.error(DiagCode::kDtype, t.dtype_where,
+                    fmt::format("output '{}' is declared bool, but {} computes numbers", t.name, node.op->name),
+                    {{{}, "compare them, or cast them to bool"}});
       return;
     }
     if (is_whole(t.dtype) && !emit_.is_integral(emit_.number(v))) {
-      report_.error(DiagCode::kDtype, t.dtype_where, fmt::format("output '{}' is declared {}, but {} computes numbers that need not be whole", t.name, dtype_long_name(t.dtype), node.op->name),
+      report_.error(DiagCode::kDtype, t.dtype_where,
+                    fmt::format("output '{}' is declared {}, but {} computes numbers that need not be whole", t.name,
+                                dtype_long_name(t.dtype), node.op->name),
                     {{{}, fmt::format("round them with floor, ceil or round, or cast them to {}", dtype_long_name(t.dtype))}});
       return;
     }
@@ -274,7 +306,9 @@ class ProgramBuilder {
     output_dims_.push_back(d);
   }
 
-  TensorInfo info(const AstTensor& t, const Dims& d) const { return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range, t.by_value}; }
+  TensorInfo info(const AstTensor& t, const Dims& d) const {
+    return {t.name, {t.dtype, d}, t.strides ? *t.strides : row_major_strides(d), t.range, t.by_value};
+  }
 
   /// Of an input of whole numbers that gives none: the places that it is an index of, or small numbers.
   std::pair<double, double> default_range(size_t input) const {

@@ -1,4 +1,5 @@
-// The normal form of a program: JSON in primitives whose hash is the spec id. What the reader would share, leave out or reorder is already so in the graph.
+// The normal form of a program: JSON in primitives whose hash is the spec id. What the reader would share, leave out or reorder is already
+// so in the graph.
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -23,7 +24,8 @@ template <class List> std::string list(const List& items) {
 }
 
 std::string tensor(const TensorInfo& t) {
-  std::string s = fmt::format("\"{}\": {{\"shape\": {}, \"dtype\": \"{}\"", t.name, t.by_value ? "null" : list(t.type.dims), dtype_long_name(t.type.dtype));
+  std::string s = fmt::format("\"{}\": {{\"shape\": {}, \"dtype\": \"{}\"", t.name, t.by_value ? "null" : list(t.type.dims),
+                              dtype_long_name(t.type.dtype));
   if (!(t.strides == row_major_strides(t.type.dims))) s += ", \"strides\": " + list(t.strides);
   if (t.range) s += ", \"range\": [" + number(t.range->first) + ", " + number(t.range->second) + "]";
   return s + "}";
@@ -50,11 +52,13 @@ Spelling spell(const Graph& g, const Node& node) {
     }
   }
   if (std::holds_alternative<MatMul>(node.op)) return {"matmul", ""};
-  if (const auto* r = std::get_if<Reduce>(&node.op)) return {r->fn == ReduceFn::kSum ? "sum" : "max", fmt::format("\"axis\": {}, \"keepdim\": true", r->dim)};
+  if (const auto* r = std::get_if<Reduce>(&node.op))
+    return {r->fn == ReduceFn::kSum ? "sum" : "max", fmt::format("\"axis\": {}, \"keepdim\": true", r->dim)};
   if (const auto* r = std::get_if<Repeat>(&node.op)) return {"repeat", fmt::format("\"axis\": {}, \"count\": {}", r->dim, r->count)};
   if (const auto* r = std::get_if<Reshape>(&node.op)) return {"reshape", "\"shape\": " + list(r->dims)};
   if (const auto* c = std::get_if<Concat>(&node.op)) return {"concat", fmt::format("\"axis\": {}", c->dim)};
-  if (const auto* s = std::get_if<Slice>(&node.op)) return {"slice", fmt::format("\"axis\": {}, \"start\": {}, \"stop\": {}, \"step\": {}", s->dim, s->start, s->stop, s->step)};
+  if (const auto* s = std::get_if<Slice>(&node.op))
+    return {"slice", fmt::format("\"axis\": {}, \"start\": {}, \"stop\": {}, \"step\": {}", s->dim, s->start, s->stop, s->step)};
   if (const auto* i = std::get_if<Iota>(&node.op)) return {"iota", fmt::format("\"axis\": {}, \"shape\": {}", i->dim, list(i->dims))};
   if (const auto* t = std::get_if<Transpose>(&node.op)) {
     std::vector<int> perm(t->perm.begin(), t->perm.begin() + g.dims(node.operands[0]).rank());
@@ -76,7 +80,8 @@ std::string canonicalize(const Program& p) {
   // Nodes that compute outputs carry the outputs' names, inputs theirs; the others count up, leaving out names that are taken.
   std::vector<std::string> names(static_cast<size_t>(g.num_values()));
   std::vector<std::string> taken;
-  for (NodeId n : g.inputs()) names[static_cast<size_t>(g.node(n).first_value)] = p.inputs[static_cast<size_t>(g.form<Input>(n)->param)].name;
+  for (NodeId n : g.inputs())
+    names[static_cast<size_t>(g.node(n).first_value)] = p.inputs[static_cast<size_t>(g.form<Input>(n)->param)].name;
   for (const auto* list : {&p.inputs, &p.outputs}) for (const TensorInfo& t : *list) taken.push_back(t.name);
   int counter = 0;
   auto fresh = [&] {
@@ -87,14 +92,16 @@ std::string canonicalize(const Program& p) {
   };
   std::string nodes;
   auto write = [&](const std::string& op, const std::string& inputs, const std::string& output, const std::string& attrs, bool exact) {
-    nodes += (nodes.empty() ? "\n    " : ",\n    ") + fmt::format("{{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"", op, inputs, output);
+    nodes +=
+        (nodes.empty() ? "\n    " : ",\n    ") + fmt::format("{{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"", op, inputs, output);
     nodes += fmt::format("{}{}}}", attrs.empty() ? "" : ", \"attrs\": {" + attrs + "}", exact ? ", \"exact\": true" : "");
   };
   const std::vector<DType> types = p.numerics.exact ? std::vector<DType>{} : spec::StorageTypes::types_in_primitives(g);
   const auto is_exact = [&](ValueId v) {   // although a node of its own would be kept in its type
     const Op& op = g.def(v).op;
     const bool shows = std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op);
-    return !types.empty() && is16(types[static_cast<size_t>(v)]) && g.type(v).dtype == DType::kReal && !shows && (p.kept.empty() || p.kept[static_cast<size_t>(v)] == DType::kReal);
+    return !types.empty() && is16(types[static_cast<size_t>(v)]) && g.type(v).dtype == DType::kReal && !shows &&
+           (p.kept.empty() || p.kept[static_cast<size_t>(v)] == DType::kReal);
   };
   for (NodeId n = 0; n < g.num_nodes(); ++n) {
     const Node& node = g.node(n);
@@ -128,7 +135,8 @@ std::string canonicalize(const Program& p) {
   if (p.numerics.exact) numerics += ", \"intermediates\": \"exact\"";
   std::string out = fmt::format("{{\n  \"version\": \"1.0\", \"name\": \"{}\",\n", p.name);
   if (!numerics.empty()) out += "  \"numerics\": {" + numerics.substr(2) + "},\n";
-  out += "  \"inputs\": {" + tensors(p.inputs) + "\n  },\n  \"outputs\": {" + tensors(p.outputs) + "\n  },\n  \"nodes\": [" + nodes + "\n  ]\n}\n";
+  out += "  \"inputs\": {" + tensors(p.inputs) + "\n  },\n  \"outputs\": {" + tensors(p.outputs) + "\n  },\n  \"nodes\": [" + nodes +
+         "\n  ]\n}\n";
   return out;
 }
 

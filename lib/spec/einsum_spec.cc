@@ -2,7 +2,7 @@
 #include <map>
 #include <fmt/format.h>
 #include "mirage/spec/spec.h"
-#include "spec/json_tree.h"
+#include "spec/json/json_tree.h"
 
 namespace mirage {
 namespace {
@@ -65,9 +65,12 @@ Result<Parsed> read_einsum(const std::string& line) {
     }
   }
   flush();
-  if (r.equation.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ,->") != std::string::npos) return usage(fmt::format("--einsum: the equation '{}' has letters, ',' and one '->'", r.equation));
-  return read_spec({"--einsum", fmt::format("{{\"name\": \"einsum\", \"inputs\": {{{}}}, \"outputs\": {{\"y\": {{\"dtype\": \"{}\"}}}}, \"nodes\": [{{\"op\": \"einsum\", \"inputs\": [{}], \"output\": \"y\", \"attrs\": {{\"equation\": \"{}\"}}}}]}}",
-                                             inputs, r.dtype, names, r.equation)});
+  if (r.equation.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ,->") != std::string::npos)
+    return usage(fmt::format("--einsum: the equation '{}' has letters, ',' and one '->'", r.equation));
+  return read_spec(
+      {"--einsum", fmt::format("{{\"name\": \"einsum\", \"inputs\": {{{}}}, \"outputs\": {{\"y\": {{\"dtype\": \"{}\"}}}}, \"nodes\": "
+                               "[{{\"op\": \"einsum\", \"inputs\": [{}], \"output\": \"y\", \"attrs\": {{\"equation\": \"{}\"}}}}]}}",
+                               inputs, r.dtype, names, r.equation)});
 }
 
 }  // namespace mirage

@@ -34,14 +34,16 @@ void Report::error(DiagCode code, Span where, std::string text, std::vector<Note
 }
 
 void Report::warn(DiagCode code, Span where, std::string text, std::vector<Note> notes) {
-  if (static_cast<int>(warnings_.size()) < kMaxErrors) warnings_.push_back({Severity::kWarning, code, at(where), std::move(text), std::move(notes)});
+  if (static_cast<int>(warnings_.size()) < kMaxErrors)
+    warnings_.push_back({Severity::kWarning, code, at(where), std::move(text), std::move(notes)});
 }
 
 std::vector<Note> Report::did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   // A word as long as a file would cost as much to compare; nothing that long is a slip of the pen.
   std::string best;
   for (const std::string& c : candidates) {   // another case, or a beginning, says more than few edits do
-    bool same = c.size() == word.size() && std::equal(c.begin(), c.end(), word.begin(), [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+    bool same = c.size() == word.size() && std::equal(c.begin(), c.end(), word.begin(),
+                                                      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
     bool begins = best.empty() && word.size() >= 3 && c.starts_with(word);
     if (same || begins) best = c;
     if (same) break;
@@ -53,7 +55,9 @@ std::vector<Note> Report::did_you_mean(const std::string& word, const std::vecto
 
 namespace {
 void sort_by_place(Diagnostics& list) {
-  std::stable_sort(list.begin(), list.end(), [](const Diagnostic& a, const Diagnostic& b) { return std::pair(a.where.line, a.where.col) < std::pair(b.where.line, b.where.col); });
+  std::stable_sort(list.begin(), list.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    return std::pair(a.where.line, a.where.col) < std::pair(b.where.line, b.where.col);
+  });
 }
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Collects the diagnostics of one spec: spans of bytes in, places (file:line:col) out; at most 20 errors, handed over in the order of the text.
+// Collects the diagnostics of one spec: spans of bytes in, places (file:line:col) out; at most 20 errors, handed over in the order of the
+// text.
 #pragma once
 #include <string>
 #include <string_view>
@@ -29,7 +30,9 @@ class Report {
   /// A note without a place of its own, such as "did you mean 'x'?", if there is a near candidate.
   static std::vector<Note> did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
   /// The same, but nothing once no further error is shown: comparing names is slow, and a hostile spec has many wrong ones.
-  std::vector<Note> hint(const std::string& word, const std::vector<std::string>& candidates) const { return full() ? std::vector<Note>{} : did_you_mean(word, candidates); }
+  std::vector<Note> hint(const std::string& word, const std::vector<std::string>& candidates) const {
+    return full() ? std::vector<Note>{} : did_you_mean(word, candidates);
+  }
   Note note(Span where, std::string text) const { return {at(where), std::move(text)}; }
   bool ok() const { return errors_.empty(); }
   bool full() const { return static_cast<int>(errors_.size()) >= kMaxErrors; }

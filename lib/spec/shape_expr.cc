@@ -21,7 +21,8 @@ class Reader {
 
  private:
   static std::string printable(char c) { return c >= 32 && c < 127 ? std::string(1, c) : "?"; }
-  [[noreturn]] void fail(size_t at, size_t length, std::string text, DiagCode code = DiagCode::kShapeExpression, std::vector<Note> notes = {}) {
+  [[noreturn]] void fail(size_t at, size_t length, std::string text, DiagCode code = DiagCode::kShapeExpression,
+                         std::vector<Note> notes = {}) {
     throw Failure{code, at, length, std::move(text), std::move(notes)};
   }
   void skip() { while (i_ < s_.size() && s_[i_] == ' ') ++i_; }
@@ -71,7 +72,8 @@ class Reader {
     if (i_ < s_.size() && s_[i_] >= '0' && s_[i_] <= '9') {
       int64_t v = 0;
       for (; i_ < s_.size() && s_[i_] >= '0' && s_[i_] <= '9'; ++i_) {
-        if (__builtin_mul_overflow(v, int64_t{10}, &v) || __builtin_add_overflow(v, int64_t{s_[i_] - '0'}, &v)) fail(at, i_ - at, "the number is too large");
+        if (__builtin_mul_overflow(v, int64_t{10}, &v) || __builtin_add_overflow(v, int64_t{s_[i_] - '0'}, &v))
+          fail(at, i_ - at, "the number is too large");
       }
       return v;
     }
@@ -91,13 +93,15 @@ class Reader {
         std::vector<std::string> names;
         if (wants_hint_) for (const auto& [n, v] : axes_) names.push_back(n);
         std::vector<Note> notes = Report::did_you_mean(name, names);
-        if (notes.empty() && wants_hint_) notes.push_back({{}, names.empty() ? "the spec has no 'axes'" : fmt::format("the axes are {}", fmt::join(names, ", "))});
+        if (notes.empty() && wants_hint_)
+          notes.push_back({{}, names.empty() ? "the spec has no 'axes'" : fmt::format("the axes are {}", fmt::join(names, ", "))});
         fail(at, i_ - at, fmt::format("there is no axis '{}'", name), DiagCode::kUnknownName, std::move(notes));
       }
       if (!found->second) unknown_ = true;
       return found->second.value_or(1);
     }
-    fail(i_, 1, i_ < s_.size() ? fmt::format("unexpected '{}' in a shape expression", printable(s_[i_])) : "the shape expression ends too early");
+    fail(i_, 1,
+         i_ < s_.size() ? fmt::format("unexpected '{}' in a shape expression", printable(s_[i_])) : "the shape expression ends too early");
   }
 
   std::string_view s_;
@@ -115,7 +119,8 @@ ShapeResult eval_shape_expr(std::string_view text, Span whole, bool plain, const
     Reader reader(text, axes, !report.full());
     int64_t v = reader.read();
     if (reader.saw_unknown()) return {true, std::nullopt};
-    if (v < 1 && is_extent) throw Failure{DiagCode::kShapeExpression, 0, text.size(), fmt::format("the extent is {}; extents are positive", v), {}};
+    if (v < 1 && is_extent)
+      throw Failure{DiagCode::kShapeExpression, 0, text.size(), fmt::format("the extent is {}; extents are positive", v), {}};
     return {true, v};
   } catch (Failure& f) {
     report.error(f.code, plain ? Span{whole.offset + 1 + f.at, std::max<size_t>(1, f.length)} : whole, f.text, std::move(f.notes));

@@ -1,9 +1,9 @@
 // read_spec: chooses the form by content, and the limits that hold for every form.
 #include "mirage/spec/spec.h"
 #include <fmt/format.h>
-#include "spec/ast.h"
-#include "spec/json_tree.h"
-#include "spec/text_spec.h"
+#include "spec/json/ast.h"
+#include "spec/json/json_tree.h"
+#include "spec/text/text_spec.h"
 
 namespace mirage {
 
@@ -24,7 +24,9 @@ Result<Parsed> read_spec(const Source& source, const AxisChoice& choice) {
   if (source.text.size() > spec::kMaxBytes) {
     report.error(DiagCode::kLimit, {0, 1}, fmt::format("the spec has {} bytes; at most {} are read", source.text.size(), spec::kMaxBytes));
   } else if (auto bad = spec::find_bad_utf8(source.text)) {
-    report.error(DiagCode::kEncoding, {*bad, 1}, source.text[*bad] == 0 ? "a zero byte in the text" : fmt::format("byte 0x{:02X} is not UTF-8 here", static_cast<unsigned char>(source.text[*bad])));
+    report.error(DiagCode::kEncoding, {*bad, 1},
+                 source.text[*bad] == 0 ? "a zero byte in the text"
+                                        : fmt::format("byte 0x{:02X} is not UTF-8 here", static_cast<unsigned char>(source.text[*bad])));
   } else if (is_json(source.text)) {
     if (auto ast = spec::read_ast(source, choice, report)) {
       program = spec::build_program(*ast, report);
@@ -45,7 +47,11 @@ Result<Program> parse_spec(const Source& source, const AxisChoice& choice) {
   if (!parsed) return parsed.errors();
   if (!parsed->axes.empty()) {
     const VarAxis& axis = parsed->axes.front();
-    return Diagnostic{Severity::kError, DiagCode::kAxisValues, axis.where, fmt::format("axis '{}' has {} values, and this works with one", axis.name, axis.values.size()), {{{}, fmt::format("choose it: --bind {}={}", axis.name, axis.hint)}}};
+    return Diagnostic{Severity::kError,
+                      DiagCode::kAxisValues,
+                      axis.where,
+                      fmt::format("axis '{}' has {} values, and this works with one", axis.name, axis.values.size()),
+                      {{{}, fmt::format("choose it: --bind {}={}", axis.name, axis.hint)}}};
   }
   return std::move(parsed->program);
 }

@@ -5,7 +5,8 @@
 namespace mirage::spec {
 namespace {
 
-/// The type of what tensors of these types make: theirs if it is one; kReal if they differ, kBool if there are none. kBool is no type here: numbers, bools and indices make no difference.
+/// The type of what tensors of these types make: theirs if it is one; kReal if they differ, kBool if there are none. kBool is no type here:
+/// numbers, bools and indices make no difference.
 DType common(std::span<const DType> types) {
   DType out = DType::kBool;
   for (DType t : types) {
@@ -21,7 +22,10 @@ bool shows_its_operand(const Op& op) { return std::holds_alternative<Reshape>(op
 DType cast_type(const Op& op) {
   const auto* m = std::get_if<Map>(&op);
   if (!m) return DType::kReal;
-  return m->fn == MapFn::kCastF16 ? DType::kF16 : m->fn == MapFn::kCastBF16 ? DType::kBF16 : m->fn == MapFn::kCastF32 ? DType::kF32 : DType::kReal;
+  return m->fn == MapFn::kCastF16    ? DType::kF16
+         : m->fn == MapFn::kCastBF16 ? DType::kBF16
+         : m->fn == MapFn::kCastF32  ? DType::kF32
+                                     : DType::kReal;
 }
 
 DType own_type(const Graph& g, ValueId v, std::span<const DType> operand_types, DType cast_to) {
@@ -72,15 +76,18 @@ std::vector<DType> StorageTypes::types_in_primitives(const Graph& g) {
   return out;
 }
 
-std::vector<DType> StorageTypes::kept(const Graph& finished, const std::vector<ValueId>& at, const std::vector<std::pair<ValueId, DType>>& outputs) const {
+std::vector<DType> StorageTypes::kept(const Graph& finished, const std::vector<ValueId>& at,
+                                      const std::vector<std::pair<ValueId, DType>>& outputs) const {
   std::vector<DType> out(static_cast<size_t>(finished.num_values()), DType::kReal);
   const std::vector<DType> types = types_in_primitives(finished);
   for (size_t v = 0; v < result_.size(); v++) {
     if (at[v] < 0 || inside_[v] || !is16(result_[v])) continue;
-    if (const auto i = static_cast<size_t>(at[v]); types[i] == result_[v] && finished.type(at[v]).dtype == DType::kReal) out[i] = result_[v];
+    if (const auto i = static_cast<size_t>(at[v]); types[i] == result_[v] && finished.type(at[v]).dtype == DType::kReal)
+      out[i] = result_[v];
   }
   for (const auto& [v, declared] : outputs)
-    if (const ValueId b = at[static_cast<size_t>(base(v))]; b >= 0 && out[static_cast<size_t>(b)] != declared) out[static_cast<size_t>(b)] = DType::kReal;
+    if (const ValueId b = at[static_cast<size_t>(base(v))]; b >= 0 && out[static_cast<size_t>(b)] != declared)
+      out[static_cast<size_t>(b)] = DType::kReal;
   return std::any_of(out.begin(), out.end(), is16) ? out : std::vector<DType>{};
 }
 

@@ -31,7 +31,8 @@ const char* severity_name(Severity s) {
   return "error";
 }
 
-constexpr size_t kMostBytes = 2000;   ///< of a message with its notes; one that is a file's name or what a compiler printed may be any length
+/// of a message with its notes; one that is a file's name or what a compiler printed may be any length
+constexpr size_t kMostBytes = 2000;
 constexpr size_t kMostText = 700, kMostPath = 400, kMostNote = 1000;
 
 std::string place(const SourceLocation& where) {
@@ -57,7 +58,8 @@ std::string_view line_of(std::string_view text, int line) {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-/// A part of a source line as a terminal may see it, and how many columns each of its bytes takes: what is no character, or a control, is a '?', a tab one space.
+/// A part of a source line as a terminal may see it, and how many columns each of its bytes takes: what is no character, or a control, is a
+/// '?', a tab one space.
 struct Shown { std::string text; std::vector<int> columns; };
 Shown displayable(std::string_view s) {
   Shown out;
@@ -120,15 +122,19 @@ const char* code_help(DiagCode code) { return row(code).help; }
 ExitCode exit_code_of(DiagCode code) { return row(code).exit; }
 
 std::string render(const Diagnostic& d, const std::string& source) {
-  std::string out = place(d.where) + severity_name(d.severity) + ": " + shortened(shown(d.text), kMostText) + " [" + code_name(d.code) + "]\n" + excerpt(d.where, source);
+  std::string out = place(d.where) + severity_name(d.severity) + ": " + shortened(shown(d.text), kMostText) + " [" + code_name(d.code) +
+                    "]\n" + excerpt(d.where, source);
   size_t left = d.notes.size();
   for (const Note& note : d.notes) {
     const SourceLocation& where = note.where.file.empty() ? d.where : note.where;
-    std::string more = place(where) + "note: " + shortened(shown(note.text, "\n  "), kMostNote) + "\n";   // a line of a note begins with spaces: none can be taken for a message
+    // a line of a note begins with spaces: none can be taken for a message
+    std::string more = place(where) + "note: " + shortened(shown(note.text, "\n  "), kMostNote) + "\n";
     // A note at the place of the error itself would repeat the same line.
-    if (!note.where.file.empty() && (note.where.line != d.where.line || note.where.col != d.where.col) && note.where.file == d.where.file) more += excerpt(note.where, source);
+    if (!note.where.file.empty() && (note.where.line != d.where.line || note.where.col != d.where.col) && note.where.file == d.where.file)
+      more += excerpt(note.where, source);
     if (out.size() + more.size() > kMostBytes) {
-      out += place(d.where) + "note: " + std::to_string(left) + (left == d.notes.size() ? "" : " further") + (left == 1 ? " note is" : " notes are") + " too long to be shown\n";
+      out += place(d.where) + "note: " + std::to_string(left) + (left == d.notes.size() ? "" : " further") +
+             (left == 1 ? " note is" : " notes are") + " too long to be shown\n";
       break;
     }
     out += more;
@@ -146,7 +152,8 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     size_t difference = c.size() > word.size() ? c.size() - word.size() : word.size() - c.size();
     if (difference > limit) continue;
     size_t distance = edit_distance(word, c);
-    // A word of one or two letters is within two edits of everything of its length: at least one letter must be right. Of equals the one that continues the word: sm_90a for sm_90, not sm_80.
+    // A word of one or two letters is within two edits of everything of its length: at least one letter must be right. Of equals the one
+    // that continues the word: sm_90a for sm_90, not sm_80.
     const bool is_better = distance < best_distance || (distance == best_distance && c.starts_with(word) && !best.starts_with(word));
     if (is_better && distance <= limit && distance < std::max(word.size(), c.size())) {
       best = c;

@@ -1,4 +1,5 @@
-// Reading and atomic writing with plain system calls: every step that can fail (a full disk may say so only at fsync or close) is looked at.
+// Reading and atomic writing with plain system calls: every step that can fail (a full disk may say so only at fsync or close) is looked
+// at.
 #include "mirage/support/file.h"
 
 #include <cerrno>
@@ -128,7 +129,9 @@ void remove_abandoned(const std::string& path) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) : fd_(open_folder(folder.empty() ? "." : folder)) { refused_ = fd_ >= 0 && !lock_folder(fd_, kLockWaitMs); }
+FolderLock::FolderLock(const std::string& folder) : fd_(open_folder(folder.empty() ? "." : folder)) {
+  refused_ = fd_ >= 0 && !lock_folder(fd_, kLockWaitMs);
+}
 
 FolderLock::~FolderLock() {
   if (fd_ >= 0) ::close(fd_);
@@ -138,7 +141,8 @@ Result<OutputFolder> OutputFolder::open(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", error.message());
-  if (!fs::is_directory(path, error)) return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", "a file of this name is there");
+  if (!fs::is_directory(path, error))
+    return failure(DiagCode::kFileUnwritable, path, "cannot make the folder", "a file of this name is there");
   const int lock = open_folder(path);
   if (lock >= 0 && lock_folder(lock, kLockWaitMs)) remove_abandoned(path);
   std::string pattern = (fs::path(path) / (std::string(kStaging) + "XXXXXX")).string();
@@ -153,7 +157,11 @@ Result<OutputFolder> OutputFolder::open(const std::string& path) {
 }
 
 OutputFolder::OutputFolder(OutputFolder&& other) noexcept
-    : path_(std::move(other.path_)), staging_(std::exchange(other.staging_, "")), files_(std::move(other.files_)), guard_(std::exchange(other.guard_, -1)), lock_(std::exchange(other.lock_, -1)) {}
+    : path_(std::move(other.path_)),
+      staging_(std::exchange(other.staging_, "")),
+      files_(std::move(other.files_)),
+      guard_(std::exchange(other.guard_, -1)),
+      lock_(std::exchange(other.lock_, -1)) {}
 
 OutputFolder::~OutputFolder() {
   close();
@@ -181,7 +189,9 @@ std::vector<std::string> OutputFolder::written() const {
 Diagnostics OutputFolder::lock() {
   if (lock_ >= 0) return {};
   lock_ = open_folder(path_);
-  if (lock_ >= 0 && !lock_folder(lock_, kLockWaitMs)) return {failure(DiagCode::kFileUnwritable, path_, "cannot write into the folder", "another mirage-opt has been writing into it for half a minute")};
+  if (lock_ >= 0 && !lock_folder(lock_, kLockWaitMs))
+    return {failure(DiagCode::kFileUnwritable, path_, "cannot write into the folder",
+                    "another mirage-opt has been writing into it for half a minute")};
   return {};
 }
 
@@ -201,7 +211,8 @@ Diagnostics OutputFolder::commit(const std::string& last) {
   for (const auto& [name, written] : files_) {
     std::error_code ignored;
     if (written && fs::is_directory(fs::path(path_) / name, ignored))
-      return {failure(DiagCode::kFileUnwritable, (fs::path(path_) / name).string(), "cannot write the file", "a folder of this name is there")};
+      return {
+          failure(DiagCode::kFileUnwritable, (fs::path(path_) / name).string(), "cannot write the file", "a folder of this name is there")};
   }
   for (const auto& [name, written] : files_) {
     std::error_code ignored;
@@ -215,7 +226,8 @@ Diagnostics OutputFolder::commit(const std::string& last) {
     const std::string to = (fs::path(path_) / name).string();
     std::error_code made;
     if (name.find('/') != std::string::npos) fs::create_directories(fs::path(to).parent_path(), made);
-    if (::rename((fs::path(staging_) / name).string().c_str(), to.c_str()) != 0) return {failure(DiagCode::kFileUnwritable, to, "cannot write the file", std::strerror(errno))};
+    if (::rename((fs::path(staging_) / name).string().c_str(), to.c_str()) != 0)
+      return {failure(DiagCode::kFileUnwritable, to, "cannot write the file", std::strerror(errno))};
   }
   files_.clear();
   close();

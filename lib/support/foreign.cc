@@ -33,12 +33,14 @@ Utf8 utf8_at(std::string_view text, size_t at) {
     if ((byte(i) & 0xC0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  const bool is_overlong = (n == 3 && code < 0x800) || (n == 4 && code < 0x10000), is_no_character = (code >= 0xD800 && code <= 0xDFFF) || code > 0x10FFFF;
+  const bool is_overlong = (n == 3 && code < 0x800) || (n == 4 && code < 0x10000),
+             is_no_character = (code >= 0xD800 && code <= 0xDFFF) || code > 0x10FFFF;
   return n == 0 || is_overlong || is_no_character ? Utf8{} : Utf8{n, code};
 }
 
 bool is_control(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x200E || c == 0x200F || c == 0x061C || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x200E || c == 0x200F || c == 0x061C || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
 std::string shown(std::string_view foreign, std::string_view indent) {
@@ -51,7 +53,9 @@ std::string shown(std::string_view foreign, std::string_view indent) {
     else if (u.code == '\r' && !indent.empty()) out += foreign.substr(i + 1).starts_with('\n') ? "" : "\\r";
     else if (u.code == '\r') out += "\\r";
     else if (!is_control(u.code)) out += foreign.substr(i, u.bytes);
-    else out += u.code < 0x100 ? fmt::format("\\x{:02x}", static_cast<unsigned>(u.code)) : fmt::format("\\u{:04x}", static_cast<unsigned>(u.code));
+    else
+      out += u.code < 0x100 ? fmt::format("\\x{:02x}", static_cast<unsigned>(u.code))
+                            : fmt::format("\\u{:04x}", static_cast<unsigned>(u.code));
     i += std::max<size_t>(1, u.bytes);
   }
   return out;

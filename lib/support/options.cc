@@ -40,7 +40,8 @@ bool read_value(const std::string& text, const OptionInfo&, bool& x) {
 }
 bool read_value(const std::string& text, const OptionInfo& info, int64_t& x) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  return error == std::errc() && end == text.data() + text.size() && static_cast<double>(x) >= info.low && static_cast<double>(x) <= info.high;
+  return error == std::errc() && end == text.data() + text.size() && static_cast<double>(x) >= info.low &&
+         static_cast<double>(x) <= info.high;
 }
 bool read_value(const std::string& text, const OptionInfo& info, double& x) {
   const std::optional<double> seconds = parse_duration(text);
@@ -64,7 +65,8 @@ bool read_value(const std::string& text, const OptionInfo&, std::vector<std::str
 /// A value as a shell reads it back.
 std::string quoted(const std::string& s) {
   bool is_plain = !s.empty();
-  for (char c : s) is_plain = is_plain && (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./,:=+").find(c) != std::string_view::npos);
+  for (char c : s)
+    is_plain = is_plain && (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./,:=+").find(c) != std::string_view::npos);
   if (is_plain) return s;
   std::string out = "'";
   for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -82,8 +84,9 @@ std::vector<std::string> option_values(const Options& o) {
 const std::vector<OptionInfo>& option_table() {
   static const std::vector<OptionInfo> table = [] {
     std::vector<OptionInfo> rows;
-#define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help) \
-  rows.push_back({#field, flags, long_flag(flags), names_of(flags), static_cast<double>(low), static_cast<double>(high), OptionEffect::changes, group, metavar, help});
+#define OPTION(field, flags, kind, fallback, low, high, changes, group, metavar, help)                                   \
+  rows.push_back({#field, flags, long_flag(flags), names_of(flags), static_cast<double>(low), static_cast<double>(high), \
+                  OptionEffect::changes, group, metavar, help});
 #include "mirage/support/options.def"
 #undef OPTION
     return rows;
@@ -106,8 +109,9 @@ std::string print_config(const Options& o) {
   std::string out;
   for (size_t i = 0; i < values.size(); i++) {
     const OptionInfo& info = option_table()[i];
-    out += fmt::format("{} = {}{}{}\n", info.field, values[i].empty() ? "\"\"" : values[i], values[i] == defaults[i] ? "  # default" : "",
-                       info.effect == OptionEffect::kResult ? (values[i] == defaults[i] ? ", changes the result" : "  # changes the result") : "");
+    out += fmt::format(
+        "{} = {}{}{}\n", info.field, values[i].empty() ? "\"\"" : values[i], values[i] == defaults[i] ? "  # default" : "",
+        info.effect == OptionEffect::kResult ? (values[i] == defaults[i] ? ", changes the result" : "  # changes the result") : "");
   }
   for (const std::string& s : o.specs) out += fmt::format("spec = {}\n", s);
   return out;

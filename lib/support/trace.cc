@@ -91,21 +91,26 @@ std::string Trace::print_times() const {
     else at->us += e.length_us, at->runs++;
   }
   std::string out = fmt::format("{:<32} {:>12} {:>7}\n", "stage", "ms", "runs");
-  for (const Line& l : lines) out += fmt::format("{:<32} {:>12.3f} {:>7}\n", std::string(static_cast<size_t>(2 * l.depth), ' ') + l.name, l.us * 1e-3, l.runs);
+  for (const Line& l : lines)
+    out += fmt::format("{:<32} {:>12.3f} {:>7}\n", std::string(static_cast<size_t>(2 * l.depth), ' ') + l.name, l.us * 1e-3, l.runs);
   return out;
 }
 
 std::string Trace::print_stats() const {
   std::string out;
-  for (size_t i = 0; i < static_cast<size_t>(Stat::kNumStats); i++) out += fmt::format("{:>14}  {:<18} {}\n", counted(static_cast<Stat>(i)), row(static_cast<Stat>(i)).name, row(static_cast<Stat>(i)).help);
+  for (size_t i = 0; i < static_cast<size_t>(Stat::kNumStats); i++)
+    out +=
+        fmt::format("{:>14}  {:<18} {}\n", counted(static_cast<Stat>(i)), row(static_cast<Stat>(i)).name, row(static_cast<Stat>(i)).help);
   return out;
 }
 
 std::string Trace::chrome_json(std::string_view process) const {
   std::string out = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  out += fmt::format("{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"args\": {{\"name\": {}}}}}", json_text(process));
+  out +=
+      fmt::format("{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"args\": {{\"name\": {}}}}}", json_text(process));
   for (const Event& e : events_)
-    out += fmt::format(",\n{{\"name\": {}, \"ph\": \"X\", \"ts\": {:.3f}, \"dur\": {:.3f}, \"pid\": 1, \"tid\": 1}}", json_text(e.name), e.begin_us, e.length_us);
+    out += fmt::format(",\n{{\"name\": {}, \"ph\": \"X\", \"ts\": {:.3f}, \"dur\": {:.3f}, \"pid\": 1, \"tid\": 1}}", json_text(e.name),
+                       e.begin_us, e.length_us);
   return out + "\n]}\n";
 }
 

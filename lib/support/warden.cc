@@ -1,4 +1,5 @@
-// The warden: see the header. Messages are lines of one write each (at most PIPE_BUF bytes, so they do not mix) that end with a NUL: '+' or '-', 'g' or 'p', a number or a path.
+// The warden: see the header. Messages are lines of one write each (at most PIPE_BUF bytes, so they do not mix) that end with a NUL: '+' or
+// '-', 'g' or 'p', a number or a path.
 #include "mirage/support/warden.h"
 
 #include <atomic>

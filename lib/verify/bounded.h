@@ -1,5 +1,6 @@
-// fp64 numbers with a bound on what rounding has done to them: what is the noise of one element and what is a difference? Each local error is the exact one where it can be had (sums, products, quotients, roots), so that
-// integers and dyadic fractions stay exact and ties stay ties.
+// fp64 numbers with a bound on what rounding has done to them: what is the noise of one element and what is a difference? Each local error
+// is the exact one where it can be had (sums, products, quotients, roots), so that integers and dyadic fractions stay exact and ties stay
+// ties.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,7 +20,8 @@ struct BoundedAlgebra {
   using Value = Bounded;
   static constexpr double kUnit = 0x1p-53, kTiny = 0x1p-1074, kSmall = 0x1p-960, kInf = std::numeric_limits<double>::infinity();
 
-  /// r is what operands with bounds that add up to `carried` give, itself off by at most `local`. Of finite operands what is not finite has left the range: nothing is known of it.
+  /// r is what operands with bounds that add up to `carried` give, itself off by at most `local`. Of finite operands what is not finite has
+  /// left the range: nothing is known of it.
   static Bounded made(double r, double carried, double local, bool from_finite = true) {
     if (!std::isfinite(r)) return {r, from_finite ? kInf : 0};
     if (carried > 0 && carried < kSmall) carried += kTiny;   // it may have been rounded down, to 0 even
@@ -51,7 +53,8 @@ struct BoundedAlgebra {
     if (!std::isfinite(r) || y.v == 0) return made(r, 0, 0, finite(x, y) && y.v != 0);
     if (!std::isfinite(y.v)) return {r, 0};
     const double least = std::fabs(y.v) - y.e, local = std::fabs(std::fma(-r, y.v, x.v)) / std::fabs(y.v);
-    return made(r, x.e > 0 || y.e > 0 ? (x.e + std::fabs(r) * y.e) / least + kTiny : 0, local + (std::fabs(r) < kSmall && x.v != 0 ? kTiny : 0));
+    return made(r, x.e > 0 || y.e > 0 ? (x.e + std::fabs(r) * y.e) / least + kTiny : 0,
+                local + (std::fabs(r) < kSmall && x.v != 0 ? kTiny : 0));
   }
   Bounded exp(Bounded x) {
     const double r = std::exp(x.v);

@@ -1,4 +1,5 @@
-// A walk over both levels that keeps, per value, a bound on degrees and numbers of terms. It is an algebra over Map formulas, and a rule per form for sums.
+// A walk over both levels that keeps, per value, a bound on degrees and numbers of terms. It is an algebra over Map formulas, and a rule
+// per form for sums.
 #include "verify/degree.h"
 
 #include <algorithm>
@@ -8,7 +9,8 @@ namespace mirage::verify {
 namespace {
 
 Degree larger(const Degree& a, const Degree& b) {
-  return {std::max(a.num, b.num), std::max(a.den, b.den), std::max(a.exponent, b.exponent), std::max(a.top, b.top), std::max(a.bottom, b.bottom)};
+  return {std::max(a.num, b.num), std::max(a.den, b.den), std::max(a.exponent, b.exponent), std::max(a.top, b.top),
+          std::max(a.bottom, b.bottom)};
 }
 bool is_polynomial(const Degree& a) { return a.den == 0 && a.bottom == 1; }
 Degree tidy(Degree d) { if (d.exponent == 0) d.top = d.bottom = 1; return d; }   // without exponentials there is one term
@@ -30,11 +32,16 @@ struct DegreeAlgebra {
   Value constant(double) { return {}; }
   Value add(const Value& x, const Value& y) {
     if (is_polynomial(x) && is_polynomial(y)) return tidy({std::max(x.num, y.num), 0, std::max(x.exponent, y.exponent), x.top + y.top, 1});
-    return tidy({std::max(x.num + y.den, y.num + x.den), x.den + y.den, x.exponent + y.exponent, x.top * y.bottom + y.top * x.bottom, x.bottom * y.bottom});
+    return tidy({std::max(x.num + y.den, y.num + x.den), x.den + y.den, x.exponent + y.exponent, x.top * y.bottom + y.top * x.bottom,
+                 x.bottom * y.bottom});
   }
   Value sub(const Value& x, const Value& y) { return add(x, y); }
-  Value mul(const Value& x, const Value& y) { return {x.num + y.num, x.den + y.den, x.exponent + y.exponent, x.top * y.top, x.bottom * y.bottom}; }
-  Value div(const Value& x, const Value& y) { return {x.num + y.den, x.den + y.num, x.exponent + y.exponent, x.top * y.bottom, x.bottom * y.top}; }
+  Value mul(const Value& x, const Value& y) {
+    return {x.num + y.num, x.den + y.den, x.exponent + y.exponent, x.top * y.top, x.bottom * y.bottom};
+  }
+  Value div(const Value& x, const Value& y) {
+    return {x.num + y.den, x.den + y.num, x.exponent + y.exponent, x.top * y.bottom, x.bottom * y.top};
+  }
   Value neg(const Value& x) { return x; }
   Value exp(const Value& x) {
     if (x.exponent > 0) { nested = true; return keyed(x, true); }
@@ -55,7 +62,8 @@ struct DegreeAlgebra {
   Value pow(const Value& x, const Value& y) {
     const Value k = keyed(larger(x, y));
     const double e = 64;
-    return larger(k, {e * std::max(x.num, x.den), e * std::max(x.num, x.den), e * x.exponent, std::pow(std::max(x.top, x.bottom), e), std::pow(std::max(x.top, x.bottom), e)});
+    return larger(k, {e * std::max(x.num, x.den), e * std::max(x.num, x.den), e * x.exponent, std::pow(std::max(x.top, x.bottom), e),
+                      std::pow(std::max(x.top, x.bottom), e)});
   }
   Value equal(const Value& x, const Value& y) { return keyed(larger(x, y)); }
   Value less(const Value& x, const Value& y) { return keyed(larger(x, y)); }
@@ -74,7 +82,8 @@ struct DegreeAlgebra {
 std::vector<Degree> walk(const Graph& g, const std::vector<Degree>& params, double runs, DegreeAlgebra& a) {
   std::vector<Degree> values(static_cast<size_t>(g.num_values())), out(static_cast<size_t>(g.num_results()));
   const double loop = g.level() == Level::kBlock ? static_cast<double>(g.launch().loop) : 1;
-  const std::vector<Phase> phase = g.level() == Level::kBlock ? phases(g) : std::vector<Phase>(static_cast<size_t>(g.num_values()), Phase::kInvariant);
+  const std::vector<Phase> phase =
+      g.level() == Level::kBlock ? phases(g) : std::vector<Phase>(static_cast<size_t>(g.num_values()), Phase::kInvariant);
   if (g.level() == Level::kBlock) runs *= static_cast<double>(g.launch().blocks());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
@@ -104,7 +113,8 @@ std::vector<Degree> walk(const Graph& g, const std::vector<Degree>& params, doub
     } else if (const auto* acc = g.form<Accum>(n)) {
       const bool last = acc->fn == ReduceFn::kMax && g.def_form<Running>(node.operands[0]);
       Degree x = in(0);
-      if (acc->degree) x = a.mul(x, {0, 0, 1, 1, 1});   // the rescaling factors of all later iterations together are one exponential of a linear form
+      // the rescaling factors of all later iterations together are one exponential of a linear form
+      if (acc->degree) x = a.mul(x, {0, 0, 1, 1, 1});
       dst = last ? x : a.reduce(acc->fn, x, loop);
     } else if (!node.operands.empty()) {   // views, repeat, concat
       dst = in(0);
@@ -131,20 +141,25 @@ GraphDegree degree_of(const Graph& g) {
 Bound bound_of_trial(const GraphDegree& a, const GraphDegree& b, Primes primes, bool sqrt_power, bool bits) {
   Bound out;
   const double p = static_cast<double>(primes.p), q = static_cast<double>(primes.q);
-  auto degree = [](const Degree& x, const Degree& y) { return std::max({x.num + y.den, y.num + x.den, x.exponent + y.exponent}); };   // of x - y cleared of denominators
+  // of x - y cleared of denominators
+  auto degree = [](const Degree& x, const Degree& y) { return std::max({x.num + y.den, y.num + x.den, x.exponent + y.exponent}); };
   const double d = degree(a.worst, b.worst);
   if (d < 0x1p62) out.degree = d;
   if (sqrt_power) { out.reason = "no bound from theory: square roots were modelled as a random power"; return out; }
   if (bits) { out.reason = "no bound from theory: conditions were random bits"; return out; }
   const double exponent = a.worst.exponent + b.worst.exponent, calls = a.keyed_calls + b.keyed_calls;
   const Degree argument = larger(a.keyed_argument, b.keyed_argument);
-  if (calls > 0 && argument.exponent > 0) { out.reason = "no bound from theory: an uninterpreted function has an argument with exponentials"; return out; }
+  if (calls > 0 && argument.exponent > 0) {
+    out.reason = "no bound from theory: an uninterpreted function has an argument with exponentials";
+    return out;
+  }
   double epsilon = d / p;
   out.reason = "Schwartz-Zippel, d/p per trial";
   if (exponent > 0) {
     const double k = a.worst.top * b.worst.bottom + b.worst.top * a.worst.bottom;
     epsilon = 8 * d * std::pow(k, 4) / q + std::exp2(-std::log2(q) / (k * k));
-    out.reason = "OSDI'25 theorem 2, 8dk^4/q + q^(-1/k^2) per trial with k = " + (k < 1e9 ? std::to_string(static_cast<long long>(k)) : std::string("over 1e9")) + " exponential terms";
+    out.reason = "OSDI'25 theorem 2, 8dk^4/q + q^(-1/k^2) per trial with k = " +
+                 (k < 1e9 ? std::to_string(static_cast<long long>(k)) : std::string("over 1e9")) + " exponential terms";
   }
   if (calls > 0) {   // unequal arguments that collide: pairs times the degree of their difference over p, and as much for results
     epsilon += calls * calls / 2 * (2 * (argument.num + argument.den) + 1) / p;

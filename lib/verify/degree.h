@@ -1,4 +1,5 @@
-// Degrees of what a graph computes, for the probability that unequal graphs agree by chance (OSDI'25 theorem 2; Schwartz-Zippel where there is no exponential).
+// Degrees of what a graph computes, for the probability that unequal graphs agree by chance (OSDI'25 theorem 2; Schwartz-Zippel where there
+// is no exponential).
 #pragma once
 #include <string>
 
@@ -7,7 +8,8 @@
 
 namespace mirage::verify {
 
-/// Every element of a value is (sum of `top` terms f*exp(g)) / (sum of `bottom` terms f*exp(g)) in the inputs and in the results of keyed functions as variables of their own.
+/// Every element of a value is (sum of `top` terms f*exp(g)) / (sum of `bottom` terms f*exp(g)) in the inputs and in the results of keyed
+/// functions as variables of their own.
 struct Degree {
   double num = 0, den = 0;      ///< degrees of the f above and below
   double exponent = 0;          ///< degree of the g, cleared of denominators; 0: no exponential

@@ -23,8 +23,10 @@ struct Rows {
 /// One row of a mask whose structure is along the row.
 void mask_row(std::vector<uint8_t>& bits, size_t at, int64_t n, int pattern, Rng& rng) {
   const auto un = static_cast<uint64_t>(n);
-  const int64_t cut = static_cast<int64_t>(rng.below(un + 1)), one = static_cast<int64_t>(rng.below(un)), width = 1 + static_cast<int64_t>(rng.below(un));
-  const int64_t block = std::max<int64_t>(1, static_cast<int64_t>(un >> (1 + rng.below(5)))), chosen = static_cast<int64_t>(rng.below((un + static_cast<uint64_t>(block) - 1) / static_cast<uint64_t>(block)));
+  const int64_t cut = static_cast<int64_t>(rng.below(un + 1)), one = static_cast<int64_t>(rng.below(un)),
+                width = 1 + static_cast<int64_t>(rng.below(un));
+  const int64_t block = std::max<int64_t>(1, static_cast<int64_t>(un >> (1 + rng.below(5)))),
+                chosen = static_cast<int64_t>(rng.below((un + static_cast<uint64_t>(block) - 1) / static_cast<uint64_t>(block)));
   const bool flip = rng.below(2);
   for (int64_t j = 0; j < n; j++) {
     bool bit = false;
@@ -107,7 +109,8 @@ std::vector<uint8_t> draw_mask(const Dims& dims, int pattern, Rng& rng) {
   } else if (pattern < 6) {
     std::fill(bits.begin(), bits.end(), pattern == 4);
   } else if (pattern >= 16 && pattern < 18) {   // triangles, and bands along the diagonal, of the last two dimensions
-    const int64_t height = dims.rank() > 1 ? dims[dims.rank() - 2] : 1, shift = static_cast<int64_t>(rng.below(static_cast<uint64_t>(height + shape.columns) + 1)) - height;
+    const int64_t height = dims.rank() > 1 ? dims[dims.rank() - 2] : 1,
+                  shift = static_cast<int64_t>(rng.below(static_cast<uint64_t>(height + shape.columns) + 1)) - height;
     const int64_t width = 1 + static_cast<int64_t>(rng.below(static_cast<uint64_t>(shape.columns)));
     const bool below = rng.below(2);
     for (size_t e = 0; e < bits.size(); e++) {
@@ -173,13 +176,15 @@ void draw_reals(std::vector<double>& out, const Type& type, int kind, const std:
     case 13: std::fill(out.begin(), out.end(), rng.below(3) ? one * threshold() : 0.0); break;       // all alike
     case 14: for (double& x : out) x = rng.below(8) ? 0 : gauss(rng); break;
     case 15:
-      for (size_t i = 0; i < out.size(); i++) out[i] = one * (static_cast<double>(i % columns) - turn) * 0.5;   // an order within each row, ties across
+      // an order within each row, ties across
+      for (size_t i = 0; i < out.size(); i++) out[i] = one * (static_cast<double>(i % columns) - turn) * 0.5;
       break;
     case 16: for (double& x : out) x = threshold(); break;          // beyond them all on one side
     case 17: for (double& x : out) x = -threshold(); break;
     case 18: for (double& x : out) x = one * (3 + static_cast<double>(rng.below(1 << 14))); break;   // large integers
     case 19:
-      for (size_t i = 0; i < out.size(); i++) out[i] = (static_cast<double>(i % columns) < turn ? 1 : -1) * (0.1 + rng.uniform());   // signs by prefix
+      // signs by prefix
+      for (size_t i = 0; i < out.size(); i++) out[i] = (static_cast<double>(i % columns) < turn ? 1 : -1) * (0.1 + rng.uniform());
       break;
     default: for (double& x : out) x = moderate(kind, rng);
   }

@@ -1,4 +1,5 @@
-// Random testing in Z_p x Z_q (OSDI'25 section 5): draws primes and inputs, evaluates both graphs, and says what agreement or disagreement proves. docs/verification.md has the decision table.
+// Random testing in Z_p x Z_q (OSDI'25 section 5): draws primes and inputs, evaluates both graphs, and says what agreement or disagreement
+// proves. docs/verification.md has the decision table.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -75,7 +76,8 @@ std::vector<Tensor<FieldValue>> draw_inputs(const Job& job, FieldAlgebra& f, Fie
 }
 
 /// Compares all results of one trial; counts per element how often both sides were defined and agreed.
-void compare(const FieldAlgebra& f, const std::vector<Tensor<FieldValue>>& x, const std::vector<Tensor<FieldValue>>& y, uint64_t seed, std::vector<std::vector<uint8_t>>& covered, Outcome& out) {
+void compare(const FieldAlgebra& f, const std::vector<Tensor<FieldValue>>& x, const std::vector<Tensor<FieldValue>>& y, uint64_t seed,
+             std::vector<std::vector<uint8_t>>& covered, Outcome& out) {
   for (size_t r = 0; r < x.size(); r++)
     for (size_t i = 0; i < x[r].data.size(); i++) {
       const FieldValue &u = x[r].data[i], &v = y[r].data[i];
@@ -93,8 +95,11 @@ Outcome run(const Job& job, FieldMode mode) {
   Outcome out;
   std::vector<std::vector<uint8_t>> covered;
   const double work = evaluation_work(job.a) + evaluation_work(job.b);
-  const int wanted = mode.bits ? std::clamp(static_cast<int>(kBitWork / (1 + work)), std::min(job.trials * kBitTrials, kMaskPatterns), job.trials * kBitTrials) : job.trials;
-  const int enough = std::min(mode.bits ? std::max(job.trials, wanted / 8) : wanted, 255);   // with bits, rows may be masked out in many trials
+  const int wanted = mode.bits ? std::clamp(static_cast<int>(kBitWork / (1 + work)), std::min(job.trials * kBitTrials, kMaskPatterns),
+                                            job.trials * kBitTrials)
+                               : job.trials;
+  // with bits, rows may be masked out in many trials
+  const int enough = std::min(mode.bits ? std::max(job.trials, wanted / 8) : wanted, 255);
   auto missing = [&]() -> std::optional<std::pair<size_t, size_t>> {
     for (size_t r = 0; r < covered.size(); r++)
       for (size_t i = 0; i < covered[r].size(); i++)
@@ -103,7 +108,8 @@ Outcome run(const Job& job, FieldMode mode) {
   };
   for (int t = 0; t < wanted || (t < wanted + kRedraws && missing()); t++) {
     mode.even_power = t & 1;
-    const uint64_t seed = hash_combine(hash_combine(job.seed, static_cast<uint64_t>(mode.sqrt_power) * 2 + mode.bits), static_cast<uint64_t>(t));
+    const uint64_t seed =
+        hash_combine(hash_combine(job.seed, static_cast<uint64_t>(mode.sqrt_power) * 2 + mode.bits), static_cast<uint64_t>(t));
     FieldAlgebra f(job.primes, seed, mode);
     const std::vector<Tensor<FieldValue>> params = draw_inputs(job, f, mode, t, seed);
     const auto ra = evaluate<FieldAlgebra>(job.a, params, f), rb = evaluate<FieldAlgebra>(job.b, params, f);
@@ -142,7 +148,8 @@ std::string join(const std::vector<std::string>& words) {
 Verdict only_one_defined(const RealReport& reals) {
   if (reals.disjoint) return different(*reals.undefined);
   const Counterexample& c = *reals.undefined;
-  return unknown("nothing differs where both are defined, as far as was seen, but " + c.where + " is " + c.left + " in one and " + c.right + " in the other, seed " + std::to_string(c.seed));
+  return unknown("nothing differs where both are defined, as far as was seen, but " + c.where + " is " + c.left + " in one and " + c.right +
+                 " in the other, seed " + std::to_string(c.seed));
 }
 
 std::string why_uncovered(const Outcome& o) {
@@ -165,30 +172,46 @@ Verdict decide(const Job& job) {
   Outcome last = attempt(job);
   int trials = job.trials;
   if (last.kind == Outcome::Kind::kMismatch && !last.is_witness && last.used >> static_cast<int>(Uninterpreted::kSqrt) & 1) {
-    // sqrt(x)*sqrt(y) = sqrt(x*y) may be what was missing. Both parities of the power are needed: each alone has a law about sqrt(-x) that is none.
+    // sqrt(x)*sqrt(y) = sqrt(x*y) may be what was missing. Both parities of the power are needed: each alone has a law about sqrt(-x) that
+    // is none.
     Job multiplicative = job;
     multiplicative.trials = trials = std::max(trials, 2);
     mode.sqrt_power = true;
     last = attempt(multiplicative);
   }
   const uint64_t real_seed = hash_combine(job.seed, 0x7265616C);
-  constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) | 1u << static_cast<int>(Uninterpreted::kPow);
+  constexpr uint32_t kPartial = 1u << static_cast<int>(Uninterpreted::kSqrt) | 1u << static_cast<int>(Uninterpreted::kLog) |
+                                1u << static_cast<int>(Uninterpreted::kPow);
   if (last.kind == Outcome::Kind::kPass) {
     // An invented law is what could be wrong here (roots of negative numbers, say), so real numbers must agree too.
-    const RealReport reals = last.used && job.draws != Draws::kNone ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
+    const RealReport reals =
+        last.used && job.draws != Draws::kNone ? compare_reals(job.a, job.b, job.inputs, real_seed, job.draws) : RealReport{};
     if (reals.difference) return different(*reals.difference);
     if (reals.undefined) return only_one_defined(reals);
-    // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees that something is lost (that both graphs have is the program's own affair).
-    if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined && !prove(job.a, job.a, steps).may_be_undefined)
-      return unknown("a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
+    // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees
+    // that something is lost (that both graphs have is the program's own affair).
+    if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined &&
+        !prove(job.a, job.a, steps).may_be_undefined)
+      return unknown(
+          "a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
     if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())
-      return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared + (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
+      return unknown("the fields agree, but " + join(names_of(last.used)) + " are modelled there, and " + reals.uncompared +
+                     (reals.noisy ? " is too noisy in fp64 to tell" : " was not finite in both in any draw in fp64"));
     for (const Graph* g : {&job.a, &job.b})
       if (std::string s = loose_running(*g); !s.empty()) return unknown(s);
     Verdict v;
     v.kind = Verdict::Kind::kEqual;
     const Bound bound = bound_of_trial(da, db, job.primes, mode.sqrt_power, mode.bits);
-    v.evidence = {job.primes.p, job.primes.q, trials, job.seed, bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree), bound.log2 * trials, bound.reason, names_of(last.used), da.is_lax && db.is_lax, {}, {}};
+    v.evidence = {job.primes.p,
+                  job.primes.q,
+                  trials,
+                  job.seed,
+                  bound.degree < 0 ? -1 : static_cast<int64_t>(bound.degree),
+                  bound.log2 * trials,
+                  bound.reason,
+                  names_of(last.used),
+                  da.is_lax && db.is_lax,
+                  {}, {}};
     if (mode.bits) v.evidence.open = "conditions that choose an infinity were drawn as bits, which reaches some of their cases only";
     return v;
   }
@@ -197,13 +220,18 @@ Verdict decide(const Job& job) {
   if (last.kind == Outcome::Kind::kMismatch && last.is_witness) return different(last.mismatch);
   if (reals.undefined) return only_one_defined(reals);
   if (last.kind == Outcome::Kind::kUncovered) return unknown(why_uncovered(last));
-  const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) + (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and " +
-                           (reals.uncompared.empty() ? "real numbers agree" : reals.noisy ? "fp64 is too noisy to tell at " + reals.uncompared : "real numbers agree, where both are finite");
+  const std::string open = last.mismatch.where + " differs in the fields, but " + join(names_of(last.used)) +
+                           (names_of(last.used).size() == 1 ? " is" : " are") + " uninterpreted there, and " +
+                           (reals.uncompared.empty() ? "real numbers agree"
+                            : reals.noisy            ? "fp64 is too noisy to tell at " + reals.uncompared
+                                                     : "real numbers agree, where both are finite");
   Proof proof = prove(job.a, job.b, steps);
   if (!proof.proved) return unknown(open);
   Verdict v;   // the fields cannot tell these functions apart from others, algebra can
   v.kind = Verdict::Kind::kEqual;
-  v.evidence = {job.primes.p, job.primes.q, trials, job.seed, -1, 0, "no bound from theory: " + open + "; but it is proved", names_of(last.used), false, std::move(proof), {}};
+  v.evidence = {
+      job.primes.p,        job.primes.q, trials,           job.seed, -1, 0, "no bound from theory: " + open + "; but it is proved",
+      names_of(last.used), false,        std::move(proof), {}};
   return v;
 }
 
@@ -214,7 +242,8 @@ Verdict decide(const Graph& a, const Graph& b, Primes primes, uint64_t seed, int
   return decide(Job{x, y, inputs, primes, seed, std::max(trials, 1), draws});
 }
 
-/// Trials are independent, so where a theorem says something of one, few of them say enough (a gated MLP: 3.6 bits each). 0 where it says nothing, so little that it would take too long, or the graph is large.
+/// Trials are independent, so where a theorem says something of one, few of them say enough (a gated MLP: 3.6 bits each). 0 where it says
+/// nothing, so little that it would take too long, or the graph is large.
 int trials_for_bound(const Graph& a, const Evidence& e) {
   if (e.log2_bound >= 0 || e.log2_bound <= kWantedBound) return 0;
   int64_t elements = 0;
@@ -238,7 +267,8 @@ std::string to_string(const Verdict& v) {
     case Verdict::Kind::kEqual: {
       const Evidence& e = v.evidence;
       if (e.trials == 0) return "equal: " + to_string(e.proof);
-      std::string out = "equal: " + std::to_string(e.trials) + (e.trials == 1 ? " trial" : " trials") + " modulo p=" + std::to_string(e.p) + " q=" + std::to_string(e.q) + ", seed " + std::to_string(e.seed);
+      std::string out = "equal: " + std::to_string(e.trials) + (e.trials == 1 ? " trial" : " trials") + " modulo p=" + std::to_string(e.p) +
+                        " q=" + std::to_string(e.q) + ", seed " + std::to_string(e.seed);
       char bound[48] = "";
       if (e.log2_bound < 0) std::snprintf(bound, sizeof bound, ", chance of error at most 2^%.1f", e.log2_bound);
       out += bound;

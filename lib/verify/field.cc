@@ -1,5 +1,6 @@
-// Meaning of each operator in Z_p x Z_q with marks. Every rule depends on values only, never on the graph that computed them, so equal functions get equal values wherever the laws that
-// relate them hold here; a lost law costs an Unknown, an invented one would cost soundness, so each rule below states a law that holds for real numbers too.
+// Meaning of each operator in Z_p x Z_q with marks. Every rule depends on values only, never on the graph that computed them, so equal
+// functions get equal values wherever the laws that relate them hold here; a lost law costs an Unknown, an invented one would cost
+// soundness, so each rule below states a law that holds for real numbers too.
 #include "verify/field.h"
 
 #include <bit>
@@ -9,12 +10,20 @@
 namespace mirage::verify {
 namespace {
 constexpr int64_t kExactLimit = 1ll << 52;
-constexpr size_t kMaxLeaves = 512, kMaxStoredLeaves = 1u << 22;   // beyond: maxima are taken as maxima of disjoint sets (a lost law, not an invented one)
+// beyond: maxima are taken as maxima of disjoint sets (a lost law, not an invented one)
+constexpr size_t kMaxLeaves = 512, kMaxStoredLeaves = 1u << 22;
 uint64_t stored_mark(DType t) { return t == DType::kF16 ? kStored16 : t == DType::kBF16 ? kStoredB16 : t == DType::kF32 ? kStored32 : 0; }
 }  // namespace
 
 const char* uninterpreted_name(Uninterpreted u) {
-  static constexpr const char* kNames[] = {"sqrt", "maximum", "tanh", "erf", "sin", "cos", "floor", "round to whole", "log", "pow", "less", "equal", "round", "exp beneath exp", "bool values", "running maximum"};
+  static constexpr const char* kNames[] = {"sqrt",        "maximum",
+                                           "tanh",        "erf",
+                                           "sin",         "cos",
+                                           "floor",       "round to whole",
+                                           "log",         "pow",
+                                           "less",        "equal",
+                                           "round",       "exp beneath exp",
+                                           "bool values", "running maximum"};
   static_assert(std::size(kNames) == static_cast<size_t>(Uninterpreted::kNum));
   return kNames[static_cast<size_t>(u)];
 }
@@ -63,7 +72,10 @@ FieldValue FieldAlgebra::constant(double c) {
     const uint64_t k = static_cast<uint64_t>(e < 0 ? -e : e);
     uint64_t sp = p_.pow(p_.from(2), k), sq = q_.pow(q_.from(2), k);
     if (e < 0) { sp = p_.inverse(sp); sq = q_.inverse(sq); }
-    const uint64_t stored = round_to(c, DType::kF16) == c ? kStored16 : round_to(c, DType::kBF16) == c ? kStoredB16 : round_to(c, DType::kF32) == c ? kStored32 : 0;
+    const uint64_t stored = round_to(c, DType::kF16) == c    ? kStored16
+                            : round_to(c, DType::kBF16) == c ? kStoredB16
+                            : round_to(c, DType::kF32) == c  ? kStored32
+                                                             : 0;
     it->second = finite(p_.mul(residue_p(v), sp), q_.mul(residue_q(v), sq), c < 0 ? kNegative : kPositive, stored);
   }
   return it->second;
@@ -174,7 +186,8 @@ FieldValue FieldAlgebra::div(Value x, Value y) {
     }
   }
   if (residue_q(y) == 0) marks |= kNoQ;
-  return finite(p_.mul(residue_p(x), p_.inverse(residue_p(y))), marks & kNoQ ? 0 : q_.mul(residue_q(x), q_.inverse(residue_q(y))), sign_of_product(x, y), marks);
+  return finite(p_.mul(residue_p(x), p_.inverse(residue_p(y))), marks & kNoQ ? 0 : q_.mul(residue_q(x), q_.inverse(residue_q(y))),
+                sign_of_product(x, y), marks);
 }
 
 FieldValue FieldAlgebra::root_power(uint64_t e) {
@@ -220,7 +233,9 @@ FieldValue FieldAlgebra::cos(Value x) {   // even
 }
 
 /// An uninterpreted function that keeps whole numbers and infinities.
-FieldValue FieldAlgebra::whole(Uninterpreted fn, Value x) { return kind(x) != kFinite || (x.p & kExact) ? x : keyed(fn, 0, residue_p(x), 0); }
+FieldValue FieldAlgebra::whole(Uninterpreted fn, Value x) {
+  return kind(x) != kFinite || (x.p & kExact) ? x : keyed(fn, 0, residue_p(x), 0);
+}
 
 FieldValue FieldAlgebra::log(Value x) {
   if (kind(x) == kUndefined || kind(x) == kPlusInf) return x;
@@ -262,8 +277,8 @@ FieldValue FieldAlgebra::abs(Value x) {
   return r;
 }
 
-/// A keyed permutation of Z_p (Feistel, cycle walking). The maximum of a set S is the x with permute(x) = sum over S of permute: associative, commutative, and injective in S up to
-/// collisions, where an order by hash would hide every element that does not win.
+/// A keyed permutation of Z_p (Feistel, cycle walking). The maximum of a set S is the x with permute(x) = sum over S of permute:
+/// associative, commutative, and injective in S up to collisions, where an order by hash would hide every element that does not win.
 uint64_t FieldAlgebra::permute(uint64_t x) const {
   const uint64_t mask = (1ull << half_bits_) - 1;
   do {
@@ -304,14 +319,17 @@ FieldValue FieldAlgebra::max(Value x, Value y) {
     const uint64_t r = unpermute(sum), h = hash_combine(hash_combine(key_, 3), r);
     return finite(r, q_.fold(mix64(h ^ 0x77), mix64(h ^ 0x88)), positive, kKeyed);
   };
-  if (a.size() + b.size() > kMaxLeaves || stored_leaves_ > kMaxStoredLeaves) return result(p_.add(permute(residue_p(x)), permute(residue_p(y))));
+  if (a.size() + b.size() > kMaxLeaves || stored_leaves_ > kMaxStoredLeaves)
+    return result(p_.add(permute(residue_p(x)), permute(residue_p(y))));
   Leaves all;
   std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all), [](const Leaf& s, const Leaf& t) { return s.p < t.p; });
   all.erase(std::unique(all.begin(), all.end(), [](const Leaf& s, const Leaf& t) { return s.p == t.p; }), all.end());
   int64_t largest = INT64_MIN;   // of known integers only the largest counts
   for (const Leaf& l : all) if (l.exact) largest = std::max(largest, l.value);
   std::erase_if(all, [&](const Leaf& l) { return l.exact && l.value != largest; });
-  auto is_all = [&](const Leaves& s) { return s.size() == all.size() && std::equal(s.begin(), s.end(), all.begin(), [](const Leaf& u, const Leaf& v) { return u.p == v.p; }); };
+  auto is_all = [&](const Leaves& s) {
+    return s.size() == all.size() && std::equal(s.begin(), s.end(), all.begin(), [](const Leaf& u, const Leaf& v) { return u.p == v.p; });
+  };
   if (is_all(a)) { x.q |= marks; return x; }
   if (is_all(b)) { y.q |= marks; return y; }
   uint64_t sum = 0;
@@ -372,7 +390,8 @@ FieldValue FieldAlgebra::select(Value c, Value x, Value y) {
   if (c.p & kExact || residue_p(c) == p_.one()) return pick(x);
   note(Uninterpreted::kBool);
   if (mode_.bits) return bit(5, residue_p(c)) ? pick(x) : pick(y);
-  if (kind(x) == kFinite && kind(y) == kFinite) return pick(add(y, mul(c, sub(x, y))));   // right for 0 and 1, and a polynomial in between: no value of c hides a branch
+  // right for 0 and 1, and a polynomial in between: no value of c hides a branch
+  if (kind(x) == kFinite && kind(y) == kFinite) return pick(add(y, mul(c, sub(x, y))));
   if (kind(x) == kind(y)) return pick(x);
   if (kind(x) != kUndefined && kind(y) != kUndefined) needs_bits_ = true;
   return undefined(c.q | x.q | y.q);
@@ -446,7 +465,8 @@ std::string FieldAlgebra::show(const Value& x) const {
     case kMinusInf: return "-inf";
     case kPlusInf: return "inf";
     case kUndefined: return "undefined";
-    default: return std::to_string(p_.to(residue_p(x))) + " mod p" + (x.q & kNoQ ? "" : ", " + std::to_string(q_.to(residue_q(x))) + " mod q");
+    default:
+      return std::to_string(p_.to(residue_p(x))) + " mod p" + (x.q & kNoQ ? "" : ", " + std::to_string(q_.to(residue_q(x))) + " mod q");
   }
 }
 

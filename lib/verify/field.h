@@ -1,5 +1,5 @@
-// The verifier's algebra: pairs in Z_p x Z_q (OSDI'25 table 3), with infinities, exact small integers, and keyed random functions for what fields cannot say.
-// docs/verification.md tells which laws each operator satisfies here and why a value carries the marks it does.
+// The verifier's algebra: pairs in Z_p x Z_q (OSDI'25 table 3), with infinities, exact small integers, and keyed random functions for what
+// fields cannot say. docs/verification.md tells which laws each operator satisfies here and why a value carries the marks it does.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace mirage::verify {
 
-/// A residue pair with marks in the spare upper bits. Marks are knowledge about the real number that the value stands for; two values are equal if their residues and kinds are.
+/// A residue pair with marks in the spare upper bits. Marks are knowledge about the real number that the value stands for; two values are
+/// equal if their residues and kinds are.
 struct FieldValue {
   uint64_t p = 0;   ///< 0..60 residue mod p (Montgomery); 61 kExact; 62-63 sign
   uint64_t q = 0;   ///< 0..57 residue mod q (Montgomery); 58-59 storage; 60 kKeyed; 61 kNoQ; 62-63 kind
@@ -20,9 +21,12 @@ struct FieldValue {
 static_assert(sizeof(FieldValue) == 16);
 
 inline constexpr uint64_t kPMask = (1ull << 61) - 1, kQMask = (1ull << 58) - 1;
-inline constexpr uint64_t kExact = 1ull << 61;                        ///< the real number is the integer of least magnitude with this residue, below 2^52
-inline constexpr uint64_t kPositive = 1ull << 62, kNegative = 1ull << 63, kSignMask = kPositive | kNegative;   ///< sign of the real number unless it is 0; none: not known
-inline constexpr uint64_t kStored16 = 1ull << 58, kStoredB16 = 2ull << 58, kStored32 = 3ull << 58, kStoredMask = 3ull << 58;   ///< representable in f16, bf16, f32
+/// the real number is the integer of least magnitude with this residue, below 2^52
+inline constexpr uint64_t kExact = 1ull << 61;
+/// sign of the real number unless it is 0; none: not known
+inline constexpr uint64_t kPositive = 1ull << 62, kNegative = 1ull << 63, kSignMask = kPositive | kNegative;
+/// representable in f16, bf16, f32
+inline constexpr uint64_t kStored16 = 1ull << 58, kStoredB16 = 2ull << 58, kStored32 = 3ull << 58, kStoredMask = 3ull << 58;
 inline constexpr uint64_t kKeyed = 1ull << 60;                        ///< an uninterpreted function or a random power took part
 inline constexpr uint64_t kNoQ = 1ull << 61;                          ///< the q part is not defined: behind an exponential
 inline constexpr uint64_t kFinite = 0, kMinusInf = 1ull << 62, kPlusInf = 2ull << 62, kUndefined = 3ull << 62, kKindMask = 3ull << 62;
@@ -40,7 +44,25 @@ struct FieldMode {
 };
 
 /// Names of what was uninterpreted, in the order of the bits of FieldAlgebra::used().
-enum class Uninterpreted : uint8_t { kSqrt, kMax, kTanh, kErf, kSin, kCos, kFloor, kNearest, kLog, kPow, kLess, kEqual, kRound, kNestedExp, kBool, kRunning, kNum };
+enum class Uninterpreted : uint8_t {
+  kSqrt,
+  kMax,
+  kTanh,
+  kErf,
+  kSin,
+  kCos,
+  kFloor,
+  kNearest,
+  kLog,
+  kPow,
+  kLess,
+  kEqual,
+  kRound,
+  kNestedExp,
+  kBool,
+  kRunning,
+  kNum
+};
 const char* uninterpreted_name(Uninterpreted);
 
 /// One trial's algebra. All randomness comes from the key.
@@ -52,7 +74,8 @@ class FieldAlgebra {
   Value constant(double);
   Value input(DType stored, uint64_t index);      ///< the random value number `index` of this trial; bools as the mode says
   Value bit_input(bool);                          ///< a bool input whose value the caller drew (mode.bits)
-  Value arbitrary();                              ///< a random value unlike any before in this trial: one of a running maximum, whose value must not matter
+  /// a random value unlike any before in this trial: one of a running maximum, whose value must not matter
+  Value arbitrary();
   Value add(Value, Value);
   Value sub(Value x, Value y) { return add(x, neg(y)); }
   Value mul(Value, Value);

@@ -53,7 +53,8 @@ Primes draw_primes(uint64_t seed) {
 }
 
 bool are_valid(Primes s) {
-  return s.q >= (1ull << 50) && s.q < (1ull << 58) && s.p > s.q && s.p < (1ull << 61) && (s.p - 1) % s.q == 0 && is_prime(s.p) && is_prime(s.q);
+  return s.q >= (1ull << 50) && s.q < (1ull << 58) && s.p > s.q && s.p < (1ull << 61) && (s.p - 1) % s.q == 0 && is_prime(s.p) &&
+         is_prime(s.q);
 }
 
 }  // namespace mirage::verify

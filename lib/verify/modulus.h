@@ -1,4 +1,5 @@
-// Arithmetic modulo an odd number below 2^61 in Montgomery form, and the search for the two primes of the verifier (OSDI'25 section 5.2: q divides p-1).
+// Arithmetic modulo an odd number below 2^61 in Montgomery form, and the search for the two primes of the verifier (OSDI'25 section 5.2: q
+// divides p-1).
 #pragma once
 #include <cstdint>
 
@@ -30,7 +31,9 @@ class Modulus {
   uint64_t pow(uint64_t x, uint64_t e) const;                        ///< x in Montgomery form
   uint64_t inverse(uint64_t x) const { return pow(x, m_ - 2); }      ///< m prime, x != 0
   /// A residue from 128 random bits, uniform up to 2^-59.
-  uint64_t fold(uint64_t a, uint64_t b) const { return reduce((static_cast<u128>(static_cast<uint64_t>((static_cast<u128>(a) * m_) >> 64)) << 64) | b); }
+  uint64_t fold(uint64_t a, uint64_t b) const {
+    return reduce((static_cast<u128>(static_cast<uint64_t>((static_cast<u128>(a) * m_) >> 64)) << 64) | b);
+  }
 
  private:
   uint64_t m_ = 0, inverse_ = 0, one_ = 0, square_ = 0;

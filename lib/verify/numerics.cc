@@ -1,5 +1,6 @@
-// The numeric check: does a candidate that is algebraically right also compute well in the types that kernels use? (docs/verification.md; traps 11 and 14 of finite-field verification are
-// outside what fields can see.) The model of a kernel: float32 everywhere inside, operands of contractions rounded as ir/contraction.h says, stored values rounded to their type.
+// The numeric check: does a candidate that is algebraically right also compute well in the types that kernels use? (docs/verification.md;
+// traps 11 and 14 of finite-field verification are outside what fields can see.) The model of a kernel: float32 everywhere inside, operands
+// of contractions rounded as ir/contraction.h says, stored values rounded to their type.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,7 +23,8 @@ struct Stored {
 struct Float32Algebra {
   using Value = Stored;
   ContractRule rule;             ///< which operand of a contraction is rounded to what
-  bool round_operands = true;    ///< false: node-by-node evaluation, whose operands are stored already, rounds to TF32 where the program allows it only
+  /// false: node-by-node evaluation, whose operands are stored already, rounds to TF32 where the program allows it only
+  bool round_operands = true;
 
   static Stored real(float x) { return {x, DType::kReal}; }
   static Stored real(double x) { return {static_cast<float>(x), DType::kReal}; }
@@ -100,7 +102,10 @@ template <class F> Tensors evaluate_stored(const Graph& g, const Tensors& params
     std::vector<const Tensor<Stored>*> args;
     for (ValueId v : node.operands) args.push_back(&values[static_cast<size_t>(v)]);
     const std::span<const Tensor<Stored>* const> view(args);
-    if (const auto* in = g.form<Input>(n)) { values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      values[static_cast<size_t>(node.first_value)] = params[static_cast<size_t>(in->param)];
+      continue;
+    }
     if (const auto* o = g.form<Output>(n)) {
       Tensor<Stored> t = *args[0];
       if (o->dtype != DType::kReal && o->dtype != DType::kBool) for (Stored& x : t.data) x = a.round(x, o->dtype);
@@ -129,7 +134,8 @@ constexpr Distribution kDistributions[] = {
     {"small", [](Rng& r) { return 0.01 * normal(r); }},
     {"large", [](Rng& r) { return 600 * r.uniform() - 300; }},           // squares overflow half precision
     {"integers", [](Rng& r) { return static_cast<double>(r.below(9)) - 4; }},
-    {"logits", [](Rng& r) { return r.below(4) ? normal(r) : 2e4 * r.uniform() - 1e4; }},   // only for programs with exponentials: without a shift they overflow
+    // only for programs with exponentials: without a shift they overflow
+    {"logits", [](Rng& r) { return r.below(4) ? normal(r) : 2e4 * r.uniform() - 1e4; }},
 };
 
 double draw(const Distribution& d, const Program& program, size_t param, Rng& rng) {
@@ -150,8 +156,10 @@ constexpr double kMostError = 1.25;
 double output_rounding(DType t) { return is16(t) ? unit_roundoff(t) : 0x1p-21; }
 
 /// Relative Frobenius errors of one output against the reference, over the elements that all have.
-struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true, overflows = false; };   ///< overflows: the baseline is not finite where the reference and its type are
-Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate, const Tensor<Stored>& baseline, DType type, bool overflow) {
+/// overflows: the baseline is not finite where the reference and its type are
+struct Errors { double candidate = 0, baseline = 0; bool nan_agree = true, overflows = false; };
+Errors compare(const Tensor<double>& reference, const Tensor<Stored>& candidate, const Tensor<Stored>& baseline, DType type,
+               bool overflow) {
   double norm = 0, c2 = 0, b2 = 0;
   bool baseline_lost = false;
   Errors out;
@@ -187,11 +195,13 @@ struct Check {
   DType stored_as(NodeId output) const {
     const Output& o = *reference.form<Output>(output);
     const auto r = static_cast<size_t>(o.result);
-    return o.dtype == DType::kReal && r < program.outputs.size() && is16(program.outputs[r].type.dtype) ? program.outputs[r].type.dtype : o.dtype;
+    return o.dtype == DType::kReal && r < program.outputs.size() && is16(program.outputs[r].type.dtype) ? program.outputs[r].type.dtype
+                                                                                                        : o.dtype;
   }
 };
 
-/// better: node-by-node evaluation is off by more than the candidate may be, were it the candidate. squares: per output, what the squares of both errors are added to.
+/// better: node-by-node evaluation is off by more than the candidate may be, were it the candidate. squares: per output, what the squares
+/// of both errors are added to.
 NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better, std::vector<Errors>* squares) const {
   Rng rng(hash_combine(seed, hash_text(dist.name)));
   Tensors params;
@@ -200,7 +210,8 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better, st
     Tensor<Stored> x(inputs[p].dims, {});
     Tensor<double> d(inputs[p].dims, 0.0);
     for (size_t i = 0; i < x.data.size(); i++) {
-      d.data[i] = inputs[p].dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(dist, program, p, rng), inputs[p].dtype);
+      d.data[i] =
+          inputs[p].dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(draw(dist, program, p, rng), inputs[p].dtype);
       x.data[i] = {static_cast<float>(d.data[i]), inputs[p].dtype};
     }
     params.push_back(std::move(x));
@@ -217,7 +228,9 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better, st
   });
   NumericCase result{dist.name, 0, 0, true, true, false};
   better = false;
-  Tensors other;   // a value may be kept in 16 bits, or not: where a softmax is all but a choice, rounded scores tie, and half of either key is nearer the truth than the wrong one
+  // a value may be kept in 16 bits, or not: where a softmax is all but a choice, rounded scores tie, and half of either key is nearer the
+  // truth than the wrong one
+  Tensors other;
   const std::vector<NodeId> outputs = reference.outputs();
   for (size_t r = 0; r < want.size(); r++) {
     const DType type = stored_as(outputs[r]);
@@ -226,7 +239,8 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better, st
       if (other.empty()) other = evaluate_stored(*fewer, params, plain, [](NodeId, DType t) { return t; });
       e.baseline = std::max(e.baseline, compare(want[r], got[r], other[r], type, reals.overflow).baseline);
     }
-    if (squares) squares->resize(want.size()), (*squares)[r].candidate += e.candidate * e.candidate, (*squares)[r].baseline += e.baseline * e.baseline;
+    if (squares)
+      squares->resize(want.size()), (*squares)[r].candidate += e.candidate * e.candidate, (*squares)[r].baseline += e.baseline * e.baseline;
     result.error = std::max(result.error, e.candidate);
     result.baseline_error = std::max(result.baseline_error, e.baseline);
     result.nan_agree &= e.nan_agree;
@@ -237,10 +251,11 @@ NumericCase Check::run(const Distribution& dist, uint64_t seed, bool& better, st
   return result;
 }
 
-/// Whether a candidate that one draw speaks against is off as chance has it: a few results of a few terms are a small sample, and where a softmax is all but a choice, rounding decides between two keys, and which
-/// evaluation chooses wrongly is luck. Over further draws
-/// it may be the worse one at most twice as often as node-by-node evaluation is, and once more: such draws may be rare, and who asks has just met one. What is worse by its making is so nearly always. Or its errors, over
-/// the draw that speaks against it and all others, are together within what one draw's may be, at each output.
+/// Whether a candidate that one draw speaks against is off as chance has it: a few results of a few terms are a small sample, and where a
+/// softmax is all but a choice, rounding decides between two keys, and which evaluation chooses wrongly is luck. Over further draws
+/// it may be the worse one at most twice as often as node-by-node evaluation is, and once more: such draws may be rare, and who asks has
+/// just met one. What is worse by its making is so nearly always. Or its errors, over the draw that speaks against it and all others, are
+/// together within what one draw's may be, at each output.
 bool by_chance(const Check& check, const Distribution& dist, uint64_t seed) {
   constexpr int kDraws = 16;
   int worse = 0, better = 0;
@@ -253,20 +268,28 @@ bool by_chance(const Check& check, const Distribution& dist, uint64_t seed) {
     worse += !c.ok;
     better += b;
   }
-  return worse <= 2 * better + 1 || std::all_of(squares.begin(), squares.end(), [](const Errors& e) { return std::sqrt(e.candidate) <= kMostError * std::sqrt(e.baseline); });
+  return worse <= 2 * better + 1 || std::all_of(squares.begin(), squares.end(), [](const Errors& e) {
+           return std::sqrt(e.candidate) <= kMostError * std::sqrt(e.baseline);
+         });
 }
 
 }  // namespace
 
-NumericReport check_numerics(const Graph& reference, const Graph& exact, const Program& program, uint64_t seed, std::span<const ValueId> origin) {
+NumericReport check_numerics(const Graph& reference, const Graph& exact, const Program& program, uint64_t seed,
+                             std::span<const ValueId> origin) {
   NumericReport report;
   const std::vector<DType> kept = program.kept.size() == static_cast<size_t>(reference.num_values()) ? program.kept : std::vector<DType>{};
   const KeptValues values(reference, kept);
-  const std::optional<Graph> rounded = values.rounded(exact, KeptValues::Where::kMemoryAndBodies, origin), fewer = values.rounded(reference, KeptValues::Where::kOperands);
+  const std::optional<Graph> rounded = values.rounded(exact, KeptValues::Where::kMemoryAndBodies, origin),
+                             fewer = values.rounded(reference, KeptValues::Where::kOperands);
   const Graph& candidate = rounded ? *rounded : exact;
-  Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}, kept, fewer};   // the rule: as contract_rule says, for the inputs at hand
+  // the rule: as contract_rule says, for the inputs at hand
+  Check check{reference, candidate, program, verify::input_types(reference, candidate), {DType::kReal, program.numerics.tf32}, kept, fewer};
   for (const Type& t : check.inputs) if (is16(t.dtype)) { check.rule.narrow = t.dtype; break; }
-  const bool has_exp = std::any_of(reference.nodes().begin(), reference.nodes().end(), [](const Node& n) { const auto* m = std::get_if<Map>(&n.op); return m && m->fn == MapFn::kExp; });
+  const bool has_exp = std::any_of(reference.nodes().begin(), reference.nodes().end(), [](const Node& n) {
+    const auto* m = std::get_if<Map>(&n.op);
+    return m && m->fn == MapFn::kExp;
+  });
   for (const Distribution& dist : kDistributions) {
     if (&dist == &kDistributions[std::size(kDistributions) - 1] && !has_exp) continue;
     bool better = false;
@@ -276,7 +299,8 @@ NumericReport check_numerics(const Graph& reference, const Graph& exact, const P
       report.ok = false;
       char text[160];
       std::snprintf(text, sizeof text, "%s inputs: relative error %.3g, node by node %.3g", dist.name, result.error, result.baseline_error);
-      report.reason = result.nan_agree ? text : std::string(dist.name) + " inputs: not finite where the program is, or finite where it is not";
+      report.reason =
+          result.nan_agree ? text : std::string(dist.name) + " inputs: not finite where the program is, or finite where it is not";
     }
     report.cases.push_back(std::move(result));
   }

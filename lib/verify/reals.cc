@@ -40,7 +40,9 @@ std::vector<Tensor<Bounded>> draw_inputs(const std::vector<Type>& inputs, int i,
   for (const Type& t : inputs) {
     Tensor<Bounded> x(t.dims, {});
     if (t.dtype == DType::kBool) {
-      const int pattern = i < kQuickKinds ? kFirstMasks[i] : i < kAllKinds ? (i - kQuickKinds + 2) % kMaskPatterns : static_cast<int>(rng.below(kMaskPatterns));
+      const int pattern = i < kQuickKinds ? kFirstMasks[i]
+                          : i < kAllKinds ? (i - kQuickKinds + 2) % kMaskPatterns
+                                          : static_cast<int>(rng.below(kMaskPatterns));
       const std::vector<uint8_t> bits = draw_mask(t.dims, pattern, rng);
       for (size_t e = 0; e < bits.size(); e++) x.data[e].v = bits[e];
     } else {
@@ -102,9 +104,11 @@ double evaluation_work(const Graph& g) {
   double work = 0;
   for (const Node& n : g.nodes()) {
     for (int i = 0; i < n.num_values; i++) work += static_cast<double>(g.dims(n.first_value + i).elements());
-    if (std::holds_alternative<MatMul>(n.op)) work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
+    if (std::holds_alternative<MatMul>(n.op))
+      work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
     if (const auto* call = std::get_if<Call>(&n.op))
-      work += evaluation_work(*call->body) * static_cast<double>(call->body->launch().blocks()) * static_cast<double>(call->body->launch().loop);
+      work += evaluation_work(*call->body) * static_cast<double>(call->body->launch().blocks()) *
+              static_cast<double>(call->body->launch().loop);
   }
   return work;
 }

@@ -1,4 +1,5 @@
-// Two graphs over real numbers, in fp64 with error bounds on random inputs: the third opinion that turns a field mismatch into a witness, or a field match into doubt.
+// Two graphs over real numbers, in fp64 with error bounds on random inputs: the third opinion that turns a field mismatch into a witness,
+// or a field match into doubt.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,13 +16,17 @@ std::vector<Type> input_types(const Graph& a, const Graph& b);
 /// What fp64 shows. Elements count where rounding leaves something of them: each has an error bound of its own.
 struct RealReport {
   std::optional<Counterexample> difference;   ///< both are finite, and apart by far more than their error bounds
-  std::optional<Counterexample> undefined;    ///< one is finite and the other is not, and neither because a number left the range of doubles on the way
-  bool disjoint = false;                      ///< a result where that is so in draw after draw, and of which no draw made any element the same number, other than 0, in both
-  std::string uncompared;                     ///< the first element that no draw compared: never finite in both, or too noisy to tell; "": all were
+  /// one is finite and the other is not, and neither because a number left the range of doubles on the way
+  std::optional<Counterexample> undefined;
+  /// a result where that is so in draw after draw, and of which no draw made any element the same number, other than 0, in both
+  bool disjoint = false;
+  /// the first element that no draw compared: never finite in both, or too noisy to tell; "": all were
+  std::string uncompared;
   bool noisy = false;                         ///< `uncompared` was finite in both, but lost to rounding
 };
 
-/// Few draws of moderate size where many graphs are compared; all kinds (draws.h), in turn with all patterns of masks, where a verdict is to be believed.
+/// Few draws of moderate size where many graphs are compared; all kinds (draws.h), in turn with all patterns of masks, where a verdict is
+/// to be believed.
 RealReport compare_reals(const Graph& a, const Graph& b, const std::vector<Type>& inputs, uint64_t seed, Draws draws);
 
 /// Whether both are finite, and apart by far more than their error bounds.

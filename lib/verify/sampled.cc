@@ -1,4 +1,5 @@
-// Which elements of which values, and which blocks of which calls, some elements of the results need: from the results back to the inputs, each node once.
+// Which elements of which values, and which blocks of which calls, some elements of the results need: from the results back to the inputs,
+// each node once.
 #include "verify/sampled.h"
 
 #include <climits>
@@ -114,9 +115,11 @@ double body_work(const Graph& g) {
   double work = 0;
   for (const Node& n : g.nodes()) {
     for (int i = 0; i < n.num_values; i++) work += static_cast<double>(g.dims(n.first_value + i).elements());
-    if (std::holds_alternative<MatMul>(n.op)) work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
+    if (std::holds_alternative<MatMul>(n.op))
+      work += 2.0 * static_cast<double>(g.dims(n.first_value).elements()) * static_cast<double>(g.dims(n.operands[0]).back());
     if (std::holds_alternative<Reduce>(n.op)) work += static_cast<double>(g.dims(n.operands[0]).elements());
-    if (const auto* c = std::get_if<Call>(&n.op)) work += body_work(*c->body) * static_cast<double>(c->body->launch().blocks()) * static_cast<double>(c->body->launch().loop);
+    if (const auto* c = std::get_if<Call>(&n.op))
+      work += body_work(*c->body) * static_cast<double>(c->body->launch().blocks()) * static_cast<double>(c->body->launch().loop);
   }
   return work;
 }
@@ -157,7 +160,10 @@ class Planner {
       if (g_.form<Input>(n) || g_.form<Const>(n) || g_.form<Iota>(n)) { plan_.direct[v] = is_free_[v] = 1; continue; }
       if (!moves(node.op)) continue;
       bool all_free = true;
-      for (ValueId w : node.operands) { depth[v] = std::max(depth[v], depth[static_cast<size_t>(w)] + 1); all_free = all_free && is_free_[static_cast<size_t>(w)]; }
+      for (ValueId w : node.operands) {
+        depth[v] = std::max(depth[v], depth[static_cast<size_t>(w)] + 1);
+        all_free = all_free && is_free_[static_cast<size_t>(w)];
+      }
       if (depth[v] > kViewsFollowed) { depth[v] = 0; continue; }
       plan_.direct[v] = 1;
       is_free_[v] = all_free;
@@ -169,7 +175,8 @@ class Planner {
     for (NodeId n = g_.num_nodes() - 1; n >= 0; n--) {
       const Node& node = g_.node(n);
       const bool follows = node.first_value >= 0 && plan_.direct[static_cast<size_t>(node.first_value)];
-      const int at = g_.form<Output>(n) ? INT_MAX : follows ? last[static_cast<size_t>(node.first_value)] : n;   // what a view reads is read where the view is
+      // what a view reads is read where the view is
+      const int at = g_.form<Output>(n) ? INT_MAX : follows ? last[static_cast<size_t>(node.first_value)] : n;
       for (ValueId w : node.operands) last[static_cast<size_t>(w)] = std::max(last[static_cast<size_t>(w)], at);
     }
     for (size_t v = 0; v < last.size(); v++)
@@ -276,12 +283,14 @@ class Planner {
     for (const auto& b : blocks) plan_.blocks[static_cast<size_t>(n)].push_back({b[2], b[1], b[0]});
     for (NodeId i : body.inputs()) {
       const Input& in = *body.form<Input>(i);
-      boxes(node.operands[static_cast<size_t>(in.param)], in, body.dims(body.node(i).first_value), body.launch().loop, plan_.blocks[static_cast<size_t>(n)]);
+      boxes(node.operands[static_cast<size_t>(in.param)], in, body.dims(body.node(i).first_value), body.launch().loop,
+            plan_.blocks[static_cast<size_t>(n)]);
     }
   }
 
   /// The blocks that write a position of a result: one by the laws; all along an axis that does not tell.
-  static void blocks_of(const Output& out, const Dims& whole, const Dims& tile, const std::array<int64_t, 3>& grid, int64_t position, std::set<std::array<int64_t, 3>>& blocks) {
+  static void blocks_of(const Output& out, const Dims& whole, const Dims& tile, const std::array<int64_t, 3>& grid, int64_t position,
+                        std::set<std::array<int64_t, 3>>& blocks) {
     std::array<int64_t, 3> first{}, count{1, 1, 1};
     const Dims s = row_major_strides(whole);
     for (size_t a = 0; a < 3; a++) {
@@ -303,7 +312,8 @@ class Planner {
     std::set<std::vector<int64_t>> seen;
     for (const auto& block : blocks) {
       eval_detail::TileBox box = eval_detail::tile_box(whole, tile, in.part, block, 0, loop);
-      if (in.part.loop >= 0) box.extent[in.part.loop] = std::clamp<int64_t>(whole[in.part.loop] - box.first[in.part.loop], 0, tile[in.part.loop] * loop);
+      if (in.part.loop >= 0)
+        box.extent[in.part.loop] = std::clamp<int64_t>(whole[in.part.loop] - box.first[in.part.loop], 0, tile[in.part.loop] * loop);
       std::vector<int64_t> key(box.first.begin(), box.first.end());
       if (!seen.insert(key).second) continue;
       int64_t first = 0, run = 1;
@@ -327,6 +337,8 @@ class Planner {
 
 }  // namespace
 
-SamplePlan plan_samples(const Graph& g, std::span<const Sample> samples, const SampleLimits& limits) { return Planner(g, limits).run(samples); }
+SamplePlan plan_samples(const Graph& g, std::span<const Sample> samples, const SampleLimits& limits) {
+  return Planner(g, limits).run(samples);
+}
 
 }  // namespace mirage::verify

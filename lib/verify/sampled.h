@@ -1,5 +1,7 @@
-// Chosen elements of a graph's results, at the program's own size: what they need is found first, from the results back to the inputs, and counted; only then is anything computed, in any algebra (ir/eval.h), and only that.
-// Inputs are asked for element by element and never stored. The values are those that evaluate() gives, bit for bit, but for a running maximum in an algebra without an order: there each is arbitrary, and must not matter.
+// Chosen elements of a graph's results, at the program's own size: what they need is found first, from the results back to the inputs, and
+// counted; only then is anything computed, in any algebra (ir/eval.h), and only that. Inputs are asked for element by element and never
+// stored. The values are those that evaluate() gives, bit for bit, but for a running maximum in an algebra without an order: there each is
+// arbitrary, and must not matter.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -24,7 +26,10 @@ class Positions {
   void add(int64_t first, int64_t count = 1) {
     if (!runs_.empty()) {
       Run& last = runs_.back();
-      if (first >= last.first && first <= last.first + last.count) { last.count = std::max(last.count, first + count - last.first); return; }
+      if (first >= last.first && first <= last.first + last.count) {
+        last.count = std::max(last.count, first + count - last.first);
+        return;
+      }
     }
     runs_.push_back({first, count, 0});
   }
@@ -49,15 +54,19 @@ struct SamplePlan {
   double work = 0;                                          ///< scalar operations
   double bytes = 0;                                         ///< of values of 16 bytes and of positions, if all were kept
   std::vector<Positions> needed;                            ///< per value; empty for what is read where it is used
-  std::vector<char> direct;                                 ///< per value: inputs, constants, positions, and views that are followed, not stored
+  /// per value: inputs, constants, positions, and views that are followed, not stored
+  std::vector<char> direct;
   std::vector<std::vector<std::array<int64_t, 3>>> blocks;  ///< per node: of a call, those to be run
   std::vector<std::vector<ValueId>> frees;                  ///< per node: values that nothing behind it reads
 };
 SamplePlan plan_samples(const Graph& g, std::span<const Sample> samples, const SampleLimits& limits);
 
-At follow_view(const Graph& g, ValueId v, int64_t position);                  ///< v: a view, a concatenation or a repetition; where its element at `position` comes from
-int64_t broadcast_position(const Dims& from, const Dims& to, int64_t position);   ///< which element of a tensor of `from` stands at a position of one of `to`
-int64_t batch_of(const Dims& operand, const Dims& product, int64_t batch);    ///< which matrix of an operand goes into matrix number `batch` of a product
+/// v: a view, a concatenation or a repetition; where its element at `position` comes from
+At follow_view(const Graph& g, ValueId v, int64_t position);
+/// which element of a tensor of `from` stands at a position of one of `to`
+int64_t broadcast_position(const Dims& from, const Dims& to, int64_t position);
+/// which matrix of an operand goes into matrix number `batch` of a product
+int64_t batch_of(const Dims& operand, const Dims& product, int64_t batch);
 
 /// The rows and columns of a product that are needed together, of one batch.
 struct ProductBlock { int64_t batch; std::vector<int64_t> rows, columns; };
@@ -67,7 +76,8 @@ std::vector<ProductBlock> product_blocks(const Dims& out, const Positions& neede
 template <class A, class F> class SampledRun {
  public:
   using V = typename A::Value;
-  SampledRun(const Graph& g, const SamplePlan& plan, F& input, A& a) : g_(g), plan_(plan), input_(input), a_(a), values_(static_cast<size_t>(g.num_values())), hints_(values_.size(), 0) {}
+  SampledRun(const Graph& g, const SamplePlan& plan, F& input, A& a)
+      : g_(g), plan_(plan), input_(input), a_(a), values_(static_cast<size_t>(g.num_values())), hints_(values_.size(), 0) {}
 
   std::vector<V> run(std::span<const Sample> samples) {
     const std::vector<NodeId> outputs = g_.outputs();
@@ -121,7 +131,8 @@ template <class A, class F> class SampledRun {
     std::array<bool, 3> same{};
     for (size_t i = 0; i < node.operands.size(); i++) same[i] = g_.dims(node.operands[i]) == dims;
     plan_.needed[static_cast<size_t>(node.first_value)].each([&](int64_t e) {
-      for (size_t i = 0; i < node.operands.size(); i++) x[i] = at(node.operands[i], same[i] ? e : broadcast_position(g_.dims(node.operands[i]), dims, e));
+      for (size_t i = 0; i < node.operands.size(); i++)
+        x[i] = at(node.operands[i], same[i] ? e : broadcast_position(g_.dims(node.operands[i]), dims, e));
       out.push_back(apply_map(fn, a_, x[0], x[1], x[2]));
     });
   }
@@ -165,7 +176,9 @@ template <class A, class F> class SampledRun {
           const Tensor<V> left = read(node.operands[0], first_x, high, k, [&](int64_t c, int64_t l) { return row[c] * k + l; });
           const Tensor<V> product = eval_detail::eval_matmul(left, right, a_);
           for (int64_t c = 0; c < high; c++)
-            for (int64_t d = 0; d < wide; d++) out[static_cast<size_t>(needed.place((b.batch * rows + row[c]) * columns + column[d], hint))] = product.data[static_cast<size_t>(c * wide + d)];
+            for (int64_t d = 0; d < wide; d++)
+              out[static_cast<size_t>(needed.place((b.batch * rows + row[c]) * columns + column[d], hint))] =
+                  product.data[static_cast<size_t>(c * wide + d)];
         }
       }
     }
@@ -177,7 +190,9 @@ template <class A, class F> class SampledRun {
     const std::vector<std::array<int64_t, 3>>& blocks = plan_.blocks[static_cast<size_t>(n)];
     if (blocks.empty()) return;
     const Graph& body = *g_.form<Call>(n)->body;
-    for (int i = 0; i < node.num_values; i++) values_[static_cast<size_t>(node.first_value + i)].assign(static_cast<size_t>(plan_.needed[static_cast<size_t>(node.first_value + i)].size()), a_.constant(0));
+    for (int i = 0; i < node.num_values; i++)
+      values_[static_cast<size_t>(node.first_value + i)].assign(
+          static_cast<size_t>(plan_.needed[static_cast<size_t>(node.first_value + i)].size()), a_.constant(0));
     const auto load = [&](const Input& in, const Dims& tile, const std::array<int64_t, 3>& block, int64_t iteration) {
       const ValueId from = node.operands[static_cast<size_t>(in.param)];
       const TileBox box = tile_box(g_.dims(from), tile, in.part, block, iteration, body.launch().loop);
@@ -192,7 +207,9 @@ template <class A, class F> class SampledRun {
     BlockRun<A> run(body, a_);
     for (const std::array<int64_t, 3>& block : blocks) {
       run.run(block, load);
-      for (NodeId o : body.outputs()) store(*body.form<Output>(o), body.dims(body.node(o).operands[0]), run.value(body.node(o).operands[0]), node.first_value + body.form<Output>(o)->result, block);
+      for (NodeId o : body.outputs())
+        store(*body.form<Output>(o), body.dims(body.node(o).operands[0]), run.value(body.node(o).operands[0]),
+              node.first_value + body.form<Output>(o)->result, block);
     }
   }
 
@@ -227,8 +244,11 @@ template <class A, class F> class SampledRun {
 /// The elements `samples` of g's results, in their order; or why not ("over the limit of ...").
 template <class V> struct Sampled { std::vector<V> values; std::string refusal; double work = 0; };
 
-/// g: kernel level, calls allowed, obeys the laws. input(param, position): the element of a program input at a row-major position; it is asked for as often as it is used and must always give the same.
-template <class A, class F> Sampled<typename A::Value> evaluate_sampled(const Graph& g, std::span<const Sample> samples, F&& input, A& a, const SampleLimits& limits = {}) {
+/// g: kernel level, calls allowed, obeys the laws. input(param, position): the element of a program input at a row-major position; it is
+/// asked for as often as it is used and must always give the same.
+template <class A, class F>
+Sampled<typename A::Value> evaluate_sampled(const Graph& g, std::span<const Sample> samples, F&& input, A& a,
+                                            const SampleLimits& limits = {}) {
   const SamplePlan plan = plan_samples(g, samples, limits);
   if (!plan.refusal.empty()) return {{}, plan.refusal, plan.work};
   return {SampledRun<A, std::remove_reference_t<F>>(g, plan, input, a).run(samples), "", plan.work};

@@ -1,4 +1,5 @@
-// Sampled elements of two graphs, compared at their own size: in doubles that know how far rounding may have taken them, and in a finite field.
+// Sampled elements of two graphs, compared at their own size: in doubles that know how far rounding may have taken them, and in a finite
+// field.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,7 +23,8 @@ constexpr int kSampleKinds = 7;
 /// Of mean 0 and variance 1, near enough to normal and quick: inputs are drawn as often as they are used.
 double sample_normal(Rng& rng) { return 2 * (rng.uniform() + rng.uniform() + rng.uniform() - 1.5); }
 
-/// The input element at `position` of a draw: the same whenever it is asked for. Where signs, ties and small numbers decide, some kind has them; a mask is drawn bit by bit, all true, or true up to a place.
+/// The input element at `position` of a draw: the same whenever it is asked for. Where signs, ties and small numbers decide, some kind has
+/// them; a mask is drawn bit by bit, all true, or true up to a place.
 double sample_draw(int kind, const Type& t, const std::vector<double>& sizes, uint64_t seed, int param, int64_t position) {
   Rng rng(hash_combine(hash_combine(seed, static_cast<uint64_t>(param)), static_cast<uint64_t>(position)));
   if (t.dtype == DType::kBool) {
@@ -37,7 +39,10 @@ double sample_draw(int kind, const Type& t, const std::vector<double>& sizes, ui
     case 2: x = sample_normal(rng) * 0.0625; break;
     case 3: x = static_cast<double>(rng.below(5)) - 2; break;
     case 4: x = (rng.below(2) ? 1 : -1) * std::exp2(60 * rng.uniform() - 30); break;   // every magnitude
-    case 5: x = (rng.below(2) ? 1 : -1) * (sizes.empty() ? 8 : sizes[rng.below(sizes.size())]) * (rng.below(4) ? 2 * rng.uniform() : 1); break;   // about what conditions may ask for
+    // about what conditions may ask for
+    case 5:
+      x = (rng.below(2) ? 1 : -1) * (sizes.empty() ? 8 : sizes[rng.below(sizes.size())]) * (rng.below(4) ? 2 * rng.uniform() : 1);
+      break;
     default: x = -0.5 - rng.uniform(); break;
   }
   return round_to(x, t.dtype);
@@ -65,7 +70,8 @@ std::vector<Sample> choose_samples(const Graph& g, uint64_t seed, int count) {
       if (i == 6 && d.rank()) e = n - d.back();                            // the start of the last
       if (i == 8 && d.rank()) e = e / d.back() * d.back() + d.back() - 1;   // the end of some row
       const Sample s{static_cast<int>(r), e};
-      if (std::none_of(out.begin(), out.end(), [&](const Sample& t) { return t.result == s.result && t.element == s.element; })) out.push_back(s);
+      if (std::none_of(out.begin(), out.end(), [&](const Sample& t) { return t.result == s.result && t.element == s.element; }))
+        out.push_back(s);
     }
   return out;
 }
@@ -80,12 +86,15 @@ struct Sides {
 
 Counterexample difference_at(const Sides& s, size_t i, std::string left, std::string right, uint64_t seed) {
   const Sample& e = s.samples[i];
-  return {place(e.result, s.a.dims(s.a.node(s.a.outputs()[static_cast<size_t>(e.result)]).operands[0]), e.element), std::move(left), std::move(right), seed};
+  return {place(e.result, s.a.dims(s.a.node(s.a.outputs()[static_cast<size_t>(e.result)]).operands[0]), e.element), std::move(left),
+          std::move(right), seed};
 }
 
 std::optional<Counterexample> real_samples(const Sides& s, int kind, uint64_t seed) {
   BoundedAlgebra algebra;
-  const auto input = [&](int param, int64_t at) { return Bounded{sample_draw(kind, s.types[static_cast<size_t>(param)], s.sizes, seed, param, at), 0}; };
+  const auto input = [&](int param, int64_t at) {
+    return Bounded{sample_draw(kind, s.types[static_cast<size_t>(param)], s.sizes, seed, param, at), 0};
+  };
   const auto x = evaluate_sampled(s.a, s.samples, input, algebra, s.limits), y = evaluate_sampled(s.b, s.samples, input, algebra, s.limits);
   for (size_t i = 0; i < std::min(x.values.size(), y.values.size()); i++)
     if (clearly_differ(x.values[i], y.values[i])) return difference_at(s, i, sample_text(x.values[i].v), sample_text(y.values[i].v), seed);
@@ -94,7 +103,9 @@ std::optional<Counterexample> real_samples(const Sides& s, int kind, uint64_t se
 
 std::optional<Counterexample> field_samples(const Sides& s, uint64_t seed) {
   FieldAlgebra algebra(draw_primes(seed), seed, {});
-  const auto input = [&](int param, int64_t at) { return algebra.input(s.types[static_cast<size_t>(param)].dtype, static_cast<uint64_t>(param) << 44 | static_cast<uint64_t>(at)); };
+  const auto input = [&](int param, int64_t at) {
+    return algebra.input(s.types[static_cast<size_t>(param)].dtype, static_cast<uint64_t>(param) << 44 | static_cast<uint64_t>(at));
+  };
   const auto x = evaluate_sampled(s.a, s.samples, input, algebra, s.limits), y = evaluate_sampled(s.b, s.samples, input, algebra, s.limits);
   for (size_t i = 0; i < std::min(x.values.size(), y.values.size()); i++) {
     const FieldValue &u = x.values[i], &v = y.values[i];

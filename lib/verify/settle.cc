@@ -34,7 +34,10 @@ Verdict settle(const Graph& a, const Graph& b, uint64_t seed, double max_work) {
     v.counterexample = *sampled.difference;
     return v;
   }
-  v.reason = "the graphs are too large to evaluate whole; " + (sampled.refusal.empty() ? std::to_string(sampled.elements) + " elements of their results agree" : "and not at single elements: " + sampled.refusal) + "; " + to_string(proof);
+  v.reason = "the graphs are too large to evaluate whole; " +
+             (sampled.refusal.empty() ? std::to_string(sampled.elements) + " elements of their results agree"
+                                      : "and not at single elements: " + sampled.refusal) +
+             "; " + to_string(proof);
   return v;
 }
 

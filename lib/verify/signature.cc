@@ -11,16 +11,23 @@ std::string signature_mismatch(const Graph& a, const Graph& b) {
   if (a.level() != Level::kKernel || b.level() != Level::kKernel) return "both graphs must be kernel graphs";
   std::vector<Type> types(static_cast<size_t>(std::max(a.num_params(), b.num_params())), Type{DType::kReal, {}});
   std::vector<bool> seen(types.size());
-  for (NodeId n : a.inputs()) { types[static_cast<size_t>(a.form<Input>(n)->param)] = a.type(a.node(n).first_value); seen[static_cast<size_t>(a.form<Input>(n)->param)] = true; }
+  for (NodeId n : a.inputs()) {
+    types[static_cast<size_t>(a.form<Input>(n)->param)] = a.type(a.node(n).first_value);
+    seen[static_cast<size_t>(a.form<Input>(n)->param)] = true;
+  }
   for (NodeId n : b.inputs()) {
     const auto i = static_cast<size_t>(b.form<Input>(n)->param);
-    if (seen[i] && !(types[i] == b.type(b.node(n).first_value))) return "input " + std::to_string(i) + " is " + to_string(types[i]) + " in one graph and " + to_string(b.type(b.node(n).first_value)) + " in the other";
+    if (seen[i] && !(types[i] == b.type(b.node(n).first_value)))
+      return "input " + std::to_string(i) + " is " + to_string(types[i]) + " in one graph and " + to_string(b.type(b.node(n).first_value)) +
+             " in the other";
   }
-  if (a.num_results() != b.num_results()) return "the graphs have " + std::to_string(a.num_results()) + " and " + std::to_string(b.num_results()) + " results";
+  if (a.num_results() != b.num_results())
+    return "the graphs have " + std::to_string(a.num_results()) + " and " + std::to_string(b.num_results()) + " results";
   const std::vector<NodeId> oa = a.outputs(), ob = b.outputs();
   for (size_t r = 0; r < oa.size(); r++) {
     const Type &x = a.type(a.node(oa[r]).operands[0]), &y = b.type(b.node(ob[r]).operands[0]);
-    if (!(x.dims == y.dims)) return "result " + std::to_string(r) + " is " + to_string(x.dims) + " in one graph and " + to_string(y.dims) + " in the other";
+    if (!(x.dims == y.dims))
+      return "result " + std::to_string(r) + " is " + to_string(x.dims) + " in one graph and " + to_string(y.dims) + " in the other";
     if (a.form<Output>(oa[r])->dtype != b.form<Output>(ob[r])->dtype) return "result " + std::to_string(r) + " has different dtypes";
   }
   return "";
@@ -64,7 +71,8 @@ std::string loose_running(const Graph& g) {
     while (true) {
       const Op& op = body.def(v).op;
       const auto* r = std::get_if<Reduce>(&op);
-      const bool step = std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op) || (through_max && r && r->fn == ReduceFn::kMax);
+      const bool step =
+          std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op) || (through_max && r && r->fn == ReduceFn::kMax);
       if (!step) return v;
       v = body.def(v).operands[0];
     }
@@ -76,9 +84,12 @@ std::string loose_running(const Graph& g) {
     const ValueId source = views_of(g, node.operands[0], true);
     const bool used = std::any_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
       const auto* m = std::get_if<Map>(&n.op);
-      return m && m->fn == MapFn::kSub && views_of(g, n.operands[0], false) == source && views_of(g, n.operands[1], false) == node.first_value;
+      return m && m->fn == MapFn::kSub && views_of(g, n.operands[0], false) == source &&
+             views_of(g, n.operands[1], false) == node.first_value;
     });
-    if (!used) return "value " + std::to_string(node.first_value) + " is a running maximum of something else than what it is subtracted from, and might be undefined where the program is not";
+    if (!used)
+      return "value " + std::to_string(node.first_value) +
+             " is a running maximum of something else than what it is subtracted from, and might be undefined where the program is not";
   }
   return "";
 }

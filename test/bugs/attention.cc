@@ -1,10 +1,11 @@
-// Wrong attention kernels that a reading of the matcher and the emitter found. Each spec once had its fused kernel refused by the emulation gate (and emitted, wrong, where there was no compiler to emulate with).
+// Wrong attention kernels that a reading of the matcher and the emitter found. Each spec once had its fused kernel refused by the emulation
+// gate (and emitted, wrong, where there was no compiler to emulate with).
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <set>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"
@@ -19,8 +20,10 @@ std::string attention(const std::string& mid, const std::string& after) {
   return R"({"version": "1.0", "name": "attention",
  "inputs": {"q": {"shape": [4, 128, 64], "dtype": "float16"}, "k": {"shape": [4, 128, 64], "dtype": "float16"}, "v": {"shape": [4, 128, 64], "dtype": "float16"}},
  "outputs": {"o": {"shape": [4, 128, 64], "dtype": "float16"}},
- "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, )" + mid + R"(,
-           {"op": "softmax", "inputs": ["m"], "output": "p", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["p", "v"], "output": "r"}, )" + after + "]}";
+ "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, )" +
+         mid + R"(,
+           {"op": "softmax", "inputs": ["m"], "output": "p", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["p", "v"], "output": "r"}, )" +
+         after + "]}";
 }
 
 /// The first choice of the cost model holds when it is emulated: one kernel for all.
@@ -43,21 +46,27 @@ void is_one_right_kernel(const std::string& text) {
 
 TEST_CASE("a position along heads is the head's number", "[bugs]") {
   // The emitter took a position in a batch dimension for one of the last two: the head's number was 0 everywhere.
-  is_one_right_kernel(attention(R"({"op": "iota", "inputs": [], "output": "h", "attrs": {"axis": 0, "shape": [4, 1, 1]}}, {"op": "add", "inputs": ["h", 1.0], "output": "h1"}, {"op": "mul", "inputs": ["s", "h1"], "output": "m"})",
-                                R"({"op": "mul", "inputs": ["r", 1.0], "output": "o"})"));
-  is_one_right_kernel(attention(R"({"op": "iota", "inputs": [], "output": "h", "attrs": {"axis": 0, "shape": [4, 1, 1]}}, {"op": "iota", "inputs": [], "output": "j", "attrs": {"axis": 2, "shape": [1, 1, 128]}},
+  is_one_right_kernel(attention(
+      R"({"op": "iota", "inputs": [], "output": "h", "attrs": {"axis": 0, "shape": [4, 1, 1]}}, )"
+      R"({"op": "add", "inputs": ["h", 1.0], "output": "h1"}, {"op": "mul", "inputs": ["s", "h1"], "output": "m"})",
+      R"({"op": "mul", "inputs": ["r", 1.0], "output": "o"})"));
+  is_one_right_kernel(attention(
+      R"({"op": "iota", "inputs": [], "output": "h", "attrs": {"axis": 0, "shape": [4, 1, 1]}}, {"op": "iota", "inputs": [], "output": "j", "attrs": {"axis": 2, "shape": [1, 1, 128]}},
            {"op": "mul", "inputs": ["h", "j"], "output": "hj"}, {"op": "mul", "inputs": ["hj", 0.01], "output": "b"}, {"op": "add", "inputs": ["s", "b"], "output": "m"})",
-                                R"({"op": "mul", "inputs": ["r", 1.0], "output": "o"})"));
+      R"({"op": "mul", "inputs": ["r", 1.0], "output": "o"})"));
 }
 
 TEST_CASE("a position along columns of the result is the column's number", "[bugs]") {
-  is_one_right_kernel(attention(R"({"op": "mul", "inputs": ["s", 0.125], "output": "m"})",
-                                R"({"op": "iota", "inputs": [], "output": "c", "attrs": {"axis": 2, "shape": [1, 1, 64]}}, {"op": "mul", "inputs": ["r", "c"], "output": "o"})"));
+  is_one_right_kernel(attention(
+      R"({"op": "mul", "inputs": ["s", 0.125], "output": "m"})",
+      R"({"op": "iota", "inputs": [], "output": "c", "attrs": {"axis": 2, "shape": [1, 1, 64]}}, )"
+      R"({"op": "mul", "inputs": ["r", "c"], "output": "o"})"));
 }
 
 namespace {
 
-/// A kernel graph in text as a program's plan, and the plans with its one kernel divided otherwise, as --measure and --alternatives take them.
+/// A kernel graph in text as a program's plan, and the plans with its one kernel divided otherwise, as --measure and --alternatives take
+/// them.
 std::vector<Plan> divided(const std::string& text) {
   const Target target = *find_target("sm_90a");
   const auto g = parse_graph(text, "bug.mg");
@@ -65,13 +74,20 @@ std::vector<Plan> divided(const std::string& text) {
   Program program;
   program.name = "attention";
   program.graph = *g;
-  for (NodeId n : g->inputs()) program.inputs.push_back({"in" + std::to_string(n), g->type(g->node(n).first_value), row_major_strides(g->dims(g->node(n).first_value)), {}});
-  for (NodeId n : g->outputs()) program.outputs.push_back({"out" + std::to_string(n), {g->form<Output>(n)->dtype, g->dims(g->node(n).operands[0])}, row_major_strides(g->dims(g->node(n).operands[0])), {}});
+  for (NodeId n : g->inputs())
+    program.inputs.push_back(
+        {"in" + std::to_string(n), g->type(g->node(n).first_value), row_major_strides(g->dims(g->node(n).first_value)), {}});
+  for (NodeId n : g->outputs())
+    program.outputs.push_back({"out" + std::to_string(n),
+                               {g->form<Output>(n)->dtype, g->dims(g->node(n).operands[0])},
+                               row_major_strides(g->dims(g->node(n).operands[0])),
+                               {}});
   const Planned planned = make_plan(program, *g, target);
   REQUIRE(planned.plan);
   REQUIRE(planned.plan->kernels.size() == 1);
   std::vector<Plan> out;
-  for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(program), 1000)) out.push_back(with_kernel(*planned.plan, 0, k));
+  for (const KernelPlan& k : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(program), 1000))
+    out.push_back(with_kernel(*planned.plan, 0, k));
   return out;
 }
 
@@ -83,7 +99,8 @@ const AttendPlan* attend_of(const Plan& p) {
 }  // namespace
 
 TEST_CASE("a kernel that is divided otherwise has slots of its own size", "[bugs]") {
-  // Other divisions kept the slots of the cost model's choice: with more clusters that meet they wrote beyond the workspace, and without any there was no buffer.
+  // Other divisions kept the slots of the cost model's choice: with more clusters that meet they wrote beyond the workspace, and without
+  // any there was no buffer.
   const std::vector<Plan> plans = divided(R"(kernel attention {
   %q = input 0 : f16[16,576]
   %c = input 1 : f16[4096,576]
@@ -120,7 +137,8 @@ TEST_CASE("a kernel that is divided otherwise has slots of its own size", "[bugs
 }
 
 TEST_CASE("positions that nobody stored are read by no other strategy", "[bugs]") {
-  // With --alternatives or --measure a masked attention was also divided as a block kernel, which loaded the mask's positions from a buffer that is not there.
+  // With --alternatives or --measure a masked attention was also divided as a block kernel, which loaded the mask's positions from a buffer
+  // that is not there.
   const std::vector<Plan> plans = divided(R"(kernel attention {
   %q = input 0 : f16[2,200,64]
   %k = input 1 : f16[2,200,64]
@@ -151,6 +169,7 @@ TEST_CASE("positions that nobody stored are read by no other strategy", "[bugs]"
 
 TEST_CASE("as many batches as groups of heads, and heads in a group", "[bugs]") {
   // The repetition of keys at reduced extents could be that of the batch, of the groups or of a group's heads: all have two.
-  is_one_right_kernel(R"({"version": "1.0", "name": "groups", "inputs": {"q": {"shape": [2, 4, 1, 64], "dtype": "float16"}, "k": {"shape": [2, 2, 256, 64], "dtype": "float16"}, "v": {"shape": [2, 2, 256, 64], "dtype": "float16"}},
+  is_one_right_kernel(
+      R"({"version": "1.0", "name": "groups", "inputs": {"q": {"shape": [2, 4, 1, 64], "dtype": "float16"}, "k": {"shape": [2, 2, 256, 64], "dtype": "float16"}, "v": {"shape": [2, 2, 256, 64], "dtype": "float16"}},
  "outputs": {"y": {"shape": [2, 4, 1, 64], "dtype": "float16"}}, "nodes": [{"op": "attention", "inputs": ["q", "k", "v"], "output": "y"}]})");
 }

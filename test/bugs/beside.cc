@@ -1,7 +1,8 @@
-// Calls beside each other in one stream kernel (plan/beside.cc), whose text is that of one of them: what the text fixes must be the same for all.
+// Calls beside each other in one stream kernel (plan/passes/beside.cc), whose text is that of one of them: what the text fixes must be the
+// same for all.
 #include <catch2/catch.hpp>
 
-#include "driver/emulation.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 
 using namespace mirage;
@@ -14,8 +15,11 @@ CompileResult two_layers(const std::string& y, const std::string& z) {
   o.states = 0;
   o.gate = "emulate";
   Trace trace;
-  const Source s{"two.json", R"({"name": "two", "inputs": {"x": {"shape": [8, 512], "dtype": "float16"}, "w": {"shape": [512, 64], "dtype": "float16"}, "v": {"shape": [512, 128], "dtype": "float16"}},
-    "outputs": {"y": {"shape": [8, 64], "dtype": "float16")" + y + R"(}, "z": {"shape": [8, 128], "dtype": "float16")" + z + R"(}},
+  const Source s{
+      "two.json",
+      R"({"name": "two", "inputs": {"x": {"shape": [8, 512], "dtype": "float16"}, "w": {"shape": [512, 64], "dtype": "float16"}, "v": {"shape": [512, 128], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [8, 64], "dtype": "float16")" +
+          y + R"(}, "z": {"shape": [8, 128], "dtype": "float16")" + z + R"(}},
     "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}, {"op": "matmul", "inputs": ["x", "v"], "output": "z"}]})"};
   return compile(o, s, trace);
 }

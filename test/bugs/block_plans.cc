@@ -1,12 +1,13 @@
-// Wrong kernels that a reading of the block planner and emitter found before any user did. Each graph once planned or emitted what its test now forbids.
+// Wrong kernels that a reading of the block planner and emitter found before any user did. Each graph once planned or emitted what its test
+// now forbids.
 #include <catch2/catch.hpp>
 
 #include "mirage/codegen/module.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/spec/text.h"
-#include "plan/block_internal.h"
-#include "plan/chain.h"
+#include "plan/block/block_internal.h"
+#include "plan/block/chain.h"
 
 using namespace mirage;
 
@@ -23,7 +24,9 @@ Planned1 plan_call(const std::string& source, BlockChoice choice) {
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto* call = g.form<Call>(n);
     if (!call) continue;
-    auto access = [&](const Type& t) { return Access{0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype}; };
+    auto access = [&](const Type& t) {
+      return Access{0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype};
+    };
     std::vector<Access> operands, results;
     for (ValueId v : g.node(n).operands) operands.push_back(access(g.type(v)));
     for (int i = 0; i < g.node(n).num_values; i++) results.push_back(access(g.type(g.node(n).first_value + i)));
@@ -226,7 +229,8 @@ TEST_CASE("a running softmax that is no chain in registers has its layouts solve
   REQUIRE(call);
   const Graph& body = *std::get<Call>(call->op).body;
   REQUIRE(find_chain(body));
-  const Access q{0, 0, {16, 64}, {64, 1}, DType::kF16}, t{1, 0, {64, 4096}, {1, 64}, DType::kF16}, c{1, 0, {4096, 64}, {64, 1}, DType::kF16}, o{2, 0, {16, 64}, {64, 1}, DType::kF32};
+  const Access q{0, 0, {16, 64}, {64, 1}, DType::kF16}, t{1, 0, {64, 4096}, {1, 64}, DType::kF16},
+      c{1, 0, {4096, 64}, {64, 1}, DType::kF16}, o{2, 0, {16, 64}, {64, 1}, DType::kF32};
   const BlockPlanned planned = plan_block(body, {q, t, c}, {o}, *find_target("sm_90a"));
   REQUIRE(planned.plan);
   REQUIRE_FALSE(choice_of(*planned.plan).chain);   // 32 keys are too few for four warps
@@ -234,11 +238,14 @@ TEST_CASE("a running softmax that is no chain in registers has its layouts solve
 }
 
 TEST_CASE("what is emulated has the layouts of what ships", "[bugs]") {
-  // A plan at a reduced shape kept the padding that tiles begin with where the plan that ships had solved layouts: the emulation gate ran other addresses.
+  // A plan at a reduced shape kept the padding that tiles begin with where the plan that ships had solved layouts: the emulation gate ran
+  // other addresses.
   const auto source = [](int k) {
     const std::string s = std::to_string(k);
-    return "kernel k {\n  %x = input 0 : f16[64," + s + "]\n  %w = input 1 : f16[" + s + ",128]\n  %y = call grid(2,1,1) loop(" + std::to_string(k / 64) + ") (%x, %w) {\n    %a = input 0 grid(-,-,-) loop(1) : f16[64,64]\n" +
-           "    %b = input 1 grid(1,-,-) loop(0) : f16[64,64]\n    output 0 (accum.sum (matmul %a %b)) grid(1,-,-)\n  }\n  output 0 %y : f32\n}\n";
+    return "kernel k {\n  %x = input 0 : f16[64," + s + "]\n  %w = input 1 : f16[" + s + ",128]\n  %y = call grid(2,1,1) loop(" +
+           std::to_string(k / 64) + ") (%x, %w) {\n    %a = input 0 grid(-,-,-) loop(1) : f16[64,64]\n" +
+           "    %b = input 1 grid(1,-,-) loop(0) : f16[64,64]\n    output 0 (accum.sum (matmul %a %b)) grid(1,-,-)\n  }\n  output 0 %y : "
+           "f32\n}\n";
   };
   const auto body_of = [](const std::string& text) {
     const auto graph = parse_graph(text, "bug.mg");
@@ -246,7 +253,9 @@ TEST_CASE("what is emulated has the layouts of what ships", "[bugs]") {
     for (const Node& n : graph->nodes()) if (const auto* c = std::get_if<Call>(&n.op)) return *c->body;
     return Graph();
   };
-  const auto operands = [](int64_t k) { return std::vector<Access>{{0, 0, {64, k}, {k, 1}, DType::kF16}, {1, 0, {k, 128}, {128, 1}, DType::kF16}}; };
+  const auto operands = [](int64_t k) {
+    return std::vector<Access>{{0, 0, {64, k}, {k, 1}, DType::kF16}, {1, 0, {k, 128}, {128, 1}, DType::kF16}};
+  };
   const std::vector<Access> results{{2, 0, {64, 128}, {128, 1}, DType::kF32}};
   const Target target = *find_target("sm_80");
   std::string reason;

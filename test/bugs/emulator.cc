@@ -6,7 +6,8 @@ using namespace mirage;
 using namespace mirage::test;
 
 TEST_CASE("waiting for one copy's barrier does not order another copy's bytes, whichever came first", "[bugs]") {
-  // All copies had one clock: who waited for the later of two knew of the earlier, too, and a dropped wait for a low rank's second factor survived where its bytes did not happen to come last.
+  // All copies had one clock: who waited for the later of two knew of the earlier, too, and a dropped wait for a low rank's second factor
+  // survived where its bytes did not happen to come last.
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   EmulationCase all;
@@ -14,10 +15,14 @@ TEST_CASE("waiting for one copy's barrier does not order another copy's bytes, w
     EmulatedKernel kernel;
     kernel.name = waits ? "waits" : "does_not_wait";
     kernel.symbol = "probe";
-    kernel.source = std::string("__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  __shared__ __align__(16) float values[2];\n  __shared__ __align__(8) unsigned long long bars[2];\n") +
+    kernel.source = std::string(
+                        "__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  "
+                        "__shared__ __align__(16) float values[2];\n  __shared__ __align__(8) unsigned long long bars[2];\n") +
                     "  const uint32_t to = shared_address(values), bar = shared_address(bars);\n" +
-                    "  if (thread_id() == 0) {\n    for (int i = 0; i < 2; i++) mbarrier_init(bar + 8 * i, 1);\n    mbarrier_publish();\n    for (int i = 0; i < 2; i++) mbarrier_expect(bar + 8 * i, 4);\n" +
-                    "    for (int i = 0; i < 2; i++) store_async(remote_address(to + 4 * i, 0), ((const float*)in0)[i], remote_address(bar + 8 * i, 0));\n  }\n  barrier();\n  mbarrier_wait(bar, 0);\n" +
+                    "  if (thread_id() == 0) {\n    for (int i = 0; i < 2; i++) mbarrier_init(bar + 8 * i, 1);\n    mbarrier_publish();\n  "
+                    "  for (int i = 0; i < 2; i++) mbarrier_expect(bar + 8 * i, 4);\n" +
+                    "    for (int i = 0; i < 2; i++) store_async(remote_address(to + 4 * i, 0), ((const float*)in0)[i], remote_address(bar "
+                    "+ 8 * i, 0));\n  }\n  barrier();\n  mbarrier_wait(bar, 0);\n" +
                     (waits ? "  mbarrier_wait(bar + 8, 0);\n" : "") + "  ((float*)out0)[thread_id()] = values[0] + values[1];\n" +
                     (waits ? "" : "  mbarrier_wait(bar + 8, 0);\n") + "}\n";
     kernel.args = {0, 1};
@@ -36,7 +41,8 @@ TEST_CASE("waiting for one copy's barrier does not order another copy's bytes, w
     EmulateOptions options;
     options.seed = seed;
     INFO(seed);
-    const Emulation right = emulate(lib.path, {all.kernels[0]}, buffers, options), wrong = emulate(lib.path, {all.kernels[1]}, buffers, options);
+    const Emulation right = emulate(lib.path, {all.kernels[0]}, buffers, options),
+                    wrong = emulate(lib.path, {all.kernels[1]}, buffers, options);
     INFO((right.findings.empty() ? "" : right.findings[0].text));
     CHECK(right.findings.empty());
     REQUIRE(!wrong.findings.empty());
@@ -45,12 +51,15 @@ TEST_CASE("waiting for one copy's barrier does not order another copy's bytes, w
 }
 
 TEST_CASE("a result that is masked but for three numbers is compared with their rounding, not with that of all", "[bugs]") {
-  // What rounding explains was averaged over masked elements, too, which have no error: straightforward kernels of such a program were refused in every fourth draw.
+  // What rounding explains was averaged over masked elements, too, which have no error: straightforward kernels of such a program were
+  // refused in every fourth draw.
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
-  const Program p = program_of(R"({"version": "1.0", "name": "three", "inputs": {"x": {"shape": [2, 6], "dtype": "float32"}, "w": {"shape": [33, 6], "dtype": "float32"}}, "outputs": {"y": {"dtype": "float32"}},
+  const Program p = program_of(
+      R"({"version": "1.0", "name": "three", "inputs": {"x": {"shape": [2, 6], "dtype": "float32"}, "w": {"shape": [33, 6], "dtype": "float32"}}, "outputs": {"y": {"dtype": "float32"}},
     "nodes": [{"op": "abs", "inputs": ["x"], "output": "a"}, {"op": "matmul", "inputs": ["a", "w"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"},
-              {"op": "causal_mask", "inputs": ["t"], "output": "y"}]})", "three.json");
+              {"op": "causal_mask", "inputs": ["t"], "output": "y"}]})",
+      "three.json");
   const Target target = *find_target("sm_90a");
   const Planned planned = make_plan(p, p.graph, target);
   REQUIRE(planned.plan);
@@ -69,13 +78,17 @@ TEST_CASE("a parameter is read by plain loads only", "[bugs]") {
   // On the device the address of a parameter is none of global memory: what reads that and nothing else must not be given it.
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
-  const char* const reads[] = {"*static_cast<const float*>(in0)", "__ldg(static_cast<const float*>(in0))", "__int_as_float((int)read_now(static_cast<const unsigned*>(in0)))"};
+  const char* const reads[] = {"*static_cast<const float*>(in0)", "__ldg(static_cast<const float*>(in0))",
+                               "__int_as_float((int)read_now(static_cast<const unsigned*>(in0)))"};
   EmulationCase all;
   for (const char* read : reads) {
     EmulatedKernel kernel;
     kernel.name = "kernel" + std::to_string(all.kernels.size());
     kernel.symbol = "probe";
-    kernel.source = std::string("__global__ void probe(const __grid_constant__ mo::f32 in0_value, void* __restrict__ out0) {\n  const void* const in0 = &in0_value;\n  using namespace mo;\n  ((float*)out0)[thread_id()] = ") + read + ";\n}\n";
+    kernel.source = std::string(
+                        "__global__ void probe(const __grid_constant__ mo::f32 in0_value, void* __restrict__ out0) {\n  const void* const "
+                        "in0 = &in0_value;\n  using namespace mo;\n  ((float*)out0)[thread_id()] = ") +
+                    read + ";\n}\n";
     kernel.args = {0, 1};
     kernel.written = {false, true};
     kernel.values = {"mo::f32", ""};

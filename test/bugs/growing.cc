@@ -1,4 +1,5 @@
-// Programs whose values are read more than once, in sequence: walks over their graphs that forget where they have been take 2^n steps. Each ends at once, or the alarm ends the test.
+// Programs whose values are read more than once, in sequence: walks over their graphs that forget where they have been take 2^n steps. Each
+// ends at once, or the alarm ends the test.
 #include <catch2/catch.hpp>
 
 #include <string>
@@ -21,9 +22,11 @@ struct SpecNode { std::string op, inputs, output, attrs = ""; };
 Source spec(const std::vector<SpecNode>& nodes, const std::string& dtype = "float16") {
   std::string text = R"({"name": "grows", "inputs": {)";
   for (const char* name : {"x", "z"}) text += "\"" + std::string(name) + R"(": {"shape": [64, 256], "dtype": ")" + dtype + "\"}, ";
-  text += R"("w": {"shape": [256, 256], "dtype": ")" + dtype + R"("}, "g": {"shape": [256], "dtype": ")" + dtype + R"("}}, "outputs": {")" + nodes.back().output + R"(": {"dtype": ")" + dtype + R"("}}, "nodes": [)";
+  text += R"("w": {"shape": [256, 256], "dtype": ")" + dtype + R"("}, "g": {"shape": [256], "dtype": ")" + dtype + R"("}}, "outputs": {")" +
+          nodes.back().output + R"(": {"dtype": ")" + dtype + R"("}}, "nodes": [)";
   for (size_t i = 0; i < nodes.size(); i++)
-    text += (i ? ", " : "") + std::string(R"({"op": ")") + nodes[i].op + R"(", "inputs": [)" + nodes[i].inputs + R"(], "output": ")" + nodes[i].output + "\"" + (nodes[i].attrs.empty() ? "" : ", \"attrs\": " + nodes[i].attrs) + "}";
+    text += (i ? ", " : "") + std::string(R"({"op": ")") + nodes[i].op + R"(", "inputs": [)" + nodes[i].inputs + R"(], "output": ")" +
+            nodes[i].output + "\"" + (nodes[i].attrs.empty() ? "" : ", \"attrs\": " + nodes[i].attrs) + "}";
   return {"grows.json", text + "]}"};
 }
 
@@ -58,7 +61,9 @@ TEST_CASE("chains of residuals and squares are planned in time that grows with t
   const Alarm alarm(100);
   CHECK(compiled(spec(residuals(60, {{"tanh", "", ""}}))).exit == ExitCode::kOk);
   std::vector<SpecNode> squares;
-  for (int i = 0; i < 40; i++) squares.push_back({"mul", i == 0 ? quoted("x", "x") : quoted("q" + std::to_string(i - 1), "q" + std::to_string(i - 1)), "q" + std::to_string(i)});
+  for (int i = 0; i < 40; i++)
+    squares.push_back(
+        {"mul", i == 0 ? quoted("x", "x") : quoted("q" + std::to_string(i - 1), "q" + std::to_string(i - 1)), "q" + std::to_string(i)});
   CHECK(compiled(spec(squares)).exit == ExitCode::kOk);
 }
 

@@ -1,12 +1,13 @@
-// Defects that a reading of the planner and of the driver, and specs of a reader's own, found: each once ended in an assertion, an address outside a tensor, or kernels that passed the gate in the place of others.
+// Defects that a reading of the planner and of the driver, and specs of a reader's own, found: each once ended in an assertion, an address
+// outside a tensor, or kernels that passed the gate in the place of others.
 #include <array>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "driver/gate.h"
-#include "driver/reduce.h"
-#include "driver/rounding.h"
+#include "driver/gate/gate.h"
+#include "driver/gate/reduce.h"
+#include "driver/emulation/rounding.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
@@ -14,7 +15,7 @@
 #include "mirage/plan/region.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
-#include "plan/hoist.h"
+#include "plan/passes/hoist.h"
 
 using namespace mirage;
 
@@ -40,9 +41,11 @@ void compiles(const std::string& text) {
 
 TEST_CASE("an operand that is rounded before it is contracted is stored in that type", "[bugs]") {
   // Hoisted out of the call it was a tensor of bfloat16 that the call took for a real one.
-  compiles(R"({"version": "1.0", "name": "cast_chain", "inputs": {"x": {"shape": [6, 100], "dtype": "float32"}, "w": {"shape": [100, 40], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float32"}},
+  compiles(
+      R"({"version": "1.0", "name": "cast_chain", "inputs": {"x": {"shape": [6, 100], "dtype": "float32"}, "w": {"shape": [100, 40], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float32"}},
  "nodes": [{"op": "cast", "inputs": ["x"], "output": "c", "attrs": {"dtype": "bfloat16"}}, {"op": "matmul", "inputs": ["c", "w"], "output": "p"}, {"op": "square", "inputs": ["p"], "output": "y"}]})");
-  compiles(R"({"version": "1.0", "name": "counts", "inputs": {"x": {"shape": [6, 96], "dtype": "float32"}, "w": {"shape": [96, 40], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float32"}},
+  compiles(
+      R"({"version": "1.0", "name": "counts", "inputs": {"x": {"shape": [6, 96], "dtype": "float32"}, "w": {"shape": [96, 40], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float32"}},
  "nodes": [{"op": "greater", "inputs": ["x", 0.5], "output": "c"}, {"op": "matmul", "inputs": ["c", "w"], "output": "y"}]})");
 }
 
@@ -69,7 +72,8 @@ TEST_CASE("an operand whose tensors do not line up outside of the call stays ins
 TEST_CASE("what one plan passed holds for no other that computes something else", "[bugs]") {
   // The text of a plan says where and when its steps run, not what they compute; the gate once took it for the plan.
   const auto with = [](const std::string& fn) {
-    const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [16, 64], "dtype": "float16"}, "w": {"shape": [64, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+    const Program p = program(
+        R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [16, 64], "dtype": "float16"}, "w": {"shape": [64, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "add", "inputs": ["p", 1], "output": "y"}]})");
     const auto g = parse_graph(R"(kernel k {
   %0 = input 0 : f16[16,64]
@@ -99,8 +103,10 @@ TEST_CASE("what one plan passed holds for no other that computes something else"
 TEST_CASE("lines of a low-rank factor are read in pairs only where every product of a batch begins at one", "[bugs]") {
   // Slices of an odd number of elements apart: pairs of columns were read as words of 32 bits that no slice but the first has.
   const auto source = [](int64_t slice) {
-    const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [2, 8, 512], "dtype": "float16"}, "w": {"shape": [2, 512, 256], "dtype": "float16"},
- "a": {"shape": [2, 512, 16], "dtype": "float16"}, "b": {"shape": [2, 16, 256], "dtype": "float16", "strides": [)" + std::to_string(slice) + R"(, 256, 1]}}, "outputs": {"y": {"dtype": "float16"}},
+    const Program p = program(
+        R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [2, 8, 512], "dtype": "float16"}, "w": {"shape": [2, 512, 256], "dtype": "float16"},
+ "a": {"shape": [2, 512, 16], "dtype": "float16"}, "b": {"shape": [2, 16, 256], "dtype": "float16", "strides": [)" +
+        std::to_string(slice) + R"(, 256, 1]}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "a"], "output": "q"}, {"op": "matmul", "inputs": ["q", "b"], "output": "r"}, {"op": "add", "inputs": ["p", "r"], "output": "y"}]})");
     const auto g = parse_graph(R"(kernel k {
   %0 = input 0 : f16[2,8,512]
@@ -137,8 +143,11 @@ TEST_CASE("kernels that count places in an int leave longer dimensions to others
   // A reduction over 2.2e9 elements streamed with int places: no element was below the end, and the result was 0.
   for (const char* t : {"sm_90a", "sm_80"})
     for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 2'200'000'000, 8}, {1, 8, 2'200'000'000}, {2'200'000'000, 8, 8}}) {
-      const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [)" + std::to_string(m) + ", " + std::to_string(k) + R"(], "dtype": "float16"}, "w": {"shape": [)" + std::to_string(k) + ", " +
-                                std::to_string(n) + R"(], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
+      const Program p = program(
+          R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [)" + std::to_string(m) + ", " + std::to_string(k) +
+          R"(], "dtype": "float16"}, "w": {"shape": [)" + std::to_string(k) + ", " + std::to_string(n) +
+          R"(], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], )"
+          R"("output": "y"}]})");
       const Planned plan = make_plan(p, p.graph, *find_target(t));
       REQUIRE(plan.plan);
       for (const KernelPlan& kernel : plan.plan->kernels) CHECK(kernel.name.find("stream") == std::string::npos);
@@ -147,7 +156,8 @@ TEST_CASE("kernels that count places in an int leave longer dimensions to others
 
 TEST_CASE("a batch of more products than a grid has blocks", "[bugs]") {
   // 2.2e9 products of one row each: one block each was a launch that no GPU takes.
-  const Program p = program(R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [2200000000, 1, 8], "dtype": "float16"}, "w": {"shape": [2200000000, 8, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+  const Program p = program(
+      R"({"version": "1.0", "name": "k", "inputs": {"x": {"shape": [2200000000, 1, 8], "dtype": "float16"}, "w": {"shape": [2200000000, 8, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
   for (const char* t : {"sm_90a", "sm_80"}) {
     const Planned plan = make_plan(p, p.graph, *find_target(t));
@@ -164,9 +174,18 @@ TEST_CASE("rows in shared memory leave room for what their reductions have there
   // 101376 bytes of 101376, and 64 static ones beside them: no such kernel can be launched.
   const Target small = *find_target("sm_86");
   int staged = 0;
-  for (const char* text : {R"({"version": "1.0", "name": "mask", "inputs": {"m": {"shape": [256, 33792], "dtype": "bool"}, "x": {"shape": [256, 33792], "dtype": "float16"}}, "outputs": {"y": {"shape": [256, 33792], "dtype": "float16"}}, "nodes": [{"op": "where", "inputs": ["m", "x", -1e30], "output": "a"}, {"op": "softmax", "inputs": ["a"], "output": "y"}]})",
-                           R"({"version": "1.0", "name": "sums", "inputs": {"x": {"shape": [256, 16896], "dtype": "float16"}, "a": {"shape": [256, 16896], "dtype": "float16"}, "c": {"shape": [256, 16896], "dtype": "float16"}}, "outputs": {"y": {"shape": [256, 16896], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["a", "x"], "output": "b"}, {"op": "add", "inputs": ["b", "c"], "output": "d"}, {"op": "layer_norm", "inputs": ["d"], "output": "y"}]})",
-                           R"({"version": "1.0", "name": "one", "inputs": {"x": {"shape": [2048, 24576], "dtype": "float16"}}, "outputs": {"y": {"shape": [2048, 24576], "dtype": "float16"}}, "nodes": [{"op": "softmax", "inputs": ["x"], "output": "y"}]})"}) {
+  for (
+      const char* text :
+      {R"({"version": "1.0", "name": "mask", "inputs": {"m": {"shape": [256, 33792], "dtype": "bool"}, )"
+       R"("x": {"shape": [256, 33792], "dtype": "float16"}}, "outputs": {"y": {"shape": [256, 33792], "dtype": "float16"}}, )"
+       R"("nodes": [{"op": "where", "inputs": ["m", "x", -1e30], "output": "a"}, {"op": "softmax", "inputs": ["a"], "output": "y"}]})",
+       R"({"version": "1.0", "name": "sums", "inputs": {"x": {"shape": [256, 16896], "dtype": "float16"}, )"
+       R"("a": {"shape": [256, 16896], "dtype": "float16"}, "c": {"shape": [256, 16896], "dtype": "float16"}}, )"
+       R"("outputs": {"y": {"shape": [256, 16896], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["a", "x"], "output": "b"}, )"
+       R"({"op": "add", "inputs": ["b", "c"], "output": "d"}, {"op": "layer_norm", "inputs": ["d"], "output": "y"}]})",
+       R"({"version": "1.0", "name": "one", "inputs": {"x": {"shape": [2048, 24576], "dtype": "float16"}}, )"
+       R"("outputs": {"y": {"shape": [2048, 24576], "dtype": "float16"}}, "nodes": [{"op": "softmax", )"
+       R"("inputs": ["x"], "output": "y"}]})"}) {
     const Program p = program(text);
     const Planned planned = make_plan(p, p.graph, small);
     REQUIRE(planned.plan);
@@ -182,7 +201,11 @@ TEST_CASE("rows in shared memory leave room for what their reductions have there
 
 TEST_CASE("a reduction in two halves computes what only its own reductions read", "[bugs]") {
   // A sum and a maximum of one stored value: the first half read it, the second made it, and the kernels stood in a circle.
-  const Program p = program(R"({"version": "1.0", "name": "pooled", "inputs": {"a": {"shape": [4, 1024, 48], "dtype": "float32"}, "b": {"shape": [4, 1024, 48], "dtype": "float32"}}, "outputs": {"m": {"dtype": "float32"}, "n": {"dtype": "float32"}}, "nodes": [{"op": "add", "inputs": ["a", "b"], "output": "x"}, {"op": "max", "inputs": ["x"], "output": "m", "attrs": {"axis": 1}}, {"op": "mean", "inputs": ["x"], "output": "n", "attrs": {"axis": 1}}]})");
+  const Program p = program(
+      R"({"version": "1.0", "name": "pooled", "inputs": {"a": {"shape": [4, 1024, 48], "dtype": "float32"}, )"
+      R"("b": {"shape": [4, 1024, 48], "dtype": "float32"}}, "outputs": {"m": {"dtype": "float32"}, "n": {"dtype": "float32"}}, )"
+      R"("nodes": [{"op": "add", "inputs": ["a", "b"], "output": "x"}, {"op": "max", "inputs": ["x"], )"
+      R"("output": "m", "attrs": {"axis": 1}}, {"op": "mean", "inputs": ["x"], "output": "n", "attrs": {"axis": 1}}]})");
   const Planned planned = make_plan(p, p.graph, *find_target("sm_90a"));
   REQUIRE(planned.plan);
   CHECK(planned.plan->kernels.size() == 2);   // both halves; nobody stores x
@@ -190,8 +213,10 @@ TEST_CASE("a reduction in two halves computes what only its own reductions read"
 }
 
 TEST_CASE("widths that one call splits stay one width at a reduced shape, behind views too", "[bugs]") {
-  // Keys and values of a cross attention: their weights were followed to inputs only where the call read these themselves, so that nothing emulated the kernels.
-  const Program p = program(R"({"name": "widths", "inputs": {"q": {"shape": [1, 3, 192, 64], "dtype": "float16"}, "x": {"shape": [1, 100, 100], "dtype": "float16"}, "wk": {"shape": [100, 192], "dtype": "float16"}, "wv": {"shape": [100, 192], "dtype": "float16"}},
+  // Keys and values of a cross attention: their weights were followed to inputs only where the call read these themselves, so that nothing
+  // emulated the kernels.
+  const Program p = program(
+      R"({"name": "widths", "inputs": {"q": {"shape": [1, 3, 192, 64], "dtype": "float16"}, "x": {"shape": [1, 100, 100], "dtype": "float16"}, "wk": {"shape": [100, 192], "dtype": "float16"}, "wv": {"shape": [100, 192], "dtype": "float16"}},
  "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "matmul", "inputs": ["x", "wk"], "output": "k"}, {"op": "matmul", "inputs": ["x", "wv"], "output": "v"},
   {"op": "reshape", "inputs": ["k"], "output": "k4", "attrs": {"shape": [1, 100, 3, 64]}}, {"op": "transpose", "inputs": ["k4"], "output": "kt", "attrs": {"perm": [0, 2, 3, 1]}},
@@ -247,7 +272,8 @@ TEST_CASE("how far rounding moves a part's results is known of its calls, too", 
   output 0 %2 : f16
 })");
   REQUIRE(g.ok());
-  Program p = program(R"({"name": "part", "inputs": {"x": {"shape": [8, 32], "dtype": "float16"}, "w": {"shape": [32, 16], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+  Program p = program(
+      R"({"name": "part", "inputs": {"x": {"shape": [8, 32], "dtype": "float16"}, "w": {"shape": [32, 16], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})");
   p.graph = *g;
   p.kept.clear();
@@ -260,7 +286,8 @@ TEST_CASE("how far rounding moves a part's results is known of its calls, too", 
 
 TEST_CASE("products of many rows whose lines begin anywhere are copied into lines", "[bugs]") {
   // A general kernel read them element by element: 857 features of a recommender took 32 us of 77, where 864 take 6.
-  const Program p = program(R"({"name": "lines", "inputs": {"x": {"shape": [2048, 857], "dtype": "float16"}, "w": {"shape": [512, 857], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+  const Program p = program(
+      R"({"name": "lines", "inputs": {"x": {"shape": [2048, 857], "dtype": "float16"}, "w": {"shape": [512, 857], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "linear", "inputs": ["x", "w"], "output": "y"}]})");
   const Planned planned = make_plan(p, p.graph, target());
   REQUIRE(planned.plan);
@@ -269,7 +296,8 @@ TEST_CASE("products of many rows whose lines begin anywhere are copied into line
   for (const Buffer& b : planned.plan->buffers)
     if (b.kind == Buffer::Kind::kWorkspace) gaps += b.dims == Dims{2048, 857} && b.strides == Dims{864, 1};
   CHECK(gaps == 1);
-  const Program few = program(R"({"name": "lines", "inputs": {"x": {"shape": [16, 857], "dtype": "float16"}, "w": {"shape": [512, 857], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+  const Program few = program(
+      R"({"name": "lines", "inputs": {"x": {"shape": [16, 857], "dtype": "float16"}, "w": {"shape": [512, 857], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "linear", "inputs": ["x", "w"], "output": "y"}]})");
   const Planned streams = make_plan(few, few.graph, target());
   REQUIRE(streams.plan);
@@ -278,8 +306,12 @@ TEST_CASE("products of many rows whose lines begin anywhere are copied into line
   o.states = 20'000;
   o.gate = "emulate";
   Trace trace;
-  const CompileResult r = compile(o, {"bug.json", R"({"name": "lines", "inputs": {"x": {"shape": [512, 1003], "dtype": "float16"}, "z": {"shape": [512, 1003], "dtype": "float16"}, "w": {"shape": [768, 1003], "dtype": "float16"}},
- "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "mul", "inputs": ["x", "z"], "output": "h"}, {"op": "linear", "inputs": ["h", "w"], "output": "y"}]})"}, trace);
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "lines", "inputs": {"x": {"shape": [512, 1003], "dtype": "float16"}, "z": {"shape": [512, 1003], "dtype": "float16"}, "w": {"shape": [768, 1003], "dtype": "float16"}},
+ "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "mul", "inputs": ["x", "z"], "output": "h"}, {"op": "linear", "inputs": ["h", "w"], "output": "y"}]})"},
+      trace);
   CHECK(r.exit == ExitCode::kOk);
 }
 
@@ -289,8 +321,12 @@ TEST_CASE("a product's epilogue is stored rounded where a reduction of columns r
   o.states = 200'000;
   o.gate = "none";
   Trace trace;
-  const CompileResult r = compile(o, {"bug.json", R"({"name": "pooled", "inputs": {"x": {"shape": [32, 1024, 128], "dtype": "float16"}, "w": {"shape": [1024, 128], "dtype": "float16"}, "b": {"shape": [1024], "dtype": "float16"}},
- "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "linear", "inputs": ["x", "w", "b"], "output": "h"}, {"op": "max", "inputs": ["h"], "output": "m", "attrs": {"axis": 1}}, {"op": "relu", "inputs": ["m"], "output": "y"}]})"}, trace);
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "pooled", "inputs": {"x": {"shape": [32, 1024, 128], "dtype": "float16"}, "w": {"shape": [1024, 128], "dtype": "float16"}, "b": {"shape": [1024], "dtype": "float16"}},
+ "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "linear", "inputs": ["x", "w", "b"], "output": "h"}, {"op": "max", "inputs": ["h"], "output": "m", "attrs": {"axis": 1}}, {"op": "relu", "inputs": ["m"], "output": "y"}]})"},
+      trace);
   REQUIRE(r.exit == ExitCode::kOk);
   const auto report = nlohmann::json::parse(r.report);
   CHECK(report["result"]["predicted_us"].get<double>() < 0.8 * report["result"]["straightforward_us"].get<double>());

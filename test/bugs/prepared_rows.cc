@@ -1,4 +1,5 @@
-// Stream kernels that prepare their rows in shared memory (StreamPlan::prepared): rows were read at other places than weights, or held in an order that was not theirs.
+// Stream kernels that prepare their rows in shared memory (StreamPlan::prepared): rows were read at other places than weights, or held in
+// an order that was not theirs.
 #include <variant>
 
 #include "emulate/helpers.h"
@@ -46,10 +47,14 @@ void check(const std::string& graph, const std::string& spec, const std::string&
 TEST_CASE("prepared rows are read from where the block's weights start", "[bugs]") {
   // exp(x - max x) w + (exp(x - max x) a) b over one loop: a low rank makes blocks start at different chunks of the weights.
   check(
-      "kernel k {\n  %x = input 0 : f16[8,4096]\n  %w = input 1 : f16[4096,512]\n  %a = input 2 : f16[4096,16]\n  %b = input 3 : f16[16,512]\n"
-      "  %y = call grid(32,1,1) loop(64) (%x, %w, %a, %b) {\n    %all = input 0 grid(-,-,-) loop(-) : f16[8,4096]\n    %p = input 0 grid(-,-,-) loop(1) : f16[8,64]\n    %q = input 1 grid(1,-,-) loop(0) : f16[64,16]\n"
-      "    %r = input 2 grid(-,-,-) loop(0) : f16[64,16]\n    %s = input 3 grid(1,-,-) : f16[16,16]\n    %e = exp (sub %p (reduce.max 1 %all))\n"
-      "    %d = add (accum.sum (matmul %e %q)) (matmul (accum.sum (matmul %e %r)) %s)\n    output 0 %d grid(1,-,-) : f16\n  }\n  output 0 %y : f16\n}\n",
+      "kernel k {\n  %x = input 0 : f16[8,4096]\n  %w = input 1 : f16[4096,512]\n  %a = input 2 : f16[4096,16]\n  %b = input 3 : "
+      "f16[16,512]\n"
+      "  %y = call grid(32,1,1) loop(64) (%x, %w, %a, %b) {\n    %all = input 0 grid(-,-,-) loop(-) : f16[8,4096]\n    %p = input 0 "
+      "grid(-,-,-) loop(1) : f16[8,64]\n    %q = input 1 grid(1,-,-) loop(0) : f16[64,16]\n"
+      "    %r = input 2 grid(-,-,-) loop(0) : f16[64,16]\n    %s = input 3 grid(1,-,-) : f16[16,16]\n    %e = exp (sub %p (reduce.max 1 "
+      "%all))\n"
+      "    %d = add (accum.sum (matmul %e %q)) (matmul (accum.sum (matmul %e %r)) %s)\n    output 0 %d grid(1,-,-) : f16\n  }\n  output 0 "
+      "%y : f16\n}\n",
       R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [8, 4096], "dtype": "float16"}, "w": {"shape": [4096, 512], "dtype": "float16"}, "a": {"shape": [4096, 16], "dtype": "float16"},
           "b": {"shape": [16, 512], "dtype": "float16"}}, "outputs": {"y": {"shape": [8, 512], "dtype": "float16"}},
           "nodes": [{"op": "max", "inputs": ["x"], "output": "m", "attrs": {"axis": -1, "keepdim": true}}, {"op": "sub", "inputs": ["x", "m"], "output": "c"}, {"op": "exp", "inputs": ["c"], "output": "e"},
@@ -59,11 +64,14 @@ TEST_CASE("prepared rows are read from where the block's weights start", "[bugs]
 }
 
 TEST_CASE("rows that are longer than the reduction are reduced whole beside prepared ones", "[bugs]") {
-  // exp(x - max x - max z) w where z has twice as many columns: they were held in the order of x's chunks, the first half twice and the second not at all.
+  // exp(x - max x - max z) w where z has twice as many columns: they were held in the order of x's chunks, the first half twice and the
+  // second not at all.
   check(
       "kernel k {\n  %x = input 0 : f16[8,2048]\n  %w = input 1 : f16[2048,512]\n  %z = input 2 : f16[8,4096]\n"
-      "  %y = call grid(32,1,1) loop(32) (%x, %w, %z) {\n    %all = input 0 grid(-,-,-) loop(-) : f16[8,2048]\n    %p = input 0 grid(-,-,-) loop(1) : f16[8,64]\n    %q = input 1 grid(1,-,-) loop(0) : f16[64,16]\n"
-      "    %l = input 2 grid(-,-,-) loop(-) : f16[8,4096]\n    %e = exp (sub %p (add (reduce.max 1 %all) (reduce.max 1 %l)))\n    output 0 (accum.sum (matmul %e %q)) grid(1,-,-) : f16\n  }\n  output 0 %y : f16\n}\n",
+      "  %y = call grid(32,1,1) loop(32) (%x, %w, %z) {\n    %all = input 0 grid(-,-,-) loop(-) : f16[8,2048]\n    %p = input 0 "
+      "grid(-,-,-) loop(1) : f16[8,64]\n    %q = input 1 grid(1,-,-) loop(0) : f16[64,16]\n"
+      "    %l = input 2 grid(-,-,-) loop(-) : f16[8,4096]\n    %e = exp (sub %p (add (reduce.max 1 %all) (reduce.max 1 %l)))\n    output 0 "
+      "(accum.sum (matmul %e %q)) grid(1,-,-) : f16\n  }\n  output 0 %y : f16\n}\n",
       R"({"version": "1.0", "name": "long_rows", "inputs": {"x": {"shape": [8, 2048], "dtype": "float16"}, "w": {"shape": [2048, 512], "dtype": "float16"}, "z": {"shape": [8, 4096], "dtype": "float16"}},
           "outputs": {"y": {"shape": [8, 512], "dtype": "float16"}},
           "nodes": [{"op": "max", "inputs": ["x"], "output": "m", "attrs": {"axis": -1, "keepdim": true}}, {"op": "max", "inputs": ["z"], "output": "n", "attrs": {"axis": -1, "keepdim": true}},

@@ -1,8 +1,9 @@
-// Specs on which random programs (test/random) found the compiler wrong, reduced. Each once ended in an assertion or a wrong kernel; now it ends in a library whose kernels pass the emulation.
+// Specs on which random programs (test/random) found the compiler wrong, reduced. Each once ended in an assertion or a wrong kernel; now it
+// ends in a library whose kernels pass the emulation.
 #include <catch2/catch.hpp>
 
-#include "driver/candidates.h"
-#include "driver/emulation.h"
+#include "driver/decide/candidates.h"
+#include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/search/search.h"
 #include "mirage/spec/spec.h"
@@ -42,27 +43,33 @@ TEST_CASE("a result that is a constant is nobody's block graph", "[bugs]") {
 
 TEST_CASE("a sum of terms that cancel is judged by its terms", "[bugs]") {
   // Both are 0 but for rounding. The emulation gate refused kernels that were right (E0306: no library at all).
-  compiles(R"({"version": "1.0", "name": "cancels", "inputs": {"x0": {"shape": [1, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}},
+  compiles(
+      R"({"version": "1.0", "name": "cancels", "inputs": {"x0": {"shape": [1, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}},
  "nodes": [{"op": "group_norm", "inputs": ["x0"], "output": "v0", "attrs": {"groups": 4, "eps": 0.001}}, {"op": "exp", "inputs": ["v0"], "output": "e"}, {"op": "exp", "inputs": ["e"], "output": "f"},
            {"op": "sub", "inputs": ["f", "e"], "output": "d"}, {"op": "add", "inputs": ["d", "e"], "output": "a"}, {"op": "sub", "inputs": ["a", "f"], "output": "z"}, {"op": "sum", "inputs": ["z"], "output": "v2", "attrs": {"keepdim": true}},
            {"op": "rms_norm", "inputs": ["v2"], "output": "v3"}]})");
 }
 
 TEST_CASE("a cast value between two kernels keeps its type", "[bugs]") {
-  compiles(R"({"version": "1.0", "name": "cast_between", "inputs": {"x0": {"shape": [40, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}, "v4": {"dtype": "bool"}},
+  compiles(
+      R"({"version": "1.0", "name": "cast_between", "inputs": {"x0": {"shape": [40, 8], "dtype": "float32"}}, "outputs": {"v3": {"dtype": "float32"}, "v4": {"dtype": "bool"}},
  "nodes": [{"op": "softmax", "inputs": ["x0"], "output": "v0"}, {"op": "cast", "inputs": ["v0"], "output": "v1", "attrs": {"dtype": "float32"}},
            {"op": "matmul", "inputs": ["v1", "v1"], "output": "v2", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["v2", 0.125], "output": "v3"}, {"op": "greater", "inputs": ["x0", "x0"], "output": "v4"}]})");
 }
 
 TEST_CASE("a softmax over a maximum of more dimensions keeps its shape without the shift", "[bugs]") {
   // x has two dimensions and its maximum three: exp(x) lost one, and the sum over the third met nothing (an assertion).
-  compiles(R"({"version": "1.0", "name": "rank_of_maximum", "inputs": {"x0": {"shape": [100, 13], "dtype": "float32", "strides": [21, 1]}}, "outputs": {"v1": {"dtype": "float32"}},
+  compiles(
+      R"({"version": "1.0", "name": "rank_of_maximum", "inputs": {"x0": {"shape": [100, 13], "dtype": "float32", "strides": [21, 1]}}, "outputs": {"v1": {"dtype": "float32"}},
  "nodes": [{"op": "reshape", "inputs": ["x0"], "output": "v0", "attrs": {"shape": [1, 100, 13]}}, {"op": "softmax", "inputs": ["v0"], "output": "v1", "attrs": {"axis": -1}}]})");
 }
 
 TEST_CASE("a slice is not looked up among extents that are the program's by chance", "[bugs]") {
-  // The search tries the program at inputs of 6 + 10 elements; the program cuts its own 16 behind the tenth. Structures kept the cut behind the sixth, and results had six elements of ten.
-  const auto p = parse_spec({"slice.json", R"({"version": "1.0", "name": "cut", "inputs": {"x0": {"shape": [16], "dtype": "float16"}}, "outputs": {"v1": {"dtype": "float16"}},
+  // The search tries the program at inputs of 6 + 10 elements; the program cuts its own 16 behind the tenth. Structures kept the cut behind
+  // the sixth, and results had six elements of ten.
+  const auto p = parse_spec(
+      {"slice.json",
+       R"({"version": "1.0", "name": "cut", "inputs": {"x0": {"shape": [16], "dtype": "float16"}}, "outputs": {"v1": {"dtype": "float16"}},
  "nodes": [{"op": "slice", "inputs": ["x0"], "output": "v0", "attrs": {"axis": 0, "stop": 10}}, {"op": "silu", "inputs": ["v0"], "output": "v1"}]})"});
   REQUIRE(p);
   const Witnesses w = make_witnesses(*p);

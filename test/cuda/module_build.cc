@@ -1,11 +1,12 @@
-// A module from a hand-made plan, built as a user would: no warnings, only NAME_* exported, the same bytes in every folder, and a C ABI whose checks work without a GPU.
+// A module from a hand-made plan, built as a user would: no warnings, only NAME_* exported, the same bytes in every folder, and a C ABI
+// whose checks work without a GPU.
 #include <catch2/catch.hpp>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/support/file.h"
 #include "unit/codegen/module_fixture.h"
 
@@ -53,7 +54,16 @@ struct Library {
   void* handle;
 };
 
-struct DlTensor { void* data; int32_t device_type, device_id; int32_t ndim; uint8_t code, bits; uint16_t lanes; int64_t* shape; int64_t* strides; uint64_t byte_offset; };
+struct DlTensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
 
 }  // namespace
 
@@ -108,16 +118,22 @@ TEST_CASE("the check compiles with warnings as errors, the header as C99, the Py
   std::vector<std::string> argv = nvcc_check_arguments("demo", target);
   argv.insert(argv.begin(), {tools().nvcc, "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"});
   CHECK(run(argv, folder).empty());
-  std::ofstream(folder / "use.c") << "#include \"demo.h\"\n#include \"demo.h\"\nint main(void) { demo_dims d = {sizeof(demo_dims), 0}; return demo_supported(0, &d) == demo_SUCCESS; }\n";
-  std::ofstream(folder / "use_cuda.c") << "#include <cuda_runtime_api.h>\n#include \"demo.h\"\nint f(cudaStream_t s) { return demo_workspace_init(NULL, 0, s); }\n";
-  run({"python3", "-c", "compile(open('demo_kernelbench.py').read(), 'demo_kernelbench.py', 'exec'); import json; json.load(open('demo.solution.json'))"}, folder);
-  for (const char* standard : {"-std=c99", "-std=c11"}) run({"gcc", standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "use.c"}, folder);
+  std::ofstream(folder / "use.c") << "#include \"demo.h\"\n#include \"demo.h\"\nint main(void) { demo_dims d = {sizeof(demo_dims), 0}; "
+                                     "return demo_supported(0, &d) == demo_SUCCESS; }\n";
+  std::ofstream(folder / "use_cuda.c")
+      << "#include <cuda_runtime_api.h>\n#include \"demo.h\"\nint f(cudaStream_t s) { return demo_workspace_init(NULL, 0, s); }\n";
+  run({"python3", "-c",
+       "compile(open('demo_kernelbench.py').read(), 'demo_kernelbench.py', 'exec'); import json; json.load(open('demo.solution.json'))"},
+      folder);
+  for (const char* standard : {"-std=c99", "-std=c11"})
+    run({"gcc", standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "use.c"}, folder);
   run({"gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-isystem", tools().include_dir, "use_cuda.c"}, folder);
   run({"g++", "-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", "c++", "-fsyntax-only", "use.c"}, folder);
   run({"python3", "-c", "compile(open('demo.py').read(), 'demo.py', 'exec')"}, folder);
 }
 
-TEST_CASE("make builds without warnings what the driver builds, byte for byte in every folder, and exports NAME_* and __tvm_ffi_NAME only") {
+TEST_CASE(
+    "make builds without warnings what the driver builds, byte for byte in every folder, and exports NAME_* and __tvm_ffi_NAME only") {
   if (no_nvcc()) return;
   const CudaModule m = fixture::assemble(fixture::two_kernels());
   const fs::path one = write_module(m, "one"), two = write_module(m, "a folder/with spaces");
@@ -158,7 +174,9 @@ TEST_CASE("the C ABI refuses what it must before it needs a device") {
   REQUIRE((launch && workspace_size && workspace_init && supported && text && info && version));
   alignas(256) static char memory[4096];
   char *x = memory, *w = memory + 256, *y = memory + 512, *m = memory + 768, *ws = memory + 1024;
-  const auto status = [&](void* a, void* b, void* c, void* d, void* e, size_t bytes) { return launch(nullptr, a, b, c, d, e, bytes, nullptr); };
+  const auto status = [&](void* a, void* b, void* c, void* d, void* e, size_t bytes) {
+    return launch(nullptr, a, b, c, d, e, bytes, nullptr);
+  };
 
   size_t bytes = 0;
   CHECK(workspace_size(nullptr, &bytes) == 0);
@@ -182,7 +200,8 @@ TEST_CASE("the C ABI refuses what it must before it needs a device") {
   CHECK(status(x, w, x + 48, m, ws, 512) == -7);      // y begins in the last row of x, which has 60 bytes
   CHECK(status(x, w, y, y + 32, ws, 512) == -7);      // m inside y
   CHECK(status(ws + 256, w, y, m, ws, 512) == -7);    // x inside the workspace
-  const int beside = status(x, x, x + 64, m, ws, 512);   // inputs may overlap, and y begins right after x: only the device is missing, or fits
+  // inputs may overlap, and y begins right after x: only the device is missing, or fits
+  const int beside = status(x, x, x + 64, m, ws, 512);
   CHECK(beside != -7);
   CHECK(beside >= -5);
   CHECK(supported(1000000, nullptr) != 0);
@@ -205,7 +224,8 @@ TEST_CASE("DLPack tensors are checked for shape, strides, dtype and count") {
   int64_t x_strides[] = {8, 1}, m_strides[] = {2, 77};   // the stride of an extent of 1 means nothing
   const auto status = [&](const std::function<void(std::vector<DlTensor>&)>& spoil, int count = 4) {
     std::vector<DlTensor> t = {{memory, 2, 0, 2, 2, 16, 1, matrix, x_strides, 0}, {memory + 256, 2, 0, 1, 2, 32, 1, vector, nullptr, 0},
-                               {memory + 512, 2, 0, 2, 2, 16, 1, matrix, nullptr, 0}, {memory + 768, 2, 0, 2, 2, 32, 1, column, m_strides, 0}};
+                               {memory + 512, 2, 0, 2, 2, 16, 1, matrix, nullptr, 0},
+                               {memory + 768, 2, 0, 2, 2, 32, 1, column, m_strides, 0}};
     spoil(t);
     const DlTensor* pointers[] = {&t[0], &t[1], &t[2], &t[3]};
     return launch(pointers, count, memory + 1024, 512, nullptr);

@@ -1,4 +1,5 @@
-// Region kernels: every operator, dtype and kind of shape, emitted, run on the host against the reference evaluator, and compiled by nvcc where there is one.
+// Region kernels: every operator, dtype and kind of shape, emitted, run on the host against the reference evaluator, and compiled by nvcc
+// where there is one.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -14,7 +15,8 @@ static std::vector<Case> cases_of(const std::vector<Program>& programs) {
   return out;
 }
 
-/// Here and by nvcc for sm_90a; by nvcc without MIRAGE_FULL only one of aligned and odd extents of each dtype (what differs between them are widths of vectors, which the host has seen).
+/// Here and by nvcc for sm_90a; by nvcc without MIRAGE_FULL only one of aligned and odd extents of each dtype (what differs between them
+/// are widths of vectors, which the host has seen).
 static void check(const std::vector<Program>& programs, const std::string& name, DType t, bool aligned) {
   const std::vector<Case> cases = cases_of(programs);
   for (const std::string& error : run_on_host(cases, name)) FAIL_CHECK(error);
@@ -26,10 +28,12 @@ static void check(const std::vector<Program>& programs, const std::string& name,
 
 TEST_CASE("region kernels of every operator agree with the reference") {
   for (DType t : {DType::kF16, DType::kBF16, DType::kF32})
-    for (bool aligned : {true, false}) check(operator_programs(t, aligned), std::string("operators_") + dtype_name(t) + (aligned ? "_aligned" : "_odd"), t, aligned);
+    for (bool aligned : {true, false})
+      check(operator_programs(t, aligned), std::string("operators_") + dtype_name(t) + (aligned ? "_aligned" : "_odd"), t, aligned);
 }
 
 TEST_CASE("region kernels of chains agree with the reference") {
   for (DType t : {DType::kF16, DType::kBF16, DType::kF32})
-    for (bool aligned : {true, false}) check(chain_programs(t, aligned), std::string("chains_") + dtype_name(t) + (aligned ? "_aligned" : "_odd"), t, aligned);
+    for (bool aligned : {true, false})
+      check(chain_programs(t, aligned), std::string("chains_") + dtype_name(t) + (aligned ? "_aligned" : "_odd"), t, aligned);
 }

@@ -51,15 +51,20 @@ std::vector<Program> operator_programs(DType t, bool aligned) {
       for (int a = 0; a < info.arity; a++) {
         const bool is_bool = fn == MapFn::kWhere && a == 0;
         x.push_back(q.input(is_bool ? DType::kBool : t, a == 1 ? Dims{n} : Dims{m, n}));
-        if (fn == MapFn::kLog || fn == MapFn::kSqrt || fn == MapFn::kRsqrt || fn == MapFn::kPow || (fn == MapFn::kDiv && a == 1)) q.program.inputs.back().range = {0.25, 2.0};
+        if (fn == MapFn::kLog || fn == MapFn::kSqrt || fn == MapFn::kRsqrt || fn == MapFn::kPow || (fn == MapFn::kDiv && a == 1))
+          q.program.inputs.back().range = {0.25, 2.0};
       }
       q.output(q.b.map(fn, x), returns_bool(fn) ? DType::kBool : t);
     });
   }
   for (ReduceFn fn : {ReduceFn::kSum, ReduceFn::kMax})
     for (int dim = 0; dim < 3; dim++) {
-      p.add(std::string("reduce_") + reduce_name(fn) + std::to_string(dim), [&](Maker& q) { q.output(q.b.add(Reduce{fn, dim, 0}, {q.input(t, {m, k, n})}), t); });
-      p.add(std::string("group_") + reduce_name(fn) + std::to_string(dim), [&](Maker& q) { q.output(q.b.add(Reduce{fn, dim, 3}, {q.input(t, {6 * k, 3 * m, 3 * n})}), t); });
+      p.add(std::string("reduce_") + reduce_name(fn) + std::to_string(dim), [&](Maker& q) {
+        q.output(q.b.add(Reduce{fn, dim, 0}, {q.input(t, {m, k, n})}), t);
+      });
+      p.add(std::string("group_") + reduce_name(fn) + std::to_string(dim), [&](Maker& q) {
+        q.output(q.b.add(Reduce{fn, dim, 3}, {q.input(t, {6 * k, 3 * m, 3 * n})}), t);
+      });
     }
   for (int dim = 0; dim < 2; dim++) {
     const std::string d = std::to_string(dim);
@@ -70,20 +75,32 @@ std::vector<Program> operator_programs(DType t, bool aligned) {
     p.add("slice" + d, [&](Maker& q) { q.output(q.b.add(Slice{dim, 1, m - 1, 2}, {q.input(t, {m, n})}), t); });
     p.add("slice_whole" + d, [&](Maker& q) { q.output(q.b.add(Slice{dim, 0, dim ? n / 2 : m / 2, 1}, {q.input(t, {m, n})}), t); });
     p.add("repeat" + d, [&](Maker& q) { q.output(q.b.add(Repeat{dim, 3}, {q.input(t, {m, n})}), t); });
-    p.add("iota" + d, [&](Maker& q) { q.output(q.b.map(MapFn::kAdd, {q.b.map(MapFn::kMul, {q.b.add(Iota{dim, {m, n}}, {}), q.b.constant(0.125)}), q.input(t, {m, n})}), t); });
+    p.add("iota" + d, [&](Maker& q) {
+      q.output(q.b.map(MapFn::kAdd, {q.b.map(MapFn::kMul, {q.b.add(Iota{dim, {m, n}}, {}), q.b.constant(0.125)}), q.input(t, {m, n})}), t);
+    });
   }
   p.add("transpose2", [&](Maker& q) { q.output(q.b.add(Transpose{{1, 0}}, {q.input(t, {m, n})}), t); });
   p.add("transpose3", [&](Maker& q) { q.output(q.b.map(MapFn::kExp, {q.b.add(Transpose{{2, 0, 1}}, {q.input(t, {m, k, n})})}), t); });
-  p.add("transpose_inner", [&](Maker& q) { q.output(q.b.map(MapFn::kAdd, {q.b.add(Transpose{{1, 0, 2}}, {q.input(t, {m, k, n})}), q.input(t, {k, m, n})}), t); });
+  p.add("transpose_inner", [&](Maker& q) {
+    q.output(q.b.map(MapFn::kAdd, {q.b.add(Transpose{{1, 0, 2}}, {q.input(t, {m, k, n})}), q.input(t, {k, m, n})}), t);
+  });
   p.add("reshape_split", [&](Maker& q) { q.output(q.b.add(Reshape{{2, m, n}}, {q.input(t, {2 * m, n})}), t); });
-  p.add("reshape_merge", [&](Maker& q) { q.output(q.b.map(MapFn::kAdd, {q.b.add(Reshape{{m * k, n}}, {q.input(t, {m, k, n})}), q.input(t, {m * k, 1})}), t); });
-  p.add("reshape_odd", [&](Maker& q) { q.output(q.b.map(MapFn::kAdd, {q.b.add(Reshape{{6, 35}}, {q.b.add(Transpose{{1, 0}}, {q.input(t, {14, 15})})}), q.input(t, {35})}), t); });
+  p.add("reshape_merge", [&](Maker& q) {
+    q.output(q.b.map(MapFn::kAdd, {q.b.add(Reshape{{m * k, n}}, {q.input(t, {m, k, n})}), q.input(t, {m * k, 1})}), t);
+  });
+  p.add("reshape_odd", [&](Maker& q) {
+    q.output(q.b.map(MapFn::kAdd, {q.b.add(Reshape{{6, 35}}, {q.b.add(Transpose{{1, 0}}, {q.input(t, {14, 15})})}), q.input(t, {35})}), t);
+  });
   p.add("causal", [&](Maker& q) {
     const ValueId i = q.b.add(Iota{0, {n, n}}, {}), j = q.b.add(Iota{1, {n, n}}, {});
     q.output(q.b.map(MapFn::kWhere, {q.b.map(MapFn::kGreater, {j, i}), q.b.constant(-INFINITY), q.input(t, {n, n})}), t);
   });
   p.add("copy", [&](Maker& q) { q.output(q.input(t, {m, n}), t); });
-  p.add("copy_twice", [&](Maker& q) { const ValueId x = q.input(t, {m, n}); q.output(x, DType::kF32); q.output(q.b.add(Transpose{{1, 0}}, {x}), t); });
+  p.add("copy_twice", [&](Maker& q) {
+    const ValueId x = q.input(t, {m, n});
+    q.output(x, DType::kF32);
+    q.output(q.b.add(Transpose{{1, 0}}, {x}), t);
+  });
   p.add("constant", [&](Maker& q) { q.input(t, {1}); q.output(q.b.constant(0.75), t); });
   p.add("nan", [&](Maker& q) {
     const ValueId x = q.input(t, {m, n}), y = q.b.map(MapFn::kLog, {x});   // negative: NaN
@@ -111,21 +128,29 @@ std::vector<Program> chain_programs(DType t, bool aligned) {
   for (int dim = 0; dim < 2; dim++) {
     const std::string d = std::to_string(dim);
     p.add("softmax" + d, [&](Maker& q) { q.output(softmax(q.b, q.input(t, {m, n}), dim), t); });
-    p.add("layer_norm" + d, [&](Maker& q) { q.output(q.b.map(MapFn::kMul, {layer_norm(q.b, q.input(t, {m, n}), dim), q.input(t, {n})}), t); });
-    p.add("long" + d, [&](Maker& q) { q.output(mean(q.b, q.b.map(MapFn::kSquare, {q.input(t, dim ? Dims{3, 40009} : Dims{40000 + k, 8})}), dim), t); });
+    p.add("layer_norm" + d, [&](Maker& q) {
+      q.output(q.b.map(MapFn::kMul, {layer_norm(q.b, q.input(t, {m, n}), dim), q.input(t, {n})}), t);
+    });
+    p.add("long" + d, [&](Maker& q) {
+      q.output(mean(q.b, q.b.map(MapFn::kSquare, {q.input(t, dim ? Dims{3, 40009} : Dims{40000 + k, 8})}), dim), t);
+    });
   }
   p.add("softmax_mid", [&](Maker& q) { q.output(softmax(q.b, q.input(t, {4, m, n}), 1), t); });
   p.add("whole_mean", [&](Maker& q) {
-    const ValueId x = q.input(t, {m, k, n}), s = q.b.add(Reduce{ReduceFn::kSum, 0, 0}, {q.b.add(Reduce{ReduceFn::kSum, 1, 0}, {q.b.add(Reduce{ReduceFn::kSum, 2, 0}, {x})})});
+    const ValueId x = q.input(t, {m, k, n}),
+                  s = q.b.add(Reduce{ReduceFn::kSum, 0, 0},
+                              {q.b.add(Reduce{ReduceFn::kSum, 1, 0}, {q.b.add(Reduce{ReduceFn::kSum, 2, 0}, {x})})});
     q.output(q.b.map(MapFn::kSub, {x, q.b.map(MapFn::kDiv, {s, q.b.constant(static_cast<double>(m * k * n))})}), t);
     q.output(s, DType::kF32);
   });
   p.add("whole_large", [&](Maker& q) {
-    const ValueId s = q.b.add(Reduce{ReduceFn::kSum, 0, 0}, {q.b.add(Reduce{ReduceFn::kSum, 1, 0}, {q.b.map(MapFn::kAbs, {q.input(t, {300 + k, 1000 + k})})})});
+    const ValueId s = q.b.add(Reduce{ReduceFn::kSum, 0, 0},
+                              {q.b.add(Reduce{ReduceFn::kSum, 1, 0}, {q.b.map(MapFn::kAbs, {q.input(t, {300 + k, 1000 + k})})})});
     q.output(q.b.map(MapFn::kSqrt, {s}), t);
   });
-  p.add("channel_norm", [&](Maker& q) {   // statistics over dimensions 0 and 2
-    const ValueId x = q.input(t, {m, k, n}), r = q.b.add(Reduce{ReduceFn::kSum, 0, 0}, {q.b.add(Reduce{ReduceFn::kSum, 2, 0}, {q.b.map(MapFn::kSquare, {x})})});
+  p.add("channel_norm", [&](Maker& q) {  // statistics over dimensions 0 and 2
+    const ValueId x = q.input(t, {m, k, n}),
+                  r = q.b.add(Reduce{ReduceFn::kSum, 0, 0}, {q.b.add(Reduce{ReduceFn::kSum, 2, 0}, {q.b.map(MapFn::kSquare, {x})})});
     q.output(q.b.map(MapFn::kMul, {x, q.b.map(MapFn::kRsqrt, {r})}), t);
   });
   p.add("group_norm", [&](Maker& q) {
@@ -145,7 +170,8 @@ std::vector<Program> chain_programs(DType t, bool aligned) {
   });
   p.add("causal_softmax", [&](Maker& q) {
     const ValueId i = q.b.add(Iota{1, {k, m, m}}, {}), j = q.b.add(Iota{2, {k, m, m}}, {});
-    q.output(softmax(q.b, q.b.map(MapFn::kWhere, {q.b.map(MapFn::kGreater, {j, i}), q.b.constant(-INFINITY), q.input(t, {k, m, m})}), 2), t);
+    q.output(softmax(q.b, q.b.map(MapFn::kWhere, {q.b.map(MapFn::kGreater, {j, i}), q.b.constant(-INFINITY), q.input(t, {k, m, m})}), 2),
+             t);
   });
   p.add("shared", [&](Maker& q) {   // one value for two outputs, a reduction and a transposed reader
     const ValueId x = q.input(t, {m, n}), e = q.b.map(MapFn::kExp, {x});
@@ -185,7 +211,10 @@ std::vector<Program> chain_programs(DType t, bool aligned) {
   });
   p.add("doubling", [&](Maker& q) {   // every step reads the one before at two places: inlining all would take 2^12 statements
     ValueId x = q.input(t, {m, 96});
-    for (int i = 0; i < 12; i++) x = q.b.map(MapFn::kMul, {q.b.constant(0.5), q.b.map(MapFn::kAdd, {x, q.b.add(Concat{1}, {q.b.add(Slice{1, 40, 96, 1}, {x}), q.b.add(Slice{1, 0, 40, 1}, {x})})})});
+    for (int i = 0; i < 12; i++)
+      x = q.b.map(MapFn::kMul,
+                  {q.b.constant(0.5),
+                   q.b.map(MapFn::kAdd, {x, q.b.add(Concat{1}, {q.b.add(Slice{1, 40, 96, 1}, {x}), q.b.add(Slice{1, 0, 40, 1}, {x})})})});
     q.output(x, t);
   });
   return std::move(p.out);

@@ -100,7 +100,8 @@ std::string host_source(const std::vector<Case>& cases) {
     for (const KernelText& k : c.kernels) {
       text += k.source + "static void call_" + k.name + "(void* const* a) { " + k.name + "(";
       for (size_t i = 0; i < k.args.size(); i++) text += (i ? ", a[" : "a[") + std::to_string(i) + "]";
-      text += "); }\nextern \"C\" void launch_" + k.name + "(void* const* a, long blocks, int threads) { host_launch(call_" + k.name + ", a, blocks, threads); }\n";
+      text += "); }\nextern \"C\" void launch_" + k.name + "(void* const* a, long blocks, int threads) { host_launch(call_" + k.name +
+              ", a, blocks, threads); }\n";
     }
   return text;
 }
@@ -108,7 +109,10 @@ std::string host_source(const std::vector<Case>& cases) {
 /// Random values of the dtype; every input of a case gets other ones.
 Tensor<double> random_tensor(const TensorInfo& t, Rng& rng) {
   Tensor<double> x(t.type.dims, 0.0);
-  for (double& v : x.data) v = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : round_to(t.range ? t.range->first + (t.range->second - t.range->first) * rng.uniform() : rng.uniform() * 4 - 2, t.type.dtype);
+  for (double& v : x.data)
+    v = t.type.dtype == DType::kBool
+            ? static_cast<double>(rng.below(2))
+            : round_to(t.range ? t.range->first + (t.range->second - t.range->first) * rng.uniform() : rng.uniform() * 4 - 2, t.type.dtype);
   return x;
 }
 
@@ -127,7 +131,8 @@ std::string run_case(const Case& c, void* library) {
     base.push_back(memory.back()->data());
     if (b.kind != Buffer::Kind::kInput) continue;
     const Tensor<double>& x = params[static_cast<size_t>(b.index)];
-    for (int64_t i = 0; i < b.dims.elements(); i++) store(base.back(), offset_of(b.dims, b.strides, i), b.dtype, x.data[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < b.dims.elements(); i++)
+      store(base.back(), offset_of(b.dims, b.strides, i), b.dtype, x.data[static_cast<size_t>(i)]);
   }
   for (const KernelText& k : c.kernels) {
     auto launch = reinterpret_cast<void (*)(void* const*, long, int)>(dlsym(library, ("launch_" + k.name).c_str()));
@@ -144,11 +149,16 @@ std::string run_case(const Case& c, void* library) {
     double scale = 0;
     for (double x : want.data) if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
     for (int64_t i = 0; i < b.dims.elements(); i++) {
-      const double got = load(base[static_cast<size_t>(&b - c.plan.buffers.data())], offset_of(b.dims, b.strides, i), b.dtype), x = want.data[static_cast<size_t>(i)];
-      const bool same = std::isnan(x) ? std::isnan(got) : std::isinf(x) ? got == x : std::fabs(got - x) <= tolerance(b.dtype) * (std::fabs(x) + 0.1 * std::min(scale, 10.0)) + 1e-6;
+      const double got = load(base[static_cast<size_t>(&b - c.plan.buffers.data())], offset_of(b.dims, b.strides, i), b.dtype),
+                   x = want.data[static_cast<size_t>(i)];
+      const bool same = std::isnan(x)   ? std::isnan(got)
+                        : std::isinf(x) ? got == x
+                                        : std::fabs(got - x) <= tolerance(b.dtype) * (std::fabs(x) + 0.1 * std::min(scale, 10.0)) + 1e-6;
       if (!same) {
         std::ostringstream s;
-        s << c.program.name << ": output " << b.index << " element " << i << " of " << to_string(b.dims) << ": got " << got << ", want " << x << "\n" << print(c.program.graph, c.program.name);
+        s << c.program.name << ": output " << b.index << " element " << i << " of " << to_string(b.dims) << ": got " << got << ", want "
+          << x << "\n"
+          << print(c.program.graph, c.program.name);
         for (const KernelText& k : c.kernels) s << k.source;
         return s.str();
       }
@@ -176,7 +186,9 @@ Case make_case(Program program) {
 std::vector<std::string> run_on_host(const std::vector<Case>& cases, const std::string& name) {
   const std::string stem = work_folder() + "/" + name;
   std::ofstream(stem + ".cc") << host_source(cases);
-  const std::string command = "c++ -std=c++17 -O0 -fno-strict-aliasing -fsanitize=alignment -fno-sanitize-recover=alignment -w -shared -fPIC -o " + stem + ".so " + stem + ".cc -lubsan";
+  const std::string command =
+      "c++ -std=c++17 -O0 -fno-strict-aliasing -fsanitize=alignment -fno-sanitize-recover=alignment -w -shared -fPIC -o " + stem + ".so " +
+      stem + ".cc -lubsan";
   if (system(command.c_str()) != 0) return {"the host compiler refuses " + stem + ".cc"};
   void* library = dlopen((stem + ".so").c_str(), RTLD_NOW);
   if (!library) return {dlerror()};

@@ -46,7 +46,8 @@ struct Case {
 };
 Case make_case(Program program);
 
-/// Compiles all kernels of the cases with the host compiler and runs each case on random inputs; one line per disagreement, empty if all agree.
+/// Compiles all kernels of the cases with the host compiler and runs each case on random inputs; one line per disagreement, empty if all
+/// agree.
 std::vector<std::string> run_on_host(const std::vector<Case>& cases, const std::string& name);
 
 /// Compiles all kernels as one .cu with nvcc for sm_90a; its messages, "absent" if there is no nvcc, "" if there is nothing to say.

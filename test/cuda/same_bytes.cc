@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/driver/compile.h"
 #include "mirage/support/file.h"
 

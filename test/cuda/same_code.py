@@ -3,9 +3,12 @@
 
   same_code.py OLD NEW [--arch sm_90a] [--jobs 2]
 
-OLD and NEW are a .cu file each, or folders with the same .cu files in them at any depth (what two compilers wrote; *_check.cu is left out). Every file is compiled by nvcc to a cubin, and the sections that hold code,
-constants, registers and shared memory are compared, kernel by kernel. Names of source files and lines take no part. Exit code 0: all the same; 1: some differ, which are named; 2: something could not be compared.
+OLD and NEW are a .cu file each, or folders with the same .cu files in them at any depth (what two compilers wrote; *_check.cu is left out).
+Every file is compiled by nvcc to a cubin, and the sections that hold code,
+constants, registers and shared memory are compared, kernel by kernel. Names of source files and lines take no part. Exit code 0: all the
+same; 1: some differ, which are named; 2: something could not be compared.
 Needs nvcc only: the cubin is read as the ELF file that it is."""
+
 import argparse
 import concurrent.futures
 import pathlib
@@ -29,13 +32,16 @@ def sections(elf):
         start = names[4] + name
         text = elf[start:elf.index(b"\0", start)].decode()
         if text.startswith(KEPT):
-            out[text] = (info >> 24 if text.startswith(".text.") else 0, b"" if kind == 8 else elf[at:at + length], length)   # 8: no bytes in the file
+            # 8: no bytes in the file
+            out[text] = (info >> 24 if text.startswith(".text.") else 0, b"" if kind == 8 else elf[at:at + length], length)
     return out
 
 
 def code_of(path, arch, folder):
     out = pathlib.Path(folder) / (str(abs(hash(str(path)))) + ".cubin")
-    run = subprocess.run(["nvcc", "-cubin", "-arch", arch, "-O3", "-std=c++17", "-o", str(out), str(path)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        ["nvcc", "-cubin", "-arch", arch, "-O3", "-std=c++17", "-o", str(out), str(path)], capture_output=True, text=True, check=False
+    )
     if run.returncode != 0:
         return None, run.stderr.strip()[-400:]
     return sections(out.read_bytes()), ""
@@ -66,7 +72,11 @@ def main():
         return 2
     kernels = 0
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        codes = {(side, name): pool.submit(code_of, paths[name], args.arch, folder) for name in both for side, paths in (("OLD", old), ("NEW", new))}
+        codes = {
+            (side, name): pool.submit(code_of, paths[name], args.arch, folder)
+            for name in both
+            for side, paths in (("OLD", old), ("NEW", new))
+        }
         for name in both:
             (a, why_a), (b, why_b) = codes["OLD", name].result(), codes["NEW", name].result()
             if a is None or b is None:
@@ -77,10 +87,20 @@ def main():
             different = sorted(s for s in set(a) | set(b) if a.get(s) != b.get(s))
             for s in different:
                 x, y = a.get(s), b.get(s)
-                print(f"{name or args.new}: {s}: " + ("missing" if x is None or y is None else f"{x[2]} and {y[2]} bytes" + (f", {x[0]} and {y[0]} registers" if x[0] != y[0] else "")))
+                print(
+                    f"{name or args.new}: {s}: "
+                    + (
+                        "missing"
+                        if x is None or y is None
+                        else f"{x[2]} and {y[2]} bytes" + (f", {x[0]} and {y[0]} registers" if x[0] != y[0] else "")
+                    )
+                )
             if different:
                 status = max(status, 1)
-    print(f"{len(both)} files, {kernels} kernels: " + ("the same machine code" if status == 0 else "different" if status == 1 else "not all could be compared"))
+    print(
+        f"{len(both)} files, {kernels} kernels: "
+        + ("the same machine code" if status == 0 else "different" if status == 1 else "not all could be compared")
+    )
     return status
 
 

@@ -1,5 +1,6 @@
-// Every library of specs/ compiles for sm_80, sm_90a and sm_100a without warnings and without register spills, and its header is C99. Without MIRAGE_FULL=1 ('cmd/dev all') a quick subset: sm_90a for
-// one spec of each family with NVRTC, the real build by nvcc for two. Skipped, and said so, without CUDA.
+// Every library of specs/ compiles for sm_80, sm_90a and sm_100a without warnings and without register spills, and its header is C99.
+// Without MIRAGE_FULL=1 ('cmd/dev all') a quick subset: sm_90a for one spec of each family with NVRTC, the real build by nvcc for two.
+// Skipped, and said so, without CUDA.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/driver/compile.h"
 #include "mirage/support/file.h"
 
@@ -79,14 +80,16 @@ TEST_CASE("emitted kernels compile without warnings and without spills") {
     WARN("skipped: there is neither NVRTC nor nvcc on this machine");
     return;
   }
-  const std::vector<std::string> targets = is_full() ? std::vector<std::string>{"sm_80", "sm_90a", "sm_100a"} : std::vector<std::string>{"sm_90a"};
+  const std::vector<std::string> targets =
+      is_full() ? std::vector<std::string>{"sm_80", "sm_90a", "sm_100a"} : std::vector<std::string>{"sm_90a"};
   for (const fs::path& spec : specs())
     for (const std::string& target : targets)
       for (bool search : {true, false}) {
         if (!is_full() && (!search || is_sibling(spec))) continue;
         const CompileResult r = result_of(spec, target, search);
         const std::string& cu = r.files.at(r.name + ".cu");
-        check_clean(tools.has_nvrtc() ? compile_with_nvrtc(tools, cu, *find_target(target)) : compile_with_nvcc(tools, cu, *find_target(target), DeviceCode::kCubin),
+        check_clean(tools.has_nvrtc() ? compile_with_nvrtc(tools, cu, *find_target(target))
+                                      : compile_with_nvcc(tools, cu, *find_target(target), DeviceCode::kCubin),
                     spec.filename().string() + " for " + target + (search ? "" : ", straightforward"));
       }
 }
@@ -103,7 +106,8 @@ static std::string emitted(const std::string& target, const std::string& name, c
   return r.files.at(name + ".cu");
 }
 
-TEST_CASE("attention with a mask among its inputs compiles without spills") {   // 340 bytes with chunks of 128 keys: a chunk's elements of the mask were not counted
+// 340 bytes with chunks of 128 keys: a chunk's elements of the mask were not counted
+TEST_CASE("attention with a mask among its inputs compiles without spills") {
   const Toolchain tools = find_toolchain();
   if (!tools.has_nvrtc()) { WARN("skipped: there is no NVRTC on this machine"); return; }
   const std::string spec = R"({"version": "1.0", "name": "masked", "outputs": {"o": {"dtype": "float16"}},
@@ -115,10 +119,12 @@ TEST_CASE("attention with a mask among its inputs compiles without spills") {   
   check_clean(compile_with_nvrtc(tools, cu, *find_target("sm_90a")), "masked attention");
 }
 
-TEST_CASE("rows of a cluster and a block kernel in one library compile without warnings") {   // both had a dynamic array of the same name and other alignments
+// both had a dynamic array of the same name and other alignments
+TEST_CASE("rows of a cluster and a block kernel in one library compile without warnings") {
   const Toolchain tools = find_toolchain();
   if (!tools.has_nvcc()) { WARN("skipped: there is no nvcc on this machine, and NVRTC does not warn of it"); return; }
-  const std::string spec = R"({"version": "1.0", "name": "long_rows", "inputs": {"x": {"shape": [4, 16384], "dtype": "float16"}, "w": {"shape": [16384, 256], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}, "h": {"dtype": "float16"}},
+  const std::string spec =
+      R"({"version": "1.0", "name": "long_rows", "inputs": {"x": {"shape": [4, 16384], "dtype": "float16"}, "w": {"shape": [16384, 256], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}, "h": {"dtype": "float16"}},
     "nodes": [{"op": "softmax", "inputs": ["x"], "output": "h", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["h", "w"], "output": "y"}]})";
   const std::string cu = emitted("sm_100a", "long_rows", spec);
   CHECK(cu.find("mo::ClusterTeam<") != std::string::npos);
@@ -135,7 +141,8 @@ TEST_CASE("nvcc builds the library and its check as the Makefile does") {
   for (const fs::path& spec : specs()) {
     const std::string stem = spec.stem().string();
     if (!is_full() && stem != "rms_norm_linear" && stem != "causal_attention") continue;
-    for (const std::string& target : is_full() ? std::vector<std::string>{"sm_80", "sm_90a", "sm_100a"} : std::vector<std::string>{"sm_90a"}) {
+    for (const std::string& target :
+         is_full() ? std::vector<std::string>{"sm_80", "sm_90a", "sm_100a"} : std::vector<std::string>{"sm_90a"}) {
       TempFolder temp;
       const CompileResult r = result_of(spec, target);
       for (const auto& [name, text] : r.files) REQUIRE(write_file(temp.path + "/" + name, text).empty());
@@ -151,9 +158,12 @@ TEST_CASE("headers are C99 and C++") {
     const CompileResult r = result_of(spec, "sm_90a", false);
     REQUIRE(write_file(temp.path + "/" + r.name + ".h", r.files.at(r.name + ".h")).empty());
     // What the header needs of CUDA is a stream type; where the toolkit is missing a one-line stand-in is enough for the language check.
-    if (find_toolchain().include_dir.empty()) REQUIRE(write_file(temp.path + "/cuda_runtime_api.h", "typedef struct CUstream_st* cudaStream_t;\n").empty());
+    if (find_toolchain().include_dir.empty())
+      REQUIRE(write_file(temp.path + "/cuda_runtime_api.h", "typedef struct CUstream_st* cudaStream_t;\n").empty());
     const std::string include = find_toolchain().include_dir.empty() ? "." : find_toolchain().include_dir;
-    REQUIRE(write_file(temp.path + "/use.c", "#include \"" + r.name + ".h\"\nint main(void) { return (int)" + r.name + "_abi_version() == 0; }\n").empty());
+    REQUIRE(write_file(temp.path + "/use.c",
+                       "#include \"" + r.name + ".h\"\nint main(void) { return (int)" + r.name + "_abi_version() == 0; }\n")
+                .empty());
     for (const std::vector<std::string>& compiler : {std::vector<std::string>{"gcc", "-std=c99"}, {"g++", "-std=c++11", "-x", "c++"}}) {
       std::vector<std::string> argv = compiler;
       argv.insert(argv.end(), {"-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-isystem", include, "-I.", "use.c"});

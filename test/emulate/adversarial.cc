@@ -1,5 +1,5 @@
-// Programs that nobody draws by chance, a line each in test/data/adversarial.jsonl with what it is about: their straightforward kernels, as the driver plans them (folded), in the field and in floats. Searched ones:
-// `random_programs --files`.
+// Programs that nobody draws by chance, a line each in test/data/adversarial.jsonl with what it is about: their straightforward kernels, as
+// the driver plans them (folded), in the field and in floats. Searched ones: `random_programs --files`.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@ TEST_CASE("adversarial programs: kernels are right on the CPU", "[adversarial]")
   int programs = 0;
   for (std::string line; std::getline(file, line);) {
     const auto spec = nlohmann::json::parse(line);
-    PreparedSpec p = prepare_text(spec["name"].get<std::string>() + " (" + spec["description"].get<std::string>() + ")", line, fmt::format("a{}_", programs++), 0, true);
+    PreparedSpec p = prepare_text(spec["name"].get<std::string>() + " (" + spec["description"].get<std::string>() + ")", line,
+                                  fmt::format("a{}_", programs++), 0, true);
     INFO(line << "\n" << p.refusal);
     REQUIRE_FALSE(p.plans.empty());
     for (Prepared& x : p.plans) plans.push_back(std::move(x));

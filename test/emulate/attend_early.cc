@@ -1,4 +1,5 @@
-// Attention that is started while the kernel ahead of it still runs (plan/overlap.cc) on the CPU: its form for few queries, that for many, and the wide one; keys and values are inputs, queries are computed by the kernel ahead.
+// Attention that is started while the kernel ahead of it still runs (plan/overlap.cc) on the CPU: its form for few queries, that for many,
+// and the wide one; keys and values are inputs, queries are computed by the kernel ahead.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -15,10 +16,11 @@ namespace {
 struct Attention { int64_t heads, queries, depth, keys, features, columns; };
 
 std::string spec_of(const Attention& a) {
-  return fmt::format(R"({{"version": "1.0", "name": "early", "inputs": {{"x": {{"shape": [{0}, {1}, {2}], "dtype": "float16"}}, "w": {{"shape": [{0}, {2}, {4}], "dtype": "float16"}}, "k": {{"shape": [{0}, {3}, {4}], "dtype": "float16"}},
+  return fmt::format(
+      R"({{"version": "1.0", "name": "early", "inputs": {{"x": {{"shape": [{0}, {1}, {2}], "dtype": "float16"}}, "w": {{"shape": [{0}, {2}, {4}], "dtype": "float16"}}, "k": {{"shape": [{0}, {3}, {4}], "dtype": "float16"}},
     "v": {{"shape": [{0}, {3}, {5}], "dtype": "float16"}}}}, "outputs": {{"y": {{"dtype": "float16"}}}}, "nodes": [{{"op": "matmul", "inputs": ["x", "w"], "output": "p"}}, {{"op": "cast", "inputs": ["p"], "output": "q", "attrs": {{"dtype": "float16"}}}},
     {{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {{"transpose_b": true}}}}, {{"op": "mul", "inputs": ["s", 0.125], "output": "t"}}, {{"op": "softmax", "inputs": ["t"], "output": "e"}}, {{"op": "matmul", "inputs": ["e", "v"], "output": "y"}}]}})",
-                     a.heads, a.queries, a.depth, a.keys, a.features, a.columns);
+      a.heads, a.queries, a.depth, a.keys, a.features, a.columns);
 }
 
 std::string graph_of(const Attention& a) {
@@ -60,7 +62,8 @@ TEST_CASE("attention that starts early asks for keys and values first") {
   const Target target = *find_target("sm_90a");
   std::vector<EmulationCase> all;
   std::vector<std::string> names;
-  for (const Attention& a : {Attention{2, 4, 32, 256, 64, 64}, Attention{2, 64, 32, 192, 64, 64}, Attention{1, 128, 16, 256, 128, 64}, Attention{1, 16, 32, 256, 320, 256}}) {
+  for (const Attention& a : {Attention{2, 4, 32, 256, 64, 64}, Attention{2, 64, 32, 192, 64, 64}, Attention{1, 128, 16, 256, 128, 64},
+                             Attention{1, 16, 32, 256, 320, 256}}) {
     const Program program = program_of(spec_of(a), "early");
     const auto graph = parse_graph(graph_of(a));
     INFO(graph_of(a) << (graph ? "" : graph.errors()[0].text));
@@ -72,7 +75,8 @@ TEST_CASE("attention that starts early asks for keys and values first") {
     bool early = false;
     std::string text;
     for (const KernelPlan& k : planned.plan->kernels)
-      if (std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body)) early = k.early, text = emit_kernel(k, *planned.plan, target).source;
+      if (std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body))
+        early = k.early, text = emit_kernel(k, *planned.plan, target).source;
     CHECK(early);
     CHECK(text.find("kEarly = true") != std::string::npos);
     all.push_back(case_of(program, *planned.plan, target, fmt::format("a{}_", all.size())));

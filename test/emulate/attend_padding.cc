@@ -1,5 +1,6 @@
-// Attention on the CPU whose features and columns are no multiple of 64 (matrix instructions leave their padding out: AttendPlan::used_features), with a bias per query and key, which threads ask for in pairs ahead of the
-// scores (attend_fetch), or one by one where pairs do not lie at multiples of their size.
+// Attention on the CPU whose features and columns are no multiple of 64 (matrix instructions leave their padding out:
+// AttendPlan::used_features), with a bias per query and key, which threads ask for in pairs ahead of the scores (attend_fetch), or one by
+// one where pairs do not lie at multiples of their size.
 #include <variant>
 
 #include <fmt/format.h>
@@ -20,19 +21,26 @@ TEST_CASE("attention with padding and a bias per score is right on the CPU") {
   std::vector<std::string> names;
   const auto add = [&](const char* type, int queries, int keys, int features, int columns, bool warps, bool pairs) {
     const std::string text = fmt::format(
-        "kernel biased {{\n  %q = input 0 : {5}[2,{0},{2}]\n  %k = input 1 : {5}[2,{1},{2}]\n  %v = input 2 : {5}[2,{1},{3}]\n  %b = input 3 : {5}[2,{0},{1}]\n  %t = transpose (0,2,1) %k\n"
-        "  %o = call grid(2,1,1) loop({4}) (%q, %t, %v, %b) {{\n    %a = input 0 grid(0,-,-) : {5}[1,{0},{2}]\n    %c = input 1 grid(0,-,-) loop(2) : {5}[1,{2},32]\n    %w = input 2 grid(0,-,-) loop(1) : {5}[1,32,{3}]\n"
-        "    %x = input 3 grid(0,-,-) loop(2) : {5}[1,{0},32]\n    %s = mul (matmul %a %c) 0.125\n    %z = add %s %x\n    %m = running (reduce.max 2 %z)\n"
-        "    %p = exp (sub %z %m)\n    %l = accum.sum rescaled 1 (reduce.sum 2 %p) %m\n    %r = accum.sum rescaled 1 (matmul %p %w) %m\n    output 0 (div %r %l) grid(0,-,-) : {5}\n  }}\n  output 0 %o : {5}\n}}\n",
+        "kernel biased {{\n  %q = input 0 : {5}[2,{0},{2}]\n  %k = input 1 : {5}[2,{1},{2}]\n  %v = input 2 : {5}[2,{1},{3}]\n  %b = input "
+        "3 : {5}[2,{0},{1}]\n  %t = transpose (0,2,1) %k\n"
+        "  %o = call grid(2,1,1) loop({4}) (%q, %t, %v, %b) {{\n    %a = input 0 grid(0,-,-) : {5}[1,{0},{2}]\n    %c = input 1 "
+        "grid(0,-,-) loop(2) : {5}[1,{2},32]\n    %w = input 2 grid(0,-,-) loop(1) : {5}[1,32,{3}]\n"
+        "    %x = input 3 grid(0,-,-) loop(2) : {5}[1,{0},32]\n    %s = mul (matmul %a %c) 0.125\n    %z = add %s %x\n    %m = running "
+        "(reduce.max 2 %z)\n"
+        "    %p = exp (sub %z %m)\n    %l = accum.sum rescaled 1 (reduce.sum 2 %p) %m\n    %r = accum.sum rescaled 1 (matmul %p %w) %m\n   "
+        " output 0 (div %r %l) grid(0,-,-) : {5}\n  }}\n  output 0 %o : {5}\n}}\n",
         queries, keys, features, columns, (keys + 31) / 32, type);
     const auto g = parse_graph(text);
     INFO(text << (g ? "" : g.errors()[0].text));
     REQUIRE(g);
-    Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "biased", "inputs": {{"q": {{"shape": [2, {0}, {2}], "dtype": "{4}"}}, "k": {{"shape": [2, {1}, {2}], "dtype": "{4}"}}, "v": {{"shape": [2, {1}, {3}], "dtype": "{4}"}},
+    Program p = program_of(
+        fmt::format(
+            R"({{"version": "1.0", "name": "biased", "inputs": {{"q": {{"shape": [2, {0}, {2}], "dtype": "{4}"}}, "k": {{"shape": [2, {1}, {2}], "dtype": "{4}"}}, "v": {{"shape": [2, {1}, {3}], "dtype": "{4}"}},
       "b": {{"shape": [2, {0}, {1}], "dtype": "{4}"}}}}, "outputs": {{"o": {{"shape": [2, {0}, {3}], "dtype": "{4}"}}}},
       "nodes": [{{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {{"transpose_b": true}}}}, {{"op": "mul", "inputs": ["s", 0.125], "output": "t"}}, {{"op": "add", "inputs": ["t", "b"], "output": "u"}},
         {{"op": "softmax", "inputs": ["u"], "output": "p", "attrs": {{"axis": -1}}}}, {{"op": "matmul", "inputs": ["p", "v"], "output": "o"}}]}})",
-                                   queries, keys, features, columns, type[0] == 'b' ? "bfloat16" : "float16"), "biased");
+            queries, keys, features, columns, type[0] == 'b' ? "bfloat16" : "float16"),
+        "biased");
     p.graph = *g;
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
@@ -42,7 +50,8 @@ TEST_CASE("attention with padding and a bias per score is right on the CPU") {
     CHECK((*chosen)->used_features() == (features + 15) / 16 * 16);
     CHECK((*chosen)->used_columns() == (columns + 15) / 16 * 16);
     for (const AttendPlan& a : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
-      if (a.warp_rings == warps && a.chunk == 64 - 32 * warps && a.cluster == 1 && a.meets == 1 && a.blocks_per_sm == 1 && a.query_groups == 1 && a.stages == 1 + !warps && a.key_groups == (warps ? 4 : 1)) {
+      if (a.warp_rings == warps && a.chunk == 64 - 32 * warps && a.cluster == 1 && a.meets == 1 && a.blocks_per_sm == 1 &&
+          a.query_groups == 1 && a.stages == 1 + !warps && a.key_groups == (warps ? 4 : 1)) {
         Plan plan = *planned.plan;
         plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
         cases.push_back(case_of(p, plan, target, fmt::format("c{}_", cases.size())));

@@ -1,5 +1,6 @@
-// Attention over a cache and the keys that are appended to it, neither of them copied (plan/parts.cc), on the CPU: ends of either part inside a chunk, masks by position over all keys, a bias per query and key, norms of keys,
-// keys that lie transposed, both 16-bit types, each way that a kernel divides the work; and mistakes at the seam, which must be found.
+// Attention over a cache and the keys that are appended to it, neither of them copied (plan/passes/parts.cc), on the CPU: ends of either
+// part inside a chunk, masks by position over all keys, a bias per query and key, norms of keys, keys that lie transposed, both 16-bit
+// types, each way that a kernel divides the work; and mistakes at the seam, which must be found.
 #include <variant>
 
 #include <fmt/format.h>
@@ -31,37 +32,49 @@ struct Shape {
 /// Inputs and outputs; what it computes is the graph's business.
 std::string spec_of(const Shape& a) {
   const char* type = a.type[0] == 'f' ? "float16" : "bfloat16";
-  return fmt::format(R"({{"version": "1.0", "name": "parts", "inputs": {{"q": {{"shape": [2, {0}, {1}], "dtype": "{2}"}}, "c": {{"shape": [2, {3}], "dtype": "{2}"}}, "d": {{"shape": [2, {4}, {5}], "dtype": "{2}"}},
+  return fmt::format(
+      R"({{"version": "1.0", "name": "parts", "inputs": {{"q": {{"shape": [2, {0}, {1}], "dtype": "{2}"}}, "c": {{"shape": [2, {3}], "dtype": "{2}"}}, "d": {{"shape": [2, {4}, {5}], "dtype": "{2}"}},
     "n": {{"shape": [2, {8}], "dtype": "{2}"}}, "w": {{"shape": [2, {6}, {5}], "dtype": "{2}"}}, "b": {{"shape": [{0}, {7}], "dtype": "{2}"}}}}, "outputs": {{"o": {{"dtype": "{2}"}}}},
     "nodes": [{{"op": "concat", "inputs": ["d", "w"], "output": "v", "attrs": {{"axis": 1}}}}, {{"op": "sum", "inputs": ["n"], "output": "s"}}, {{"op": "sum", "inputs": ["q"], "output": "r"}}, {{"op": "add", "inputs": ["r", "s"], "output": "t"}},
     {{"op": "sum", "inputs": ["c"], "output": "u"}}, {{"op": "sum", "inputs": ["v"], "output": "x"}}, {{"op": "sum", "inputs": ["b"], "output": "y"}}, {{"op": "add", "inputs": ["u", "x"], "output": "z"}}, {{"op": "add", "inputs": ["z", "y"], "output": "g"}},
     {{"op": "add", "inputs": ["t", "g"], "output": "h"}}, {{"op": "expand", "inputs": ["h"], "output": "o", "attrs": {{"shape": [2, {0}, {5}]}}}}]}})",
-                     a.queries, a.features, type, a.key_dims(a.cached), a.cached, a.columns, a.added, a.keys(), a.key_dims(a.added));
+      a.queries, a.features, type, a.key_dims(a.cached), a.cached, a.columns, a.added, a.keys(), a.key_dims(a.added));
 }
 
 std::string graph_of(const Shape& a) {
-  std::string text = fmt::format("kernel parts {{\n  %q = input 0 : {0}[2,{1},{2}]\n  %c = input 1 : {0}[2,{3}]\n  %d = input 2 : {0}[2,{4},{5}]\n  %n = input 3 : {0}[2,{7}]\n  %w = input 4 : {0}[2,{6},{5}]\n", a.type, a.queries, a.features,
-                                 a.key_dims(a.cached), a.cached, a.columns, a.added, a.key_dims(a.added));
+  std::string text = fmt::format(
+      "kernel parts {{\n  %q = input 0 : {0}[2,{1},{2}]\n  %c = input 1 : {0}[2,{3}]\n  %d = input 2 : {0}[2,{4},{5}]\n  %n = input 3 : "
+      "{0}[2,{7}]\n  %w = input 4 : {0}[2,{6},{5}]\n",
+      a.type, a.queries, a.features, a.key_dims(a.cached), a.cached, a.columns, a.added, a.key_dims(a.added));
   if (a.made) text += fmt::format("  %nn = cast_{} (mul %n 0.5)\n", a.type);
   const char* added = a.made ? "%nn" : "%n";
-  text += a.turned ? fmt::format("  %k = concat 2 %c {}\n", added) : fmt::format("  %kn = concat 1 %c {}\n  %k = transpose (0,2,1) %kn\n", added);
+  text += a.turned ? fmt::format("  %k = concat 2 %c {}\n", added)
+                   : fmt::format("  %kn = concat 1 %c {}\n  %k = transpose (0,2,1) %kn\n", added);
   text += a.shared ? fmt::format("  %v = slice 2 0:{} %kn\n", a.columns) : "  %v = concat 1 %d %w\n";
   std::string operands = "%q, %k, %v", more;
   if (!a.mask.empty()) {
     text += fmt::format("  %i = iota 1 [1,{0}]\n  %j = iota 0 [{1},1]\n", a.keys(), a.queries);
     operands += ", %i, %j";
-    more += fmt::format("    %x = input 3 grid(-,-,-) loop(1) : real[1,32]\n    %y = input 4 grid(-,-,-) : real[{},1]\n    %e = const -inf\n", a.queries);
+    more += fmt::format(
+        "    %x = input 3 grid(-,-,-) loop(1) : real[1,32]\n    %y = input 4 grid(-,-,-) : real[{},1]\n    %e = const -inf\n", a.queries);
   }
   if (a.bias) {
     text += fmt::format("  %g = input 5 : {}[{},{}]\n", a.type, a.queries, a.keys());
     more += fmt::format("    %h = input {} grid(-,-,-) loop(1) : {}[{},32]\n", a.mask.empty() ? 3 : 5, a.type, a.queries);
     operands += ", %g";
   }
-  text += fmt::format("  %o = call grid(2,1,1) loop({0}) ({1}) {{\n    %a = input 0 grid(0,-,-) : {2}[1,{3},{4}]\n    %b = input 1 grid(0,-,-) loop(2) : {2}[1,{4},32]\n    %u = input 2 grid(0,-,-) loop(1) : {2}[1,32,{5}]\n{6}", (a.keys() + 31) / 32, operands, a.type,
-                      a.queries, a.features, a.columns, more);
-  text += a.normed ? "    %rn = sqrt (add (reduce.sum 1 (square %b)) 0.5)\n    %s = mul (matmul %a (div %b %rn)) 0.125\n" : "    %s = mul (matmul %a %b) 0.125\n";
+  text += fmt::format(
+      "  %o = call grid(2,1,1) loop({0}) ({1}) {{\n    %a = input 0 grid(0,-,-) : {2}[1,{3},{4}]\n    %b = input 1 grid(0,-,-) loop(2) : "
+      "{2}[1,{4},32]\n    %u = input 2 grid(0,-,-) loop(1) : {2}[1,32,{5}]\n{6}",
+      (a.keys() + 31) / 32, operands, a.type, a.queries, a.features, a.columns, more);
+  text += a.normed ? "    %rn = sqrt (add (reduce.sum 1 (square %b)) 0.5)\n    %s = mul (matmul %a (div %b %rn)) 0.125\n"
+                   : "    %s = mul (matmul %a %b) 0.125\n";
   text += fmt::format("    %f = {}\n    %z = {}\n", a.bias ? "add %s %h" : "mul %s 0.5", a.mask.empty() ? "mul %f 2" : a.mask);
-  return text + fmt::format("    %m = running (reduce.max 2 %z)\n    %p = exp (sub %z %m)\n    %l = accum.sum rescaled 1 (reduce.sum 2 %p) %m\n    %r = accum.sum rescaled 1 (matmul %p %u) %m\n    output 0 (div %r %l) grid(0,-,-) : {0}\n  }}\n  output 0 %o : {0}\n}}\n", a.type);
+  return text +
+         fmt::format(
+             "    %m = running (reduce.max 2 %z)\n    %p = exp (sub %z %m)\n    %l = accum.sum rescaled 1 (reduce.sum 2 %p) %m\n    %r = "
+             "accum.sum rescaled 1 (matmul %p %u) %m\n    output 0 (div %r %l) grid(0,-,-) : {0}\n  }}\n  output 0 %o : {0}\n}}\n",
+             a.type);
 }
 
 bool is_kind(const AttendPlan& p, Kind kind) { return kind == Kind::kWide ? p.wide : !p.wide && p.warp_rings == (kind == Kind::kWarps); }
@@ -83,7 +96,8 @@ EmulationCase case_of_shape(const Shape& a, const std::string& prefix) {
   REQUIRE(chosen);
   CHECK((*chosen)->shape.first_keys == a.cached);
   for (const AttendPlan& c : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
-    if (is_kind(c, a.kind) && (a.kind == Kind::kWide || c.key_groups == a.key_groups) && c.chunk == a.chunk && c.cluster == a.cluster && c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
+    if (is_kind(c, a.kind) && (a.kind == Kind::kWide || c.key_groups == a.key_groups) && c.chunk == a.chunk && c.cluster == a.cluster &&
+        c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
       Plan plan = *planned.plan;
       std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
       plan.kernels[last].slots = -1;
@@ -132,7 +146,8 @@ TEST_CASE("attention over a cache and new keys reads both where they lie") {
   std::vector<EmulationCase> cases;
   std::vector<std::string> names;
   for (const Shape& s : shapes) {
-    names.push_back(fmt::format("{} queries, {} and {} keys, chunk {}, kind {}", s.queries, s.cached, s.added, s.chunk, static_cast<int>(s.kind)));
+    names.push_back(
+        fmt::format("{} queries, {} and {} keys, chunk {}, kind {}", s.queries, s.cached, s.added, s.chunk, static_cast<int>(s.kind)));
     INFO(names.back());
     cases.push_back(case_of_shape(s, fmt::format("c{}_", cases.size())));
   }
@@ -144,8 +159,11 @@ TEST_CASE("mistakes at the seam between a cache and new keys are found") {
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   for (const Shape& s : {Shape{Kind::kWarps, 4, 140, 6, 4, 32}, Shape{Kind::kGroups, 64, 140, 6}}) {
     const EmulationCase c = case_of_shape(s, "m_");
-    CHECK(found_with(c, "key -= kFirstKeys;", "key -= kFirstKeys - 1;", compiler) == "found");                                                  // the second part's offset
-    CHECK(found_with(c, "return key0 < P::kFirstKeys ? P::kFirstKeys : P::kKeys;", "return P::kKeys;", compiler) == "found");                   // the first part's end
-    CHECK(found_with(c, "P::kFirstKeys + (at - kFirstChunks) * P::kChunk", "at * P::kChunk", compiler) == "found");                           // numbers of the second part's keys
+    // the second part's offset
+    CHECK(found_with(c, "key -= kFirstKeys;", "key -= kFirstKeys - 1;", compiler) == "found");
+    // the first part's end
+    CHECK(found_with(c, "return key0 < P::kFirstKeys ? P::kFirstKeys : P::kKeys;", "return P::kKeys;", compiler) == "found");
+    // numbers of the second part's keys
+    CHECK(found_with(c, "P::kFirstKeys + (at - kFirstChunks) * P::kChunk", "at * P::kChunk", compiler) == "found");
   }
 }

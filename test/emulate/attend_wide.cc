@@ -1,5 +1,6 @@
-// Attention with many features (runtime/67_attend_wide.cuh) on the CPU, in every division of the keys: over chunks, blocks of a cluster, clusters that meet; values that are columns of the keys, and values of their own. And what the
-// other attention kernels have of it: clusters that meet, 256 columns.
+// Attention with many features (runtime/67_attend_wide.cuh) on the CPU, in every division of the keys: over chunks, blocks of a cluster,
+// clusters that meet; values that are columns of the keys, and values of their own. And what the other attention kernels have of it:
+// clusters that meet, 256 columns.
 #include <variant>
 
 #include <fmt/format.h>
@@ -47,22 +48,31 @@ std::string kernel(int heads, int keys, int features, int from, int columns, con
   const int d = batch > 1 ? 1 : 0;   // the first dimension behind the batch
   const std::string grid = batch > 1 ? "0" : "-";
   return fmt::format(
-      "kernel wide {{\n  %q = input 0 : {0}[{1}{2},{3}]\n  %c = input 1 : {0}[{1}{4},{3}]\n{5}  %t = transpose ({6}) %c\n  %o = call grid({7},1,1) loop({8}) (%q, %t, %v) {{\n"
-      "    %a = input 0 grid({9},-,-) : {0}[{10}{2},{3}]\n    %b = input 1 grid({9},-,-) loop({11}) : {0}[{10}{3},32]\n    %w = input 2 grid({9},-,-) loop({12}) : {0}[{10}32,{13}]\n"
-      "    %s = mul (matmul %a %b) 0.07\n    %m = running (reduce.max {11} %s)\n    %p = exp (sub %s %m)\n    %l = accum.sum rescaled 1 (reduce.sum {11} %p) %m\n"
+      "kernel wide {{\n  %q = input 0 : {0}[{1}{2},{3}]\n  %c = input 1 : {0}[{1}{4},{3}]\n{5}  %t = transpose ({6}) %c\n  %o = call "
+      "grid({7},1,1) loop({8}) (%q, %t, %v) {{\n"
+      "    %a = input 0 grid({9},-,-) : {0}[{10}{2},{3}]\n    %b = input 1 grid({9},-,-) loop({11}) : {0}[{10}{3},32]\n    %w = input 2 "
+      "grid({9},-,-) loop({12}) : {0}[{10}32,{13}]\n"
+      "    %s = mul (matmul %a %b) 0.07\n    %m = running (reduce.max {11} %s)\n    %p = exp (sub %s %m)\n    %l = accum.sum rescaled 1 "
+      "(reduce.sum {11} %p) %m\n"
       "    %r = accum.sum rescaled 1 (matmul %p %w) %m\n    output 0 (div %r %l) grid({9},-,-) : {0}\n  }}\n  output 0 %o : {0}\n}}\n",
-      t, lead, heads, features, keys, shared ? fmt::format("  %v = slice {} {}:{}:1 %c\n", d + 1, from, from + columns) : fmt::format("  %v = input 2 : {}[{}{},{}]\n", t, lead, keys, columns),
+      t, lead, heads, features, keys,
+      shared ? fmt::format("  %v = slice {} {}:{}:1 %c\n", d + 1, from, from + columns)
+             : fmt::format("  %v = input 2 : {}[{}{},{}]\n", t, lead, keys, columns),
       batch > 1 ? "0,2,1" : "1,0", batch, (keys + 31) / 32, grid, one, d + 1, d, columns);
 }
 
 std::string spec(int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch) {
   const std::string lead = batch > 1 ? "\"B\", " : "";
-  return fmt::format(R"({{"version": "1.0", "name": "wide", "axes": {{"B": {{"type": "const", "value": {}}}, "H": {{"type": "const", "value": {}}}, "S": {{"type": "const", "value": {}}}, "D": {{"type": "const", "value": {}}}, "V": {{"type": "const", "value": {}}}}},
+  return fmt::format(
+      R"({{"version": "1.0", "name": "wide", "axes": {{"B": {{"type": "const", "value": {}}}, "H": {{"type": "const", "value": {}}}, "S": {{"type": "const", "value": {}}}, "D": {{"type": "const", "value": {}}}, "V": {{"type": "const", "value": {}}}}},
     "inputs": {{"q": {{"shape": [{}"H", "D"], "dtype": "{}"}}, "c": {{"shape": [{}"S", "D"], "dtype": "{}"}}{}}}, "outputs": {{"o": {{"shape": [{}"H", "V"], "dtype": "{}"}}}},
     "nodes": [{{"op": "matmul", "inputs": ["q", "c"], "output": "s", "attrs": {{"transpose_b": true}}}}, {{"op": "mul", "inputs": ["s", 0.07], "output": "t"}}, {{"op": "softmax", "inputs": ["t"], "output": "p", "attrs": {{"axis": -1}}}},
       {} {{"op": "matmul", "inputs": ["p", "v"], "output": "o"}}]}})",
-                     batch, heads, keys, features, columns, lead, dtype, lead, dtype, shared ? "" : fmt::format(R"(, "v": {{"shape": [{}"S", "V"], "dtype": "{}"}})", lead, dtype), lead, dtype,
-                     shared ? fmt::format(R"({{"op": "slice", "inputs": ["c"], "output": "v", "attrs": {{"axis": {}, "start": {}, "stop": {}}}}},)", batch > 1 ? 2 : 1, from, from + columns) : "");
+      batch, heads, keys, features, columns, lead, dtype, lead, dtype,
+      shared ? "" : fmt::format(R"(, "v": {{"shape": [{}"S", "V"], "dtype": "{}"}})", lead, dtype), lead, dtype,
+      shared ? fmt::format(R"({{"op": "slice", "inputs": ["c"], "output": "v", "attrs": {{"axis": {}, "start": {}, "stop": {}}}}},)",
+                           batch > 1 ? 2 : 1, from, from + columns)
+             : "");
 }
 
 }  // namespace
@@ -73,7 +83,8 @@ TEST_CASE("attention with many features is right on the CPU") {
   const Target target = *find_target("sm_90a");
   std::vector<EmulationCase> cases;
   std::vector<std::string> names;
-  const auto add = [&](int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch, int chunk, int cluster, int meets, int stages, const char* what, Kind kind = Kind::kWide) {
+  const auto add = [&](int heads, int keys, int features, int from, int columns, const std::string& dtype, bool shared, int batch,
+                       int chunk, int cluster, int meets, int stages, const char* what, Kind kind = Kind::kWide) {
     const Program p = program_of(spec(heads, keys, features, from, columns, dtype, shared, batch), what);
     const auto g = parse_graph(kernel(heads, keys, features, from, columns, dtype, shared, batch));
     INFO(what << (g ? "" : g.errors()[0].text));
@@ -84,7 +95,10 @@ TEST_CASE("attention with many features is right on the CPU") {
     INFO(all.reason);
     CHECK(!all.plans.empty());
     for (const AttendPlan& a : all.plans)
-      if (kind == (a.wide ? Kind::kWide : a.warp_rings ? Kind::kRings : Kind::kGroups) && a.chunk == chunk && a.cluster == cluster && a.meets == meets && a.stages == stages) {
+      if (kind == (a.wide         ? Kind::kWide
+                   : a.warp_rings ? Kind::kRings
+                                  : Kind::kGroups) &&
+          a.chunk == chunk && a.cluster == cluster && a.meets == meets && a.stages == stages) {
         if (a.wide) CHECK((a.value_boxes == 0) == shared);
         cases.push_back(with_plan(p, *planned.plan, a, target, fmt::format("c{}_", cases.size())));
         names.push_back(what);
@@ -120,7 +134,8 @@ TEST_CASE("attention with many features is right on the CPU") {
 }
 
 TEST_CASE("a partial result of wide attention is rounded to 16 bits at most once", "[bugs]") {
-  // Within the cluster and again where clusters meet, mla had 1.27 times the error of node by node, and decoding with 256 features in bfloat16 1.29 times.
+  // Within the cluster and again where clusters meet, mla had 1.27 times the error of node by node, and decoding with 256 features in
+  // bfloat16 1.29 times.
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const Target target = *find_target("sm_90a");

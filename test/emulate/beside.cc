@@ -1,5 +1,6 @@
-// Calls beside each other in one stream kernel (plan/beside.cc) on the CPU, at widths that differ: which tensor maps, pointers, widths and strides a block takes. Ragged widths, both types, biases, residuals, norms, weights
-// with lines along the reduction, results and biases that begin behind others in one tensor.
+// Calls beside each other in one stream kernel (plan/passes/beside.cc) on the CPU, at widths that differ: which tensor maps, pointers,
+// widths and strides a block takes. Ragged widths, both types, biases, residuals, norms, weights with lines along the reduction, results
+// and biases that begin behind others in one tensor.
 #include <variant>
 
 #include <fmt/format.h>
@@ -16,12 +17,15 @@ namespace {
 
 struct Form { bool norm = false, bias = false, residual = false, lines = false; };
 
-std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) { return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype); }
+std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) {
+  return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype);
+}
 
 /// Linear layers of one input: y_i = x w_i, or rms_norm(x) w_i, and what Form says is added.
 Program layers(int m, int k, const std::vector<int>& widths, const char* t, Form f) {
   const std::string half = t == std::string("float16") ? "f16" : "bf16";
-  std::string inputs = tensor("x", fmt::format("{}, {}", m, k), t), outputs, nodes, graph = fmt::format("kernel beside {{\n %x = input 0 : {}[{},{}]\n", half, m, k), results;
+  std::string inputs = tensor("x", fmt::format("{}, {}", m, k), t), outputs, nodes,
+              graph = fmt::format("kernel beside {{\n %x = input 0 : {}[{},{}]\n", half, m, k), results;
   int param = 1;
   for (size_t i = 0; i < widths.size(); i++) {
     const int n = widths[i];
@@ -29,15 +33,18 @@ Program layers(int m, int k, const std::vector<int>& widths, const char* t, Form
     if (f.norm && i == 0) nodes += R"({"op": "rms_norm", "inputs": ["x"], "output": "h"},)";
     if (f.norm) value = "h";
     inputs += "," + tensor(fmt::format("w{}", i), f.lines ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n), t);
-    graph += fmt::format(" %w{} = input {} : {}[{}]\n", i, param++, half, f.lines ? fmt::format("{},{}", n, k) : fmt::format("{},{}", k, n));
+    graph +=
+        fmt::format(" %w{} = input {} : {}[{}]\n", i, param++, half, f.lines ? fmt::format("{},{}", n, k) : fmt::format("{},{}", k, n));
     if (f.lines) graph += fmt::format(" %t{0} = transpose (1,0) %w{0}\n", i);
     call += fmt::format(", %{}{}", f.lines ? "t" : "w", i);
     body += fmt::format("  %b = input 1 grid(1,-,-) loop(0) : {}[8,8]\n  %s = accum.sum (matmul %a %b)\n", half);
     std::string sum = "%s";
-    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "w{}"], "output": "p{}", "attrs": {{"transpose_b": {}}}}},)", value, i, i, f.lines);
+    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "w{}"], "output": "p{}", "attrs": {{"transpose_b": {}}}}},)", value, i, i,
+                         f.lines);
     std::string last = fmt::format("p{}", i);
     if (f.norm) {
-      body += fmt::format("  %q = accum.sum (reduce.sum 1 (square %a))\n  %r = div %s (sqrt (add (div %q (const {} extent 0.1)) 1e-06))\n", k);
+      body +=
+          fmt::format("  %q = accum.sum (reduce.sum 1 (square %a))\n  %r = div %s (sqrt (add (div %q (const {} extent 0.1)) 1e-06))\n", k);
       sum = "%r";
     }
     if (f.bias) {
@@ -59,11 +66,14 @@ Program layers(int m, int k, const std::vector<int>& widths, const char* t, Form
       last = fmt::format("e{}", i);
     }
     outputs += (i ? "," : "") + tensor(last, fmt::format("{}, {}", m, n), t);
-    graph += fmt::format(" %y{} = call grid({},1,1) loop({}) ({}) {{\n{}  output 0 {} grid(1,-,-) : {}\n }}\n", i, n / 8, k / 8, call, body, sum, half);
+    graph += fmt::format(" %y{} = call grid({},1,1) loop({}) ({}) {{\n{}  output 0 {} grid(1,-,-) : {}\n }}\n", i, n / 8, k / 8, call, body,
+                         sum, half);
     results += fmt::format(" output {} %y{} : {}\n", i, i, half);
   }
   nodes.pop_back();
-  Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "beside", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs, nodes), "beside");
+  Program p = program_of(
+      fmt::format(R"({{"version": "1.0", "name": "beside", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs, nodes),
+      "beside");
   const auto g = parse_graph(graph + results + "}\n");
   INFO(graph << results << (g ? "" : g.errors()[0].text));
   REQUIRE(g);
@@ -80,8 +90,12 @@ TEST_CASE("calls beside each other are one kernel, right on the CPU at widths th
   std::vector<EmulationCase> cases;
   std::vector<std::string> names;
   const std::vector<Program> programs = {
-      layers(16, 1024, {256, 72, 136}, "float16", {}),           layers(5, 1024, {64, 192}, "bfloat16", {.bias = true, .residual = true}), layers(16, 1032, {136, 64, 8, 64}, "float16", {.residual = true}),
-      layers(7, 1024, {192, 64, 64}, "bfloat16", {.norm = true}), layers(20, 1024, {72, 136}, "float16", {.bias = true, .lines = true}),    layers(8, 2048, {128, 64}, "float16", {.norm = true, .bias = true, .residual = true}),
+      layers(16, 1024, {256, 72, 136}, "float16", {}),
+      layers(5, 1024, {64, 192}, "bfloat16", {.bias = true, .residual = true}),
+      layers(16, 1032, {136, 64, 8, 64}, "float16", {.residual = true}),
+      layers(7, 1024, {192, 64, 64}, "bfloat16", {.norm = true}),
+      layers(20, 1024, {72, 136}, "float16", {.bias = true, .lines = true}),
+      layers(8, 2048, {128, 64}, "float16", {.norm = true, .bias = true, .residual = true}),
   };
   for (const Program& p : programs) {
     const Planned planned = make_plan(p, p.graph, target);
@@ -115,15 +129,21 @@ TEST_CASE("calls beside each other are one kernel, right on the CPU at widths th
 TEST_CASE("calls are not one kernel where one needs the other, or rows differ") {
   const Target target = *find_target("sm_90a");
   const auto kernels = [&](const std::string& inputs, const std::string& nodes, const std::string& outputs) {
-    const Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "apart", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs, nodes), "apart");
+    const Program p = program_of(
+        fmt::format(R"({{"version": "1.0", "name": "apart", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs, nodes),
+        "apart");
     const Planned planned = make_plan(p, p.graph, target);
     REQUIRE(planned.plan);
     return planned.plan->kernels.size();
   };
-  const std::string x = tensor("x", "16, 1024", "float16"), w = tensor("w", "1024, 1024", "float16"), v = tensor("v", "1024, 512", "float16"), y = tensor("y", "16, 1024", "float16"), z = tensor("z", "16, 512", "float16");
+  const std::string x = tensor("x", "16, 1024", "float16"), w = tensor("w", "1024, 1024", "float16"),
+                    v = tensor("v", "1024, 512", "float16"), y = tensor("y", "16, 1024", "float16"), z = tensor("z", "16, 512", "float16");
   const std::string first = R"({"op": "matmul", "inputs": ["x", "w"], "output": "y"})";
   CHECK(kernels(x + "," + w + "," + v, first + R"(, {"op": "matmul", "inputs": ["x", "v"], "output": "z"})", y + "," + z) == 1);
   CHECK(kernels(x + "," + w + "," + v, first + R"(, {"op": "matmul", "inputs": ["y", "v"], "output": "z"})", y + "," + z) == 2);
-  CHECK(kernels(x + "," + w + "," + v + "," + tensor("u", "16, 1024", "float16"), first + R"(, {"op": "matmul", "inputs": ["u", "v"], "output": "z"})", y + "," + z) == 2);
-  CHECK(kernels(x + "," + w, first + R"(, {"op": "matmul", "inputs": ["y", "w"], "output": "z"})", y + "," + tensor("z", "16, 1024", "float16")) == 2);   // they share the weights, and one needs the other
+  CHECK(kernels(x + "," + w + "," + v + "," + tensor("u", "16, 1024", "float16"),
+                first + R"(, {"op": "matmul", "inputs": ["u", "v"], "output": "z"})", y + "," + z) == 2);
+  // they share the weights, and one needs the other
+  CHECK(kernels(x + "," + w, first + R"(, {"op": "matmul", "inputs": ["y", "w"], "output": "z"})",
+                y + "," + tensor("z", "16, 1024", "float16")) == 2);
 }

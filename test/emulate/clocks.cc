@@ -1,4 +1,5 @@
-// The clocks of the emulator's shadow memory have 19 bits beside the thread's number: a kernel that needs more says so, instead of blaming others for its accesses.
+// The clocks of the emulator's shadow memory have 19 bits beside the thread's number: a kernel that needs more says so, instead of blaming
+// others for its accesses.
 #include "emulate/helpers.h"
 #include "mirage/emulate/emulate.h"
 
@@ -13,7 +14,9 @@ TEST_CASE("a kernel with more barriers than clocks count is too slow to emulate,
     EmulatedKernel kernel;
     kernel.name = "barriers_" + std::to_string(barriers);
     kernel.symbol = "probe";
-    kernel.source = "__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  for (int i = 0; i < " + std::to_string(barriers) + "; i++) barrier();\n  *(float*)out0 = *(const float*)in0;\n}\n";
+    kernel.source =
+        "__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  for (int i = 0; i < " +
+        std::to_string(barriers) + "; i++) barrier();\n  *(float*)out0 = *(const float*)in0;\n}\n";
     kernel.args = {0, 1};
     kernel.written = {false, true};
     kernel.threads = 1;

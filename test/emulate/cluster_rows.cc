@@ -9,7 +9,12 @@ namespace {
 struct Rows { const char* name; const char* shape; const char* type; const char* op; };
 
 Program program(const Rows& r, const std::string& result) {
-  return program_of(fmt::format(R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{"shape": [{0}], "dtype": "{1}"}}}}, "outputs": {{"y": {{"shape": [{3}], "dtype": "{1}"}}}}, "nodes": [{{{2}, "inputs": ["x"], "output": "y"}}]}})", r.shape, r.type, r.op, result), "rows");
+  return program_of(
+      fmt::format(
+          R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{"shape": [{0}], "dtype": "{1}"}}}}, )"
+          R"("outputs": {{"y": {{"shape": [{3}], "dtype": "{1}"}}}}, "nodes": [{{{2}, "inputs": ["x"], "output": "y"}}]}})",
+          r.shape, r.type, r.op, result),
+      "rows");
 }
 
 }  // namespace
@@ -28,7 +33,9 @@ TEST_CASE("rows that the blocks of a cluster share") {
       REQUIRE(small.plan);
       CHECK(region(small.plan->kernels[0]).cluster == region(plan.kernels[0]).cluster);
     }
-    cases.divide(p, plan, r.name, [](const RegionPlan& q) { return q.cluster > 1 ? fmt::format("clusters of {}, {} threads{}", q.cluster, q.threads, q.staged ? ", in shared memory" : "") : ""; });
+    cases.divide(p, plan, r.name, [](const RegionPlan& q) {
+      return q.cluster > 1 ? fmt::format("clusters of {}, {} threads{}", q.cluster, q.threads, q.staged ? ", in shared memory" : "") : "";
+    });
   };
   add({"softmax of an odd length", "3, 20001", "float16", R"("op": "softmax", "attrs": {"axis": -1})"}, "3, 20001");
   add({"softmax of whole vectors", "2, 16392", "bfloat16", R"("op": "softmax", "attrs": {"axis": -1})"}, "2, 16392");
@@ -48,7 +55,8 @@ TEST_CASE("columns that are held in registers") {
     held += q.held > 0;
     return fmt::format("{} columns, {} threads, {} held", q.columns, q.threads, q.held);
   };
-  for (const Rows& r : {Rows{"a multiple of everything", "2, 64, 64", "float16", R"("op": "softmax", "attrs": {"axis": 1})"}, Rows{"ragged", "3, 37, 50", "bfloat16", R"("op": "softmax", "attrs": {"axis": 1})"},
+  for (const Rows& r : {Rows{"a multiple of everything", "2, 64, 64", "float16", R"("op": "softmax", "attrs": {"axis": 1})"},
+                        Rows{"ragged", "3, 37, 50", "bfloat16", R"("op": "softmax", "attrs": {"axis": 1})"},
                         Rows{"odd", "1, 129, 27", "float32", R"("op": "softmax", "attrs": {"axis": 1})"}}) {
     const Program p = program(r, r.shape);
     cases.divide(p, cases.plan(p, r.name), r.name, kind);

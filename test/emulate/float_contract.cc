@@ -1,4 +1,5 @@
-// Products on the float32 units: lines along and across the contraction, extents that groups of four do not divide, elements of 16 bits beside float32.
+// Products on the float32 units: lines along and across the contraction, extents that groups of four do not divide, elements of 16 bits
+// beside float32.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -24,9 +25,10 @@ std::string spec_of(const Product& p) {
   };
   if (p.x_turned) turn(x, "at");
   if (p.y_turned) turn(y, "bt");
-  return fmt::format(R"({{"version": "1.0", "name": "product", "inputs": {{"a": {{"shape": {}, "dtype": "{}"}}, "b": {{"shape": {}, "dtype": "{}"}}}},
+  return fmt::format(
+      R"({{"version": "1.0", "name": "product", "inputs": {{"a": {{"shape": {}, "dtype": "{}"}}, "b": {{"shape": {}, "dtype": "{}"}}}},
     "outputs": {{"y": {{"shape": {}, "dtype": "float32"}}}}, "nodes": [{}{{"op": "matmul", "inputs": ["{}", "{}"], "output": "y"}}]}})",
-                     shape(p.rows, p.inner, p.x_turned), p.x, shape(p.inner, p.columns, p.y_turned), p.y, shape(p.rows, p.columns, false), nodes, x, y);
+      shape(p.rows, p.inner, p.x_turned), p.x, shape(p.inner, p.columns, p.y_turned), p.y, shape(p.rows, p.columns, false), nodes, x, y);
 }
 
 }  // namespace
@@ -45,7 +47,8 @@ TEST_CASE("products on the float32 units in every direction") {
     for (const KernelPlan& k : planned.plan->kernels) text += emit_kernel(k, *planned.plan, target).source;
     CHECK(text.find("FloatContract<") != std::string::npos);
     all.push_back(case_of(program, *planned.plan, target, fmt::format("p{}_", all.size())));
-    names.push_back(fmt::format("{} x {} x {} x {}{}{} {} {}", p.batch, p.rows, p.inner, p.columns, p.x_turned ? ", a turned" : "", p.y_turned ? ", b turned" : "", p.x, p.y));
+    names.push_back(fmt::format("{} x {} x {} x {}{}{} {} {}", p.batch, p.rows, p.inner, p.columns, p.x_turned ? ", a turned" : "",
+                                p.y_turned ? ", b turned" : "", p.x, p.y));
   };
   for (bool x : {false, true})
     for (bool y : {false, true}) {

@@ -1,4 +1,5 @@
-// The fragments of mma.sync on the CPU: matrices of small integers laid out in registers as the tables of PTX ISA 9.7.14.5 (m16n8k8 in TF32, m16n8k16) say, written here a second time, against the product by its definition.
+// The fragments of mma.sync on the CPU: matrices of small integers laid out in registers as the tables of PTX ISA 9.7.14.5 (m16n8k8 in
+// TF32, m16n8k16) say, written here a second time, against the product by its definition.
 #include <cstring>
 
 #include "emulate/helpers.h"
@@ -28,8 +29,10 @@ uint32_t half_of(int x, bool bf16) {   // of -15 .. 15: exact in both
 uint32_t word(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 
 struct Case { const char* name; const char* source; int k; bool bf16; };
-const char* kHead = "__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  const uint32_t* in = (const uint32_t*)in0 + lane_id() * 10;\n  float d[4];\n"
-                    "  for (int i = 0; i < 4; i++) d[i] = __uint_as_float(in[6 + i]);\n  const uint32_t a[4] = {in[0], in[1], in[2], in[3]};\n  ";
+const char* kHead =
+    "__global__ void probe(const void* __restrict__ in0, void* __restrict__ out0) {\n  using namespace mo;\n  const uint32_t* in = (const "
+    "uint32_t*)in0 + lane_id() * 10;\n  float d[4];\n"
+    "  for (int i = 0; i < 4; i++) d[i] = __uint_as_float(in[6 + i]);\n  const uint32_t a[4] = {in[0], in[1], in[2], in[3]};\n  ";
 const char* kTail = "\n  for (int i = 0; i < 4; i++) ((float*)out0)[lane_id() * 4 + i] = d[i];\n}\n";
 
 }  // namespace
@@ -37,7 +40,9 @@ const char* kTail = "\n  for (int i = 0; i < 4; i++) ((float*)out0)[lane_id() * 
 TEST_CASE("fragments of mma.sync hold what PTX's tables say") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
-  const Case cases[] = {{"tf32", "mma_16x8x8(d, a, in[4], in[5]);", 8, false}, {"f16", "mma_16x8x16(d, a, in[4], in[5], f16());", 16, false}, {"bf16", "mma_16x8x16(d, a, in[4], in[5], bf16());", 16, true}};
+  const Case cases[] = {{"tf32", "mma_16x8x8(d, a, in[4], in[5]);", 8, false},
+                        {"f16", "mma_16x8x16(d, a, in[4], in[5], f16());", 16, false},
+                        {"bf16", "mma_16x8x16(d, a, in[4], in[5], bf16());", 16, true}};
   EmulationCase all;
   std::vector<std::vector<EmulatedBuffer>> buffers;
   std::vector<std::vector<float>> expected;
@@ -60,8 +65,12 @@ TEST_CASE("fragments of mma.sync hold what PTX's tables say") {
     for (int lane = 0; lane < 32; lane++) {
       const auto element_a = [&](int i) { const At at = c.k == 8 ? a_tf32(lane, i) : a_16(lane, i); return a[at.row][at.column]; };
       const auto element_b = [&](int i) { const At at = c.k == 8 ? b_tf32(lane, i) : b_16(lane, i); return b[at.row][at.column]; };
-      for (int r = 0; r < 4; r++) in.push_back(c.k == 8 ? word(static_cast<float>(element_a(r))) : half_of(element_a(2 * r), c.bf16) | half_of(element_a(2 * r + 1), c.bf16) << 16);
-      for (int r = 0; r < 2; r++) in.push_back(c.k == 8 ? word(static_cast<float>(element_b(r))) : half_of(element_b(2 * r), c.bf16) | half_of(element_b(2 * r + 1), c.bf16) << 16);
+      for (int r = 0; r < 4; r++)
+        in.push_back(c.k == 8 ? word(static_cast<float>(element_a(r)))
+                              : half_of(element_a(2 * r), c.bf16) | half_of(element_a(2 * r + 1), c.bf16) << 16);
+      for (int r = 0; r < 2; r++)
+        in.push_back(c.k == 8 ? word(static_cast<float>(element_b(r)))
+                              : half_of(element_b(2 * r), c.bf16) | half_of(element_b(2 * r + 1), c.bf16) << 16);
       for (int i = 0; i < 4; i++) {
         const At at = c_of(lane, i);
         in.push_back(word(static_cast<float>(d[at.row][at.column])));

@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/candidates.h"
-#include "driver/emulation.h"
-#include "driver/numbers.h"
-#include "driver/reduce.h"
+#include "driver/decide/candidates.h"
+#include "driver/emulation/emulation.h"
+#include "driver/decide/numbers.h"
+#include "driver/gate/reduce.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
@@ -90,7 +90,8 @@ inline std::string small_axes(const std::string& text, int64_t rest) {
 
 inline std::string emulation_folder();
 
-/// The kind of what the field finds when the first `statement` behind `where` is dropped, in the kernel's text or else in the device library's. "": nothing.
+/// The kind of what the field finds when the first `statement` behind `where` is dropped, in the kernel's text or else in the device
+/// library's. "": nothing.
 inline std::string found_without(EmulationCase c, const std::string& where, const std::string& statement, const std::string& compiler) {
   const bool in_kernel = c.kernels[0].source.find(where) != std::string::npos;
   c.runtime = runtime_text();

@@ -1,10 +1,11 @@
-// Inputs that nobody draws by chance: not-a-number and infinities in single elements, masks of minus infinity over whole tiles, zeros of both signs, subnormal and very large numbers. What the program makes of them
-// in fp64 is what kernels have to make of them; above all, an element that does not depend on a poisoned one must not change.
+// Inputs that nobody draws by chance: not-a-number and infinities in single elements, masks of minus infinity over whole tiles, zeros of
+// both signs, subnormal and very large numbers. What the program makes of them in fp64 is what kernels have to make of them; above all, an
+// element that does not depend on a poisoned one must not change.
 #include <cmath>
 
 #include <fmt/format.h>
 
-#include "driver/elements.h"
+#include "driver/emulation/elements.h"
 #include "emulate/helpers.h"
 #include "mirage/support/hash.h"
 
@@ -42,9 +43,13 @@ Hostile hostile_cases(const Program& p, const std::string& compiler) {
   return out;
 }
 
-/// Whether the program hides keys by minus infinity: its own weights of them are 0, and 0 times what is not a number is not one, but kernels do not look at them.
+/// Whether the program hides keys by minus infinity: its own weights of them are 0, and 0 times what is not a number is not one, but
+/// kernels do not look at them.
 bool hides(const Graph& g) {
-  return std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { const auto* c = std::get_if<Const>(&n.op); return c && std::isinf(c->value); });
+  return std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) {
+    const auto* c = std::get_if<Const>(&n.op);
+    return c && std::isinf(c->value);
+  });
 }
 
 /// How many elements are numbers in fp64 and not in the kernels' results, or the other way round where that is not allowed; or far off.
@@ -64,9 +69,14 @@ int64_t misplaced(const EmulationCase& c, const EmulationRecord& record, bool ma
     double squares = 0;
     for (double x : w) if (std::isfinite(x)) squares += x * x;
     for (size_t e = 0; e < w.size(); e++) {
-      const double x = w[e], got = value_of(get_bits(record.after[i].data() + place_of(b.dims, b.strides, static_cast<int64_t>(e)) * dtype_bytes(b.dtype), b.dtype), b.dtype);
+      const double x = w[e], got = value_of(get_bits(record.after[i].data() +
+                                                         place_of(b.dims, b.strides, static_cast<int64_t>(e)) * dtype_bytes(b.dtype),
+                                                     b.dtype),
+                                            b.dtype);
       if (std::isnan(x)) out += !std::isnan(got) && !may_hide;
-      else out += std::isinf(x) ? got != x : !(std::fabs(got - x) <= 0.05 * (std::fabs(x) + std::sqrt(squares / static_cast<double>(w.size()))));
+      else
+        out +=
+            std::isinf(x) ? got != x : !(std::fabs(got - x) <= 0.05 * (std::fabs(x) + std::sqrt(squares / static_cast<double>(w.size()))));
     }
   }
   return out;
@@ -100,7 +110,9 @@ TEST_CASE("what is not a number stays where the program puts it", "[hostile]") {
           const EmulationOutcome o = run_emulation(c, h.library.path, EmulationMode::kFloat, 5, {}, &record);
           INFO(h.names[i] << ": " << what << " in " << c.program.inputs[input].name << place_text(t.dims, hit) << ": " << o.reason);
           const bool hidden = !o.ok && o.findings.empty() && hides(c.program.graph) && misplaced(c, record, true) == 0;
-          if (std::getenv("MIRAGE_TABLE") && !o.ok) fmt::print("{}: {} in {}{} of {}: {}{}\n", h.names[i], what, c.program.inputs[input].name, place_text(t.dims, hit), to_string(t.dims), o.reason, hidden ? ": hidden by the mask" : "");
+          if (std::getenv("MIRAGE_TABLE") && !o.ok)
+            fmt::print("{}: {} in {}{} of {}: {}{}\n", h.names[i], what, c.program.inputs[input].name, place_text(t.dims, hit),
+                       to_string(t.dims), o.reason, hidden ? ": hidden by the mask" : "");
           CHECK((o.ok || hidden));
         }
     }
@@ -111,27 +123,32 @@ namespace {
 
 /// Attention whose scores get an additive mask that is an input, as PyTorch's users pass it.
 std::string masked_attention(const std::string& dtype, const std::string& mask_dtype, int queries, int keys, int features) {
-  return fmt::format(R"({{"version": "1.0", "name": "masked", "inputs": {{"q": {{"shape": [2, {2}, {4}], "dtype": "{0}"}}, "k": {{"shape": [2, {3}, {4}], "dtype": "{0}"}}, "v": {{"shape": [2, {3}, {4}], "dtype": "{0}"}},
+  return fmt::format(
+      R"({{"version": "1.0", "name": "masked", "inputs": {{"q": {{"shape": [2, {2}, {4}], "dtype": "{0}"}}, "k": {{"shape": [2, {3}, {4}], "dtype": "{0}"}}, "v": {{"shape": [2, {3}, {4}], "dtype": "{0}"}},
     "mask": {{"shape": [{2}, {3}], "dtype": "{1}"}}}}, "outputs": {{"o": {{"dtype": "{0}"}}}}, "nodes": [{{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {{"transpose_b": true}}}}, {{"op": "mul", "inputs": ["s", 0.125], "output": "t"}},
-    {{"op": "add", "inputs": ["t", "mask"], "output": "u"}}, {{"op": "softmax", "inputs": ["u"], "output": "p"}}, {{"op": "matmul", "inputs": ["p", "v"], "output": "o"}}]}})", dtype, mask_dtype, queries, keys, features);
+    {{"op": "add", "inputs": ["t", "mask"], "output": "u"}}, {{"op": "softmax", "inputs": ["u"], "output": "p"}}, {{"op": "matmul", "inputs": ["p", "v"], "output": "o"}}]}})",
+      dtype, mask_dtype, queries, keys, features);
 }
 
 }  // namespace
 
-// The lowest finite number of the mask's type is what most people put where nothing shall be seen: rows that see nothing get equal weights. Minus infinity there gives no number.
+// The lowest finite number of the mask's type is what most people put where nothing shall be seen: rows that see nothing get equal weights.
+// Minus infinity there gives no number.
 TEST_CASE("masks that are inputs hide whole tiles and whole rows", "[hostile]") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const char* other = std::getenv("MIRAGE_TARGET");
   const Target target = *find_target(other ? other : "sm_90a");
   struct Shape { int queries, keys, features; };
-  for (const auto& [dtype, mask_dtype] : {std::pair<std::string, std::string>{"float16", "float16"}, {"bfloat16", "bfloat16"}, {"float16", "float32"}})
+  for (const auto& [dtype, mask_dtype] :
+       {std::pair<std::string, std::string>{"float16", "float16"}, {"bfloat16", "bfloat16"}, {"float16", "float32"}})
     for (const Shape& s : {Shape{64, 320, 64}, Shape{8, 320, 64}, Shape{16, 256, 192}}) {
       if (!is_full() && (mask_dtype == "float16" || (mask_dtype == "float32") == (s.queries == 64))) continue;
       const Program p = program_of(masked_attention(dtype, mask_dtype, s.queries, s.keys, s.features), "masked");
       std::vector<EmulationCase> cases;
       std::vector<std::string> names;
-      for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) cases.push_back(case_of(p, n.plan, target, fmt::format("c{}_", cases.size()))), names.push_back(n.name);
+      for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true))
+        cases.push_back(case_of(p, n.plan, target, fmt::format("c{}_", cases.size()))), names.push_back(n.name);
       std::vector<const EmulationCase*> all;
       for (const EmulationCase& c : cases) all.push_back(&c);
       const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
@@ -148,7 +165,9 @@ TEST_CASE("masks that are inputs hide whole tiles and whole rows", "[hostile]") 
               return key < 10 * row || (rows && row % 5 == 2) ? hidden : 0.0;   // the first keys, more of them row by row
             };
             const EmulationOutcome o = run_emulation(cases[i], lib.path, EmulationMode::kFloat, 5, {}, &record);
-            const std::string what = fmt::format("{} masked by {}, {} queries, {} keys, {} features, {}, {} kernels, {} at hidden keys{}", dtype, mask_dtype, s.queries, s.keys, s.features, names[i], cases[i].kernels.size(), hidden, rows ? ", some rows see nothing" : "");
+            const std::string what = fmt::format("{} masked by {}, {} queries, {} keys, {} features, {}, {} kernels, {} at hidden keys{}",
+                                                 dtype, mask_dtype, s.queries, s.keys, s.features, names[i], cases[i].kernels.size(),
+                                                 hidden, rows ? ", some rows see nothing" : "");
             if (std::getenv("MIRAGE_TABLE")) fmt::print("{}: {} of {}: {}\n", what, o.compared, o.elements, o.ok ? "ok" : o.reason);
             INFO(what << ": " << o.reason);
             CHECK(o.ok);
@@ -177,12 +196,17 @@ TEST_CASE("single inputs of extreme size leave fused kernels as right as the oth
           const bool is_plain = h.names[i].find("straightforward") != std::string::npos;
           if (h.names[i].find("with tails") != std::string::npos && h.cases.size() > 1) continue;
           EmulationRecord record;
-          record.draw = [&](size_t in, int64_t e) { return ordinary(c.program.inputs[in], in, e, 6) * (in == input ? factor : 1 / std::sqrt(64.0)); };
+          record.draw = [&](size_t in, int64_t e) {
+            return ordinary(c.program.inputs[in], in, e, 6) * (in == input ? factor : 1 / std::sqrt(64.0));
+          };
           record.draw = [&, draw = record.draw](size_t in, int64_t e) { return round_to(draw(in, e), c.program.inputs[in].type.dtype); };
           const EmulationOutcome o = run_emulation(c, h.library.path, EmulationMode::kFloat, 5, {}, &record);
           if (is_plain) { plain = o.ok ? "" : o.reason; continue; }
-          INFO(h.names[i] << ": " << c.program.inputs[input].name << " times " << factor << ": " << o.reason << "; straightforward: " << plain);
-          if (std::getenv("MIRAGE_TABLE") && (!o.ok || !plain.empty())) fmt::print("{}: {} times {}: {}; straightforward: {}\n", h.names[i], c.program.inputs[input].name, factor, o.ok ? "ok" : o.reason, plain);
+          INFO(h.names[i] << ": " << c.program.inputs[input].name << " times " << factor << ": " << o.reason
+                          << "; straightforward: " << plain);
+          if (std::getenv("MIRAGE_TABLE") && (!o.ok || !plain.empty()))
+            fmt::print("{}: {} times {}: {}; straightforward: {}\n", h.names[i], c.program.inputs[input].name, factor,
+                       o.ok ? "ok" : o.reason, plain);
           if (plain.empty()) CHECK(o.ok);
         }
       }

@@ -1,8 +1,8 @@
-// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 2; up to 5, which .ci/run asks for, of four
-// specs, more than that of all), MIRAGE_SEED which; survivors are printed.
+// Kernel mutants: emitted kernels with one mistake each must not pass the gate. MIRAGE_MUTANTS=N sets how many per plan (default 2; up to
+// 5, which .ci/run asks for, of four specs, more than that of all), MIRAGE_SEED which; survivors are printed.
 #include <fmt/format.h>
 
-#include "driver/self_test.h"
+#include "driver/gate/self_test.h"
 #include "emulate/helpers.h"
 
 using namespace mirage;
@@ -25,7 +25,8 @@ TEST_CASE("kernels with a mistake do not pass the gate") {
     const Program p = program_of(*read_file(file), spec);
     for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) {
       if (const char* plan = std::getenv("MIRAGE_PLAN"); plan && n.name != plan) continue;
-      const SelfTest t = run_self_test(p, n.plan, target, compiler, each, std::getenv("MIRAGE_SEED") ? static_cast<uint64_t>(atoll(std::getenv("MIRAGE_SEED"))) : 1);
+      const SelfTest t = run_self_test(p, n.plan, target, compiler, each,
+                                       std::getenv("MIRAGE_SEED") ? static_cast<uint64_t>(atoll(std::getenv("MIRAGE_SEED"))) : 1);
       INFO(spec << " " << n.name << ": " << to_string(t));
       if (std::getenv("MIRAGE_TABLE")) fmt::print("{} {}: {}", spec, n.name, to_string(t));
       CHECK(t.error.empty());
@@ -39,7 +40,8 @@ TEST_CASE("kernels with a mistake do not pass the gate") {
       for (const auto& [reason, which] : t.harmless) harmless += static_cast<int>(which.size());
     }
   }
-  if (std::getenv("MIRAGE_TABLE")) fmt::print("{} mutants: {} the same code, {} harmless with a reason, {} survive\n", mutants, same_code, harmless, survive);
+  if (std::getenv("MIRAGE_TABLE"))
+    fmt::print("{} mutants: {} the same code, {} harmless with a reason, {} survive\n", mutants, same_code, harmless, survive);
   CHECK(survive == 0);
   CHECK(caught * 2 > changed);   // the others are harmless, each with its reason
 }

@@ -1,11 +1,11 @@
-// Programs with dimensions that no small example can have (repetitions, groups of a reduction, reshapes that split and join): the others are reduced, these keep their extents, and the gate runs the kernels.
-// Shapes that would take minutes, or all memory, are not begun.
+// Programs with dimensions that no small example can have (repetitions, groups of a reduction, reshapes that split and join): the others
+// are reduced, these keep their extents, and the gate runs the kernels. Shapes that would take minutes, or all memory, are not begun.
 #include <chrono>
 
 #include <fmt/format.h>
 
-#include "driver/gate.h"
-#include "driver/toolchain.h"
+#include "driver/gate/gate.h"
+#include "driver/toolchain/toolchain.h"
 #include "emulate/helpers.h"
 #include "mirage/search/extents.h"
 #include "mirage/search/search.h"
@@ -19,24 +19,38 @@ struct Pinned { std::string name, inputs, shape, nodes, refusal; bool smaller = 
 
 const std::vector<Pinned> kPinned = {
     {"repeat", R"("x": {"shape": [64, 40, 1000], "dtype": "float16"}, "m": {"shape": [16, 40, 1000], "dtype": "float16"})", "64, 40, 1000",
-     R"({"op": "repeat", "inputs": ["m"], "output": "r", "attrs": {"axis": 0, "count": 4}}, {"op": "add", "inputs": ["x", "r"], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "y", "attrs": {"axis": -1}})", "repeat"},
+     R"({"op": "repeat", "inputs": ["m"], "output": "r", "attrs": {"axis": 0, "count": 4}}, )"
+     R"({"op": "add", "inputs": ["x", "r"], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "y", "attrs": {"axis": -1}})",
+     "repeat"},
     {"step", R"("x": {"shape": [3000, 96], "dtype": "float16"}, "w": {"shape": [48, 2048], "dtype": "float16"})", "3000, 2048",
-     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 1, "stop": 96, "step": 2}}, {"op": "silu", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})",
+     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 1, "stop": 96, "step": 2}}, )"
+     R"({"op": "silu", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})",
      ""},
     {"one_row", R"("x": {"shape": [64, 12, 1024], "dtype": "float16"}, "w": {"shape": [1024, 4096], "dtype": "float16"})", "64, 1, 4096",
-     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 11, "stop": 12}}, {"op": "rms_norm", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})", ""},
+     R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 11, "stop": 12}}, )"
+     R"({"op": "rms_norm", "inputs": ["a"], "output": "b"}, {"op": "matmul", "inputs": ["b", "w"], "output": "y"})",
+     ""},
     {"class_token", R"("x": {"shape": [4, 49, 4096], "dtype": "float16"}, "c": {"shape": [4, 1, 4096], "dtype": "float16"})", "4, 50, 4096",
-     R"({"op": "concat", "inputs": ["c", "x"], "output": "a", "attrs": {"axis": 1}}, {"op": "layer_norm", "inputs": ["a"], "output": "y"})", ""},
+     R"({"op": "concat", "inputs": ["c", "x"], "output": "a", "attrs": {"axis": 1}}, {"op": "layer_norm", "inputs": ["a"], "output": "y"})",
+     ""},
     {"split_and_join", R"("x": {"shape": [4096, 12, 40], "dtype": "float16"})", "4096, 10, 48",
-     R"({"op": "softmax", "inputs": ["x"], "output": "a", "attrs": {"axis": -1}}, {"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [4096, 10, 48]}}, {"op": "softmax", "inputs": ["b"], "output": "y", "attrs": {"axis": -1}})",
+     R"({"op": "softmax", "inputs": ["x"], "output": "a", "attrs": {"axis": -1}}, )"
+     R"({"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [4096, 10, 48]}}, )"
+     R"({"op": "softmax", "inputs": ["b"], "output": "y", "attrs": {"axis": -1}})",
      "reshape that splits and joins dimensions at once"},
     {"two_ways", R"("x": {"shape": [4096, 48], "dtype": "float16"}, "g": {"shape": [48], "dtype": "float16"})", "4096, 8, 6",
      R"({"op": "reshape", "inputs": ["x"], "output": "a", "attrs": {"shape": [4096, 4, 12]}}, {"op": "softmax", "inputs": ["a"], "output": "b", "attrs": {"axis": -1}}, {"op": "reshape", "inputs": ["b"], "output": "c", "attrs": {"shape": [4096, 48]}},
-        {"op": "mul", "inputs": ["c", "g"], "output": "e"}, {"op": "reshape", "inputs": ["e"], "output": "d", "attrs": {"shape": [4096, 8, 6]}}, {"op": "softmax", "inputs": ["d"], "output": "y", "attrs": {"axis": -1}})", "a dimension that is split in two ways"},
+        {"op": "mul", "inputs": ["c", "g"], "output": "e"}, {"op": "reshape", "inputs": ["e"], "output": "d", "attrs": {"shape": [4096, 8, 6]}}, {"op": "softmax", "inputs": ["d"], "output": "y", "attrs": {"axis": -1}})",
+     "a dimension that is split in two ways"},
 };
 
 Program of(const Pinned& c) {
-  return program_of(fmt::format(R"({{"version": "1.0", "name": "pinned", "inputs": {{{}}}, "outputs": {{"y": {{"shape": [{}], "dtype": "float16"}}}}, "nodes": [{}]}})", c.inputs, c.shape, c.nodes), c.name);
+  return program_of(
+      fmt::format(
+          R"({{"version": "1.0", "name": "pinned", "inputs": {{{}}}, "outputs": {{"y": {{"shape": [{}], "dtype": "float16"}}}}, )"
+          R"("nodes": [{}]}})",
+          c.inputs, c.shape, c.nodes),
+      c.name);
 }
 
 int64_t elements_of(const Program& p) {
@@ -73,17 +87,22 @@ TEST_CASE("calls follow a change of extents where operators of the program look 
       // queries and keys of one shape, and so their reshapes; how many there are of each may differ
       {"heads", R"("q": {"shape": [2, 197, 512], "dtype": "float16"}, "k": {"shape": [2, 197, 512], "dtype": "float16"})", "2, 8, 197, 197",
        R"({"op": "reshape", "inputs": ["q"], "output": "a", "attrs": {"shape": [2, 197, 8, 64]}}, {"op": "transpose", "inputs": ["a"], "output": "b", "attrs": {"perm": [0, 2, 1, 3]}}, {"op": "reshape", "inputs": ["k"], "output": "c", "attrs": {"shape": [2, 197, 8, 64]}},
-          {"op": "transpose", "inputs": ["c"], "output": "d", "attrs": {"perm": [0, 2, 1, 3]}}, {"op": "matmul", "inputs": ["b", "d"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "y"})", ""},
+          {"op": "transpose", "inputs": ["c"], "output": "d", "attrs": {"perm": [0, 2, 1, 3]}}, {"op": "matmul", "inputs": ["b", "d"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "y"})",
+       ""},
       // two dimensions of batches become one
-      {"batches", R"("x": {"shape": [4, 12, 200, 64], "dtype": "float16"}, "w": {"shape": [4, 12, 64, 96], "dtype": "float16"})", "4, 12, 200, 96",
-       R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "gelu", "inputs": ["u"], "output": "y"})", ""},
+      {"batches", R"("x": {"shape": [4, 12, 200, 64], "dtype": "float16"}, "w": {"shape": [4, 12, 64, 96], "dtype": "float16"})",
+       "4, 12, 200, 96", R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "gelu", "inputs": ["u"], "output": "y"})", ""},
       // keys that are the same for a group of heads
-      {"groups", R"("q": {"shape": [4, 2, 8, 200, 64], "dtype": "float16"}, "k": {"shape": [4, 2, 1, 96, 64], "dtype": "float16"})", "4, 2, 8, 200, 96",
-       R"({"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "y"})", ""},
+      {"groups", R"("q": {"shape": [4, 2, 8, 200, 64], "dtype": "float16"}, "k": {"shape": [4, 2, 1, 96, 64], "dtype": "float16"})",
+       "4, 2, 8, 200, 96",
+       R"({"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, )"
+       R"({"op": "softmax", "inputs": ["s"], "output": "y"})",
+       ""},
       // one of three parts of a row
       {"third", R"("x": {"shape": [64, 512], "dtype": "float16"}, "w": {"shape": [512, 1536], "dtype": "float16"})", "64, 1, 8, 64",
        R"({"op": "matmul", "inputs": ["x", "w"], "output": "u"}, {"op": "reshape", "inputs": ["u"], "output": "r", "attrs": {"shape": [64, 3, 8, 64]}}, {"op": "slice", "inputs": ["r"], "output": "s", "attrs": {"axis": 1, "start": 1, "stop": 2}},
-          {"op": "gelu", "inputs": ["s"], "output": "y"})", ""}};
+          {"op": "gelu", "inputs": ["s"], "output": "y"})",
+       ""}};
   for (const Pinned& c : all) {
     INFO(c.name);
     const Program p = of(c);
@@ -117,8 +136,10 @@ TEST_CASE("a slice in a pinned dimension stands where it stood") {
 }
 
 TEST_CASE("what would take all memory is not emulated, and that is said at once") {
-  const Program p = program_of(R"({"version": "1.0", "name": "large", "inputs": {"x": {"shape": [4, 20000, 60000], "dtype": "float16"}}, "outputs": {"y": {"shape": [4, 40000, 120000], "dtype": "float16"}}, "nodes": [
-    {"op": "repeat", "inputs": ["x"], "output": "a", "attrs": {"axis": 2, "count": 2}}, {"op": "exp", "inputs": ["a"], "output": "b"}, {"op": "repeat", "inputs": ["b"], "output": "y", "attrs": {"axis": 1, "count": 2}}]})", "large");
+  const Program p = program_of(
+      R"({"version": "1.0", "name": "large", "inputs": {"x": {"shape": [4, 20000, 60000], "dtype": "float16"}}, "outputs": {"y": {"shape": [4, 40000, 120000], "dtype": "float16"}}, "nodes": [
+    {"op": "repeat", "inputs": ["x"], "output": "a", "attrs": {"axis": 2, "count": 2}}, {"op": "exp", "inputs": ["a"], "output": "b"}, {"op": "repeat", "inputs": ["b"], "output": "y", "attrs": {"axis": 1, "count": 2}}]})",
+      "large");
   const Target target = *find_target("sm_90a");
   const Planned full = make_plan(p, p.graph, target);
   REQUIRE(full.plan);

@@ -1,5 +1,6 @@
-// A slice of the random programs (test/random): the whole pipeline, then the kernels on the CPU in the field and in floats. MIRAGE_RANDOM=N programs (default 24), MIRAGE_SEED=S. By the thousand: random_programs. A failure prints the
-// spec after the reducer has taken away every node and shortened every extent that it does not need.
+// A slice of the random programs (test/random): the whole pipeline, then the kernels on the CPU in the field and in floats. MIRAGE_RANDOM=N
+// programs (default 24), MIRAGE_SEED=S. By the thousand: random_programs. A failure prints the spec after the reducer has taken away every
+// node and shortened every extent that it does not need.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -53,7 +54,10 @@ TEST_CASE("random specs are valid and hold every operator", "[random]") {
 TEST_CASE("random programs are right on the CPU") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
-  const auto number = [](const char* name, uint64_t fallback) { const char* v = std::getenv(name); return v ? static_cast<uint64_t>(atoll(v)) : fallback; };
+  const auto number = [](const char* name, uint64_t fallback) {
+    const char* v = std::getenv(name);
+    return v ? static_cast<uint64_t>(atoll(v)) : fallback;
+  };
   const uint64_t count = number("MIRAGE_RANDOM", 24), first = number("MIRAGE_SEED", 1);
   constexpr uint64_t kBatch = 12;   // programs per host compile
   int wrong = 0;

@@ -1,4 +1,5 @@
-// Small regions in one launch (plan/beside.cc, "join_regions") on the CPU: rows, elements and columns beside each other, extents that no block divides, at the sizes that they have and reduced.
+// Small regions in one launch (plan/passes/beside.cc, "join_regions") on the CPU: rows, elements and columns beside each other, extents
+// that no block divides, at the sizes that they have and reduced.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -19,9 +20,11 @@ std::string spec_of(const std::vector<Part>& parts) {
     const char* comma = i ? ", " : "";
     inputs += fmt::format(R"({}"x{}": {{"shape": [{}, {}], "dtype": "float16"}})", comma, i, parts[i].rows, parts[i].columns);
     outputs += fmt::format(R"({}"y{}": {{"dtype": "float16"}})", comma, i);
-    nodes += fmt::format(R"({}{{"op": {}, "inputs": ["x{}"], "output": "y{}"}})", comma, fmt::format(fmt::runtime(R"("{}")"), parts[i].op), i, i);
+    nodes += fmt::format(R"({}{{"op": {}, "inputs": ["x{}"], "output": "y{}"}})", comma, fmt::format(fmt::runtime(R"("{}")"), parts[i].op),
+                         i, i);
   }
-  return fmt::format(R"({{"version": "1.0", "name": "parts", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs, nodes);
+  return fmt::format(R"({{"version": "1.0", "name": "parts", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, outputs,
+                     nodes);
 }
 
 size_t beside(const Plan& plan) {

@@ -4,8 +4,10 @@
 
 namespace mirage::test {
 
-/// All cases in the field, in floats and in large floats. names: for messages; none: numbers. least: of the elements of results, the share that must have been compared; in the field only if field_compares (functions that a field knows nothing of leave elements out).
-inline void check_emulations(const std::vector<EmulationCase>& cases, const std::vector<std::string>& names, const std::string& compiler, double least, bool field_compares) {
+/// All cases in the field, in floats and in large floats. names: for messages; none: numbers. least: of the elements of results, the share
+/// that must have been compared; in the field only if field_compares (functions that a field knows nothing of leave elements out).
+inline void check_emulations(const std::vector<EmulationCase>& cases, const std::vector<std::string>& names, const std::string& compiler,
+                             double least, bool field_compares) {
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
   const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());

@@ -1,5 +1,6 @@
-// Rows that a weight stream computes for float16 products, each times a power of two that follows what has been seen of the row (StreamContraction::scaled, runtime/43_stream_lines.cuh), on the CPU: ordinary rows, rows whose
-// magnitude grows by forty orders along the reduction, beside a low rank and with two weights, reductions that end inside a chunk.
+// Rows that a weight stream computes for float16 products, each times a power of two that follows what has been seen of the row
+// (StreamContraction::scaled, runtime/43_stream_lines.cuh), on the CPU: ordinary rows, rows whose magnitude grows by forty orders along the
+// reduction, beside a low rank and with two weights, reductions that end inside a chunk.
 #include <algorithm>
 #include <variant>
 
@@ -21,18 +22,29 @@ struct Kind { const char* name; int rows, depth, grow; bool rank; bool (*wanted)
 EmulationCase make(const Kind& k, const Target& target, int number) {
   const std::string low = k.rank ? "    %r = input 3 grid(-,-,-) loop(0) : f16[8,16]\n    %s = input 4 grid(1,-,-) : f16[16,8]\n" : "";
   const std::string sum = "(accum.sum (matmul %e %q))", y = k.rank ? "(add " + sum + " (matmul (accum.sum (matmul %e %r)) %s))" : sum;
-  const auto g = parse_graph(fmt::format(
-      "kernel rows {{\n  %x = input 0 : f16[{0},{1}]\n  %v = input 1 : f16[{1}]\n  %w = input 2 : f16[{1},136]\n{2}  %y = call grid(17,1,1) loop({3}) (%x, %v, %w{4}) {{\n    %p = input 0 grid(-,-,-) loop(1) : f16[{0},8]\n"
-      "    %u = input 1 grid(-,-,-) loop(0) : f16[8]\n    %q = input 2 grid(1,-,-) loop(0) : f16[8,8]\n{5}    %e = mul %p (exp (mul %u {6}.0))\n    %d = {7}\n    output 0 %d grid(1,-,-) : f32\n  }}\n  output 0 %y : f32\n}}\n",
-      k.rows, k.depth, k.rank ? fmt::format("  %a = input 3 : f16[{},16]\n  %b = input 4 : f16[16,136]\n", k.depth) : "", k.depth / 8, k.rank ? ", %a, %b" : "", low, k.grow, y));
+  const auto g = parse_graph(
+      fmt::format("kernel rows {{\n  %x = input 0 : f16[{0},{1}]\n  %v = input 1 : f16[{1}]\n  %w = input 2 : f16[{1},136]\n{2}  %y = call "
+                  "grid(17,1,1) loop({3}) (%x, %v, %w{4}) {{\n    %p = input 0 grid(-,-,-) loop(1) : f16[{0},8]\n"
+                  "    %u = input 1 grid(-,-,-) loop(0) : f16[8]\n    %q = input 2 grid(1,-,-) loop(0) : f16[8,8]\n{5}    %e = mul %p (exp "
+                  "(mul %u {6}.0))\n    %d = {7}\n    output 0 %d grid(1,-,-) : f32\n  }}\n  output 0 %y : f32\n}}\n",
+                  k.rows, k.depth, k.rank ? fmt::format("  %a = input 3 : f16[{},16]\n  %b = input 4 : f16[16,136]\n", k.depth) : "",
+                  k.depth / 8, k.rank ? ", %a, %b" : "", low, k.grow, y));
   INFO((g ? "" : g.errors()[0].text));
   REQUIRE(g);
-  const std::string more = k.rank ? fmt::format(R"(, "a": {{"shape": [{}, 16], "dtype": "float16"}}, "b": {{"shape": [16, 136], "dtype": "float16"}})", k.depth) : "";
-  const std::string nodes = k.rank ? R"({"op": "matmul", "inputs": ["e", "w"], "output": "m"}, {"op": "matmul", "inputs": ["e", "a"], "output": "t"}, {"op": "matmul", "inputs": ["t", "b"], "output": "n"}, {"op": "add", "inputs": ["m", "n"], "output": "y"})"
-                                   : R"({"op": "matmul", "inputs": ["e", "w"], "output": "y"})";
-  Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{"shape": [{0}, {1}], "dtype": "float16"}}, "v": {{"shape": [{1}], "dtype": "float16"}}, "w": {{"shape": [{1}, 136], "dtype": "float16"}}{2}}},
+  const std::string more =
+      k.rank ? fmt::format(R"(, "a": {{"shape": [{}, 16], "dtype": "float16"}}, "b": {{"shape": [16, 136], "dtype": "float16"}})", k.depth)
+             : "";
+  const std::string nodes =
+      k.rank
+          ? R"({"op": "matmul", "inputs": ["e", "w"], "output": "m"}, {"op": "matmul", "inputs": ["e", "a"], "output": "t"}, )"
+            R"({"op": "matmul", "inputs": ["t", "b"], "output": "n"}, {"op": "add", "inputs": ["m", "n"], "output": "y"})"
+          : R"({"op": "matmul", "inputs": ["e", "w"], "output": "y"})";
+  Program p = program_of(
+      fmt::format(
+          R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{"shape": [{0}, {1}], "dtype": "float16"}}, "v": {{"shape": [{1}], "dtype": "float16"}}, "w": {{"shape": [{1}, 136], "dtype": "float16"}}{2}}},
       "outputs": {{"y": {{"shape": [{0}, 136], "dtype": "float32"}}}}, "nodes": [{{"op": "mul", "inputs": ["v", {3}.0], "output": "s"}}, {{"op": "exp", "inputs": ["s"], "output": "g"}}, {{"op": "mul", "inputs": ["x", "g"], "output": "e"}}, {4}]}})",
-      k.rows, k.depth, more, k.grow, nodes), "rows");
+          k.rows, k.depth, more, k.grow, nodes),
+      "rows");
   p.graph = *g;
   const Planned planned = make_plan(p, *g, target);
   REQUIRE(planned.plan);
@@ -57,7 +69,8 @@ TEST_CASE("rows in float16 follow their magnitude through a weight stream", "[em
   const Kind kinds[] = {
       {"ordinary", 9, 288, 1, false, [](const StreamPlan& s) { return !s.registers && s.warps == 1 && s.cluster == 2 && s.chunk == 64; }},
       {"growing", 9, 288, 20, false, [](const StreamPlan& s) { return !s.registers && s.warps == 1 && s.cluster == 1 && s.chunk == 32; }},
-      {"growing, low rank", 20, 288, 20, true, [](const StreamPlan& s) { return !s.registers && s.warps == 2 && s.cluster == 1 && s.chunk == 32; }},
+      {"growing, low rank", 20, 288, 20, true,
+       [](const StreamPlan& s) { return !s.registers && s.warps == 2 && s.cluster == 1 && s.chunk == 32; }},
       {"straight to registers", 5, 256, 20, true, [](const StreamPlan& s) { return s.registers; }},
   };
   std::vector<EmulationCase> cases;

@@ -1,4 +1,5 @@
-// Stable attention kernels of the block planner on the CPU, whole and with tails: a running softmax in registers, and split keys whose maxima travel to the kernel that combines them.
+// Stable attention kernels of the block planner on the CPU, whole and with tails: a running softmax in registers, and split keys whose
+// maxima travel to the kernel that combines them.
 #include <algorithm>
 #include <variant>
 
@@ -22,7 +23,9 @@ TEST_CASE("stable attention is right on the CPU") {
     for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) {
       if (n.name != std::string("searched")) continue;
       for (const KernelPlan& k : n.plan.kernels)
-        if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) chains += static_cast<int>(std::count_if((*b)->steps.begin(), (*b)->steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; }));
+        if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body))
+          chains += static_cast<int>(
+              std::count_if((*b)->steps.begin(), (*b)->steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; }));
       for (bool tails : {false, true}) {
         const Reduced r = reduce_plan(p, n.plan, target, tails);
         INFO(name << ": " << r.refusal);

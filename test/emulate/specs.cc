@@ -1,4 +1,5 @@
-// Every spec's kernels, as emitted for sm_80 and sm_90a, on the CPU at reduced shapes of their plans: races, waits, bounds; results exact in the field and within bounds in floats.
+// Every spec's kernels, as emitted for sm_80 and sm_90a, on the CPU at reduced shapes of their plans: races, waits, bounds; results exact
+// in the field and within bounds in floats.
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -22,8 +23,10 @@ bool is_batch_sibling(const std::string& file) {
 
 }  // namespace
 
-// MIRAGE_FULL=1: both targets, both tails, also large inputs. Neither it nor MIRAGE_TARGET: sm_90a without decoder layers and batch siblings; straightforward plans with ragged tails only, the field and ordinary
-// floats. MIRAGE_TARGET=sm_90a: what that leaves out; MIRAGE_TARGET=sm_80: every spec (.ci/run does both). MIRAGE_SPEC=NAME runs one spec, MIRAGE_PART=I/N every Nth, MIRAGE_TABLE=1 prints a line per run.
+// MIRAGE_FULL=1: both targets, both tails, also large inputs. Neither it nor MIRAGE_TARGET: sm_90a without decoder layers and batch
+// siblings; straightforward plans with ragged tails only, the field and ordinary floats. MIRAGE_TARGET=sm_90a: what that leaves out;
+// MIRAGE_TARGET=sm_80: every spec (.ci/run does both). MIRAGE_SPEC=NAME runs one spec, MIRAGE_PART=I/N every Nth, MIRAGE_TABLE=1 prints a
+// line per run.
 TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
@@ -55,7 +58,8 @@ TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
       for (bool tails : {false, true}) {
         if (!has_witness) {
           const Program small = program_of(small_axes(text, tails ? 13 : 64), file);
-          if (tails || is_full()) for (const NamedPlan& n : plans_of(small, target, 0)) add(small, n.plan, n.name + (tails ? " with tails" : ""));
+          if (tails || is_full())
+            for (const NamedPlan& n : plans_of(small, target, 0)) add(small, n.plan, n.name + (tails ? " with tails" : ""));
           continue;
         }
         for (const NamedPlan& n : plans) {
@@ -73,13 +77,19 @@ TEST_CASE("kernels of every spec are right on the CPU", "[specs]") {
       INFO(lib.error);
       REQUIRE(lib.error.empty());
       for (size_t i = 0; i < cases.size(); i++) {
-        bool is_covered = false;   // in one mode at least: batch norm's root is undefined for most field elements, sums of moe's inputs leave float16
+        // in one mode at least: batch norm's root is undefined for most field elements, sums of moe's inputs leave float16
+        bool is_covered = false;
         for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
           if (!is_full() && m == EmulationMode::kLarge) continue;
           const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
           if (std::getenv("MIRAGE_TABLE"))
-            fmt::print("{} {} at {}: compile {:.2f} s, run {:.2f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared, worst {:.2f} units {:.2f} {:.2f} spreads {:.2f} {:.2f} flips {:.2f}: {}\n", names[i], mode_name(m), shapes[i], lib.compile_seconds, o.seconds,
-                       cases[i].kernels.size(), o.threads, static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements, o.worst, o.distance.units, o.distance.norm_units, o.distance.spreads, o.distance.norm_spreads, o.distance.flips, o.ok ? o.carried ? o.undefined ? "ok, undefined elements left out" : "ok" : "not carried" : o.reason);
+            fmt::print(
+                "{} {} at {}: compile {:.2f} s, run {:.2f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared, worst {:.2f} "
+                "units {:.2f} {:.2f} spreads {:.2f} {:.2f} flips {:.2f}: {}\n",
+                names[i], mode_name(m), shapes[i], lib.compile_seconds, o.seconds, cases[i].kernels.size(), o.threads,
+                static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements, o.worst, o.distance.units, o.distance.norm_units,
+                o.distance.spreads, o.distance.norm_spreads, o.distance.flips,
+                o.ok ? o.carried ? o.undefined ? "ok, undefined elements left out" : "ok" : "not carried" : o.reason);
           INFO(names[i] << " " << mode_name(m) << ": " << o.reason);
           CHECK(o.ok);
           if (m == EmulationMode::kField && o.carried) CHECK(o.compared == o.elements);   // nothing undefined is left out
@@ -111,7 +121,8 @@ TEST_CASE("kernels are right at their true size", "[true]") {
       options.seconds = kMinute;
       const EmulationOutcome o = run_emulation(c, lib.path, EmulationMode::kField, 1, options);
       const bool is_slow = !o.findings.empty() && o.findings.front().kind == "too slow";
-      fmt::print("{} {}: {:.1f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared: {}\n", p.name, n.name, o.seconds, c.kernels.size(), o.threads, static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements,
+      fmt::print("{} {}: {:.1f} s, {} kernels, {} threads, {:.1f} M accesses, {} of {} compared: {}\n", p.name, n.name, o.seconds,
+                 c.kernels.size(), o.threads, static_cast<double>(o.accesses) * 1e-6, o.compared, o.elements,
                  o.ok ? o.carried ? "equal" : "not carried" : o.reason);
       CHECK((o.ok || is_slow));
     }

@@ -1,4 +1,5 @@
-// Weights straight to registers (runtime/42_stream_registers.cuh) on the CPU, in every division that fits: ragged rows, columns and reductions, weights in both orders, both types, computed operands, low ranks.
+// Weights straight to registers (runtime/42_stream_registers.cuh) on the CPU, in every division that fits: ragged rows, columns and
+// reductions, weights in both orders, both types, computed operands, low ranks.
 #include <variant>
 
 #include <fmt/format.h>
@@ -12,28 +13,53 @@ using namespace mirage::test;
 namespace {
 
 std::string spec(const std::string& dtype, const std::string& inputs, const std::string& nodes, int m, int n) {
-  return fmt::format(R"({{"version": "1.0", "name": "direct", "inputs": {{{}}}, "outputs": {{"y": {{"shape": [{}, {}], "dtype": "{}"}}}}, "nodes": [{}]}})", inputs, m, n, dtype, nodes);
+  return fmt::format(
+      R"({{"version": "1.0", "name": "direct", "inputs": {{{}}}, "outputs": {{"y": {{"shape": [{}, {}], "dtype": "{}"}}}}, )"
+      R"("nodes": [{}]}})",
+      inputs, m, n, dtype, nodes);
 }
-std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) { return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype); }
+std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) {
+  return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype);
+}
 
 struct Direct { std::string name, text; bool rank = false; };
 
 std::vector<Direct> programs() {
   const std::string h = "float16", b = "bfloat16";
   return {
-      {"low rank", spec(h, tensor("x", "5, 88", h) + "," + tensor("w", "88, 72", h) + "," + tensor("a", "88, 24", h) + "," + tensor("b", "24, 72", h),
-                        R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "a"], "output": "d"}, {"op": "matmul", "inputs": ["d", "b"], "output": "u"},
-                           {"op": "add", "inputs": ["p", "u"], "output": "y"})", 5, 72), true},
-      {"bias and residual", spec(h, tensor("x", "5, 88", h) + "," + tensor("w", "88, 72", h) + "," + tensor("c", "72", h) + "," + tensor("r", "5, 72", h),
-                        R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "add", "inputs": ["p", "c"], "output": "t"}, {"op": "add", "inputs": ["t", "r"], "output": "y"})", 5, 72)},
-      {"two weights with lines along the reduction", spec(b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b) + "," + tensor("w", "40, 104", b),
-                              R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, {"op": "matmul", "inputs": ["x", "w"], "output": "q", "attrs": {"transpose_b": true}},
-                                 {"op": "silu", "inputs": ["p"], "output": "s"}, {"op": "mul", "inputs": ["s", "q"], "output": "y"})", 11, 40)},
-      {"lines along the reduction", spec(b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b),
-                              R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, {"op": "silu", "inputs": ["p"], "output": "y"})", 11, 40)},
-      {"norm with gain", spec(h, tensor("x", "17, 128", h) + "," + tensor("g", "128", h) + "," + tensor("w", "128, 104", h),
-                              R"({"op": "rms_norm", "inputs": ["x", "g"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"})", 17, 104)},
-      {"one row", spec(b, tensor("x", "1, 64", b) + "," + tensor("w", "64, 96", b), R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "relu", "inputs": ["p"], "output": "y"})", 1, 96)},
+      {"low rank",
+       spec(
+           h, tensor("x", "5, 88", h) + "," + tensor("w", "88, 72", h) + "," + tensor("a", "88, 24", h) + "," + tensor("b", "24, 72", h),
+           R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "a"], "output": "d"}, {"op": "matmul", "inputs": ["d", "b"], "output": "u"},
+                           {"op": "add", "inputs": ["p", "u"], "output": "y"})",
+           5, 72),
+       true},
+      {"bias and residual",
+       spec(
+           h, tensor("x", "5, 88", h) + "," + tensor("w", "88, 72", h) + "," + tensor("c", "72", h) + "," + tensor("r", "5, 72", h),
+           R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "add", "inputs": ["p", "c"], "output": "t"}, )"
+           R"({"op": "add", "inputs": ["t", "r"], "output": "y"})",
+           5, 72)},
+      {"two weights with lines along the reduction",
+       spec(
+           b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b) + "," + tensor("w", "40, 104", b),
+           R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, {"op": "matmul", "inputs": ["x", "w"], "output": "q", "attrs": {"transpose_b": true}},
+                                 {"op": "silu", "inputs": ["p"], "output": "s"}, {"op": "mul", "inputs": ["s", "q"], "output": "y"})",
+           11, 40)},
+      {"lines along the reduction",
+       spec(
+           b, tensor("x", "11, 104", b) + "," + tensor("v", "40, 104", b),
+           R"({"op": "matmul", "inputs": ["x", "v"], "output": "p", "attrs": {"transpose_b": true}}, )"
+           R"({"op": "silu", "inputs": ["p"], "output": "y"})",
+           11, 40)},
+      {"norm with gain",
+       spec(
+           h, tensor("x", "17, 128", h) + "," + tensor("g", "128", h) + "," + tensor("w", "128, 104", h),
+           R"({"op": "rms_norm", "inputs": ["x", "g"], "output": "n", "attrs": {"axis": -1, "eps": 1e-5}}, )"
+           R"({"op": "matmul", "inputs": ["n", "w"], "output": "y"})",
+           17, 104)},
+      {"one row", spec(b, tensor("x", "1, 64", b) + "," + tensor("w", "64, 96", b),
+                       R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "relu", "inputs": ["p"], "output": "y"})", 1, 96)},
   };
 }
 

@@ -1,5 +1,6 @@
-// Streams of lines that begin anywhere (runtime/45_stream_uneven.cuh) on the CPU, in every division that fits: weights in both orders whose lines begin in any of eight places, rows and reductions that end within a vector, even
-// weights beside uneven ones, computed operands and statistics, low ranks, many rows, batches, padded lines.
+// Streams of lines that begin anywhere (runtime/45_stream_uneven.cuh) on the CPU, in every division that fits: weights in both orders whose
+// lines begin in any of eight places, rows and reductions that end within a vector, even weights beside uneven ones, computed operands and
+// statistics, low ranks, many rows, batches, padded lines.
 #include <set>
 #include <tuple>
 #include <variant>
@@ -16,24 +17,42 @@ using namespace mirage::test;
 
 namespace {
 
-struct Uneven { std::string name, type; int rows, depth, columns; bool lines; std::string nodes, inputs; bool weights = true; int pitch = 0; };   ///< weights: their lines are uneven, not only those of x
+/// weights: their lines are uneven, not only those of x
+struct Uneven {
+  std::string name, type;
+  int rows, depth, columns;
+  bool lines;
+  std::string nodes, inputs;
+  bool weights = true;
+  int pitch = 0;
+};
 
 const char* const kPlain = R"({"op": "matmul", "inputs": ["x", "w"], "output": "y", "attrs": {"transpose_b": TB}})";
 
 std::vector<Uneven> programs() {
-  const std::string bias = R"({"op": "matmul", "inputs": ["x", "w"], "output": "p", "attrs": {"transpose_b": TB}}, {"op": "add", "inputs": ["p", "c"], "output": "q"}, {"op": "add", "inputs": ["q", "r"], "output": "y"})";
-  const std::string two = R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "v"], "output": "q", "attrs": {"transpose_b": true}}, {"op": "silu", "inputs": ["p"], "output": "s"}, {"op": "mul", "inputs": ["s", "q"], "output": "y"})";
-  const std::string rank = R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "a"], "output": "d"}, {"op": "matmul", "inputs": ["d", "b"], "output": "u"}, {"op": "add", "inputs": ["p", "u"], "output": "y"})";
+  const std::string bias =
+      R"({"op": "matmul", "inputs": ["x", "w"], "output": "p", "attrs": {"transpose_b": TB}}, )"
+      R"({"op": "add", "inputs": ["p", "c"], "output": "q"}, {"op": "add", "inputs": ["q", "r"], "output": "y"})";
+  const std::string two =
+      R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "v"], )"
+      R"("output": "q", "attrs": {"transpose_b": true}}, {"op": "silu", "inputs": ["p"], "output": "s"}, )"
+      R"({"op": "mul", "inputs": ["s", "q"], "output": "y"})";
+  const std::string rank =
+      R"({"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "matmul", "inputs": ["x", "a"], "output": "d"}, )"
+      R"({"op": "matmul", "inputs": ["d", "b"], "output": "u"}, {"op": "add", "inputs": ["p", "u"], "output": "y"})";
   return {
       {"odd columns", "float16", 5, 136, 77, false, kPlain, ""},
-      {"columns by fours, bias and residual", "bfloat16", 11, 72, 100, false, bias, R"("c": {"shape": [100], "dtype": "bfloat16"}, "r": {"shape": [11, 100], "dtype": "bfloat16"})"},
+      {"columns by fours, bias and residual", "bfloat16", 11, 72, 100, false, bias,
+       R"("c": {"shape": [100], "dtype": "bfloat16"}, "r": {"shape": [11, 100], "dtype": "bfloat16"})"},
       {"columns by twos, reduction by fours", "float16", 3, 100, 66, false, kPlain, ""},
       {"all odd", "bfloat16", 17, 91, 129, false, kPlain, ""},
       {"odd reduction, even columns", "float16", 9, 131, 72, false, kPlain, "", false},
-      {"lines along the reduction", "float16", 7, 203, 70, true, bias, R"("c": {"shape": [70], "dtype": "float16"}, "r": {"shape": [7, 70], "dtype": "float16"})"},
+      {"lines along the reduction", "float16", 7, 203, 70, true, bias,
+       R"("c": {"shape": [70], "dtype": "float16"}, "r": {"shape": [7, 70], "dtype": "float16"})"},
       {"lines along the reduction, by twos", "bfloat16", 16, 330, 65, true, kPlain, ""},
       {"an even weight beside an uneven one", "float16", 13, 99, 72, false, two, R"("v": {"shape": [72, 99], "dtype": "float16"})"},
-      {"low rank", "float16", 4, 150, 71, false, rank, R"("a": {"shape": [150, 16], "dtype": "float16"}, "b": {"shape": [16, 71], "dtype": "float16"})"},
+      {"low rank", "float16", 4, 150, 71, false, rank,
+       R"("a": {"shape": [150, 16], "dtype": "float16"}, "b": {"shape": [16, 71], "dtype": "float16"})"},
       {"many rows", "float16", 52, 104, 69, false, kPlain, ""},
       {"padded lines", "float16", 5, 96, 64, false, kPlain, "", true, 67},
   };
@@ -44,8 +63,12 @@ Program program(const Uneven& u) {
   for (size_t at; (at = nodes.find("TB")) != std::string::npos;) nodes.replace(at, 2, u.lines ? "true" : "false");
   const int lines = u.lines ? u.columns : u.depth, length = u.lines ? u.depth : u.columns;
   const std::string strides = u.pitch ? fmt::format(R"(, "strides": [{}, 1])", u.pitch) : "";
-  return program_of(fmt::format(R"({{"version": "1.0", "name": "uneven", "inputs": {{"x": {{"shape": [{0}, {1}], "dtype": "{4}"}}, "w": {{"shape": [{2}, {3}], "dtype": "{4}"{5}}}{6}{7}}}, "outputs": {{"y": {{"shape": [{0}, {8}], "dtype": "{4}"}}}}, "nodes": [{9}]}})",
-                                u.rows, u.depth, lines, length, u.type, strides, u.inputs.empty() ? "" : ", ", u.inputs, u.columns, nodes), u.name);
+  return program_of(
+      fmt::format(
+          R"({{"version": "1.0", "name": "uneven", "inputs": {{"x": {{"shape": [{0}, {1}], "dtype": "{4}"}}, "w": {{"shape": [{2}, )"
+          R"({3}], "dtype": "{4}"{5}}}{6}{7}}}, "outputs": {{"y": {{"shape": [{0}, {8}], "dtype": "{4}"}}}}, "nodes": [{9}]}})",
+          u.rows, u.depth, lines, length, u.type, strides, u.inputs.empty() ? "" : ", ", u.inputs, u.columns, nodes),
+      u.name);
 }
 
 }  // namespace
@@ -67,14 +90,17 @@ TEST_CASE("streams of lines that begin anywhere are right on the CPU") {
           const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
           if (!s || !(*s)->beside.empty()) continue;
           const StreamPlan& plan = **s;
-          CHECK_FALSE((plan.registers && std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; })));
+          CHECK_FALSE(
+              (plan.registers && std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; })));
           if (!seen.emplace(plan.chunk, std::min(plan.stages, 2), plan.cluster > 1, static_cast<int>(plan.weights.size())).second) continue;
           if (std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; }))
-            CHECK(std::all_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven == (w.free == StreamAxis::kCol); }));
+            CHECK(std::all_of(plan.weights.begin(), plan.weights.end(),
+                              [](const StreamWeight& w) { return w.uneven == (w.free == StreamAxis::kCol); }));
           uneven = uneven || std::any_of(plan.weights.begin(), plan.weights.end(), [](const StreamWeight& w) { return w.uneven; });
           Plan one = n.plan;
           one.kernels[i].body = a.body;
-          names.push_back(fmt::format("{}, {}: {} warps, {} stages, chunk {}, cluster {}", u.name, n.name, plan.warps, plan.stages, plan.chunk, plan.cluster));
+          names.push_back(fmt::format("{}, {}: {} warps, {} stages, chunk {}, cluster {}", u.name, n.name, plan.warps, plan.stages,
+                                      plan.chunk, plan.cluster));
           cases.push_back(case_of(p, one, target, fmt::format("u{}_", cases.size())));
         }
     CHECK(seen.size() >= 2);
@@ -88,12 +114,22 @@ TEST_CASE("rows that a stream of uneven lines computes and reduces end where the
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const Target target = *find_target("sm_90a");
   struct Computed { const char *name, *type, *nodes, *row, *finish; int columns; bool even; };
-  const std::string exps = R"({"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}}, {"op": "matmul", "inputs": ["e", "w"], "output": "p"}, {"op": "div", "inputs": ["p", "z"], "output": "y"})";
-  const std::string most = R"({"op": "neg", "inputs": ["x"], "output": "f"}, {"op": "sub", "inputs": ["f", 9.0], "output": "e"}, {"op": "max", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}}, {"op": "matmul", "inputs": ["e", "w"], "output": "p"}, {"op": "sub", "inputs": ["p", "z"], "output": "y"})";
-  const Computed all[] = {{"exponentials and their sum", "bfloat16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div", 67, false},
-                          {"exponentials and their sum, scaled by row", "float16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div", 67, false},
-                          {"exponentials and their sum, an even weight", "float16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div", 72, true},
-                          {"numbers below zero and their maximum", "bfloat16", most.c_str(), "%e = sub (neg %a) 9.0\n    %z = accum.max (reduce.max 1 %e)", "sub", 67, false}};
+  const std::string exps =
+      R"({"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+      R"("output": "z", "attrs": {"axis": -1, "keepdim": true}}, {"op": "matmul", "inputs": ["e", "w"], "output": "p"}, )"
+      R"({"op": "div", "inputs": ["p", "z"], "output": "y"})";
+  const std::string most =
+      R"({"op": "neg", "inputs": ["x"], "output": "f"}, {"op": "sub", "inputs": ["f", 9.0], "output": "e"}, )"
+      R"({"op": "max", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}}, )"
+      R"({"op": "matmul", "inputs": ["e", "w"], "output": "p"}, {"op": "sub", "inputs": ["p", "z"], "output": "y"})";
+  const Computed all[] = {
+      {"exponentials and their sum", "bfloat16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div", 67, false},
+      {"exponentials and their sum, scaled by row", "float16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div", 67,
+       false},
+      {"exponentials and their sum, an even weight", "float16", exps.c_str(), "%e = exp %a\n    %z = accum.sum (reduce.sum 1 %e)", "div",
+       72, true},
+      {"numbers below zero and their maximum", "bfloat16", most.c_str(), "%e = sub (neg %a) 9.0\n    %z = accum.max (reduce.max 1 %e)",
+       "sub", 67, false}};
   std::vector<EmulationCase> cases;
   std::vector<std::string> names;
   int scaled = 0;
@@ -101,8 +137,11 @@ TEST_CASE("rows that a stream of uneven lines computes and reduces end where the
     INFO(c.name);
     const std::string f = std::string(c.type) == "float16" ? "f16" : "bf16";
     Program p = program({c.name, c.type, 6, 141, c.columns, false, c.nodes, ""});
-    const auto g = parse_graph(fmt::format("kernel uneven {{\n  %x = input 0 : {0}[6,141]\n  %w = input 1 : {0}[141,{1}]\n  %y = call grid({2},1,1) loop(18) (%x, %w) {{\n    %a = input 0 grid(-,-,-) loop(1) : {0}[6,8]\n    %b = input 1 grid(1,-,-) loop(0) : {0}[8,8]\n    {3}\n"
-                                           "    %o = {4} (accum.sum (matmul %e %b)) %z\n    output 0 %o grid(1,-,-) : {0}\n  }}\n  output 0 %y : {0}\n}}\n", f, c.columns, (c.columns + 7) / 8, c.row, c.finish));
+    const auto g = parse_graph(
+        fmt::format("kernel uneven {{\n  %x = input 0 : {0}[6,141]\n  %w = input 1 : {0}[141,{1}]\n  %y = call grid({2},1,1) loop(18) (%x, "
+                    "%w) {{\n    %a = input 0 grid(-,-,-) loop(1) : {0}[6,8]\n    %b = input 1 grid(1,-,-) loop(0) : {0}[8,8]\n    {3}\n"
+                    "    %o = {4} (accum.sum (matmul %e %b)) %z\n    output 0 %o grid(1,-,-) : {0}\n  }}\n  output 0 %y : {0}\n}}\n",
+                    f, c.columns, (c.columns + 7) / 8, c.row, c.finish));
     INFO((g ? "" : g.errors()[0].text));
     REQUIRE(g);
     p.graph = *g;
@@ -132,8 +171,10 @@ TEST_CASE("a batch of products whose weights begin anywhere") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const Target target = *find_target("sm_90a");
-  const Program p = program_of(R"({"version": "1.0", "name": "uneven", "inputs": {"x": {"shape": [3, 9, 91], "dtype": "float16"}, "w": {"shape": [3, 91, 45], "dtype": "float16"}}, "outputs": {"y": {"shape": [3, 9, 45], "dtype": "float16"}},
-    "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})", "uneven");
+  const Program p = program_of(
+      R"({"version": "1.0", "name": "uneven", "inputs": {"x": {"shape": [3, 9, 91], "dtype": "float16"}, "w": {"shape": [3, 91, 45], "dtype": "float16"}}, "outputs": {"y": {"shape": [3, 9, 45], "dtype": "float16"}},
+    "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})",
+      "uneven");
   const Planned planned = make_plan(p, p.graph, target);
   REQUIRE(planned.plan);
   std::vector<EmulationCase> cases;

@@ -1,35 +1,52 @@
-// Large tiles whose reduction the blocks of a cluster divide (68_tile.cuh, tile_deal), and whose results and residuals pass through shared memory as whole lines, on the CPU: uneven shares, sums received over the finished
-// ring, extents that nothing divides, both types.
+// Large tiles whose reduction the blocks of a cluster divide (68_tile.cuh, tile_deal), and whose results and residuals pass through shared
+// memory as whole lines, on the CPU: uneven shares, sums received over the finished ring, extents that nothing divides, both types.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
 #include "mirage/plan/tile.h"
 #include "mirage/spec/text.h"
-#include "plan/tile_internal.h"
+#include "plan/tile/tile_internal.h"
 
 using namespace mirage;
 using namespace mirage::test;
 
 namespace {
 
-std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) { return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype); }
+std::string tensor(const std::string& name, const std::string& dims, const std::string& dtype) {
+  return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, dims, dtype);
+}
 
 struct Divided { int m, k, n; const char* dtype; bool gated; TileChoice choice; };
 
 /// x w (times x v) plus a bias plus a residual, in one kernel.
 Program program(const Divided& d) {
-  const std::string half = d.dtype == std::string("float16") ? "f16" : "bf16", x = fmt::format("{}, {}", d.m, d.k), w = fmt::format("{}, {}", d.k, d.n), y = fmt::format("{}, {}", d.m, d.n);
-  std::string inputs = tensor("x", x, d.dtype) + "," + tensor("w", w, d.dtype) + "," + tensor("b", std::to_string(d.n), d.dtype) + "," + tensor("r", y, d.dtype);
+  const std::string half = d.dtype == std::string("float16") ? "f16" : "bf16", x = fmt::format("{}, {}", d.m, d.k),
+                    w = fmt::format("{}, {}", d.k, d.n), y = fmt::format("{}, {}", d.m, d.n);
+  std::string inputs = tensor("x", x, d.dtype) + "," + tensor("w", w, d.dtype) + "," + tensor("b", std::to_string(d.n), d.dtype) + "," +
+                       tensor("r", y, d.dtype);
   if (d.gated) inputs += "," + tensor("v", w, d.dtype);
-  const std::string nodes = fmt::format(R"({{"op": "matmul", "inputs": ["x", "w"], "output": "p"}}, {}{{"op": "add", "inputs": ["{}", "b"], "output": "c"}}, {{"op": "add", "inputs": ["r", "c"], "output": "y"}})",
-                                        d.gated ? R"({"op": "matmul", "inputs": ["x", "v"], "output": "q"}, {"op": "mul", "inputs": ["p", "q"], "output": "s"}, )" : "", d.gated ? "s" : "p");
-  Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "divided", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, tensor("y", y, d.dtype), nodes), "divided");
-  std::string g = fmt::format("kernel divided {{\n %x = input 0 : {0}[{1},{2}]\n %w = input 1 : {0}[{2},{3}]\n %b = input 2 : {0}[{3}]\n %r = input 3 : {0}[{1},{3}]\n", half, d.m, d.k, d.n);
+  const std::string nodes = fmt::format(
+      R"({{"op": "matmul", "inputs": ["x", "w"], "output": "p"}}, {}{{"op": "add", "inputs": ["{}", "b"], "output": "c"}}, )"
+      R"({{"op": "add", "inputs": ["r", "c"], "output": "y"}})",
+      d.gated ? R"({"op": "matmul", "inputs": ["x", "v"], "output": "q"}, {"op": "mul", "inputs": ["p", "q"], "output": "s"}, )" : "",
+      d.gated ? "s" : "p");
+  Program p = program_of(fmt::format(R"({{"version": "1.0", "name": "divided", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})",
+                                     inputs, tensor("y", y, d.dtype), nodes),
+                         "divided");
+  std::string g = fmt::format(
+      "kernel divided {{\n %x = input 0 : {0}[{1},{2}]\n %w = input 1 : {0}[{2},{3}]\n %b = input 2 : {0}[{3}]\n %r = input 3 : "
+      "{0}[{1},{3}]\n",
+      half, d.m, d.k, d.n);
   if (d.gated) g += fmt::format(" %v = input 4 : {}[{},{}]\n", half, d.k, d.n);
   g += fmt::format(" %y = call grid({},1,1) loop({}) (%x, %w, %b, %r{}) {{\n", (d.n + 7) / 8, (d.k + 7) / 8, d.gated ? ", %v" : "");
-  g += fmt::format("  %xt = input 0 grid(-,-,-) loop(1) : {0}[{1},8]\n  %wt = input 1 grid(1,-,-) loop(0) : {0}[8,8]\n  %bt = input 2 grid(0,-,-) loop(-) : {0}[8]\n  %rt = input 3 grid(1,-,-) loop(-) : {0}[{1},8]\n", half, d.m);
+  g += fmt::format(
+      "  %xt = input 0 grid(-,-,-) loop(1) : {0}[{1},8]\n  %wt = input 1 grid(1,-,-) loop(0) : {0}[8,8]\n  %bt = input 2 grid(0,-,-) "
+      "loop(-) : {0}[8]\n  %rt = input 3 grid(1,-,-) loop(-) : {0}[{1},8]\n",
+      half, d.m);
   if (d.gated) g += fmt::format("  %vt = input 4 grid(1,-,-) loop(0) : {0}[8,8]\n", half);
-  g += fmt::format("  %s = add %rt (add {} %bt)\n  output 0 %s grid(1,-,-) : {}\n }}\n output 0 %y : {}\n}}\n", d.gated ? "(mul (accum.sum (matmul %xt %wt)) (accum.sum (matmul %xt %vt)))" : "(accum.sum (matmul %xt %wt))", half, half);
+  g +=
+      fmt::format("  %s = add %rt (add {} %bt)\n  output 0 %s grid(1,-,-) : {}\n }}\n output 0 %y : {}\n}}\n",
+                  d.gated ? "(mul (accum.sum (matmul %xt %wt)) (accum.sum (matmul %xt %vt)))" : "(accum.sum (matmul %xt %wt))", half, half);
   const auto graph = parse_graph(g);
   INFO((graph ? "" : graph.errors()[0].text) << "\n" << g);
   REQUIRE(graph);
@@ -48,7 +65,8 @@ TEST_CASE("large tiles with a divided reduction, and lines gathered before they 
       {90, 456, 136, "float16", true, {1, 96, 64, 3, 2, 1, true, 2, true, 1, true}},     // two sums, received over the ring
       {208, 584, 72, "float16", false, {1, 208, 64, 3, 3, 1, true, 1, true, 1, true}},   // 26 tiles: 9, 9 and 8
       {150, 328, 328, "bfloat16", false, {2, 80, 64, 3, 1, 1, true, 2, true}},           // not divided; warpgroups share rows and columns
-      {90, 328, 192, "float16", true, {1, 96, 64, 3, 2, 1, true, 3, true}},              // over the ring, since there is no room beside it; registers of the copying warps go to the others
+      // over the ring, since there is no room beside it; registers of the copying warps go to the others
+      {90, 328, 192, "float16", true, {1, 96, 64, 3, 2, 1, true, 3, true}},
       {300, 264, 104, "float16", false, {1, 176, 64, 3, 1, 1, true, 2, true, 2}},        // blocks that share rows
   };
   std::vector<EmulationCase> cases;
@@ -79,7 +97,8 @@ TEST_CASE("large tiles with a divided reduction, and lines gathered before they 
   for (size_t i = 0; i < cases.size(); i++)
     for (EmulationMode mode : {EmulationMode::kField, EmulationMode::kFloat}) {
       const EmulationOutcome o = run_emulation(cases[i], library.path, mode, 3, {});
-      INFO(all[i].m << " x " << all[i].k << " x " << all[i].n << ", " << mode_name(mode) << ": " << o.reason << (o.findings.empty() ? "" : "; " + o.findings.front().kind));
+      INFO(all[i].m << " x " << all[i].k << " x " << all[i].n << ", " << mode_name(mode) << ": " << o.reason
+                    << (o.findings.empty() ? "" : "; " + o.findings.front().kind));
       CHECK(o.ok);
       CHECK(o.compared * 2 >= o.elements);
     }

@@ -1,5 +1,5 @@
-// Tiles for the tensor cores' rate (runtime/67_wgmma_wide.cuh, 68_tile.cuh) on the CPU: products that run on over the next chunk, blocks that copy rows for each other, batches, rows in TF32 that come by
-// tensor copies; extents that nothing divides.
+// Tiles for the tensor cores' rate (runtime/67_wgmma_wide.cuh, 68_tile.cuh) on the CPU: products that run on over the next chunk, blocks
+// that copy rows for each other, batches, rows in TF32 that come by tensor copies; extents that nothing divides.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -10,21 +10,29 @@ using namespace mirage::test;
 
 namespace {
 
-std::string tensor(const char* name, const std::string& shape, const char* dtype) { return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, shape, dtype); }
+std::string tensor(const char* name, const std::string& shape, const char* dtype) {
+  return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, shape, dtype);
+}
 
 /// silu(x w1) x w2 (or x w1) plus a residual; x times a gain first if `gain`.
 std::string spec(int batch, int m, int k, int n, bool gated, bool gain, const char* dtype) {
   const std::string lead = batch > 1 ? fmt::format("{}, ", batch) : "", out = fmt::format("{}{}, {}", lead, m, n);
-  std::string inputs = tensor("x", fmt::format("{}{}, {}", lead, m, k), dtype) + ", " + tensor("w", fmt::format("{}{}, {}", lead, k, n), dtype) + ", " + tensor("r", out, dtype), nodes;
+  std::string inputs = tensor("x", fmt::format("{}{}, {}", lead, m, k), dtype) + ", " +
+                       tensor("w", fmt::format("{}{}, {}", lead, k, n), dtype) + ", " + tensor("r", out, dtype),
+              nodes;
   if (gain) inputs += ", " + tensor("g", std::to_string(k), dtype), nodes += R"({"op": "mul", "inputs": ["x", "g"], "output": "u"}, )";
   const char* x = gain ? "u" : "x";
   nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "w"], "output": "a"}}, )", x);
   if (gated) {
     inputs += ", " + tensor("v", fmt::format("{}{}, {}", lead, k, n), dtype);
-    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "v"], "output": "b"}}, {{"op": "silu", "inputs": ["a"], "output": "s"}}, {{"op": "mul", "inputs": ["s", "b"], "output": "c"}}, )", x);
+    nodes += fmt::format(
+        R"({{"op": "matmul", "inputs": ["{}", "v"], "output": "b"}}, {{"op": "silu", "inputs": ["a"], "output": "s"}}, )"
+        R"({{"op": "mul", "inputs": ["s", "b"], "output": "c"}}, )",
+        x);
   }
   nodes += fmt::format(R"({{"op": "add", "inputs": ["{}", "r"], "output": "y"}})", gated ? "c" : "a");
-  return fmt::format(R"({{"version": "1.0", "name": "tile", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs, tensor("y", out, dtype), nodes);
+  return fmt::format(R"({{"version": "1.0", "name": "tile", "inputs": {{{}}}, "outputs": {{{}}}, "nodes": [{}]}})", inputs,
+                     tensor("y", out, dtype), nodes);
 }
 
 struct Wanted { bool large; int column_groups, group_rows, chunk, stages, sharing; };
@@ -48,8 +56,8 @@ TEST_CASE("tiles for the tensor cores' rate are right on the CPU") {
       if (!tile) continue;
       const TileCandidates all = tile_candidates((*tile)->body, (*tile)->operands, (*tile)->results, target, contract_rule(p));
       for (const TilePlan& t : all.plans)
-        if (t.large == want.large && t.row_groups == 1 && t.column_groups == want.column_groups && t.group_rows == want.group_rows && t.chunk == want.chunk && t.stages == want.stages && t.sharing == want.sharing &&
-            t.cluster == 1 && t.blocks_per_sm == 1) {
+        if (t.large == want.large && t.row_groups == 1 && t.column_groups == want.column_groups && t.group_rows == want.group_rows &&
+            t.chunk == want.chunk && t.stages == want.stages && t.sharing == want.sharing && t.cluster == 1 && t.blocks_per_sm == 1) {
           k.body = std::make_shared<const TilePlan>(t);
           divided++;
           break;

@@ -34,7 +34,11 @@ struct Cases : Divisions {
 };
 
 std::string softmax(const std::string& in, const std::string& out, const std::string& type) {
-  return fmt::format(R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{{0}, "dtype": "{2}"}}}}, "outputs": {{"y": {{"shape": [{1}], "dtype": "{2}"}}}}, "nodes": [{{"op": "softmax", "inputs": ["x"], "output": "y", "attrs": {{"axis": -1}}}}]}})", in, out, type);
+  return fmt::format(
+      R"({{"version": "1.0", "name": "rows", "inputs": {{"x": {{{0}, "dtype": "{2}"}}}}, )"
+      R"("outputs": {{"y": {{"shape": [{1}], "dtype": "{2}"}}}}, "nodes": [{{"op": "softmax", "inputs": ["x"], )"
+      R"("output": "y", "attrs": {{"axis": -1}}}}]}})",
+      in, out, type);
 }
 
 }  // namespace
@@ -63,23 +67,43 @@ TEST_CASE("rows with edges, by every division") {
     const Reduced small = cases.reduced(what, text);
     INFO(what);
     CHECK(region(small.plan->kernels[0]).uneven);
-    CHECK(cases.divide(*small.program, *small.plan, what, [](const RegionPlan& q) { return q.cluster > 1 ? "" : fmt::format("teams of {}, {} held{}", q.team, q.held, q.staged ? " in shared memory" : ""); }) >= 8);
+    CHECK(cases.divide(*small.program, *small.plan, what, [](const RegionPlan& q) {
+      return q.cluster > 1 ? "" : fmt::format("teams of {}, {} held{}", q.team, q.held, q.staged ? " in shared memory" : "");
+    }) >= 8);
   };
   add("softmax", softmax("\"shape\": [6000, 7, 205]", "6000, 7, 205", "float16"));
   add("a longer row", softmax("\"shape\": [6000, 3, 1063]", "6000, 3, 1063", "bfloat16"));
   add("layer norm with a gain, whose own elements lie elsewhere",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 333], "dtype": "bfloat16"}, "g": {"shape": [333], "dtype": "bfloat16"}, "b": {"shape": [333], "dtype": "bfloat16"}}, "outputs": {"y": {"shape": [6000, 5, 333], "dtype": "bfloat16"}}, "nodes": [{"op": "layer_norm", "inputs": ["x", "g", "b"], "output": "y"}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 333], "dtype": "bfloat16"}, )"
+      R"("g": {"shape": [333], "dtype": "bfloat16"}, "b": {"shape": [333], "dtype": "bfloat16"}}, )"
+      R"("outputs": {"y": {"shape": [6000, 5, 333], "dtype": "bfloat16"}}, "nodes": [{"op": "layer_norm", "inputs": ["x", "g", "b"], )"
+      R"("output": "y"}]})");
   add("a sum, its norm, and the sum itself in float32",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 117], "dtype": "float16"}, "r": {"shape": [6000, 5, 117], "dtype": "float16"}}, "outputs": {"z": {"shape": [6000, 5, 117], "dtype": "float32"}, "y": {"shape": [6000, 5, 117], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, {"op": "rms_norm", "inputs": ["z"], "output": "y"}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 5, 117], "dtype": "float16"}, )"
+      R"("r": {"shape": [6000, 5, 117], "dtype": "float16"}}, "outputs": {"z": {"shape": [6000, 5, 117], "dtype": "float32"}, )"
+      R"("y": {"shape": [6000, 5, 117], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, )"
+      R"({"op": "rms_norm", "inputs": ["z"], "output": "y"}]})");
   add("scores of a window with a mask that all heads share",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [1000, 3, 51, 51], "dtype": "float16"}, "m": {"shape": [1000, 1, 51, 51], "dtype": "float16"}}, "outputs": {"y": {"shape": [1000, 3, 51, 51], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "m"], "output": "z"}, {"op": "softmax", "inputs": ["z"], "output": "y", "attrs": {"axis": -1}}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [1000, 3, 51, 51], "dtype": "float16"}, )"
+      R"("m": {"shape": [1000, 1, 51, 51], "dtype": "float16"}}, "outputs": {"y": {"shape": [1000, 3, 51, 51], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "add", "inputs": ["x", "m"], "output": "z"}, {"op": "softmax", "inputs": ["z"], )"
+      R"("output": "y", "attrs": {"axis": -1}}]})");
   add("rows that lie apart", softmax("\"shape\": [6000, 5, 197], \"strides\": [1015, 203, 1]", "6000, 5, 197", "float16"));
   add("a slice that begins in a vector",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 6, 211], "dtype": "float16"}}, "outputs": {"y": {"shape": [6000, 6, 205], "dtype": "float16"}}, "nodes": [{"op": "slice", "inputs": ["x"], "output": "s", "attrs": {"axis": 2, "start": 3, "stop": 208}}, {"op": "softmax", "inputs": ["s"], "output": "y", "attrs": {"axis": -1}}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 6, 211], "dtype": "float16"}}, )"
+      R"("outputs": {"y": {"shape": [6000, 6, 205], "dtype": "float16"}}, "nodes": [{"op": "slice", "inputs": ["x"], )"
+      R"("output": "s", "attrs": {"axis": 2, "start": 3, "stop": 208}}, {"op": "softmax", "inputs": ["s"], )"
+      R"("output": "y", "attrs": {"axis": -1}}]})");
   add("causal scores",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 67, 67], "dtype": "float16"}}, "outputs": {"y": {"shape": [6000, 67, 67], "dtype": "float16"}}, "nodes": [{"op": "causal_mask", "inputs": ["x"], "output": "z"}, {"op": "softmax", "inputs": ["z"], "output": "y", "attrs": {"axis": -1}}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [6000, 67, 67], "dtype": "float16"}}, )"
+      R"("outputs": {"y": {"shape": [6000, 67, 67], "dtype": "float16"}}, "nodes": [{"op": "causal_mask", "inputs": ["x"], )"
+      R"("output": "z"}, {"op": "softmax", "inputs": ["z"], "output": "y", "attrs": {"axis": -1}}]})");
   add("maps of odd places, with a channel's numbers: no reduction at all",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [640, 16, 27, 27], "dtype": "float16"}, "s": {"shape": [16, 1, 1], "dtype": "float16"}, "t": {"shape": [16, 1, 1], "dtype": "float16"}}, "outputs": {"y": {"shape": [640, 16, 27, 27], "dtype": "float16"}}, "nodes": [{"op": "mul", "inputs": ["x", "s"], "output": "a"}, {"op": "add", "inputs": ["a", "t"], "output": "b"}, {"op": "relu", "inputs": ["b"], "output": "y"}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [640, 16, 27, 27], "dtype": "float16"}, )"
+      R"("s": {"shape": [16, 1, 1], "dtype": "float16"}, "t": {"shape": [16, 1, 1], "dtype": "float16"}}, )"
+      R"("outputs": {"y": {"shape": [640, 16, 27, 27], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "mul", "inputs": ["x", "s"], "output": "a"}, {"op": "add", "inputs": ["a", "t"], "output": "b"}, )"
+      R"({"op": "relu", "inputs": ["b"], "output": "y"}]})");
   check_emulations(cases.all, cases.names, compiler, 1.0, false);
 }
 
@@ -96,12 +120,17 @@ TEST_CASE("rows that wait in shared memory") {
       return !q.staged ? "" : fmt::format("{} threads in clusters of {}", q.threads, q.cluster);
     }) >= 2);
   };
-  for (int n : {4104, 4103, 4098}) add(fmt::format("softmax of {}", n), softmax(fmt::format("\"shape\": [3, {}]", n), fmt::format("3, {}", n), "float16"));
+  for (int n : {4104, 4103, 4098})
+    add(fmt::format("softmax of {}", n), softmax(fmt::format("\"shape\": [3, {}]", n), fmt::format("3, {}", n), "float16"));
   add("float32", softmax("\"shape\": [2, 4099]", "2, 4099", "float32"));
   add("long rows", softmax("\"shape\": [2, 16387]", "2, 16387", "bfloat16"));
   add("long rows of whole vectors", softmax("\"shape\": [2, 9000]", "2, 9000", "float16"));
   add("two operands and a gain",
-      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [2, 4112], "dtype": "float16"}, "r": {"shape": [2, 4112], "dtype": "float16"}, "g": {"shape": [4112], "dtype": "float32"}}, "outputs": {"y": {"shape": [2, 4112], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, {"op": "rms_norm", "inputs": ["z"], "output": "q"}, {"op": "cast", "inputs": ["q"], "output": "f", "attrs": {"dtype": "float32"}}, {"op": "mul", "inputs": ["f", "g"], "output": "y"}]})");
+      R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [2, 4112], "dtype": "float16"}, )"
+      R"("r": {"shape": [2, 4112], "dtype": "float16"}, "g": {"shape": [4112], "dtype": "float32"}}, )"
+      R"("outputs": {"y": {"shape": [2, 4112], "dtype": "float16"}}, "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "z"}, )"
+      R"({"op": "rms_norm", "inputs": ["z"], "output": "q"}, {"op": "cast", "inputs": ["q"], )"
+      R"("output": "f", "attrs": {"dtype": "float32"}}, {"op": "mul", "inputs": ["f", "g"], "output": "y"}]})");
   CHECK(clusters >= 6);
   check_emulations(cases.all, cases.names, compiler, 1.0, false);
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Stands for nvcc in tests of build systems: from "... -o libNAME.so NAME.cu" it makes a library with the functions that NAME.h has, none of which launches anything.
+# Stands for nvcc in tests of build systems: from "... -o libNAME.so NAME.cu" it makes a library with the functions that NAME.h has, none of
+# which launches anything.
 set -eu
 out='' source=''
 while [ $# -gt 0 ]; do

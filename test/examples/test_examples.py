@@ -39,7 +39,9 @@ def tearDownModule():
 
 
 def run(*command, cwd=None, expect=0, **environment):
-    done = subprocess.run([str(c) for c in command], cwd=cwd, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [str(c) for c in command], cwd=cwd, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=300, check=False
+    )
     if done.returncode != expect:
         raise AssertionError(f"exit {done.returncode}, not {expect}: {command}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -105,7 +107,17 @@ class Examples(unittest.TestCase):
     def cmake(self, *words):
         build = self.folder / "build"
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        run("cmake", *generator, "-S", self.folder / "cmake", "-B", build, f"-DCMAKE_PREFIX_PATH={PREFIX}", "-Dflags=" + ";".join(QUICK), *words)
+        run(
+            "cmake",
+            *generator,
+            "-S",
+            self.folder / "cmake",
+            "-B",
+            build,
+            f"-DCMAKE_PREFIX_PATH={PREFIX}",
+            "-Dflags=" + ";".join(QUICK),
+            *words,
+        )
         return build
 
     @unittest.skipUnless(cuda(), "there is no CUDA Toolkit, which the application needs")
@@ -125,7 +137,8 @@ class Examples(unittest.TestCase):
         config = next((self.folder / "moved").rglob("gatedConfig.cmake"))
         (self.folder / "user").mkdir()
         (self.folder / "user" / "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES C)\nfind_package(gated REQUIRED)\nget_target_property(at gated::gated IMPORTED_LOCATION)\nmessage(STATUS \"at ${at}\")\n"
+            "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES C)\nfind_package(gated REQUIRED)\nget_target_property(at"
+            " gated::gated IMPORTED_LOCATION)\nmessage(STATUS \"at ${at}\")\n"
         )
         said = run("cmake", "-S", self.folder / "user", "-B", self.folder / "user" / "build", f"-Dgated_DIR={config.parent}")
         self.assertIn(f"at {config.parent.parent.parent / 'libgated.so'}", said)

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "driver/checkpoint.h"
+#include "driver/evidence/checkpoint.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/file.h"
 #include "search/remembered.h"

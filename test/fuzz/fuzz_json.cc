@@ -1,4 +1,5 @@
-// libFuzzer target: any text as a spec. What is accepted must obey the laws, and its normal form must read back as the same program; what is refused must render.
+// libFuzzer target: any text as a spec. What is accepted must obey the laws, and its normal form must read back as the same program; what
+// is refused must render.
 #include <cstdint>
 #include <string>
 #include "mirage/spec/spec.h"
@@ -9,7 +10,8 @@ using namespace mirage;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Source source{"fuzz.json", std::string(reinterpret_cast<const char*>(data), size)};
   if (auto family = read_family(source); family.ok()) {
-    for (const SpecPoint& p : family->points) MIRAGE_ASSERT(!check_laws(p.program.graph) && p.values.size() == family->axes.size()) << "a point that is no program";
+    for (const SpecPoint& p : family->points)
+      MIRAGE_ASSERT(!check_laws(p.program.graph) && p.values.size() == family->axes.size()) << "a point that is no program";
     MIRAGE_ASSERT(family->points.size() <= kMostPoints && family->hint < family->points.size()) << "points without a hint";
   } else {
     for (const Diagnostic& d : family.errors()) MIRAGE_ASSERT(!render(d, source.text).empty()) << "an empty diagnostic";

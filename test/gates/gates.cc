@@ -5,7 +5,7 @@
 #include <memory>
 #include <sstream>
 #include "mirage/spec/spec.h"
-#include "search/block_search.h"
+#include "search/growth/block_search.h"
 
 using namespace mirage;
 using namespace mirage::search;
@@ -91,7 +91,9 @@ TEST_CASE("gates close a second exponential and an invariant accumulator") {
   REQUIRE(once >= 0);
   CHECK(mlp.closed(Map{MapFn::kSilu}, {once}) == Gate::kExponent);
   Bench rows("n_trans", false);
-  CHECK(std::none_of(rows.values->operators().begin(), rows.values->operators().end(), [](const BlockOp& o) { return std::holds_alternative<Accum>(o.op); }));   // no loop, no accumulator
+  // no loop, no accumulator
+  CHECK(std::none_of(rows.values->operators().begin(), rows.values->operators().end(),
+                     [](const BlockOp& o) { return std::holds_alternative<Accum>(o.op); }));
 }
 
 TEST_CASE("gates of the search: what closes is counted, with an example") {

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Draws the 24 programs of test/generality, on which nothing was tuned before the list was fixed: make.py [SEED] [FOLDER].
 
-Four classes of six: skinny (few rows through linear layers, with prologues and epilogues), attention (masks, biases, norms, caps, shared heads), rows (no matrix product) and gemm (enough rows that
-arithmetic counts). Sizes are drawn from ones that occur in models and ones that no tile divides; a third is bfloat16. The draw depends on the seed alone (an LCG of its own: Python's random differs
+Four classes of six: skinny (few rows through linear layers, with prologues and epilogues), attention (masks, biases, norms, caps, shared
+heads), rows (no matrix product) and gemm (enough rows that
+arithmetic counts). Sizes are drawn from ones that occur in models and ones that no tile divides; a third is bfloat16. The draw depends on
+the seed alone (an LCG of its own: Python's random differs
 between versions), so anybody can draw another list: the compiler must not know the difference."""
+
 import json
 import os
 import sys
@@ -59,11 +62,15 @@ class Spec:
     def text(self, shape):
         self.nodes[-1]["output"] = "y"
         dims = " x ".join("[%s]" % ", ".join(str(d) for d in t["shape"]) for t in self.inputs.values())
-        lines = ['  "version": "1.0",', '  "name": "%s",' % self.name,
-                 '  "description": %s,' % json.dumps("%s; %s of %s. Drawn by test/generality/make.py, seed %d." % (", ".join(self.words), dims, self.dtype, SEED)),
-                 '  "inputs": {\n%s\n  },' % ",\n".join('    "%s": %s' % (n, json.dumps(t)) for n, t in self.inputs.items()),
-                 '  "outputs": {"y": %s},' % json.dumps({"shape": list(shape), "dtype": self.dtype}),
-                 '  "nodes": [\n%s\n  ]' % ",\n".join("    " + json.dumps(n) for n in self.nodes)]
+        lines = [
+            '  "version": "1.0",',
+            '  "name": "%s",' % self.name,
+            '  "description": %s,'
+            % json.dumps("%s; %s of %s. Drawn by test/generality/make.py, seed %d." % (", ".join(self.words), dims, self.dtype, SEED)),
+            '  "inputs": {\n%s\n  },' % ",\n".join('    "%s": %s' % (n, json.dumps(t)) for n, t in self.inputs.items()),
+            '  "outputs": {"y": %s},' % json.dumps({"shape": list(shape), "dtype": self.dtype}),
+            '  "nodes": [\n%s\n  ]' % ",\n".join("    " + json.dumps(n) for n in self.nodes),
+        ]
         return "{\n" + "\n".join(lines) + "\n}\n"
 
 
@@ -134,7 +141,11 @@ def linear_body(s, x, m, k, n, body):
 
 def skinny(draw, name, i):
     s = Spec(draw, name)
-    m, k, n = draw.one_of([1, 3, 5, 8, 11, 16]), draw.one_of([1024, 2048, 2560, 3000, 4096, 5120]), draw.one_of([1000, 2056, 3072, 4096, 5000, 6144])
+    m, k, n = (
+        draw.one_of([1, 3, 5, 8, 11, 16]),
+        draw.one_of([1024, 2048, 2560, 3000, 4096, 5120]),
+        draw.one_of([1000, 2056, 3072, 4096, 5000, 6144]),
+    )
     x = prologue(s, s.input("x", m, k), k)
     y = epilogue(s, linear_body(s, x, m, k, n, ["linear", "gated", "low rank", "two inputs", "two layers", "linear"][i]), m, n)
     del y
@@ -143,7 +154,11 @@ def skinny(draw, name, i):
 
 def gemm(draw, name, i):
     s = Spec(draw, name)
-    m, k, n = draw.one_of([48, 96, 128, 200, 256, 384]), draw.one_of([512, 768, 1024, 2000, 2048, 4096]), draw.one_of([1000, 1536, 2048, 3072, 4096])
+    m, k, n = (
+        draw.one_of([48, 96, 128, 200, 256, 384]),
+        draw.one_of([512, 768, 1024, 2000, 2048, 4096]),
+        draw.one_of([1000, 1536, 2048, 3072, 4096]),
+    )
     body = ["linear", "gated", "linear", "two layers", "softmax", "batched"][i]
     if body == "batched":
         b, k, n = draw.one_of([3, 4, 8]), draw.one_of([256, 512, 1000]), draw.one_of([512, 768, 1024])

@@ -1,5 +1,6 @@
-// Every spec of specs/ through the whole compiler, against what it gave last time: the graph found, the funnel, and the emitted text without the device library. The diff in review is the replay
-// test; 'cmd/dev bless' (MIRAGE_BLESS=1) renews the files, and a person reads the diff.
+// Every spec of specs/ through the whole compiler, against what it gave last time: the graph found, the funnel, and the emitted text
+// without the device library. The diff in review is the replay test; 'cmd/dev bless' (MIRAGE_BLESS=1) renews the files, and a person reads
+// the diff.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -32,10 +33,12 @@ std::vector<fs::path> specs() {
   return out;
 }
 
-/// Units of effort after which the winner's structure was found, and of the whole search; nullopt if what won is no structure of the whole program.
+/// Units of effort after which the winner's structure was found, and of the whole search; nullopt if what won is no structure of the whole
+/// program.
 std::optional<std::pair<int64_t, int64_t>> found_after(const std::string& explanation) {
   std::smatch m;
-  if (!std::regex_search(explanation, m, std::regex("the winner's structure after .* states \\((\\d+) of (\\d+) units of effort\\)"))) return std::nullopt;
+  if (!std::regex_search(explanation, m, std::regex("the winner's structure after .* states \\((\\d+) of (\\d+) units of effort\\)")))
+    return std::nullopt;
   return std::pair(std::stoll(m[1]), std::stoll(m[2]));
 }
 
@@ -46,7 +49,8 @@ std::string without_runtime(std::string cu) {
   if (from == std::string::npos || to == std::string::npos) return cu;
   const std::string library = cu.substr(from + begin.size(), to - from - begin.size());
   const bool ordered = library.starts_with("#define MO_ORDERED_LOADS\n");
-  return cu.replace(from + begin.size(), library.size(), std::string(ordered ? "#define MO_ORDERED_LOADS\n" : "") + "// (device library)\n");
+  return cu.replace(from + begin.size(), library.size(),
+                    std::string(ordered ? "#define MO_ORDERED_LOADS\n" : "") + "// (device library)\n");
 }
 
 /// The first line that differs, for the message.
@@ -56,7 +60,8 @@ std::string first_difference(const std::string& a, const std::string& b) {
   for (int line = 1;; line++) {
     const bool has_p = static_cast<bool>(std::getline(x, p)), has_q = static_cast<bool>(std::getline(y, q));
     if (!has_p && !has_q) return "";
-    if (has_p != has_q || p != q) return "line " + std::to_string(line) + "\n  was: " + (has_q ? q : "(end)") + "\n  is:  " + (has_p ? p : "(end)");
+    if (has_p != has_q || p != q)
+      return "line " + std::to_string(line) + "\n  was: " + (has_q ? q : "(end)") + "\n  is:  " + (has_p ? p : "(end)");
   }
 }
 
@@ -74,13 +79,15 @@ TEST_CASE("specs give what they gave") {
     const CompileResult r = compile(o, {"specs/" + spec.filename().string(), read(spec)}, trace);
     INFO(spec.filename());
     REQUIRE(r.exit == ExitCode::kOk);
-    if (const auto after = found_after(r.explanation)) {   // good results come early: within a quarter of the effort, or 60 000 units (0.03 s)
+    // good results come early: within a quarter of the effort, or 60 000 units (0.03 s)
+    if (const auto after = found_after(r.explanation)) {
       searched++;
       CHECK((after->first <= 60'000 || 4 * after->first <= after->second));
     }
     const std::string name = spec.stem().string();
-    const std::map<std::string, std::string> products = {
-        {name + ".graph", r.files.at(r.name + ".graph")}, {name + ".funnel", r.summary + "\n" + r.explanation}, {name + ".kernels.cu", without_runtime(r.files.at(r.name + ".cu"))}};
+    const std::map<std::string, std::string> products = {{name + ".graph", r.files.at(r.name + ".graph")},
+                                                         {name + ".funnel", r.summary + "\n" + r.explanation},
+                                                         {name + ".kernels.cu", without_runtime(r.files.at(r.name + ".cu"))}};
     for (const auto& [file, text] : products) {
       const fs::path golden = fs::path(MIRAGE_SOURCE_DIR) / "test/golden" / file;
       if (is_blessing) std::ofstream(golden, std::ios::binary) << text;

@@ -1,5 +1,6 @@
-// Emitted text of many plans, as hashes: the first divisions of every kernel of the shipped specs, every row of the unit tables that were measured, and tiles of every kind. A change that is meant to leave kernels
-// as they are leaves test/golden/texts.hashes; eight tiles stand beside it in full, since few specs have one. 'cmd/dev bless' renews both. What a kernel costs is no part of its text here.
+// Emitted text of many plans, as hashes: the first divisions of every kernel of the shipped specs, every row of the unit tables that were
+// measured, and tiles of every kind. A change that is meant to leave kernels as they are leaves test/golden/texts.hashes; eight tiles stand
+// beside it in full, since few specs have one. 'cmd/dev bless' renews both. What a kernel costs is no part of its text here.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -32,9 +33,11 @@ std::string text_of(KernelPlan k, const Plan& plan) {
   k.name = "k";
   k.why = "";
   const KernelText t = emit_kernel(k, plan, target());
-  std::string out = fmt::format("// grid {} x {} x {}, {} threads, {} bytes of shared memory{}{}\n", t.grid[0], t.grid[1], t.grid[2], t.threads, t.smem_bytes, t.dependent ? ", dependent" : "", t.cooperative ? ", cooperative" : "");
+  std::string out = fmt::format("// grid {} x {} x {}, {} threads, {} bytes of shared memory{}{}\n", t.grid[0], t.grid[1], t.grid[2],
+                                t.threads, t.smem_bytes, t.dependent ? ", dependent" : "", t.cooperative ? ", cooperative" : "");
   for (const TensorMapText& m : t.maps)
-    out += fmt::format("// map of {}: offset {}, {} [{}] strides [{}] box [{}], swizzle {}\n", m.buffer, m.offset_bytes, dtype_name(m.dtype), fmt::join(m.dims, ","), fmt::join(m.strides, ","), fmt::join(m.box, ","), m.swizzle);
+    out += fmt::format("// map of {}: offset {}, {} [{}] strides [{}] box [{}], swizzle {}\n", m.buffer, m.offset_bytes,
+                       dtype_name(m.dtype), fmt::join(m.dims, ","), fmt::join(m.strides, ","), fmt::join(m.box, ","), m.swizzle);
   for (size_t i = 0; i < t.args.size(); i++) out += fmt::format("// {} {}\n", t.written[i] ? "writes" : "reads", t.args[i]);
   return out + t.source;
 }
@@ -84,7 +87,8 @@ LinearCase batched(const Tile& t) {
   const auto stored = [&](int buffer, Dims d) { return Access{buffer, 0, d, row_major_strides(d), l.t}; };
   const ValueId x = b.add_input(0, {l.t, {1, l.rows, 16}}, {{0, -1, -1}, 2}), w = b.add_input(1, {l.t, {1, 16, 32}}, {{0, 2, -1}, 1});
   b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {x, w})}), l.t, {{0, 2, -1}, -1});
-  return {std::move(b).finish(), {stored(0, {t.batch, l.rows, l.depth}), stored(1, {t.batch, l.depth, l.cols})}, {stored(2, {t.batch, l.rows, l.cols})}};
+  return {std::move(b).finish(),
+          {stored(0, {t.batch, l.rows, l.depth}), stored(1, {t.batch, l.depth, l.cols})}, {stored(2, {t.batch, l.rows, l.cols})}};
 }
 
 TilePlan plan_of(const Tile& t) {
@@ -124,7 +128,9 @@ TEST_CASE("the text of many kernels is what it was", "[texts]") {
     if (changed + fresh <= 12) differences += (at == before.end() ? "  new: " : "  differs: ") + name + "\n";
   }
   for (const auto& [name, hash] : before) gone += now.count(name) == 0;
-  INFO("'cmd/dev bless' renews test/golden/texts.hashes if the change was meant; " << changed << " differ, " << fresh << " are new, " << gone << " are gone\n" << differences);
+  INFO("'cmd/dev bless' renews test/golden/texts.hashes if the change was meant; " << changed << " differ, " << fresh << " are new, "
+                                                                                   << gone << " are gone\n"
+                                                                                   << differences);
   CHECK(changed + fresh + gone == 0);
 }
 

@@ -1,5 +1,7 @@
-// Float results of the emulator and of a GPU, for every spec's kernels of sm_90a and of sm_80 (from PTX) at reduced shapes: the same bits where no approximate instruction is involved and nvcc fuses no products and sums,
-// within the stated bounds elsewhere (docs/emulation.md). MIRAGE_PACK=FOLDER keeps the pack for device_runner on another machine; MIRAGE_SPEC=NAME takes one spec. Without a GPU or MIRAGE_PACK there is nothing to do.
+// Float results of the emulator and of a GPU, for every spec's kernels of sm_90a and of sm_80 (from PTX) at reduced shapes: the same bits
+// where no approximate instruction is involved and nvcc fuses no products and sums, within the stated bounds elsewhere (docs/emulation.md).
+// MIRAGE_PACK=FOLDER keeps the pack for device_runner on another machine; MIRAGE_SPEC=NAME takes one spec. Without a GPU or MIRAGE_PACK
+// there is nothing to do.
 #include <algorithm>
 #include <bit>
 #include <filesystem>
@@ -20,25 +22,44 @@ bool is_approximate(const Graph& g) {
     const auto* m = g.form<Map>(n);
     if (!m) continue;
     switch (m->fn) {
-      case MapFn::kExp: case MapFn::kLog: case MapFn::kLog1p: case MapFn::kExpm1: case MapFn::kErf: case MapFn::kSin: case MapFn::kCos: case MapFn::kRsqrt: case MapFn::kTanh: case MapFn::kSigmoid: case MapFn::kSilu: case MapFn::kGelu: case MapFn::kGeluTanh: case MapFn::kPow: return true;
+      case MapFn::kExp:
+      case MapFn::kLog:
+      case MapFn::kLog1p:
+      case MapFn::kExpm1:
+      case MapFn::kErf:
+      case MapFn::kSin:
+      case MapFn::kCos:
+      case MapFn::kRsqrt:
+      case MapFn::kTanh:
+      case MapFn::kSigmoid:
+      case MapFn::kSilu:
+      case MapFn::kGelu:
+      case MapFn::kGeluTanh:
+      case MapFn::kPow: return true;
       default: break;
     }
   }
   return false;
 }
 
-/// The device library's quotients by a divisor that many share are products with an approximate reciprocal, those by a square root with an approximate one of that.
+/// The device library's quotients by a divisor that many share are products with an approximate reciprocal, those by a square root with an
+/// approximate one of that.
 bool is_approximate(const EmulationCase& c) {
-  return is_approximate(c.plan.graph) || std::any_of(c.kernels.begin(), c.kernels.end(), [](const EmulatedKernel& k) { return k.source.find("divisor(") != std::string::npos || k.source.find("rsqrt(") != std::string::npos; });
+  return is_approximate(c.plan.graph) || std::any_of(c.kernels.begin(), c.kernels.end(), [](const EmulatedKernel& k) {
+           return k.source.find("divisor(") != std::string::npos || k.source.find("rsqrt(") != std::string::npos;
+         });
 }
 
 std::string type_name(DType t) { return t == DType::kF16 ? "f16" : t == DType::kBF16 ? "bf16" : t == DType::kBool ? "b8" : "f32"; }
 
 constexpr double kSeconds = 60;   ///< per emulation
 
-/// Per type: what roundings that fall the other way may do to a result, relative to its size and the root mean square of all: one unit in the last place where products and sums are fused, one and a half where
-/// approximations of a few float32 ulp are involved besides (measured on an H200: 0.47 and 1.0 for float16, 0.42 for bfloat16).
-double bound(DType t, bool approximate) { return (t == DType::kF16 ? 0x1p-10 : t == DType::kBF16 ? 0x1p-7 : 0x1p-20) * (approximate ? 1.5 : 1); }
+/// Per type: what roundings that fall the other way may do to a result, relative to its size and the root mean square of all: one unit in
+/// the last place where products and sums are fused, one and a half where approximations of a few float32 ulp are involved besides
+/// (measured on an H200: 0.47 and 1.0 for float16, 0.42 for bfloat16).
+double bound(DType t, bool approximate) {
+  return (t == DType::kF16 ? 0x1p-10 : t == DType::kBF16 ? 0x1p-7 : 0x1p-20) * (approximate ? 1.5 : 1);
+}
 
 double value_of(uint32_t bits, DType t) {
   if (t == DType::kBool) return bits;
@@ -59,7 +80,8 @@ std::vector<MadeInput> made_inputs(const Program& p) {
       ValueId v = p.graph.node(n).operands[1];
       const double depth = static_cast<double>(p.graph.dims(v)[p.graph.dims(v).rank() - 2]);
       while (is_view(p.graph.def(v).op)) v = p.graph.def(v).operands[0];
-      if (const auto* in = p.graph.def_form<Input>(v); in && in->param == static_cast<int>(i)) m.high = static_cast<float>(2 / std::sqrt(depth)), m.low = -m.high;
+      if (const auto* in = p.graph.def_form<Input>(v); in && in->param == static_cast<int>(i))
+        m.high = static_cast<float>(2 / std::sqrt(depth)), m.low = -m.high;
     }
     if (t.range) m.low = static_cast<float>(t.range->first), m.high = static_cast<float>(t.range->second);
     out.push_back(m);
@@ -67,7 +89,8 @@ std::vector<MadeInput> made_inputs(const Program& p) {
   return out;
 }
 
-void pack_spec(const std::string& file, const std::string& target_name, const std::string& compiler, const Toolchain& tools, DevicePack& pack) {
+void pack_spec(const std::string& file, const std::string& target_name, const std::string& compiler, const Toolchain& tools,
+               DevicePack& pack) {
   const Target target = *find_target(target_name);
   const std::string text = *read_file(file);
   const Program p = program_of(text, file);
@@ -112,7 +135,10 @@ void pack_spec(const std::string& file, const std::string& target_name, const st
     EmulateOptions options;
     options.seconds = kSeconds;
     const EmulationOutcome o = run_emulation(c, lib.path, EmulationMode::kFloat, 1, options, &record);
-    if (!o.findings.empty() && o.findings.front().kind == "too slow") { WARN(p.name << " " << names[i] << ": not compared, its emulation takes over " << kSeconds << " s"); continue; }
+    if (!o.findings.empty() && o.findings.front().kind == "too slow") {
+      WARN(p.name << " " << names[i] << ": not compared, its emulation takes over " << kSeconds << " s");
+      continue;
+    }
     INFO(p.name << " " << names[i] << ": " << o.reason);
     CHECK(o.ok);
     if (!o.ok) continue;
@@ -126,8 +152,14 @@ void pack_spec(const std::string& file, const std::string& target_name, const st
       const bool approximate = is_approximate(c);
       if (!contracts && approximate) continue;
       std::vector<Expect> expect;
-      for (const Buffer& b : c.plan.buffers) expect.push_back(contracts || approximate ? Expect{type_name(b.dtype) + "/rel", bound(b.dtype, approximate)} : Expect{type_name(b.dtype) + "/bits", 0});
-      pack.add_case(p.name + "_" + target_name + (approximate ? "_approximate" : contracts ? "_fused" : "_exact"), names[d.i], c.kernels, d.record.buffers, d.record.after, expect, made_inputs(c.program));
+      for (const Buffer& b : c.plan.buffers)
+        expect.push_back(contracts || approximate ? Expect{type_name(b.dtype) + "/rel", bound(b.dtype, approximate)}
+                                                  : Expect{type_name(b.dtype) + "/bits", 0});
+      pack.add_case(p.name + "_" + target_name +
+                        (approximate ? "_approximate"
+                         : contracts ? "_fused"
+                                     : "_exact"),
+                    names[d.i], c.kernels, d.record.buffers, d.record.after, expect, made_inputs(c.program));
     }
   }
 }
@@ -137,7 +169,10 @@ void pack_spec(const std::string& file, const std::string& target_name, const st
 TEST_CASE("emulator and GPU agree on every spec's kernels") {
   const std::string compiler = find_host_compiler();
   const Toolchain tools = find_toolchain();
-  if (compiler.empty() || !tools.has_nvcc() || !(std::getenv("MIRAGE_PACK") || detect_device().device)) { WARN("skipped: it needs a host compiler, nvcc, and a GPU or MIRAGE_PACK"); return; }
+  if (compiler.empty() || !tools.has_nvcc() || !(std::getenv("MIRAGE_PACK") || detect_device().device)) {
+    WARN("skipped: it needs a host compiler, nvcc, and a GPU or MIRAGE_PACK");
+    return;
+  }
   DevicePack pack(pack_folder("agree"));
   for (const std::string& file : spec_files())
     for (const std::string target : {"sm_90a", "sm_80"}) pack_spec(file, target, compiler, tools, pack);

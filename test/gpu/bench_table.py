@@ -65,10 +65,25 @@ def program_row(out, name, checks, torch):
     fused, plain = checks.get("fused", []), checks.get("plain", [])
     ok = all(r.get("ok") for r in fused + plain) and torch.get("ok", bool(fused))
     cold, warm = torch.get("cold", {}), torch.get("warm", {})
-    row = {"name": name, "ok": ok, "kernels": len(report["kernels"]), "searched": report["kind"] != "straightforward", "predicted_us": report["predicted_us"], "predicted_unfused_us": report["straightforward_us"],
-           "fused_us": cold.get("fused") or median(r.get("cold_us") for r in fused), "unfused_us": cold.get("plain") or median(r.get("cold_us") for r in plain), "pdl_us": cold.get("pdl"),
-           "fused_warm_us": warm.get("fused") or median(r.get("warm_us") for r in fused), "eager_us": cold.get("eager"), "compile_us": cold.get("compile"), "floor_us": cold.get("floor_bytes"),
-           "floor_flops_us": torch.get("floor_flops"), "torch": torch, "fused_runs": fused, "unfused_runs": plain}
+    row = {
+        "name": name,
+        "ok": ok,
+        "kernels": len(report["kernels"]),
+        "searched": report["kind"] != "straightforward",
+        "predicted_us": report["predicted_us"],
+        "predicted_unfused_us": report["straightforward_us"],
+        "fused_us": cold.get("fused") or median(r.get("cold_us") for r in fused),
+        "unfused_us": cold.get("plain") or median(r.get("cold_us") for r in plain),
+        "pdl_us": cold.get("pdl"),
+        "fused_warm_us": warm.get("fused") or median(r.get("warm_us") for r in fused),
+        "eager_us": cold.get("eager"),
+        "compile_us": cold.get("compile"),
+        "floor_us": cold.get("floor_bytes"),
+        "floor_flops_us": torch.get("floor_flops"),
+        "torch": torch,
+        "fused_runs": fused,
+        "unfused_runs": plain,
+    }
     base = [x for x in (row["eager_us"], row["compile_us"]) if x] if row["compile_us"] or not torch.get("compile_left_out") else []
     row["won"] = min(base) / row["fused_us"] if base and row["fused_us"] else None
     return row
@@ -77,9 +92,23 @@ def program_row(out, name, checks, torch):
 def cells_of(row):
     torch = row["torch"]
     way = (torch.get("cold", {}).get("eager_fastest") or "").replace("eager", "").lstrip("_")
-    return [row["name"], str(row["kernels"]) if row["searched"] else "%d, unfused" % row["kernels"], number(row["predicted_us"]), number(row["fused_us"]), number(row["fused_warm_us"]), number(row["pdl_us"]), number(row["unfused_us"]),
-            number(row["eager_us"]) + (" (%s)" % way if way else ""), number(row["compile_us"]), number(row["floor_us"]), number(row["floor_flops_us"]), number(row["won"]), number(torch.get("errs", {}).get("fused"), "%.1e"),
-            number(torch.get("eager_err"), "%.1e"), "yes" if row["ok"] else "**no**"]
+    return [
+        row["name"],
+        str(row["kernels"]) if row["searched"] else "%d, unfused" % row["kernels"],
+        number(row["predicted_us"]),
+        number(row["fused_us"]),
+        number(row["fused_warm_us"]),
+        number(row["pdl_us"]),
+        number(row["unfused_us"]),
+        number(row["eager_us"]) + (" (%s)" % way if way else ""),
+        number(row["compile_us"]),
+        number(row["floor_us"]),
+        number(row["floor_flops_us"]),
+        number(row["won"]),
+        number(torch.get("errs", {}).get("fused"), "%.1e"),
+        number(torch.get("eager_err"), "%.1e"),
+        "yes" if row["ok"] else "**no**",
+    ]
 
 
 def main():
@@ -90,16 +119,30 @@ def main():
     names = [os.path.basename(os.path.dirname(folder)) for folder in sorted(glob.glob(os.path.join(out, "fused", "*", "")))]
     programs = [program_row(out, name, checks.get(name, {}), torch_rows.get(name, {})) for name in names]
     lines = ["| " + " | ".join(cells_of(row)) + " |" for row in programs]
-    versions = sorted({"%s, PyTorch %s" % (r["device"], r["torch"]) for r in torch_rows.values() if "device" in r}) or ["PyTorch was not there"]
+    versions = sorted({"%s, PyTorch %s" % (r["device"], r["torch"]) for r in torch_rows.values() if "device" in r}) or [
+        "PyTorch was not there"
+    ]
     won = [r["won"] for r in programs if r["won"]]
     with open(os.path.join(results, "results.md"), "w") as f:
-        f.write("# Measured results\n\nWritten by `cmd/bench.sh`; every sample is in [results.json](results.json). Beside it: [blocks of real models](results-real.md), [the same specs on an H100](results-h100.md).\n\n")
+        f.write(
+            "# Measured results\n\nWritten by `cmd/bench.sh`; every sample is in [results.json](results.json). Beside it: [blocks of real"
+            " models](results-real.md), [the same specs on an H100](results-h100.md).\n\n"
+        )
         f.write("| | |\n|---|---|\n| date | %s |\n| command | `%s` |\n| sources | %s |\n| CUDA | %s |\n| device | %s |\n" % (
             about.get("date", ""), about.get("command", ""), about.get("revision", ""), about.get("cuda", ""), "; ".join(versions)))
-        f.write("| nvidia-smi before (name, driver, SM clock, its maximum, memory clock, power, temperature) | %s |\n| after | %s |\n" % (about.get("before", ""), about.get("after", "")))
+        f.write(
+            "| nvidia-smi before (name, driver, SM clock, its maximum, memory clock, power, temperature) | %s |\n| after | %s |\n"
+            % (about.get("before", ""), about.get("after", ""))
+        )
         if won:
-            f.write("| geometric mean of the best baseline over fused, %d programs | %.2f |\n" % (len(won), math.exp(sum(map(math.log, won)) / len(won))))
-        f.write("\n| program | kernels | predicted us | fused us | warm us | pdl us | unfused us | eager us | compile us | floor us | flop floor us | won | relative error | eager's | right |\n")
+            f.write(
+                "| geometric mean of the best baseline over fused, %d programs | %.2f |\n"
+                % (len(won), math.exp(sum(map(math.log, won)) / len(won)))
+            )
+        f.write(
+            "\n| program | kernels | predicted us | fused us | warm us | pdl us | unfused us | eager us | compile us | floor us | flop"
+            " floor us | won | relative error | eager's | right |\n"
+        )
         f.write("|" + 15 * "---|" + "\n" + "\n".join(lines) + "\n\n" + METHOD)
     with open(os.path.join(results, "results.json"), "w") as f:
         json.dump({"about": about, "programs": programs}, f, indent=1)

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Chains of dependent launches: OUT/fused/NAME and OUT/pdl/NAME (made with --pdl) of programs whose output is an input of the next call: chain_check.py OUT [NAME...].
+"""Chains of dependent launches: OUT/fused/NAME and OUT/pdl/NAME (made with --pdl) of programs whose output is an input of the next call:
+chain_check.py OUT [NAME...].
 
-A chain of 60 calls, each reading what the one before wrote, on a plain stream and in a graph, must give the bits of the same chain of ordinary launches; then both are timed. Exit code 8 if bits differ."""
+A chain of 60 calls, each reading what the one before wrote, on a plain stream and in a graph, must give the bits of the same chain of
+ordinary launches; then both are timed. Exit code 8 if bits differ.
+"""
+
 import os
 import sys
 
@@ -16,7 +20,8 @@ LENGTH = 60
 
 
 def chain(library, program, tensors, buffers):
-    """Output of each call into the first input of the next; three buffers in turn, so that a call that starts too early reads what is stale."""
+    """Output of each call into the first input of the next; three buffers in turn, so that a call that starts too early reads what is
+    stale."""
     for b in buffers[1:]:
         b.zero_()
     buffers[0].copy_(tensors[0])
@@ -62,7 +67,10 @@ def main():
                 got[variant, way] = buffers[LENGTH % 3].clone()
         same = all(bool(torch.equal(got["fused", "stream"].view(torch.uint8), g.view(torch.uint8))) for g in got.values())
         status = status if same else 8
-        print("%-24s %s chain of %d: ordinary %.2f us per call, pdl %.2f" % (name, "ok " if same else "BITS DIFFER", LENGTH, us["fused"], us["pdl"]))
+        print(
+            "%-24s %s chain of %d: ordinary %.2f us per call, pdl %.2f"
+            % (name, "ok " if same else "BITS DIFFER", LENGTH, us["fused"], us["pdl"])
+        )
     return status
 
 

@@ -1,4 +1,5 @@
-// A folder of kernels, inputs and the emulator's results, which gpu/runner compares with a GPU's (device_runner FOLDER). Shared by the tests that hold emulation against hardware.
+// A folder of kernels, inputs and the emulator's results, which gpu/runner compares with a GPU's (device_runner FOLDER). Shared by the
+// tests that hold emulation against hardware.
 #pragma once
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -9,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "driver/emulation.h"
-#include "driver/toolchain.h"
+#include "driver/emulation/emulation.h"
+#include "driver/toolchain/toolchain.h"
 #include "mirage/support/file.h"
 
 namespace mirage::test {
@@ -26,8 +27,10 @@ class DevicePack {
   explicit DevicePack(std::string folder) : folder_(std::move(folder)) { std::filesystem::create_directories(folder_); }
 
   /// Kernels as they are emulated: each in a namespace of its own name behind the device library. False (with a message) if nvcc refuses.
-  /// contracts: products and sums may become one fused operation, as in emitted libraries (nvcc's default); else every operation rounds by itself, as on the emulator.
-  bool add_module(const std::string& name, const std::vector<EmulatedKernel>& kernels, const Target& target, const Toolchain& tools, bool contracts = true) {
+  /// contracts: products and sums may become one fused operation, as in emitted libraries (nvcc's default); else every operation rounds by
+  /// itself, as on the emulator.
+  bool add_module(const std::string& name, const std::vector<EmulatedKernel>& kernels, const Target& target, const Toolchain& tools,
+                  bool contracts = true) {
     std::string text = runtime_text();
     for (const EmulatedKernel& k : kernels) text += "namespace emu_in_" + k.name + " {\n" + k.source + "\n}\n";
     const bool ptx = target.sm < 90;   // older targets run from PTX on newer devices
@@ -43,7 +46,8 @@ class DevicePack {
   }
 
   /// A case of the module that was added last. `after`: what the emulator left; expect: per buffer, read for outputs.
-  void add_case(const std::string& group, const std::string& name, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const std::vector<std::vector<unsigned char>>& after,
+  void add_case(const std::string& group, const std::string& name, const std::vector<EmulatedKernel>& launches,
+                const std::vector<EmulatedBuffer>& buffers, const std::vector<std::vector<unsigned char>>& after,
                 const std::vector<Expect>& expect, const std::vector<MadeInput>& made = {}) {
     cases_ += fmt::format("case {} {} {}\n", module_, group, name);
     for (size_t i = 0; i < buffers.size(); i++) {
@@ -58,10 +62,15 @@ class DevicePack {
       }
       const bool in = b.kind == EmulatedBuffer::Kind::kInput, out = b.kind == EmulatedBuffer::Kind::kOutput;
       const int64_t at = in ? put(b.bytes) : out ? put(after[i]) : -1, exists = out && !b.exists.empty() ? put(b.exists) : -1;
-      cases_ += fmt::format("buffer {} {} {} {} {} {}\n", in ? 'i' : out ? 'o' : 'w', b.bytes.size(), at, exists, out ? expect[i].check : "-", out ? expect[i].bound : 0);
+      cases_ += fmt::format("buffer {} {} {} {} {} {}\n",
+                            in    ? 'i'
+                            : out ? 'o'
+                                  : 'w',
+                            b.bytes.size(), at, exists, out ? expect[i].check : "-", out ? expect[i].bound : 0);
     }
     for (const EmulatedKernel& k : launches) {
-      cases_ += fmt::format("launch emu_in_{} {} {} {} {} {} {} {}", k.name, k.symbol, k.grid[0], k.grid[1], k.grid[2], k.threads, k.smem_bytes, k.args.size());
+      cases_ += fmt::format("launch emu_in_{} {} {} {} {} {} {} {}", k.name, k.symbol, k.grid[0], k.grid[1], k.grid[2], k.threads,
+                            k.smem_bytes, k.args.size());
       for (int a : k.args) cases_ += fmt::format(" {}", a);
       cases_ += "\n";
       for (const EmulatedMap& m : k.maps) {

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Attention on scores that are hard for a running maximum, against PyTorch in float64: hard_scores.py OUT NAME...
 
-OUT is what 'cmd/bench.sh pack' made (OUT/specs/NAME.json, OUT/fused/NAME/libNAME.so); NAME: programs whose first three inputs are queries, keys and values. Scores of many sizes, that ascend or descend along the keys, lie
-far below zero, are all equal, have one large at the end, or grow by a little per chunk. A line each; wrong is an error over 1e-3 that is also over 1.25 times that of the program operator by operator. Exit code 8 if one is.
+OUT is what 'cmd/bench.sh pack' made (OUT/specs/NAME.json, OUT/fused/NAME/libNAME.so); NAME: programs whose first three inputs are queries,
+keys and values. Scores of many sizes, that ascend or descend along the keys, lie
+far below zero, are all equal, have one large at the end, or grow by a little per chunk. A line each; wrong is an error over 1e-3 that is
+also over 1.25 times that of the program operator by operator. Exit code 8 if one is.
 """
+
 import math
 import os
 import sys

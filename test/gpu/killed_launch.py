@@ -3,11 +3,15 @@
 
     killed_launch.py [--rounds N] [--seed S] DIR...        DIR holds one result with its library built (DIR/libNAME.so)
 
-A library's tensors and workspace belong to this process; a child that opened the same memory (CUDA IPC) launches into them without end until SIGKILL ends it at a random moment, so that its last kernel is torn down with slots half
-posted (drivers seen so far let the kernel that runs end first). Then, as the header asks after a launch that did not run to its end, workspace_init, one launch here: the bits must be those of a launch before any kill; and once
-more with random bytes in the workspace before workspace_init, as if torn down anywhere. All libraries' children run at once. No PyTorch, only libcudart.
+A library's tensors and workspace belong to this process; a child that opened the same memory (CUDA IPC) launches into them without end
+until SIGKILL ends it at a random moment, so that its last kernel is torn down with slots half
+posted (drivers seen so far let the kernel that runs end first). Then, as the header asks after a launch that did not run to its end,
+workspace_init, one launch here: the bits must be those of a launch before any kill; and once
+more with random bytes in the workspace before workspace_init, as if torn down anywhere. All libraries' children run at once. No PyTorch,
+only libcudart.
 Exit code 8 if bits differ; a hang is for the caller's timeout.
 """
+
 import argparse
 import ctypes
 import glob
@@ -25,7 +29,11 @@ class Handle(ctypes.Structure):
 
 
 def cudart():
-    found = [p for d in os.environ.get("LD_LIBRARY_PATH", "").split(":") + ["/usr/local/cuda/lib64"] for p in sorted(glob.glob(os.path.join(d, "libcudart.so*")))]
+    found = [
+        p
+        for d in os.environ.get("LD_LIBRARY_PATH", "").split(":") + ["/usr/local/cuda/lib64"]
+        for p in sorted(glob.glob(os.path.join(d, "libcudart.so*")))
+    ]
     lib = ctypes.CDLL(found[0] if found else "libcudart.so")
     for f in ("cudaMalloc", "cudaMemcpy", "cudaDeviceSynchronize", "cudaIpcGetMemHandle", "cudaIpcOpenMemHandle"):
         getattr(lib, f).restype = ctypes.c_int
@@ -116,8 +124,13 @@ def main():
         must(cuda.cudaIpcGetMemHandle(ctypes.byref(handle), base), "cudaIpcGetMemHandle")
         for i in range(library.inputs):
             t = library.tensors[i]
-            must(cuda.cudaMemcpy(base.value + library.offsets[i], values(t["dtype"], t["span_bytes"], 100 * k + i), t["span_bytes"], 1), "cudaMemcpy")
-        outputs = lambda l=library, b=base.value: [read(b + l.offsets[i], l.tensors[i]["span_bytes"]) for i in range(l.inputs, len(l.tensors))]
+            must(
+                cuda.cudaMemcpy(base.value + library.offsets[i], values(t["dtype"], t["span_bytes"], 100 * k + i), t["span_bytes"], 1),
+                "cudaMemcpy",
+            )
+        outputs = lambda l=library, b=base.value: [
+            read(b + l.offsets[i], l.tensors[i]["span_bytes"]) for i in range(l.inputs, len(l.tensors))
+        ]
         library.init(base.value)
         library.launch(base.value)
         must(cuda.cudaDeviceSynchronize(), library.name)
@@ -126,7 +139,9 @@ def main():
     for _ in range(args.rounds):
         running = []
         for folder, library, base, handle, outputs, want in libraries:
-            process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                [sys.executable, os.path.abspath(__file__), "--child", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             process.stdin.write(handle + "\n")
             process.stdin.flush()
             running.append(process)
@@ -149,7 +164,10 @@ def main():
                 left[library.name] = left.get(library.name, 0) + 1
             for torn in (False, True):
                 if torn:
-                    must(cuda.cudaMemcpy(base + library.offsets[-1], draw.randbytes(library.workspace_bytes), library.workspace_bytes, 1), "cudaMemcpy")
+                    must(
+                        cuda.cudaMemcpy(base + library.offsets[-1], draw.randbytes(library.workspace_bytes), library.workspace_bytes, 1),
+                        "cudaMemcpy",
+                    )
                     library.init(base)
                 for _ in range(3):
                     library.launch(base)
@@ -157,7 +175,10 @@ def main():
                 if outputs() != want:
                     wrong += 1
                     print("WRONG: %s after a kill%s" % (library.name, ", workspace torn" if torn else ""))
-    print("killed launches: %d libraries, %d kills, something left in the workspace after %d (%s), %d wrong" % (len(libraries), kills, sum(left.values()), ", ".join("%s %d" % x for x in sorted(left.items())), wrong))
+    print(
+        "killed launches: %d libraries, %d kills, something left in the workspace after %d (%s), %d wrong"
+        % (len(libraries), kills, sum(left.values()), ", ".join("%s %d" % x for x in sorted(left.items())), wrong)
+    )
     sys.exit(8 if wrong else 0)
 
 

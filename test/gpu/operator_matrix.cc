@@ -1,5 +1,6 @@
-// Every operator of --list-ops x {float16, bfloat16, float32} x {aligned, odd, large extents}, and mixed dtypes: compiled as a user would, then built with make and compared with the fp64 reference on this machine's
-// GPU. Test cases tagged [host] need no GPU; the device part is skipped, and says so, where there is none.
+// Every operator of --list-ops x {float16, bfloat16, float32} x {aligned, odd, large extents}, and mixed dtypes: compiled as a user would,
+// then built with make and compared with the fp64 reference on this machine's GPU. Test cases tagged [host] need no GPU; the device part is
+// skipped, and says so, where there is none.
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +8,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include "gpu/operator_spec.h"
 #include "mirage/driver/compile.h"
 #include "mirage/spec/spec.h"
@@ -28,13 +29,15 @@ struct TempFolder {
   ~TempFolder() { if (std::getenv("MIRAGE_MATRIX") == nullptr) fs::remove_all(path); }
 };
 
-/// The straightforward library of a spec, written to `folder` (nothing is written if it is empty). Without a search: that is other tests' matter, and hundreds of outputs have no better structure.
+/// The straightforward library of a spec, written to `folder` (nothing is written if it is empty). Without a search: that is other tests'
+/// matter, and hundreds of outputs have no better structure.
 CompileResult compile_matrix(const test::OperatorSpec& spec, const std::string& target, const std::string& folder) {
   Options o;
   o.target = target;
   o.output = folder;
   o.states = 0;
-  o.emit = {"cu", "h", "graph", "certificate", "harness", "python", "cmake", "makefile"};   // no report: it would compile everything for the registers' sake
+  // no report: it would compile everything for the registers' sake
+  o.emit = {"cu", "h", "graph", "certificate", "harness", "python", "cmake", "makefile"};
   Trace trace;
   CompileResult r = compile(o, {spec.name + ".json", spec.text}, trace);
   for (const Diagnostic& d : r.diagnostics) UNSCOPED_INFO(render(d, spec.text));
@@ -71,7 +74,8 @@ void check_on_device(const test::OperatorSpec& spec, const std::string& folder, 
       CHECK((o.at("rel_err").is_number() && o.at("rel_err").get<double>() < limit));
       if (o.at("rel_err").is_number() && o.at("rel_err").get<double>() >= worst) worst = o.at("rel_err"), name = o.at("name");
     }
-    std::printf("%s, seed %s: %zu outputs, relative error at most %.2g (%s), limit %g\n", spec.name.c_str(), seed, j["outputs"].size(), worst, name.c_str(), limit);
+    std::printf("%s, seed %s: %zu outputs, relative error at most %.2g (%s), limit %g\n", spec.name.c_str(), seed, j["outputs"].size(),
+                worst, name.c_str(), limit);
   }
 }
 
@@ -82,7 +86,7 @@ TEST_CASE("the operator matrix has a case for every operator of specs", "[host]"
   for (const nlohmann::json& op : nlohmann::json::parse(list_ops_json())) listed.insert(op.at("name"));
   for (const test::OperatorSpec& spec : test::operator_matrix()) {
     if (spec.name == "matrix_mixed") continue;
-    INFO(spec.name << " lacks an operator of lib/spec/operators.def, or names one that is gone: test/gpu/operator_spec.cc");
+    INFO(spec.name << " lacks an operator of lib/spec/operators/operators.def, or names one that is gone: test/gpu/operator_spec.cc");
     CHECK(spec.operators == listed);
   }
 }
@@ -93,8 +97,9 @@ TEST_CASE("the operator matrix compiles to complete results", "[host]") {
     const CompileResult r = compile_matrix(spec, "sm_90a", temp.path);
     INFO(spec.name);
     CHECK(r.name == spec.name);
-    for (const std::string& file : {spec.name + ".cu", spec.name + ".h", spec.name + ".map", spec.name + ".py", spec.name + "_check.cu", spec.name + ".graph", std::string("Makefile"), std::string("CMakeLists.txt"),
-                                    std::string("certificate.json")}) {
+    for (const std::string& file :
+         {spec.name + ".cu", spec.name + ".h", spec.name + ".map", spec.name + ".py", spec.name + "_check.cu", spec.name + ".graph",
+          std::string("Makefile"), std::string("CMakeLists.txt"), std::string("certificate.json")}) {
       INFO(file);
       CHECK((fs::exists(temp.path + "/" + file) && fs::file_size(temp.path + "/" + file) > 0));
     }
@@ -142,7 +147,9 @@ TEST_CASE("every operator agrees with the fp64 reference on this machine's GPU")
   std::vector<std::future<ProcessResult>> builds;   // nvcc takes half a minute for each: all at once
   for (const test::OperatorSpec& spec : specs) {
     compile_matrix(spec, target->name, temp.path + "/" + spec.name);
-    builds.push_back(std::async(std::launch::async, [folder = temp.path + "/" + spec.name, program = spec.name + "_check"] { return run_process({"make", "-s", program}, folder); }));
+    builds.push_back(std::async(std::launch::async, [folder = temp.path + "/" + spec.name, program = spec.name + "_check"] {
+      return run_process({"make", "-s", program}, folder);
+    }));
   }
   for (size_t i = 0; i < specs.size(); i++) check_on_device(specs[i], temp.path + "/" + specs[i].name, builds[i].get());
 }

@@ -1,5 +1,6 @@
-// The tables of the operator matrix. Operands are chosen so that every value is ordinary: divisors, bases, roots and logarithms get inputs that the check program draws positive (it sees what they are used for),
-// sums that come out as one number get positive terms, and comparisons read inputs as they are, so that a bool has one right value.
+// The tables of the operator matrix. Operands are chosen so that every value is ordinary: divisors, bases, roots and logarithms get inputs
+// that the check program draws positive (it sees what they are used for), sums that come out as one number get positive terms, and
+// comparisons read inputs as they are, so that a bool has one right value.
 #include "gpu/operator_spec.h"
 
 #include <fmt/format.h>
@@ -16,26 +17,34 @@ class Writer {
   Writer(std::string name, std::string dtype) : name_(std::move(name)), dtype_(std::move(dtype)) {}
 
   std::string input(const std::string& name, const std::string& shape, const std::string& dtype = "", const std::string& more = "") {
-    inputs_ += fmt::format("{}    \"{}\": {{\"shape\": [{}], \"dtype\": \"{}\"{}}}", inputs_.empty() ? "" : ",\n", name, shape, dtype.empty() ? dtype_ : dtype, more);
+    inputs_ += fmt::format("{}    \"{}\": {{\"shape\": [{}], \"dtype\": \"{}\"{}}}", inputs_.empty() ? "" : ",\n", name, shape,
+                           dtype.empty() ? dtype_ : dtype, more);
     return name;
   }
 
   /// An intermediate; operands that begin with a letter are names, others constants.
-  std::string node(const std::string& op, const Names& operands, const std::string& attrs = "") { return add(op, operands, attrs, fmt::format("v{}", count_++)); }
+  std::string node(const std::string& op, const Names& operands, const std::string& attrs = "") {
+    return add(op, operands, attrs, fmt::format("v{}", count_++));
+  }
 
   /// A result of its own, named after its operator.
   void result(const std::string& op, const Names& operands, const std::string& attrs = "", const std::string& dtype = "") {
-    static const std::set<std::string> kComparisons = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "not"};
+    static const std::set<std::string> kComparisons = {"equal",         "not_equal", "less", "less_equal", "greater",
+                                                       "greater_equal", "and",       "or",   "not"};
     const bool is_comparison = kComparisons.count(op) > 0;
     const std::string name = add(op, operands, attrs, fmt::format("{}_{}", op, count_++));
-    outputs_ += fmt::format("{}    \"{}\": {{\"dtype\": \"{}\"}}", outputs_.empty() ? "" : ",\n", name, !dtype.empty() ? dtype : is_comparison ? "bool" : dtype_);
+    outputs_ += fmt::format("{}    \"{}\": {{\"dtype\": \"{}\"}}", outputs_.empty() ? "" : ",\n", name,
+                            !dtype.empty()  ? dtype
+                            : is_comparison ? "bool"
+                                            : dtype_);
     spec_.outputs++;
   }
 
   /// The second of a split's two parts is a result.
   void split(const std::string& x, const std::string& attrs) {
     const std::string first = fmt::format("v{}", count_++), second = fmt::format("split_{}", count_++);
-    nodes_ += fmt::format(",\n    {{\"op\": \"split\", \"inputs\": [\"{}\"], \"outputs\": [\"{}\", \"{}\"], \"attrs\": {{{}}}}}", x, first, second, attrs);
+    nodes_ += fmt::format(",\n    {{\"op\": \"split\", \"inputs\": [\"{}\"], \"outputs\": [\"{}\", \"{}\"], \"attrs\": {{{}}}}}", x, first,
+                          second, attrs);
     outputs_ += fmt::format(",\n    \"{}\": {{\"dtype\": \"{}\"}}", second, dtype_);
     spec_.operators.insert("split");
     spec_.outputs++;
@@ -43,15 +52,20 @@ class Writer {
 
   OperatorSpec finish() {
     spec_.name = name_;
-    spec_.text = fmt::format("{{\n  \"version\": \"1.0\",\n  \"name\": \"{}\",\n  \"inputs\": {{\n{}\n  }},\n  \"outputs\": {{\n{}\n  }},\n  \"nodes\": [\n{}\n  ]\n}}\n", name_, inputs_, outputs_, nodes_);
+    spec_.text = fmt::format(
+        "{{\n  \"version\": \"1.0\",\n  \"name\": \"{}\",\n  \"inputs\": {{\n{}\n  }},\n  \"outputs\": {{\n{}\n  }},\n  \"nodes\": [\n{}\n "
+        " ]\n}}\n",
+        name_, inputs_, outputs_, nodes_);
     return std::move(spec_);
   }
 
  private:
   std::string add(const std::string& op, const Names& operands, const std::string& attrs, const std::string& name) {
     std::string list;
-    for (const std::string& o : operands) list += (list.empty() ? "" : ", ") + (std::isalpha(static_cast<unsigned char>(o[0])) ? "\"" + o + "\"" : o);
-    nodes_ += fmt::format("{}    {{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"{}}}", nodes_.empty() ? "" : ",\n", op, list, name, attrs.empty() ? "" : fmt::format(", \"attrs\": {{{}}}", attrs));
+    for (const std::string& o : operands)
+      list += (list.empty() ? "" : ", ") + (std::isalpha(static_cast<unsigned char>(o[0])) ? "\"" + o + "\"" : o);
+    nodes_ += fmt::format("{}    {{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"{}}}", nodes_.empty() ? "" : ",\n", op, list, name,
+                          attrs.empty() ? "" : fmt::format(", \"attrs\": {{{}}}", attrs));
     spec_.operators.insert(op);
     return name;
   }
@@ -72,8 +86,15 @@ struct Tensors {
 
 Tensors shared_inputs(Writer& w, const Extents& e) {
   const std::string plane = fmt::format("{}, {}", e.rows, e.columns), cube = fmt::format("{}, {}, {}", e.batch, e.rows, e.columns);
-  return {w.input("x", plane), w.input("y", plane), w.input("p", plane, "", ", \"range\": [0.25, 2.0]"), w.input("row", fmt::format("{}", e.columns)), w.input("column", fmt::format("{}, 1", e.rows)),
-          w.input("gain", fmt::format("{}", e.columns)), w.input("bias", fmt::format("{}", e.columns)), w.input("cube", cube), w.input("positive_cube", cube, "", ", \"range\": [0.25, 1.0]"),
+  return {w.input("x", plane),
+          w.input("y", plane),
+          w.input("p", plane, "", ", \"range\": [0.25, 2.0]"),
+          w.input("row", fmt::format("{}", e.columns)),
+          w.input("column", fmt::format("{}, 1", e.rows)),
+          w.input("gain", fmt::format("{}", e.columns)),
+          w.input("bias", fmt::format("{}", e.columns)),
+          w.input("cube", cube),
+          w.input("positive_cube", cube, "", ", \"range\": [0.25, 1.0]"),
           w.input("wide", fmt::format("{}, {}, {}", e.batch, e.rows, e.rows + 3))};
 }
 
@@ -108,7 +129,9 @@ void elementwise(Writer& w, const Tensors& t) {
 
 void reductions(Writer& w, const Tensors& t) {
   for (const char* op : {"sum", "mean", "max"}) {
-    for (const char* attrs : {"\"axis\": 0", "\"axis\": 1, \"keepdim\": true", "\"axis\": -1", "\"axis\": [0, 2]", "\"axis\": [-1, 1], \"keepdim\": true"}) w.result(op, {t.cube}, attrs);
+    for (const char* attrs :
+         {"\"axis\": 0", "\"axis\": 1, \"keepdim\": true", "\"axis\": -1", "\"axis\": [0, 2]", "\"axis\": [-1, 1], \"keepdim\": true"})
+      w.result(op, {t.cube}, attrs);
     w.result(op, {t.positive_cube});
     w.result(op, {t.positive_cube}, "\"keepdim\": true");
   }
@@ -129,8 +152,10 @@ void norms(Writer& w, const Tensors& t, const Extents& e) {
   w.result("l2_norm", {t.x});
   w.result("l2_norm", {t.cube}, "\"axis\": 1");
   const std::string channels = fmt::format("{}", e.channels);
-  const std::string image = w.input("image", fmt::format("{}, {}, {}, {}", e.batch, e.channels, e.rows, 5)), gain = w.input("channel_gain", channels), bias = w.input("channel_bias", channels);
-  const std::string mean = w.input("mean", channels), variance = w.input("variance", channels, "", ", \"range\": [0.25, 2.0]"), groups = fmt::format("\"groups\": {}", e.groups);
+  const std::string image = w.input("image", fmt::format("{}, {}, {}, {}", e.batch, e.channels, e.rows, 5)),
+                    gain = w.input("channel_gain", channels), bias = w.input("channel_bias", channels);
+  const std::string mean = w.input("mean", channels), variance = w.input("variance", channels, "", ", \"range\": [0.25, 2.0]"),
+                    groups = fmt::format("\"groups\": {}", e.groups);
   w.result("group_norm", {image}, groups);
   w.result("group_norm", {image, gain}, groups + ", \"eps\": 0.001");
   w.result("group_norm", {image, gain, bias}, "\"groups\": 1");
@@ -164,9 +189,12 @@ void movement(Writer& w, const Tensors& t, const Extents& e, const std::string& 
 void products(Writer& w, const Tensors& t, const Extents& e) {
   const int b = e.batch, m = e.rows, k = e.columns, n = e.inner;
   const auto shape = [](std::initializer_list<int> dims) { return fmt::format("{}", fmt::join(dims, ", ")); };
-  const std::string right = w.input("right", shape({k, n})), left_t = w.input("left_t", shape({k, m})), right_t = w.input("right_t", shape({n, k}));
-  const std::string batch = w.input("batch_right", shape({b, k, n})), batch_t = w.input("batch_right_t", shape({b, n, k})), outer = w.input("outer", shape({2, 1, m, k}));
-  const std::string positive = w.input("positive_row", shape({k}), "", ", \"range\": [0.25, 1.0]"), large = w.input("large", shape({m + 1, 9 * k + 8})), tall = w.input("tall", shape({9 * k + 8, n}));
+  const std::string right = w.input("right", shape({k, n})), left_t = w.input("left_t", shape({k, m})),
+                    right_t = w.input("right_t", shape({n, k}));
+  const std::string batch = w.input("batch_right", shape({b, k, n})), batch_t = w.input("batch_right_t", shape({b, n, k})),
+                    outer = w.input("outer", shape({2, 1, m, k}));
+  const std::string positive = w.input("positive_row", shape({k}), "", ", \"range\": [0.25, 1.0]"),
+                    large = w.input("large", shape({m + 1, 9 * k + 8})), tall = w.input("tall", shape({9 * k + 8, n}));
   w.result("matmul", {t.x, right});
   w.result("matmul", {left_t, right}, "\"transpose_a\": true");
   w.result("matmul", {t.y, right_t}, "\"transpose_b\": true");
@@ -181,7 +209,8 @@ void products(Writer& w, const Tensors& t, const Extents& e) {
   w.result("matmul", {large, tall});
   w.result("matmul", {w.node("silu", {t.x}), right});
   w.result("matmul", {w.node("softmax", {t.x}), w.node("tanh", {right})});
-  for (const char* equation : {"ik,kj->ij", "ik,kj->ji", "ik,kj->i", "ik,lj->ij"}) w.result("einsum", {t.x, right}, fmt::format("\"equation\": \"{}\"", equation));
+  for (const char* equation : {"ik,kj->ij", "ik,kj->ji", "ik,kj->i", "ik,lj->ij"})
+    w.result("einsum", {t.x, right}, fmt::format("\"equation\": \"{}\"", equation));
   w.result("einsum", {t.cube, batch}, "\"equation\": \"bik,bkj->bij\"");
   w.result("einsum", {t.cube, batch}, "\"equation\": \"bik,bkj->ij\"");
   w.result("einsum", {t.x, t.row}, "\"equation\": \"ik,k->i\"");
@@ -193,7 +222,8 @@ void products(Writer& w, const Tensors& t, const Extents& e) {
 
 /// Operators that are made of others, and those of indices.
 void functions(Writer& w, const Tensors& t) {
-  for (const char* op : {"expm1", "erf", "sin", "cos", "sign", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish"}) w.result(op, {t.x});
+  for (const char* op : {"expm1", "erf", "sin", "cos", "sign", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish"})
+    w.result(op, {t.x});
   for (const char* op : {"log1p", "reciprocal"}) w.result(op, {t.p});
   for (const char* op : {"floor", "ceil", "round"}) w.result(op, {w.node("mul", {t.x, "4"})});
   w.result("elu", {t.cube}, "\"alpha\": 0.5");
@@ -225,10 +255,12 @@ void shapes_and_indices(Writer& w, const Tensors& t, const Extents& e) {
   w.result("stack", {t.x, w.node("neg", {t.y})}, "\"axis\": 1");
   w.split(t.cube, fmt::format("\"axis\": 2, \"sizes\": [5, {}]", e.columns - 5));
   w.result("pad", {t.x}, "\"before\": [1, 3], \"after\": [0, 2], \"value\": 1.5");
-  for (const char* mode : {"reflect", "replicate", "circular"}) w.result("pad", {t.x}, fmt::format("\"before\": [2, 3], \"after\": [1, 4], \"mode\": \"{}\"", mode));
+  for (const char* mode : {"reflect", "replicate", "circular"})
+    w.result("pad", {t.x}, fmt::format("\"before\": [2, 3], \"after\": [1, 4], \"mode\": \"{}\"", mode));
   w.result("flip", {t.cube});
   w.result("flip", {w.node("silu", {t.x})}, "\"axis\": 1");
-  const std::string rows = w.input("rows", "5, 2", "int64", fmt::format(", \"range\": [0, {}]", e.rows - 1)), places = w.input("places", fmt::format("{}, 4", e.rows), "int32", fmt::format(", \"range\": [0, {}]", e.columns));
+  const std::string rows = w.input("rows", "5, 2", "int64", fmt::format(", \"range\": [0, {}]", e.rows - 1)),
+                    places = w.input("places", fmt::format("{}, 4", e.rows), "int32", fmt::format(", \"range\": [0, {}]", e.columns));
   w.result("embedding", {rows, t.x});
   w.result("index_select", {t.cube, rows}, "\"axis\": 1");
   w.result("gather", {t.x, places}, "\"axis\": 1");
@@ -239,20 +271,27 @@ void layers(Writer& w, const Tensors& t, const Extents& e) {
   const int c = e.channels, g = e.groups;
   const std::string weight = w.input("linear_weight", fmt::format("9, {}", e.columns)), bias = w.input("linear_bias", "9");
   w.result("linear", {t.cube, weight, bias});
-  const std::string picture = w.input("picture", fmt::format("{}, {}, {}, 9", e.batch, c, e.rows)), filter_bias = w.input("filter_bias", "6");
+  const std::string picture = w.input("picture", fmt::format("{}, {}, {}, 9", e.batch, c, e.rows)),
+                    filter_bias = w.input("filter_bias", "6");
   w.result("conv", {picture, w.input("filters", fmt::format("6, {}, 3, 3", c)), filter_bias}, "\"padding\": 1");
-  w.result("conv", {picture, w.input("group_filters", fmt::format("{}, {}, 3, 2", 2 * g, c / g))}, fmt::format("\"groups\": {}, \"stride\": [2, 1], \"dilation\": [1, 2]", g));
-  w.result("conv", {picture, w.input("depth_filters", fmt::format("{}, 1, 3, 3", c))}, fmt::format("\"groups\": {}, \"padding\": [2, 0]", c));
-  w.result("conv", {picture, w.input("turned_filters", fmt::format("{}, 4, 3, 3", c))}, "\"transposed\": true, \"stride\": 2, \"padding\": 1, \"output_padding\": 1");
+  w.result("conv", {picture, w.input("group_filters", fmt::format("{}, {}, 3, 2", 2 * g, c / g))},
+           fmt::format("\"groups\": {}, \"stride\": [2, 1], \"dilation\": [1, 2]", g));
+  w.result("conv", {picture, w.input("depth_filters", fmt::format("{}, 1, 3, 3", c))},
+           fmt::format("\"groups\": {}, \"padding\": [2, 0]", c));
+  w.result("conv", {picture, w.input("turned_filters", fmt::format("{}, 4, 3, 3", c))},
+           "\"transposed\": true, \"stride\": 2, \"padding\": 1, \"output_padding\": 1");
   w.result("conv", {t.cube, w.input("line_filters", fmt::format("5, {}, 3", e.rows))}, "\"stride\": 2");
   w.result("max_pool", {picture}, "\"kernel\": 3, \"stride\": 2, \"padding\": 1");
   w.result("max_pool", {t.cube}, "\"kernel\": 2");
   w.result("avg_pool", {picture}, "\"kernel\": 3, \"stride\": 2, \"padding\": 1, \"count_include_pad\": false");
   w.result("avg_pool", {picture}, "\"kernel\": [2, 3], \"stride\": 1, \"ceil_mode\": true");
   const int keys = e.rows + 3;
-  const std::string q = w.input("queries", fmt::format("{}, 4, {}, 16", e.batch, e.rows)), k = w.input("keys", fmt::format("{}, 2, {}, 16", e.batch, keys)), v = w.input("values", fmt::format("{}, 2, {}, 16", e.batch, keys));
+  const std::string q = w.input("queries", fmt::format("{}, 4, {}, 16", e.batch, e.rows)),
+                    k = w.input("keys", fmt::format("{}, 2, {}, 16", e.batch, keys)),
+                    v = w.input("values", fmt::format("{}, 2, {}, 16", e.batch, keys));
   w.result("attention", {q, k, v});
-  w.result("attention", {q, k, v, w.input("sinks", "4")}, "\"causal\": true, \"offset\": 3, \"window\": 4, \"softcap\": 20, \"sink\": true");
+  w.result("attention", {q, k, v, w.input("sinks", "4")},
+           "\"causal\": true, \"offset\": 3, \"window\": 4, \"softcap\": 20, \"sink\": true");
   w.result("attention", {q, k, v, w.input("seen", fmt::format("{}, 1, 1, {}", e.batch, keys))}, "\"scale\": 0.2");
   const std::string angles = fmt::format("{}, 8", e.rows);
   const std::string cosine = w.input("cosine", angles), sine = w.input("sine", angles);

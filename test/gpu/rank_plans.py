@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Times the plans that 'mirage-opt --alternatives N' wrote: rank_plans.py [--json FILE] [--jobs N] OUT, OUT/specs/NAME.json and OUT/fused/NAME/NAME.alternatives.json with its sources.
+"""Times the plans that 'mirage-opt --alternatives N' wrote: rank_plans.py [--json FILE] [--jobs N] OUT, OUT/specs/NAME.json and
+OUT/fused/NAME/NAME.alternatives.json with its sources.
 
-Builds every alternative with nvcc, checks it against PyTorch in float64, and times all of a program in turn in CUDA graphs, cold and warm. One line of JSON per program:
+Builds every alternative with nvcc, checks it against PyTorch in float64, and times all of a program in turn in CUDA graphs, cold and warm.
+One line of JSON per program:
     {"name", "rows": [{"what", "predicted_us", "cold_us", "warm_us", "err", "ok"}], "device"}
 These lines are the data of test/laws/ranking.cc (test/data/ranking.jsonl)."""
+
 import argparse
 import concurrent.futures
 import json
@@ -25,8 +28,23 @@ def build(job):
     folder, name, source, target = job
     os.makedirs(target, exist_ok=True)
     arch = "arch=compute_%sa,code=sm_%sa" % (("90",) * 2)
-    command = ["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-gencode", arch, "-Xlinker", "--version-script=%s/%s.map" % (folder, name), "-I", folder,
-               "-o", os.path.join(target, "lib%s.so" % name), os.path.join(folder, source)]
+    command = [
+        "nvcc",
+        "-O3",
+        "-std=c++17",
+        "-shared",
+        "-Xcompiler",
+        "-fPIC,-fvisibility=hidden",
+        "-gencode",
+        arch,
+        "-Xlinker",
+        "--version-script=%s/%s.map" % (folder, name),
+        "-I",
+        folder,
+        "-o",
+        os.path.join(target, "lib%s.so" % name),
+        os.path.join(folder, source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     return "" if done.returncode == 0 else (done.stderr or "nvcc failed").splitlines()[-1][:200]
 
@@ -38,7 +56,13 @@ def rank(out, name, targets, failures, alternatives, replays):
     tolerance = 1e-5 if all(t.dtype == torch.float32 for t in program.inputs + program.outputs) else 5e-3
     input_bytes = sum(t.bytes() for t in program.inputs)
     count = min(1024, max(2, 200_000_000 // max(1, input_bytes) + 1))
-    sets = [(tensors if i == 0 else [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda").copy_(x) for x in tensors], [t.empty() for t in program.outputs]) for i in range(count)]
+    sets = [
+        (
+            tensors if i == 0 else [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda").copy_(x) for x in tensors],
+            [t.empty() for t in program.outputs],
+        )
+        for i in range(count)
+    ]
     rows, functions = [], {}
     for i, a in enumerate(alternatives):
         row = {"what": a["what"], "predicted_us": a["predicted_us"], "ok": False}

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""A spec at other extents: reshape_spec.py SPEC NAME AXIS=VALUE... writes the JSON to standard output. For the rows of a benchmark table that differ in one number."""
+"""A spec at other extents: reshape_spec.py SPEC NAME AXIS=VALUE... writes the JSON to standard output. For the rows of a benchmark table
+that differ in one number."""
+
 import json
 import sys
 

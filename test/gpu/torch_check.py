@@ -3,16 +3,24 @@
 
     torch_check.py [--json FILE] [--only NAME,NAME] [--seconds S] [--autotune N] [--workers N] [--floors LIB] OUT
 
-OUT is what 'cmd/bench.sh pack' made: OUT/specs/NAME.json, and OUT/VARIANT/NAME/libNAME.so with VARIANT fused, plain or any other (pdl, say). Per program, one line of JSON:
-    err, eager_err, compile_err      ||x - exact|| / ||exact|| of ours, eager and compiled; exact: the eager function of the same inputs in float64
+OUT is what 'cmd/bench.sh pack' made: OUT/specs/NAME.json, and OUT/VARIANT/NAME/libNAME.so with VARIANT fused, plain or any other (pdl,
+say). Per program, one line of JSON:
+    err, eager_err, compile_err      ||x - exact|| / ||exact|| of ours, eager and compiled; exact: the eager function of the same inputs in
+                                     float64
     bits_stream, bits_graph          whether a side stream, and a replayed graph on fresh inputs, give the bits of a plain call of NAME.py
-    cold, warm                       medians by what was timed, microseconds per call: VARIANT names, eager, compile (the fastest way of each; *_fastest says which), floor_bytes, empty
-    floor_flops                      the program's matrix products at the rate of an 8192-cubed product in the same run (tensor cores, the program's dtype)
+    cold, warm                       medians by what was timed, microseconds per call: VARIANT names, eager, compile (the fastest way of
+                                     each; *_fastest says which), floor_bytes, empty
+    floor_flops                      the program's matrix products at the rate of an 8192-cubed product in the same run (tensor cores, the
+                                     program's dtype)
     samples                          all of them
-Ways to write a program in PyTorch: test/gpu/torch_program.py. torch.compile(mode="max-autotune-no-cudagraphs") runs --autotune times per way, each autotuning anew; the best run counts.
-First all workers compile beside each other (a lock lets one at a time benchmark), then one after another times its programs, alone on the GPU.
-Exit code: 0; 8 if a result disagrees. Needs a GPU and PyTorch. --seconds: start no further torch.compile after that time, so that a lease of a machine ends with numbers.
+Ways to write a program in PyTorch: test/gpu/torch_program.py. torch.compile(mode="max-autotune-no-cudagraphs") runs --autotune times per
+way, each autotuning anew; the best run counts.
+First all workers compile beside each other (a lock lets one at a time benchmark), then one after another times its programs, alone on the
+GPU.
+Exit code: 0; 8 if a result disagrees. Needs a GPU and PyTorch. --seconds: start no further torch.compile after that time, so that a lease
+of a machine ends with numbers.
 """
+
 import argparse
 import ctypes
 import fcntl
@@ -94,7 +102,16 @@ class Library:
             raise RuntimeError("%s: %s" % (self.name, text(status).decode()))
 
     def __call__(self, tensors, outputs):
-        self.check(self.launch(None, *[t.data_ptr() for t in tensors], *[t.data_ptr() for t in outputs], self.workspace.data_ptr() if self.bytes else None, self.bytes, torch.cuda.current_stream().cuda_stream))
+        self.check(
+            self.launch(
+                None,
+                *[t.data_ptr() for t in tensors],
+                *[t.data_ptr() for t in outputs],
+                self.workspace.data_ptr() if self.bytes else None,
+                self.bytes,
+                torch.cuda.current_stream().cuda_stream,
+            )
+        )
 
 
 def relative(got, want):
@@ -103,7 +120,11 @@ def relative(got, want):
     for g, w in zip(got, want):
         g, w = g.double(), w.double()
         finite = torch.isfinite(w)   # masks leave infinities, which are to be the same
-        if not bool((torch.isfinite(g) == finite).all()) or not bool(torch.equal(g.isnan(), w.isnan())) or not bool((g[torch.isinf(w)] == w[torch.isinf(w)]).all()):
+        if (
+            not bool((torch.isfinite(g) == finite).all())
+            or not bool(torch.equal(g.isnan(), w.isnan()))
+            or not bool((g[torch.isinf(w)] == w[torch.isinf(w)]).all())
+        ):
             return math.inf
         g, w = g[finite], w[finite]
         norm = float(w.norm())
@@ -165,7 +186,8 @@ def capture(fn, sets, calls):
 
 
 def times(functions, sets, replays):
-    """Microseconds per call. Replays alternate between the functions, so that clocks and temperature touch all of them alike; a short wait on the GPU before each lets the host finish its launch, so that no
+    """Microseconds per call. Replays alternate between the functions, so that clocks and temperature touch all of them alike; a short wait
+    on the GPU before each lets the host finish its launch, so that no
     latency of the host is in the events' difference."""
     calls = -(-40 // len(sets)) * len(sets)
     graphs, samples = {}, {}
@@ -223,7 +245,9 @@ class Candidate:
                 continue
             name = "compile%s%s" % (way, "" if run == 0 else "_run%d" % (run + 1))
             try:
-                compiled = torch.compile(own_code(fn, "%s_%s" % (self.program.name, name)), mode="max-autotune-no-cudagraphs", dynamic=False)
+                compiled = torch.compile(
+                    own_code(fn, "%s_%s" % (self.program.name, name)), mode="max-autotune-no-cudagraphs", dynamic=False
+                )
                 begin = time.time()
                 compiled(*tensors)
                 torch.cuda.synchronize()
@@ -284,11 +308,15 @@ class Candidate:
         count = min(1024, max(2, 200_000_000 // max(1, input_bytes) + 1))
         sets = []
         for i in range(count):
-            inputs = tensors if i == 0 else [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda").copy_(x) for x in tensors]
+            inputs = (
+                tensors if i == 0 else [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda").copy_(x) for x in tensors]
+            )
             sets.append((inputs, [t.empty() for t in program.outputs]))
         row["sets"], row["flops"], row["bytes"] = count, program.flops, program.bytes()
         functions = {variant: lambda s, library=library: library(s[0], s[1]) for variant, library in self.libraries.items()}
-        kept = {}   # PyTorch's results live until their set comes again, as ours do: freed at once, all calls of a graph would write the same lines, which stay in L2
+        # PyTorch's results live until their set comes again, as ours do: freed at once, all calls of a graph would write the same lines,
+        # which stay in L2
+        kept = {}
 
         def keeping(name, fn):
             def call(s):
@@ -296,7 +324,10 @@ class Candidate:
             return call
         functions.update({name: keeping(name, fn) for name, fn in self.functions.items()})
         functions.update(floor_functions(floors, program))
-        row["samples"] = {"cold": times(functions, sets, replays), "warm": times({n: f for n, f in functions.items() if n not in ("empty",)}, sets[:1], replays)}
+        row["samples"] = {
+            "cold": times(functions, sets, replays),
+            "warm": times({n: f for n, f in functions.items() if n not in ("empty",)}, sets[:1], replays),
+        }
         for temperature, samples in row["samples"].items():
             medians = {name: median(s) for name, s in samples.items()}
             found = {name: us for name, us in medians.items() if name in self.libraries or name == "empty"}
@@ -314,21 +345,43 @@ class Candidate:
 def floor_functions(floors, program):
     if floors is None:
         return {}
-    floors.floor_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    floors.floor_read.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_ulonglong,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    ]
     floors.floor_empty.argtypes = [ctypes.c_void_p]
     sizes = (ctypes.c_ulonglong * len(program.inputs))(*[t.bytes() for t in program.inputs])
 
     def read(s, grid, threads, unroll):
         pointers = (ctypes.c_void_p * len(s[0]))(*[x.data_ptr() for x in s[0]])
         out = max(s[1], key=lambda o: o.numel())
-        status = floors.floor_read(pointers, sizes, len(s[0]), out.data_ptr(), out.numel() * out.element_size(), grid, threads, unroll, torch.cuda.current_stream().cuda_stream)
+        status = floors.floor_read(
+            pointers,
+            sizes,
+            len(s[0]),
+            out.data_ptr(),
+            out.numel() * out.element_size(),
+            grid,
+            threads,
+            unroll,
+            torch.cuda.current_stream().cuda_stream,
+        )
         if status:
             raise RuntimeError("floor_read: %d" % status)
     functions = {"empty": lambda s: floors.floor_empty(torch.cuda.current_stream().cuda_stream)}
     words = sum(t.bytes() for t in program.inputs) // 16
     for grid, threads, unroll in ((0, 128, 1), (0, 256, 1), (264, 512, 4), (264, 512, 8), (528, 512, 2), (1056, 512, 2)):
         grid = grid or max(1, min(2112, -(-words // threads)))   # one word per thread: the best for little
-        functions["floor_bytes_%dx%dx%d" % (grid, threads, unroll)] = lambda s, grid=grid, threads=threads, unroll=unroll: read(s, grid, threads, unroll)
+        functions["floor_bytes_%dx%dx%d" % (grid, threads, unroll)] = lambda s, grid=grid, threads=threads, unroll=unroll: read(
+            s, grid, threads, unroll
+        )
     return functions
 
 
@@ -390,7 +443,21 @@ def build_floors(folder):
     library = os.path.join(folder, "libfloors.so")
     try:
         major, minor = torch.cuda.get_device_capability()
-        subprocess.run(["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-arch=sm_%d%d" % (major, minor), "-o", library, os.path.join(here, "floors.cu")], check=True)
+        subprocess.run(
+            [
+                "nvcc",
+                "-O3",
+                "-std=c++17",
+                "-shared",
+                "-Xcompiler",
+                "-fPIC",
+                "-arch=sm_%d%d" % (major, minor),
+                "-o",
+                library,
+                os.path.join(here, "floors.cu"),
+            ],
+            check=True,
+        )
         return library
     except (OSError, subprocess.CalledProcessError) as error:
         print("torch_check.py: no floors: %r" % error, file=sys.stderr)
@@ -426,7 +493,12 @@ def main():
     arguments.workers = max(1, min(arguments.workers, len(names)))
     context = multiprocessing.get_context("spawn")
     barrier, queue = context.Barrier(arguments.workers), context.Queue()
-    processes = [context.Process(target=worker, args=(i, names[i::arguments.workers], arguments, os.path.join(folder, "lock"), barrier, queue, start)) for i in range(arguments.workers)]
+    processes = [
+        context.Process(
+            target=worker, args=(i, names[i :: arguments.workers], arguments, os.path.join(folder, "lock"), barrier, queue, start)
+        )
+        for i in range(arguments.workers)
+    ]
     for p in processes:
         p.start()
     log = open(arguments.json, "w") if arguments.json else None

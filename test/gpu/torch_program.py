@@ -1,6 +1,10 @@
-"""What a PyTorch user writes for a spec: every operator its counterpart, and attention where the operators are that also as one call of scaled_dot_product_attention, each backend by itself.
+"""What a PyTorch user writes for a spec: every operator its counterpart, and attention where the operators are that also as one call of
+scaled_dot_product_attention, each backend by itself.
 
-Program(spec) reads the JSON; ways() are functions of the inputs, by name, the first one written as the spec is. Nothing here knows a program by its name."""
+Program(spec) reads the JSON; ways() are functions of the inputs, by name, the first one written as the spec is. Nothing here knows a
+program by its name.
+"""
+
 import json
 import math
 
@@ -8,8 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-DTYPES = {"float16": torch.float16, "f16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float32": torch.float32, "f32": torch.float32, "bool": torch.bool,
-          "int32": torch.int32, "int64": torch.int64}
+DTYPES = {
+    "float16": torch.float16,
+    "f16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float32": torch.float32,
+    "f32": torch.float32,
+    "bool": torch.bool,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
@@ -87,43 +100,91 @@ def reduced(fn):
     return reduce
 
 
+def unary(fn):
+    return lambda x, rest, t: fn(x)
+
+
 OPS = {
-    "add": lambda x, r, t: x + r[0], "sub": lambda x, r, t: x - r[0], "mul": lambda x, r, t: x * r[0], "div": lambda x, r, t: x / r[0], "neg": lambda x, r, t: -x,
-    "pow": lambda x, r, t: torch.pow(x, r[0] if r else t["exponent"]), "exp": lambda x, r, t: torch.exp(x), "log": lambda x, r, t: torch.log(x), "sqrt": lambda x, r, t: torch.sqrt(x),
-    "rsqrt": lambda x, r, t: torch.rsqrt(x), "square": lambda x, r, t: torch.square(x), "abs": lambda x, r, t: torch.abs(x), "sigmoid": lambda x, r, t: torch.sigmoid(x),
-    "silu": lambda x, r, t: F.silu(x), "relu": lambda x, r, t: F.relu(x), "tanh": lambda x, r, t: torch.tanh(x), "gelu": lambda x, r, t: F.gelu(x, approximate=t.get("approximate", "none")),
-    "clamp": clamp, "softplus": lambda x, r, t: F.softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)), "hardswish": lambda x, r, t: F.hardswish(x),
-    **{name: (lambda fn: lambda x, r, t: fn(x))(getattr(torch, name)) for name in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
+    "add": lambda x, r, t: x + r[0],
+    "sub": lambda x, r, t: x - r[0],
+    "mul": lambda x, r, t: x * r[0],
+    "div": lambda x, r, t: x / r[0],
+    "neg": lambda x, r, t: -x,
+    "pow": lambda x, r, t: torch.pow(x, r[0] if r else t["exponent"]),
+    "exp": lambda x, r, t: torch.exp(x),
+    "log": lambda x, r, t: torch.log(x),
+    "sqrt": lambda x, r, t: torch.sqrt(x),
+    "rsqrt": lambda x, r, t: torch.rsqrt(x),
+    "square": lambda x, r, t: torch.square(x),
+    "abs": lambda x, r, t: torch.abs(x),
+    "sigmoid": lambda x, r, t: torch.sigmoid(x),
+    "silu": lambda x, r, t: F.silu(x),
+    "relu": lambda x, r, t: F.relu(x),
+    "tanh": lambda x, r, t: torch.tanh(x),
+    "gelu": lambda x, r, t: F.gelu(x, approximate=t.get("approximate", "none")),
+    "clamp": clamp,
+    "softplus": lambda x, r, t: F.softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)),
+    "hardswish": lambda x, r, t: F.hardswish(x),
+    **{name: unary(getattr(torch, name)) for name in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
     "maximum": lambda x, r, t: torch.clamp(x, min=r[0]) if not torch.is_tensor(r[0]) else torch.maximum(x, r[0]),
     "minimum": lambda x, r, t: torch.clamp(x, max=r[0]) if not torch.is_tensor(r[0]) else torch.minimum(x, r[0]),
-    "equal": lambda x, r, t: x == r[0], "less": lambda x, r, t: x < r[0], "greater": lambda x, r, t: x > r[0], "not_equal": lambda x, r, t: x != r[0], "less_equal": lambda x, r, t: x <= r[0],
-    "greater_equal": lambda x, r, t: x >= r[0], "and": lambda x, r, t: torch.logical_and(x, r[0]), "or": lambda x, r, t: torch.logical_or(x, r[0]), "not": lambda x, r, t: torch.logical_not(x),
+    "equal": lambda x, r, t: x == r[0],
+    "less": lambda x, r, t: x < r[0],
+    "greater": lambda x, r, t: x > r[0],
+    "not_equal": lambda x, r, t: x != r[0],
+    "less_equal": lambda x, r, t: x <= r[0],
+    "greater_equal": lambda x, r, t: x >= r[0],
+    "and": lambda x, r, t: torch.logical_and(x, r[0]),
+    "or": lambda x, r, t: torch.logical_or(x, r[0]),
+    "not": lambda x, r, t: torch.logical_not(x),
     "where": lambda x, r, t: torch.where(x, r[0], r[1]),
-    "matmul": lambda x, r, t: matmul(x, r[0], t), "einsum": lambda x, r, t: torch.einsum(t["equation"], x, *r),
-    "sum": reduced(torch.sum), "mean": reduced(torch.mean), "max": reduced(torch.amax), "min": reduced(torch.amin),
-    "argmax": lambda x, r, t: torch.argmax(x, t.get("axis", -1), t.get("keepdim", False)), "argmin": lambda x, r, t: torch.argmin(x, t.get("axis", -1), t.get("keepdim", False)),
+    "matmul": lambda x, r, t: matmul(x, r[0], t),
+    "einsum": lambda x, r, t: torch.einsum(t["equation"], x, *r),
+    "sum": reduced(torch.sum),
+    "mean": reduced(torch.mean),
+    "max": reduced(torch.amax),
+    "min": reduced(torch.amin),
+    "argmax": lambda x, r, t: torch.argmax(x, t.get("axis", -1), t.get("keepdim", False)),
+    "argmin": lambda x, r, t: torch.argmin(x, t.get("axis", -1), t.get("keepdim", False)),
     "softmax": lambda x, r, t: softmax(x, axes_of(t, x.dim(), -1)),
-    "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t), "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t), "l2_norm": lambda x, r, t: norm("l2_norm", x, r, t),
-    "group_norm": group_norm, "batch_norm": batch_norm,
-    "linear": lambda x, r, t: F.linear(x, r[0], r[1] if len(r) > 1 else None), "log_softmax": lambda x, r, t: F.log_softmax(x, t.get("axis", -1)),
-    "leaky_relu": lambda x, r, t: F.leaky_relu(x, t.get("slope", 0.01)), "elu": lambda x, r, t: F.elu(x, t.get("alpha", 1.0)), "mish": lambda x, r, t: F.mish(x),
-    "transpose": lambda x, r, t: x.permute(t.get("perm", list(range(x.dim()))[::-1])), "reshape": lambda x, r, t: x.reshape(t["shape"]),
-    "repeat": lambda x, r, t: torch.cat([x] * t["count"], t.get("axis", 0)), "concat": lambda x, r, t: torch.cat([x, *r], t.get("axis", 0)), "slice": lambda x, r, t: sliced(x, t),
-    "cast": lambda x, r, t: x if x.dtype == torch.float64 else x.to(DTYPES[t["dtype"]]), "causal_mask": lambda x, r, t: causal(x, t),
+    "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t),
+    "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t),
+    "l2_norm": lambda x, r, t: norm("l2_norm", x, r, t),
+    "group_norm": group_norm,
+    "batch_norm": batch_norm,
+    "linear": lambda x, r, t: F.linear(x, r[0], r[1] if len(r) > 1 else None),
+    "log_softmax": lambda x, r, t: F.log_softmax(x, t.get("axis", -1)),
+    "leaky_relu": lambda x, r, t: F.leaky_relu(x, t.get("slope", 0.01)),
+    "elu": lambda x, r, t: F.elu(x, t.get("alpha", 1.0)),
+    "mish": lambda x, r, t: F.mish(x),
+    "transpose": lambda x, r, t: x.permute(t.get("perm", list(range(x.dim()))[::-1])),
+    "reshape": lambda x, r, t: x.reshape(t["shape"]),
+    "repeat": lambda x, r, t: torch.cat([x] * t["count"], t.get("axis", 0)),
+    "concat": lambda x, r, t: torch.cat([x, *r], t.get("axis", 0)),
+    "slice": lambda x, r, t: sliced(x, t),
+    "cast": lambda x, r, t: x if x.dtype == torch.float64 else x.to(DTYPES[t["dtype"]]),
+    "causal_mask": lambda x, r, t: causal(x, t),
 }
 
 
 def iota(program, t, device):
     shape, axis = t["shape"], t.get("axis", 0)
     axis %= len(shape)
-    return torch.arange(shape[axis], dtype=torch.float32, device=device).reshape([-1 if a == axis else 1 for a in range(len(shape))]).expand(shape)
+    return (
+        torch.arange(shape[axis], dtype=torch.float32, device=device)
+        .reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        .expand(shape)
+    )
 
 
 INFINITIES = {"-inf": -math.inf, "+inf": math.inf}   # JSON has no other word for them
 # What takes bools as they are; elsewhere they count 0 and 1.
 TAKES_BOOLS = {"where", "equal", "not_equal", "and", "or", "not", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
 # What no tensor is an operand of.
-MADE = {"iota": iota, "extent": lambda p, t, device: torch.full((), float(math.prod(p.inputs[i].shape[a] for i, a in t["of"])), device=device)}
+MADE = {
+    "iota": iota,
+    "extent": lambda p, t, device: torch.full((), float(math.prod(p.inputs[i].shape[a] for i, a in t["of"])), device=device),
+}
 
 
 def ordered(nodes, names):
@@ -164,7 +225,14 @@ class Program:
             raise ValueError("inputs by name are needed")
         self.name = spec["name"]
         self.axes = {k: v["value"] if isinstance(v, dict) else v for k, v in spec.get("axes", {}).items()}
-        self.nodes = [dict(n, attrs={k: self.shape(v) if k in ("shape",) else v for k, v in n.get("attrs", {}).items() if v is not None}, output=n.get("output") or n["outputs"][0]) for n in spec["nodes"]]
+        self.nodes = [
+            dict(
+                n,
+                attrs={k: self.shape(v) if k in ("shape",) else v for k, v in n.get("attrs", {}).items() if v is not None},
+                output=n.get("output") or n["outputs"][0],
+            )
+            for n in spec["nodes"]
+        ]
         self.nodes = ordered(self.nodes, spec["inputs"])
         for n in self.nodes:
             for key in ("start", "stop", "count", "offset"):
@@ -174,7 +242,10 @@ class Program:
         self.results = list(spec["outputs"])
         self.flops = 0
         meta = self.trace([torch.empty_strided(t.shape, t.strides, dtype=t.dtype, device="meta") for t in self.inputs])
-        self.outputs = [self.tensor(k, dict(spec["outputs"][k], shape=spec["outputs"][k].get("shape", list(v.shape)))) for k, v in zip(self.results, meta)]
+        self.outputs = [
+            self.tensor(k, dict(spec["outputs"][k], shape=spec["outputs"][k].get("shape", list(v.shape))))
+            for k, v in zip(self.results, meta)
+        ]
 
     def extent(self, x):
         return x if isinstance(x, int) else int(eval(str(x).replace("/", "//"), {"__builtins__": {}}, self.axes))
@@ -183,7 +254,9 @@ class Program:
         return [self.extent(d) for d in dims]
 
     def tensor(self, name, t):
-        return Tensor(name, self.shape(t["shape"]), self.shape(t["strides"]) if "strides" in t else None, DTYPES[t["dtype"]], t.get("range"))
+        return Tensor(
+            name, self.shape(t["shape"]), self.shape(t["strides"]) if "strides" in t else None, DTYPES[t["dtype"]], t.get("range")
+        )
 
     def bytes(self):
         return sum(t.bytes() for t in self.inputs + self.outputs)
@@ -240,7 +313,14 @@ class Program:
                 offset = at["attrs"].get("offset", 0)
                 part.append(at)
                 at = made.get(at["inputs"][0])
-            if at and offset is None and at["op"] == "add" and at["inputs"][0] in made and isinstance(at["inputs"][1], str) and at["inputs"][1] not in made:
+            if (
+                at
+                and offset is None
+                and at["op"] == "add"
+                and at["inputs"][0] in made
+                and isinstance(at["inputs"][1], str)
+                and at["inputs"][1] not in made
+            ):
                 bias = at["inputs"][1]
                 part.append(at)
                 at = made.get(at["inputs"][0])
@@ -292,9 +372,21 @@ class Program:
         for n in self.nodes:
             product = made.get(n["inputs"][0]) if n["op"] == "add" else None
             bias = n["inputs"][1] if n["op"] == "add" else None
-            if product and product["op"] == "matmul" and not product["attrs"] and used[product["output"]] == 1 and product["output"] not in self.results and isinstance(bias, str) and len(shape.get(bias, [])) == 1:
+            if (
+                product
+                and product["op"] == "matmul"
+                and not product["attrs"]
+                and used[product["output"]] == 1
+                and product["output"] not in self.results
+                and isinstance(bias, str)
+                and len(shape.get(bias, [])) == 1
+            ):
                 gone.add(id(product))
-                calls[id(n)] = lambda values, a=product["inputs"], b=bias: torch.addmm(values[b], values[a[0]], values[a[1]]) if values[a[0]].dim() == 2 else torch.matmul(values[a[0]], values[a[1]]) + values[b]
+                calls[id(n)] = lambda values, a=product["inputs"], b=bias: (
+                    torch.addmm(values[b], values[a[0]], values[a[1]])
+                    if values[a[0]].dim() == 2
+                    else torch.matmul(values[a[0]], values[a[1]]) + values[b]
+                )
         return [dict(n, call=calls[id(n)]) if id(n) in calls else n for n in self.nodes if id(n) not in gone] if calls else None
 
     def ways(self):

@@ -1,5 +1,6 @@
-// The twins of the device library's primitives (lib/codegen/runtime/*.twin.h) against hardware: every probe of probes*.cu runs on the emulator and on a GPU over random and special words, in all lanes and modes, and
-// must leave the same bits; approximate functions the same within the bound that their line states. MIRAGE_PACK=FOLDER keeps the pack, for device_runner on another machine.
+// The twins of the device library's primitives (lib/codegen/runtime/twins/*.twin.h) against hardware: every probe of probes*.cu runs on the
+// emulator and on a GPU over random and special words, in all lanes and modes, and must leave the same bits; approximate functions the same
+// within the bound that their line states. MIRAGE_PACK=FOLDER keeps the pack, for device_runner on another machine.
 #include <cctype>
 #include <cmath>
 #include <cstring>
@@ -16,7 +17,8 @@ namespace {
 
 struct Probe {
   std::string name, source;
-  std::map<std::string, std::string> keys;   ///< threads, blocks, smem (bytes); in, out (words per block); fill; check ("f32/bits", "f32/ulp:3"); box, element, swizzle (a tensor map)
+  /// threads, blocks, smem (bytes); in, out (words per block); fill; check ("f32/bits", "f32/ulp:3"); box, element, swizzle (a tensor map)
+  std::map<std::string, std::string> keys;
   int64_t number(const std::string& key, int64_t otherwise) const {   // sums of products
     const auto it = keys.find(key);
     if (it == keys.end()) return otherwise;
@@ -87,13 +89,15 @@ void read_probes(const std::string& text, std::vector<Probe>& out) {
 
 std::vector<Probe> read_probes() {
   std::vector<Probe> out;
-  for (const char* file : {"probes.cu", "probes_wgmma.cu", "probes_tensor.cu"}) read_probes(*read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/gpu/" + file), out);
+  for (const char* file : {"probes.cu", "probes_wgmma.cu", "probes_tensor.cu"})
+    read_probes(*read_file(std::string(MIRAGE_SOURCE_DIR) + "/test/gpu/" + file), out);
   return out;
 }
 
 uint32_t word_of(float x) { return std::bit_cast<uint32_t>(x); }
 
-/// A number of a format with these bits: ordinary ones, wide ones, cancelling ones, subnormal ones, zeros, infinities, NaNs, the whole range, the smallest.
+/// A number of a format with these bits: ordinary ones, wide ones, cancelling ones, subnormal ones, zeros, infinities, NaNs, the whole
+/// range, the smallest.
 uint32_t operand(int exponent_bits, int mantissa_bits, int kind, Rng& rng) {
   const int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
   int e = bias;
@@ -129,8 +133,10 @@ uint32_t operand_word(const std::string& format, int kind, Rng& rng) {
 std::vector<uint32_t> fill(const Probe& p, int64_t each, int64_t blocks, Rng& rng) {
   std::vector<uint32_t> out;
   const std::string kind = p.keys.at("fill"), format = kind.substr(kind.find('_') + 1);
-  const float specials[] = {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 65504.0f, 65519.9f, 65520.0f, 65536.0f, 5.9604645e-8f, 2.9802322e-8f, 2.98023259e-8f, 6.1035156e-5f, 6.0975552e-5f, 1.17549435e-38f, 1e-45f, 3.4028235e38f,
-                            3.3961775e38f, 1.00048828f, 1.00146484f, 1.00390625f, 1.01171875f};
+  const float specials[] = {0.0f,          -0.0f,          1.0f,          -1.0f,         INFINITY,        -INFINITY,
+                            NAN,           65504.0f,       65519.9f,      65520.0f,      65536.0f,        5.9604645e-8f,
+                            2.9802322e-8f, 2.98023259e-8f, 6.1035156e-5f, 6.0975552e-5f, 1.17549435e-38f, 1e-45f,
+                            3.4028235e38f, 3.3961775e38f,  1.00048828f,   1.00146484f,   1.00390625f,     1.01171875f};
   for (int64_t b = 0; b < blocks; b++)
     for (int64_t i = 0; i < each; i++) {
       const double u = rng.uniform();
@@ -139,12 +145,21 @@ std::vector<uint32_t> fill(const Probe& p, int64_t each, int64_t blocks, Rng& rn
       else if (kind.starts_with("wgmma")) out.push_back(i < 6144 + 128 * 16 ? operand_word(format, pick, rng) : accumulator(pick, rng));
       else if (kind.starts_with("pairs")) out.push_back(operand_word(format, static_cast<int>(rng.below(7)), rng));
       else if (kind == "bits" || kind == "bytes17") out.push_back(static_cast<uint32_t>(rng.below(uint64_t{1} << 32)));
-      else if (kind == "count") out.push_back(static_cast<uint32_t>((b * each + i) & 0xffff) | static_cast<uint32_t>(rng.below(65536)) << 16);
-      else if (kind == "floats") out.push_back(rng.below(3) == 0 ? word_of(specials[rng.below(std::size(specials))]) : rng.below(2) ? static_cast<uint32_t>(rng.below(uint64_t{1} << 32)) : word_of(static_cast<float>(u * 8 - 4)));
+      else if (kind == "count")
+        out.push_back(static_cast<uint32_t>((b * each + i) & 0xffff) | static_cast<uint32_t>(rng.below(65536)) << 16);
+      else if (kind == "floats")
+        out.push_back(rng.below(3) == 0 ? word_of(specials[rng.below(std::size(specials))])
+                      : rng.below(2)    ? static_cast<uint32_t>(rng.below(uint64_t{1} << 32))
+                                        : word_of(static_cast<float>(u * 8 - 4)));
       else if (kind == "exp") out.push_back(word_of(static_cast<float>(rng.below(4) ? u * 40 - 20 : u * 170 - 86)));
-      else if (kind == "positive") out.push_back(rng.below(2) ? word_of(static_cast<float>(u * 4 + 1e-3)) : static_cast<uint32_t>(0x00800000u + rng.below(0x7f000000u)));
-      else if (kind == "wide") out.push_back(rng.below(2) ? word_of(static_cast<float>(u * 12 - 6)) : static_cast<uint32_t>(rng.below(2) << 31 | (0x20000000u + rng.below(0x24000000u))));
-      else if (kind == "coordinates") out.push_back(static_cast<uint32_t>((static_cast<int>(rng.below(30)) - 8) * (i == 0 ? 8 : 1)));   // lines begin at multiples of 16 bytes
+      else if (kind == "positive")
+        out.push_back(rng.below(2) ? word_of(static_cast<float>(u * 4 + 1e-3))
+                                   : static_cast<uint32_t>(0x00800000u + rng.below(0x7f000000u)));
+      else if (kind == "wide")
+        out.push_back(rng.below(2) ? word_of(static_cast<float>(u * 12 - 6))
+                                   : static_cast<uint32_t>(rng.below(2) << 31 | (0x20000000u + rng.below(0x24000000u))));
+      // lines begin at multiples of 16 bytes
+      else if (kind == "coordinates") out.push_back(static_cast<uint32_t>((static_cast<int>(rng.below(30)) - 8) * (i == 0 ? 8 : 1)));
       else FAIL("no fill " << kind);
     }
   return out;
@@ -171,7 +186,8 @@ EmulatedMap map_of(const Probe& p, EmulatedBuffer& tensor, Rng& rng) {
     if (d > 0) m.strides.push_back(stride = d == 1 ? (dims[0] * m.element_bytes + 31) / 16 * 16 : stride * dims[d - 1]);
   }
   std::vector<uint32_t> words;
-  for (int64_t i = 0; i < stride * dims[m.box.size() - 1] / 4 + 16; i++) words.push_back(static_cast<uint32_t>(rng.below(uint64_t{1} << 32)));
+  for (int64_t i = 0; i < stride * dims[m.box.size() - 1] / 4 + 16; i++)
+    words.push_back(static_cast<uint32_t>(rng.below(uint64_t{1} << 32)));
   tensor.kind = EmulatedBuffer::Kind::kInput;
   tensor.name = "tensor";
   tensor.bytes = bytes_of(words);
@@ -193,8 +209,10 @@ Prepared prepare(const Probe& p) {
   out.kernel.threads = static_cast<int>(p.number("threads", 32));
   out.kernel.smem_bytes = p.number("smem", 0);
   out.buffers.resize(2);
-  out.buffers[0].kind = EmulatedBuffer::Kind::kInput, out.buffers[0].name = "in", out.buffers[0].bytes = bytes_of(fill(p, p.number("in", 0), blocks, rng));
-  out.buffers[1].kind = EmulatedBuffer::Kind::kOutput, out.buffers[1].name = "out", out.buffers[1].bytes.resize(static_cast<size_t>(blocks * p.number("out", 0) * 4));
+  out.buffers[0].kind = EmulatedBuffer::Kind::kInput, out.buffers[0].name = "in",
+  out.buffers[0].bytes = bytes_of(fill(p, p.number("in", 0), blocks, rng));
+  out.buffers[1].kind = EmulatedBuffer::Kind::kOutput, out.buffers[1].name = "out",
+  out.buffers[1].bytes.resize(static_cast<size_t>(blocks * p.number("out", 0) * 4));
   if (p.keys.count("box")) {
     out.buffers.emplace_back();
     out.kernel.maps.push_back(map_of(p, out.buffers[2], rng));
@@ -224,7 +242,8 @@ TEST_CASE("twins of primitives run, and equal hardware bit for bit", "[host]") {
   if (packs) REQUIRE(pack.add_module("probes", all.kernels, *find_target("sm_90a"), tools));
   for (size_t i = 0; i < probes.size(); i++) {
     const Emulation run = emulate(lib.path, {prepared[i].kernel}, prepared[i].buffers);
-    INFO(probes[i].name << ": " << run.refusal << (run.findings.empty() ? "" : run.findings.front().kind + ": " + run.findings.front().text));
+    INFO(probes[i].name << ": " << run.refusal
+                        << (run.findings.empty() ? "" : run.findings.front().kind + ": " + run.findings.front().text));
     CHECK(run.ran);
     CHECK(run.findings.empty());
     if (!packs || !run.ran) continue;

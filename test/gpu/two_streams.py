@@ -3,9 +3,11 @@
 
     two_streams.py [--seconds S] DIR...        DIR holds one result with its library built (DIR/NAME.py, DIR/libNAME.so)
 
-Every pair (a library with itself included) is taken in turn, in an order drawn with a fixed seed, until the time is over; each turn queues 8 launches of either on its own stream without waiting between them. A pair whose
+Every pair (a library with itself included) is taken in turn, in an order drawn with a fixed seed, until the time is over; each turn queues
+8 launches of either on its own stream without waiting between them. A pair whose
 kernels wait for blocks that the other keeps from running would hang: the caller's timeout shows that. Exit code 8 if bits differ.
 """
+
 import argparse
 import importlib.util
 import itertools
@@ -23,7 +25,11 @@ def draw(module):
     for t in module._INPUTS:
         span = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.strides))
         flat = torch.empty(span, dtype=t.dtype, device="cuda")
-        tensors.append((flat.normal_(0, 0.5, generator=generator) if flat.is_floating_point() else flat.random_(0, 2, generator=generator)).as_strided(t.shape, t.strides))
+        tensors.append(
+            (flat.normal_(0, 0.5, generator=generator) if flat.is_floating_point() else flat.random_(0, 2, generator=generator)).as_strided(
+                t.shape, t.strides
+            )
+        )
     return tensors
 
 
@@ -44,7 +50,9 @@ def load(folder):
 
 def same(outs, want):
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
-    return all(torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)) for a, b in zip(outs, want))
+    return all(
+        torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)) for a, b in zip(outs, want)
+    )
 
 
 def main():
@@ -73,7 +81,10 @@ def main():
                     if wrong < 20:
                         print("WRONG: %s beside %s" % (loaded[k][0], loaded[j if side == 0 else i][0]))
         turns += 1
-    print("two streams: %d libraries, %d of %d pairs in %d turns, %d launches, %d wrong" % (len(loaded), min(turns, len(pairs)), len(pairs), turns, launches, wrong))
+    print(
+        "two streams: %d libraries, %d of %d pairs in %d turns, %d launches, %d wrong"
+        % (len(loaded), min(turns, len(pairs)), len(pairs), turns, launches, wrong)
+    )
     sys.exit(8 if wrong else 0)
 
 

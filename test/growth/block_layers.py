@@ -1,7 +1,9 @@
 """Layers of which blocks.py draws its random blocks: what models are made of, in many layouts.
 
-A layer is a function of a Block and the name of the hidden state, [T, D] or [B, T, D], and returns the name of the next one with as many axes. It draws from block.rng alone.
+A layer is a function of a Block and the name of the hidden state, [T, D] or [B, T, D], and returns the name of the next one with as many
+axes. It draws from block.rng alone.
 """
+
 import math
 
 
@@ -588,7 +590,28 @@ def branch_of_channels(s, x):
     return residual(s, x, joined)
 
 
-LAYERS = [attention, attention, attention, mlp, mlp, mlp, linear_attention, experts, convolution, image, mixer, cell, pooling, modulation, chain, chain, bilinear, parallel, windows, branch_of_channels]
+LAYERS = [
+    attention,
+    attention,
+    attention,
+    mlp,
+    mlp,
+    mlp,
+    linear_attention,
+    experts,
+    convolution,
+    image,
+    mixer,
+    cell,
+    pooling,
+    modulation,
+    chain,
+    chain,
+    bilinear,
+    parallel,
+    windows,
+    branch_of_channels,
+]
 
 
 # -- ends

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Random blocks of 60 to 200 operators, and what mirage-opt makes of them.
 
-Draws blocks from a grammar of layers (block_layers.py) with odd sizes, mixed dtypes and many layouts, deterministically from a seed; runs mirage-opt on each with limits of processor time and memory, and writes a table:
-exit code, seconds of CPU, MB, kernels, predicted and straightforward us, what was proved, gate, how it was made, reasons. Exit code 1: something ended with another exit code than 0, wrong, or beyond its limits.
+Draws blocks from a grammar of layers (block_layers.py) with odd sizes, mixed dtypes and many layouts, deterministically from a seed; runs
+mirage-opt on each with limits of processor time and memory, and writes a table:
+exit code, seconds of CPU, MB, kernels, predicted and straightforward us, what was proved, gate, how it was made, reasons. Exit code 1:
+something ended with another exit code than 0, wrong, or beyond its limits.
 
   test/growth/blocks.py --check-list                        the blocks are those of blocks.txt
   test/growth/blocks.py --write DIR                         only write the specs
   test/growth/blocks.py --binary build/mirage-opt --table blocks.md [--only 3,17] [--seed 7 --count 20]
 """
+
 import argparse
 import concurrent.futures
 import hashlib
@@ -27,8 +30,15 @@ import block_layers  # noqa: E402
 SEED, COUNT = 20261123, 100
 LEAST, MOST = 60, 200                       # operators as written
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "blocks.txt")
-DTYPES = [("float16", "float16", "float16"), ("bfloat16", "bfloat16", "bfloat16"), ("float32", "float32", "float32"),
-          ("bfloat16", "bfloat16", "float32"), ("float16", "float16", "float32"), ("float32", "bfloat16", "float32"), ("bfloat16", "float16", "float32")]
+DTYPES = [
+    ("float16", "float16", "float16"),
+    ("bfloat16", "bfloat16", "bfloat16"),
+    ("float32", "float32", "float32"),
+    ("bfloat16", "bfloat16", "float32"),
+    ("float16", "float16", "float32"),
+    ("float32", "bfloat16", "float32"),
+    ("bfloat16", "float16", "float32"),
+]
 TOKENS = [1, 1, 2, 5, 7, 8, 13, 16, 24, 31, 48, 64, 77, 100, 127, 128, 196, 256, 257, 512, 577, 1024]
 WIDTHS = [32, 48, 60, 64, 72, 96, 97, 128, 192, 200, 250, 256, 320, 384, 509, 512, 640, 768, 896, 1000, 1024, 1280, 2048]
 
@@ -83,14 +93,39 @@ def run(arguments, spec, folder):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text(spec))
     emit = ["--emit", "cu,h,graph"]      # registers and spills, for which kernels are compiled, are asked for by who wants them
-    command = [arguments.binary, "-q", "-j", "1", "--no-cache", "--target", "sm_90a", "--gate", arguments.gate, *emit, *(["--states", arguments.states] if arguments.states else []), "-o", out, "--report", path + ".report", path]
+    command = [
+        arguments.binary,
+        "-q",
+        "-j",
+        "1",
+        "--no-cache",
+        "--target",
+        "sm_90a",
+        "--gate",
+        arguments.gate,
+        *emit,
+        *(["--states", arguments.states] if arguments.states else []),
+        "-o",
+        out,
+        "--report",
+        path + ".report",
+        path,
+    ]
     errors, began = open(path + ".err", "wb"), time.monotonic()
     process = subprocess.Popen(command, stdout=errors, stderr=errors, preexec_fn=limited(arguments))
     _, status, usage = os.wait4(process.pid, 0)
     errors.close()
     code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    row = {"name": spec["name"], "ops": len(spec["nodes"]), "exit": code, "cpu": round(usage.ru_utime + usage.ru_stime, 1), "wall": round(time.monotonic() - began, 1),
-           "mb": usage.ru_maxrss // 1024, "dtype": next(iter(spec["inputs"].values()))["dtype"], "model": model_kernels(spec)}
+    row = {
+        "name": spec["name"],
+        "ops": len(spec["nodes"]),
+        "exit": code,
+        "cpu": round(usage.ru_utime + usage.ru_stime, 1),
+        "wall": round(time.monotonic() - began, 1),
+        "mb": usage.ru_maxrss // 1024,
+        "dtype": next(iter(spec["inputs"].values()))["dtype"],
+        "model": model_kernels(spec),
+    }
     try:
         with open(path + ".report", encoding="utf-8") as file:
             row.update(facts(json.load(file)))
@@ -109,10 +144,20 @@ def facts(report):
     said = report.get("warnings", []) + report.get("not_done", []) + cut.get("notes", [])
     if not cut.get("used", False) and cut.get("reason"):
         said.append(cut["reason"])
-    return {"kernels": len(result["kernels"]), "kind": result["kind"], "us": result["predicted_us"], "straight_us": result["straightforward_us"],
-            "straight_kernels": next((a["kernels"] for a in report["alternatives"] if a["what"] == "straightforward"), 0), "proved": report["proof"]["proved"],
-            "gate": gates[0] if gates else "", "pieces": len(pieces), "searched": sum(p["searched"] for p in pieces), "said": said,
-            "block_us": sum(k["predicted_us"] for k in result["kernels"] if k["strategy"] == "block"), "seconds": report.get("seconds", {})}
+    return {
+        "kernels": len(result["kernels"]),
+        "kind": result["kind"],
+        "us": result["predicted_us"],
+        "straight_us": result["straightforward_us"],
+        "straight_kernels": next((a["kernels"] for a in report["alternatives"] if a["what"] == "straightforward"), 0),
+        "proved": report["proof"]["proved"],
+        "gate": gates[0] if gates else "",
+        "pieces": len(pieces),
+        "searched": sum(p["searched"] for p in pieces),
+        "said": said,
+        "block_us": sum(k["predicted_us"] for k in result["kernels"] if k["strategy"] == "block"),
+        "seconds": report.get("seconds", {}),
+    }
 
 
 PRODUCTS = {"matmul", "einsum"}
@@ -121,9 +166,11 @@ VIEWS = {"reshape", "transpose", "slice", "iota"}
 
 
 def model_kernels(spec):
-    """Kernels that a compiler makes which calls a library for products and fuses everything else greedily: an operator joins the latest kernel that makes one of its operands (or reads one, where it makes no product), unless that
+    """Kernels that a compiler makes which calls a library for products and fuses everything else greedily: an operator joins the latest
+    kernel that makes one of its operands (or reads one, where it makes no product), unless that
     kernel reduces to other rows, or another operand comes later. Views cost nothing."""
-    group, rows, at, count = {}, {}, {}, 0           # of a value: its kernel; of a kernel: its rows where it reduces; of a value: the kernel after which it exists
+    # of a value: its kernel; of a kernel: its rows where it reduces; of a value: the kernel after which it exists
+    group, rows, at, count = {}, {}, {}, 0
     for node in spec["nodes"]:
         operands = [i for i in node["inputs"] if isinstance(i, str) and i in at]
         ready = max((at[i] for i in operands), default=0)
@@ -148,11 +195,31 @@ def model_kernels(spec):
 
 
 def good(row):
-    return row["exit"] == 0 and row.get("kind") is not None and row.get("gate", "").startswith("kernels emulated") and not any("not searched" in said for said in row["said"])
+    return (
+        row["exit"] == 0
+        and row.get("kind") is not None
+        and row.get("gate", "").startswith("kernels emulated")
+        and not any("not searched" in said for said in row["said"])
+    )
 
 
 def table(rows):
-    head = ["name", "dtype", "ops", "exit", "cpu", "mb", "model", "straight_kernels", "kernels", "straight_us", "us", "kind", "pieces", "proved"]
+    head = [
+        "name",
+        "dtype",
+        "ops",
+        "exit",
+        "cpu",
+        "mb",
+        "model",
+        "straight_kernels",
+        "kernels",
+        "straight_us",
+        "us",
+        "kind",
+        "pieces",
+        "proved",
+    ]
     lines = ["| " + " | ".join(head) + " | gate | said |", "|" + "---|" * (len(head) + 2)]
     for row in rows:
         said = "; ".join(row.get("said", [row.get("note", "")]))
@@ -194,8 +261,29 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for row in pool.map(lambda spec: run(arguments, spec, folder), specs):
             rows.append(row)
-            print(" ".join(f"{k}={row[k]}" for k in ("name", "dtype", "ops", "exit", "cpu", "mb", "model", "straight_kernels", "kernels", "straight_us", "us", "kind", "proved") if k in row),
-                  "" if good(row) else "BAD " + row.get("gate", "")[:80] + "; ".join(row.get("said", [row.get("note", "")])), flush=True)
+            print(
+                " ".join(
+                    f"{k}={row[k]}"
+                    for k in (
+                        "name",
+                        "dtype",
+                        "ops",
+                        "exit",
+                        "cpu",
+                        "mb",
+                        "model",
+                        "straight_kernels",
+                        "kernels",
+                        "straight_us",
+                        "us",
+                        "kind",
+                        "proved",
+                    )
+                    if k in row
+                ),
+                "" if good(row) else "BAD " + row.get("gate", "")[:80] + "; ".join(row.get("said", [row.get("note", "")])),
+                flush=True,
+            )
             if arguments.table:
                 with open(arguments.table, "w", encoding="utf-8") as file:
                     file.write(table(rows))

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Programs that grow, and what mirage-opt needs for them.
 
-Writes programs of several kinds with 10 to 4000 nodes, runs mirage-opt on each with limits, and prints seconds of CPU and MB by kind and number of nodes, with the exponent that fits (CPU ~ nodes^e).
-With --signals it sends SIGTERM at random moments, and SIGKILL, and looks at what is left. Exit code 1: something took longer than its limit, ended with another exit code than documented, or left something behind.
+Writes programs of several kinds with 10 to 4000 nodes, runs mirage-opt on each with limits, and prints seconds of CPU and MB by kind and
+number of nodes, with the exponent that fits (CPU ~ nodes^e).
+With --signals it sends SIGTERM at random moments, and SIGKILL, and looks at what is left. Exit code 1: something took longer than its
+limit, ended with another exit code than documented, or left something behind.
 
   test/growth/growth.py --binary build/mirage-opt                 500 programs, default gate
   test/growth/growth.py --gate none --programs 40                 a slice
   test/growth/growth.py --rows FILE                               what has ended is kept in FILE and not run again by the next call with it
   test/growth/growth.py --signals                                 40 programs x 5 SIGTERM, 100 SIGKILL
 """
+
 import argparse
 import collections
 import concurrent.futures
@@ -49,7 +52,9 @@ class Spec:
         return name
 
     def text(self, outputs, dtype="float16"):
-        return json.dumps({"name": self.name, "inputs": self.inputs, "outputs": {o: {"dtype": dtype} for o in outputs}, "nodes": self.nodes})
+        return json.dumps(
+            {"name": self.name, "inputs": self.inputs, "outputs": {o: {"dtype": dtype} for o in outputs}, "nodes": self.nodes}
+        )
 
 
 def grow(spec, nodes, h, step):
@@ -123,7 +128,12 @@ def concatenation(s, n, rng):   # of many inputs, a few nodes at a time
 
 
 def nested_concat(s, n, rng):
-    return grow(s, n, s.input([16, 64]), lambda h: s.op("concat", s.op("slice", h, axis=1, start=0, stop=32), s.op("tanh", s.input([16, 32])), axis=1))
+    return grow(
+        s,
+        n,
+        s.input([16, 64]),
+        lambda h: s.op("concat", s.op("slice", h, axis=1, start=0, stop=32), s.op("tanh", s.input([16, 32])), axis=1),
+    )
 
 
 def outputs(s, n, rng):
@@ -164,7 +174,15 @@ def mixed_residual(s, n, rng):
 
     def step(h):
         way = rng.randrange(4)
-        f = s.op("matmul", h, w) if way == 0 else s.op("rms_norm", h, g) if way == 1 else s.op("sum", h, axis=1, keepdim=True) if way == 2 else s.op("mul", h, s.op("sigmoid", h))
+        f = (
+            s.op("matmul", h, w)
+            if way == 0
+            else (
+                s.op("rms_norm", h, g)
+                if way == 1
+                else s.op("sum", h, axis=1, keepdim=True) if way == 2 else s.op("mul", h, s.op("sigmoid", h))
+            )
+        )
         return s.op("add", h, f)
     return grow(s, n, s.input([64, 256]), step)
 
@@ -192,8 +210,30 @@ def attention_layers(s, n, rng):
 
 
 # Kind -> primitives per node: the reader takes at most 4096.
-KINDS = {residual: 2.6, square: 1, product: 1, polynomial: 1, sum_of_products: 1, product_of_sums: 1, chain: 4, fibonacci: 1, dag: 3, concatenation: 1, nested_concat: 1, outputs: 4, shared_outputs: 2, reductions: 1.5,
-         norm_layers: 4, mlp_layers: 1.2, matmul_chain: 1, mixed_residual: 3, sums_of_matmuls: 1, softmax_chain: 6, views: 1.5, attention_layers: 3}
+KINDS = {
+    residual: 2.6,
+    square: 1,
+    product: 1,
+    polynomial: 1,
+    sum_of_products: 1,
+    product_of_sums: 1,
+    chain: 4,
+    fibonacci: 1,
+    dag: 3,
+    concatenation: 1,
+    nested_concat: 1,
+    outputs: 4,
+    shared_outputs: 2,
+    reductions: 1.5,
+    norm_layers: 4,
+    mlp_layers: 1.2,
+    matmul_chain: 1,
+    mixed_residual: 3,
+    sums_of_matmuls: 1,
+    softmax_chain: 6,
+    views: 1.5,
+    attention_layers: 3,
+}
 
 
 def programs(count, seed, most_nodes=4000):
@@ -294,7 +334,15 @@ def measure(o):
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
         for r in pool.map(one, all_programs):
             rows.append(r)
-            why = [w for w, is_so in ((f"exit code {r[5]}: {r[6]}", r[5] not in DOCUMENTED), (f"{r[3]:.0f} s", r[3] > CPU_LIMIT_S), (f"{r[4]:.0f} MB", r[4] > MEMORY_LIMIT_MB)) if is_so]
+            why = [
+                w
+                for w, is_so in (
+                    (f"exit code {r[5]}: {r[6]}", r[5] not in DOCUMENTED),
+                    (f"{r[3]:.0f} s", r[3] > CPU_LIMIT_S),
+                    (f"{r[4]:.0f} MB", r[4] > MEMORY_LIMIT_MB),
+                )
+                if is_so
+            ]
             if why:
                 bad.append(f"{r[2]}: {', '.join(why)}")
             if o.verbose and r[2] not in kept:
@@ -303,7 +351,10 @@ def measure(o):
         shutil.rmtree(folder, ignore_errors=True)
     table(rows)
     mean = sum(r[3] for r in rows) / len(rows)
-    print(f"\n{len(rows)} programs, gate {o.gate}: mean {mean:.1f} s of CPU, longest {max(r[3] for r in rows):.1f} s, most {max(r[4] for r in rows):.0f} MB, {sum(r[5] == 3 for r in rows)} refused with a reason; {time.time() - begin:.0f} s in all")
+    print(
+        f"\n{len(rows)} programs, gate {o.gate}: mean {mean:.1f} s of CPU, longest {max(r[3] for r in rows):.1f} s, most"
+        f" {max(r[4] for r in rows):.0f} MB, {sum(r[5] == 3 for r in rows)} refused with a reason; {time.time() - begin:.0f} s in all"
+    )
     if mean > MEAN_LIMIT_S:
         bad.append(f"the mean is {mean:.1f} s")
     for b in bad:
@@ -415,7 +466,13 @@ def one_signal(o, folder, number, program, which, most_s):
     left = left_over(tag, [tmp, cache], 1.0)
     if which == signal.SIGKILL:   # staging folders may wait for the next run
         if os.path.isdir(out):
-            subprocess.run([o.binary, spec, "-o", out, "-q", "--no-cache", "--states", "0", "--gate", "none", "--emit", "cu,report"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, timeout=300)
+            subprocess.run(
+                [o.binary, spec, "-o", out, "-q", "--no-cache", "--states", "0", "--gate", "none", "--emit", "cu,report"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                timeout=300,
+            )
     if left:
         what.append("left " + ", ".join(left[:3]))
     if (why := outputs_valid(out, name)):
@@ -446,7 +503,10 @@ def signals(o):
     for which in (signal.SIGTERM, signal.SIGKILL):
         times = sorted(r[0] for w, r in hit if w == which)
         if times:
-            print(f"{which.name}: {len(times)} runs hit, {len([1 for w, r in hit if w == which and r[1]])} with findings; ended after {times[len(times) // 2]:.2f} s in the median, {times[-1]:.2f} s at most")
+            print(
+                f"{which.name}: {len(times)} runs hit, {len([1 for w, r in hit if w == which and r[1]])} with findings; ended after"
+                f" {times[len(times) // 2]:.2f} s in the median, {times[-1]:.2f} s at most"
+            )
     for b in bad:
         print("found: " + b)
     return 1 if bad else 0

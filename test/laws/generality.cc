@@ -1,4 +1,5 @@
-// The list of programs in test/generality was fixed before anything was tuned on it. It must stay what the seeded script draws, and every program of it must be a spec.
+// The list of programs in test/generality was fixed before anything was tuned on it. It must stay what the seeded script draws, and every
+// program of it must be a spec.
 #include <cstdlib>
 #include <filesystem>
 

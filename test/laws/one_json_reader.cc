@@ -1,4 +1,5 @@
-// Every JSON text goes through the bounded readers of lib/spec: nlohmann's own parse functions know no limit of depth, and what they return is copied and printed recursively.
+// Every JSON text goes through the bounded readers of lib/spec: nlohmann's own parse functions know no limit of depth, and what they return
+// is copied and printed recursively.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
-// The cost model's ranking against measurements: among its first three plans of a benchmark is one within 5 % of the best. test/data/ranking.jsonl was measured on an H200 by
-// 'mirage-opt --alternatives 12' and test/gpu/rank_plans.py; plans that the generator makes no longer, or did not make then, take no part. All benchmarks in 'cmd/dev all', five otherwise.
+// The cost model's ranking against measurements: among its first three plans of a benchmark is one within 5 % of the best.
+// test/data/ranking.jsonl was measured on an H200 by 'mirage-opt --alternatives 12' and test/gpu/rank_plans.py; plans that the generator
+// makes no longer, or did not make then, take no part. All benchmarks in 'cmd/dev all', five otherwise.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +19,8 @@ using Json = nlohmann::json;
 
 namespace {
 
-/// "structure 0, grid tiles 16x8, loop tile 64: stream: 4 warps ..." without the structure's name, which another search may number differently.
+/// "structure 0, grid tiles 16x8, loop tile 64: stream: 4 warps ..." without the structure's name, which another search may number
+/// differently.
 std::string division(const std::string& what) {
   const size_t at = what.find(": ");
   return at == std::string::npos ? what : what.substr(at + 2);
@@ -34,7 +36,8 @@ std::map<std::string, double> measured(const Json& rows) {
   return out;
 }
 
-/// The text of a shipped spec, or of one at other extents as test/gpu/shows.txt has it ("SPEC NAME AXIS=VALUE..."); empty if there is none of that name.
+/// The text of a shipped spec, or of one at other extents as test/gpu/shows.txt has it ("SPEC NAME AXIS=VALUE..."); empty if there is none
+/// of that name.
 std::string spec_text(const std::filesystem::path& root, const std::string& name) {
   if (const auto own = read_file((root / "specs" / (name + ".json")).string())) return *own;
   std::ifstream shows(root / "test/gpu/shows.txt");
@@ -44,7 +47,8 @@ std::string spec_text(const std::filesystem::path& root, const std::string& name
     if (!(words >> spec >> shown) || shown != name) continue;
     Json j = Json::parse(*read_file((root / "specs" / (spec + ".json")).string()));
     j["name"] = name;
-    for (std::string change; words >> change;) j["axes"][change.substr(0, change.find('='))] = std::stoi(change.substr(change.find('=') + 1));
+    for (std::string change; words >> change;)
+      j["axes"][change.substr(0, change.find('='))] = std::stoi(change.substr(change.find('=') + 1));
     return j.dump();
   }
   return "";

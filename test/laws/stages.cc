@@ -1,11 +1,12 @@
-// Properties of the whole flow, over every spec: printed graphs read back as themselves, candidates and plans mean what the reference means, and nothing depends on the number of threads.
+// Properties of the whole flow, over every spec: printed graphs read back as themselves, candidates and plans mean what the reference
+// means, and nothing depends on the number of threads.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include "driver/candidates.h"
+#include "driver/decide/candidates.h"
 #include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/eval.h"
@@ -144,7 +145,8 @@ TEST_CASE("planning preserves meaning: the graph of a plan, matmuls lowered to c
     }
 }
 
-/// All files. That graphs, funnels and kernels do not depend on threads test/golden says of every spec: one thread writes what it compares, three are what it runs.
+/// All files. That graphs, funnels and kernels do not depend on threads test/golden says of every spec: one thread writes what it compares,
+/// three are what it runs.
 TEST_CASE("one and three threads give the same files") {
   size_t number = 0;
   for (const Source& s : specs()) {

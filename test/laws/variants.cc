@@ -1,4 +1,5 @@
-// The whole compiler on variants of the five fused programs: each ends in one kernel. All hundred in 'cmd/dev all', four of each program otherwise.
+// The whole compiler on variants of the five fused programs: each ends in one kernel. All hundred in 'cmd/dev all', four of each program
+// otherwise.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -19,7 +20,9 @@ TEST_CASE("variants of the fused programs end in one kernel", "[variants]") {
     const CompileResult r = compile(o, {"variant.json", v.json()}, trace);
     REQUIRE(r.exit == ExitCode::kOk);
     INFO(r.summary);
-    const bool one = r.summary.find(": 1 kernel instead of ") != std::string::npos || r.summary.find(": the straightforward 1 kernel,") != std::string::npos;   // rows of elementwise work and reductions are one region as they stand
+    // rows of elementwise work and reductions are one region as they stand
+    const bool one = r.summary.find(": 1 kernel instead of ") != std::string::npos ||
+                     r.summary.find(": the straightforward 1 kernel,") != std::string::npos;
     CHECK(one);
   }
 }

@@ -1,5 +1,5 @@
-// The evidence table: every structure that the search finds and random testing calls equal, for every program in specs/, is proved at the true sizes with numbers put in, and so is what is emitted
-// (test/golden). What has no proof is listed by name.
+// The evidence table: every structure that the search finds and random testing calls equal, for every program in specs/, is proved at the
+// true sizes with numbers put in, and so is what is emitted (test/golden). What has no proof is listed by name.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "driver/candidates.h"
+#include "driver/decide/candidates.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
@@ -98,7 +98,8 @@ TEST_CASE("what is found for the programs in specs/ is proved at true sizes") {
     if (!emitted && bound > -40) neither++;
     char line[200], chance[40] = "";
     if (structures) std::snprintf(chance, sizeof chance, bound < 0 ? "2^%.0f" : "none", bound);
-    std::snprintf(line, sizeof line, "| %-20s | %3d | %4d | %4d | %-6s | %6s |\n", name.c_str(), structures, instances, proved, emitted ? "proved" : "open", chance);
+    std::snprintf(line, sizeof line, "| %-20s | %3d | %4d | %4d | %-6s | %6s |\n", name.c_str(), structures, instances, proved,
+                  emitted ? "proved" : "open", chance);
     table += line;
     if (!reason.empty()) missing += name + ": " + reason + "\n";
   }
@@ -107,7 +108,8 @@ TEST_CASE("what is found for the programs in specs/ is proved at true sizes") {
   CHECK(all > 0);
   CHECK(all_proved == all);
   CHECK(neither * 10 <= static_cast<int>(specs.size()));
-  for (const char* name : {"rms_norm_linear", "gated_mlp", "lora", "n_trans", "gqa", "mha", "mqa", "qk_norm", "softmax_attention", "layer_norm_linear", "mla", "causal_attention", "llama_layer", "moe"}) {
+  for (const char* name : {"rms_norm_linear", "gated_mlp", "lora", "n_trans", "gqa", "mha", "mqa", "qk_norm", "softmax_attention",
+                           "layer_norm_linear", "mla", "causal_attention", "llama_layer", "moe"}) {
     INFO(name);
     CHECK(proved_specs.contains(name));
   }

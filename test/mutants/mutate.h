@@ -1,4 +1,5 @@
-// Every change of one operator, operand, partition, accumulator, launch extent or constant of a block graph, and an opinion of doubles on what came of it: for tests that let the verifier judge mutants.
+// Every change of one operator, operand, partition, accumulator, launch extent or constant of a block graph, and an opinion of doubles on
+// what came of it: for tests that let the verifier judge mutants.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -22,7 +23,8 @@ inline bool loses_input(const Graph& g) {
   return false;
 }
 
-/// g with node `at` replaced by `op` on `operands`; nullopt if no graph comes of it. Dead nodes are dropped, as a search would never build them.
+/// g with node `at` replaced by `op` on `operands`; nullopt if no graph comes of it. Dead nodes are dropped, as a search would never build
+/// them.
 inline std::optional<Graph> with_node(const Graph& g, NodeId at, const Op& op, const std::vector<ValueId>& operands, const Launch& launch) {
   Builder b(g.level(), launch);
   for (NodeId n = 0; n < g.num_nodes(); n++) {
@@ -70,22 +72,28 @@ inline void mutate_operators(const Graph& g, NodeId n, const Sink& sink) {
   };
   if (const auto* m = g.form<Map>(n))
     for (int f = 0; f < num_map_fns(); f++)
-      if (const auto fn = static_cast<MapFn>(f); fn != m->fn && map_info(fn).arity == map_info(m->fn).arity) emit(Map{fn}, node.operands, std::string(map_info(m->fn).name) + " becomes " + map_info(fn).name);
+      if (const auto fn = static_cast<MapFn>(f); fn != m->fn && map_info(fn).arity == map_info(m->fn).arity)
+        emit(Map{fn}, node.operands, std::string(map_info(m->fn).name) + " becomes " + map_info(fn).name);
   if (const auto* r = g.form<Reduce>(n)) {
     emit(Reduce{r->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum, r->dim, r->group}, node.operands, "other reduction");
-    for (int d = 0; d < g.dims(node.operands[0]).rank(); d++) if (d != r->dim) emit(Reduce{r->fn, d, r->group}, node.operands, "other dimension");
+    for (int d = 0; d < g.dims(node.operands[0]).rank(); d++)
+      if (d != r->dim) emit(Reduce{r->fn, d, r->group}, node.operands, "other dimension");
   }
-  if (const auto* a = g.form<Accum>(n); a && !a->degree) emit(Accum{a->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum}, node.operands, "other accumulator");
+  if (const auto* a = g.form<Accum>(n); a && !a->degree)
+    emit(Accum{a->fn == ReduceFn::kSum ? ReduceFn::kMax : ReduceFn::kSum}, node.operands, "other accumulator");
   if (const auto* a = g.form<Accum>(n); a && a->degree) {
-    for (int d : {a->degree + 1, a->degree * 2, a->degree - 1}) if (d > 0) emit(Accum{a->fn, d}, node.operands, "degree " + std::to_string(d));
+    for (int d : {a->degree + 1, a->degree * 2, a->degree - 1})
+      if (d > 0) emit(Accum{a->fn, d}, node.operands, "degree " + std::to_string(d));
     emit(Accum{a->fn}, {node.operands[0]}, "no rescaling");
   }
   if (const auto* c = g.form<Const>(n))
-    for (double v : {c->value * 2, c->value + 1, -c->value, 0.0, 1.0}) if (v != c->value) emit(Const{v, {}}, {}, "constant " + std::to_string(v));
+    for (double v : {c->value * 2, c->value + 1, -c->value, 0.0, 1.0})
+      if (v != c->value) emit(Const{v, {}}, {}, "constant " + std::to_string(v));
   for (size_t i = 0; i < node.operands.size(); i++) {
     for (int f = 0; f < num_map_fns(); f++)
       if (const auto fn = static_cast<MapFn>(f); map_info(fn).arity == 1)
-        if (auto m = with_inserted(g, n, i, fn)) sink(*m, "node " + std::to_string(n) + ": " + map_info(fn).name + " of operand " + std::to_string(i));
+        if (auto m = with_inserted(g, n, i, fn))
+          sink(*m, "node " + std::to_string(n) + ": " + map_info(fn).name + " of operand " + std::to_string(i));
     for (size_t j = i + 1; j < node.operands.size(); j++) {
       auto in = node.operands;
       std::swap(in[i], in[j]);
@@ -147,7 +155,10 @@ inline bool agree_in_doubles(const Graph& a, const Graph& b, const std::vector<T
     std::vector<Tensor<double>> x;
     for (const Type& type : inputs) {
       Tensor<double> t(type.dims, 0.0);
-      for (double& v : t.data) v = type.dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0) : round_to(round % 2 ? 0.3 + rng.uniform() : 2 * rng.uniform() - 1, type.dtype);   // as stored: a cast of an input is nothing
+      // as stored: a cast of an input is nothing
+      for (double& v : t.data)
+        v = type.dtype == DType::kBool ? static_cast<double>(rng.below(4) != 0)
+                                       : round_to(round % 2 ? 0.3 + rng.uniform() : 2 * rng.uniform() - 1, type.dtype);
       x.push_back(std::move(t));
     }
     DoubleAlgebra d;

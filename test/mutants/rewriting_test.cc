@@ -1,4 +1,5 @@
-// Graphs made from programs by laws of algebra, in any place and direction: none is ever called different, and how many are proved is counted.
+// Graphs made from programs by laws of algebra, in any place and direction: none is ever called different, and how many are proved is
+// counted.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -27,7 +28,10 @@ class Rewriter {
       const Node& node = g_.node(n);
       std::vector<ValueId> in;
       for (ValueId v : node.operands) in.push_back(to[static_cast<size_t>(v)]);
-      if (const auto* i = g_.form<Input>(n)) { to[static_cast<size_t>(node.first_value)] = b.add_input(i->param, g_.type(node.first_value)); continue; }
+      if (const auto* i = g_.form<Input>(n)) {
+        to[static_cast<size_t>(node.first_value)] = b.add_input(i->param, g_.type(node.first_value));
+        continue;
+      }
       if (const auto* o = g_.form<Output>(n)) { b.add_output(o->result, in[0], o->dtype); continue; }
       ValueId v = -1;
       if (n == at) {
@@ -63,19 +67,24 @@ class Rewriter {
       case MapFn::kMul:
         for (int side : {0, 1}) {
           const ValueId sum = x[static_cast<size_t>(side)], other = x[static_cast<size_t>(1 - side)];
-          if (map_of(b, sum, MapFn::kAdd) && coin > 0) return m(MapFn::kAdd, {m(MapFn::kMul, {args(b, sum)[0], other}), m(MapFn::kMul, {args(b, sum)[1], other})});
-          if (map_of(b, sum, MapFn::kSub) && coin > 0) return m(MapFn::kSub, {m(MapFn::kMul, {args(b, sum)[0], other}), m(MapFn::kMul, {args(b, sum)[1], other})});
+          if (map_of(b, sum, MapFn::kAdd) && coin > 0)
+            return m(MapFn::kAdd, {m(MapFn::kMul, {args(b, sum)[0], other}), m(MapFn::kMul, {args(b, sum)[1], other})});
+          if (map_of(b, sum, MapFn::kSub) && coin > 0)
+            return m(MapFn::kSub, {m(MapFn::kMul, {args(b, sum)[0], other}), m(MapFn::kMul, {args(b, sum)[1], other})});
           if (map_of(b, sum, MapFn::kDiv) && coin > 0) return m(MapFn::kDiv, {m(MapFn::kMul, {args(b, sum)[0], other}), args(b, sum)[1]});
         }
         return m(MapFn::kMul, {x[1], x[0]});
       case MapFn::kDiv:
         if (map_of(b, x[0], MapFn::kMul) && coin > 1) return m(MapFn::kMul, {args(b, x[0])[0], m(MapFn::kDiv, {args(b, x[0])[1], x[1]})});
-        if (map_of(b, x[0], MapFn::kAdd) && coin > 0) return m(MapFn::kAdd, {m(MapFn::kDiv, {args(b, x[0])[0], x[1]}), m(MapFn::kDiv, {args(b, x[0])[1], x[1]})});
+        if (map_of(b, x[0], MapFn::kAdd) && coin > 0)
+          return m(MapFn::kAdd, {m(MapFn::kDiv, {args(b, x[0])[0], x[1]}), m(MapFn::kDiv, {args(b, x[0])[1], x[1]})});
         if (map_of(b, x[1], MapFn::kSqrt) && coin > 1) return m(MapFn::kMul, {x[0], m(MapFn::kRsqrt, {args(b, x[1])[0]})});
         return m(MapFn::kMul, {x[0], m(MapFn::kDiv, {b.constant(1), x[1]})});
       case MapFn::kSquare: return m(MapFn::kMul, {x[0], x[0]});
       case MapFn::kNeg: return m(MapFn::kSub, {b.constant(0), x[0]});
-      case MapFn::kSilu: return coin > 1 ? m(MapFn::kMul, {x[0], m(MapFn::kSigmoid, {x[0]})}) : m(MapFn::kDiv, {x[0], m(MapFn::kAdd, {b.constant(1), m(MapFn::kExp, {m(MapFn::kNeg, {x[0]})})})});
+      case MapFn::kSilu:
+        return coin > 1 ? m(MapFn::kMul, {x[0], m(MapFn::kSigmoid, {x[0]})})
+                        : m(MapFn::kDiv, {x[0], m(MapFn::kAdd, {b.constant(1), m(MapFn::kExp, {m(MapFn::kNeg, {x[0]})})})});
       case MapFn::kExp:
         if (map_of(b, x[0], MapFn::kSub)) return m(MapFn::kDiv, {m(MapFn::kExp, {args(b, x[0])[0]}), m(MapFn::kExp, {args(b, x[0])[1]})});
         if (map_of(b, x[0], MapFn::kAdd)) return m(MapFn::kMul, {m(MapFn::kExp, {args(b, x[0])[0]}), m(MapFn::kExp, {args(b, x[0])[1]})});
@@ -92,7 +101,8 @@ class Rewriter {
           const std::vector<ValueId> a = args(b, v);
           const Dims& d = b.graph().dims(a[1]);
           const bool is_linear = fn == MapFn::kAdd || fn == MapFn::kSub;
-          if (is_linear ? b.graph().dims(a[0]) == b.graph().dims(v) && d == b.graph().dims(v) : b.graph().dims(a[0]) == b.graph().dims(v) && (d.rank() == 0 || (d.rank() == r && d[side ? r - 2 : r - 1] == 1))) {
+          if (is_linear ? b.graph().dims(a[0]) == b.graph().dims(v) && d == b.graph().dims(v)
+                        : b.graph().dims(a[0]) == b.graph().dims(v) && (d.rank() == 0 || (d.rank() == r && d[side ? r - 2 : r - 1] == 1))) {
             const auto first = mm(a[0]);
             if (!first) continue;
             if (!is_linear) return m(fn, {*first, a[1]});
@@ -107,7 +117,10 @@ class Rewriter {
       }
       const int64_t k = b.graph().dims(x[0])[r - 1];
       if (k % 2 == 0 && coin == 0) {   // split the inner dimension
-        auto half = [&](int64_t from) { return *b.try_add(MatMul{}, {b.add(Slice{r - 1, from, from + k / 2, 1}, {x[0]}), b.add(Slice{r - 2, from, from + k / 2, 1}, {x[1]})}); };
+        auto half = [&](int64_t from) {
+          return *b.try_add(MatMul{},
+                            {b.add(Slice{r - 1, from, from + k / 2, 1}, {x[0]}), b.add(Slice{r - 2, from, from + k / 2, 1}, {x[1]})});
+        };
         const ValueId low = half(0), high = half(k / 2);
         return m(MapFn::kAdd, {low, high});
       }
@@ -117,10 +130,12 @@ class Rewriter {
     }
     if (const auto* red = g_.form<Reduce>(n)) {
       const int64_t extent = b.graph().dims(x[0])[red->dim];
-      if (red->group == 0 && extent % 2 == 0 && coin > 0) return b.add(Reduce{red->fn, red->dim, 0}, {b.add(Reduce{red->fn, red->dim, extent / 2}, {x[0]})});
+      if (red->group == 0 && extent % 2 == 0 && coin > 0)
+        return b.add(Reduce{red->fn, red->dim, 0}, {b.add(Reduce{red->fn, red->dim, extent / 2}, {x[0]})});
       if (red->fn == ReduceFn::kSum && red->group == 0 && map_of(b, x[0], MapFn::kDiv)) {
         const std::vector<ValueId> a = args(b, x[0]);
-        if (b.graph().dims(a[1]).rank() == 0 && b.graph().dims(a[0]) == b.graph().dims(x[0])) return m(MapFn::kDiv, {b.add(*red, {a[0]}), a[1]});
+        if (b.graph().dims(a[1]).rank() == 0 && b.graph().dims(a[0]) == b.graph().dims(x[0]))
+          return m(MapFn::kDiv, {b.add(*red, {a[0]}), a[1]});
       }
       return std::nullopt;
     }
@@ -139,9 +154,18 @@ template <class F> Graph net(F&& f) {
 
 std::vector<Graph> programs() {
   std::vector<Graph> out;
-  out.push_back(net([](Net& g) { auto x = g.in(0, {3, 6}), w = g.in(1, {6, 4}); g.out(g.mm(g.div(x, g.sqrt(g.add(g.div(g.sum(g.square(x), 1), g.c(6)), g.c(1e-5)))), w)); }));
-  out.push_back(net([](Net& g) { auto x = g.in(0, {3, 6}), a = g.in(1, {6, 4}), c = g.in(2, {6, 4}), d = g.in(3, {4, 2}); g.out(g.mm(g.mul(g.silu(g.mm(x, a)), g.mm(x, c)), d)); }));
-  out.push_back(net([](Net& g) { auto x = g.in(0, {3, 6}), w = g.in(1, {6, 4}), a = g.in(2, {6, 2}), c = g.in(3, {2, 4}); g.out(g.add(g.mm(x, w), g.mm(g.mm(x, a), c))); }));
+  out.push_back(net([](Net& g) {
+    auto x = g.in(0, {3, 6}), w = g.in(1, {6, 4});
+    g.out(g.mm(g.div(x, g.sqrt(g.add(g.div(g.sum(g.square(x), 1), g.c(6)), g.c(1e-5)))), w));
+  }));
+  out.push_back(net([](Net& g) {
+    auto x = g.in(0, {3, 6}), a = g.in(1, {6, 4}), c = g.in(2, {6, 4}), d = g.in(3, {4, 2});
+    g.out(g.mm(g.mul(g.silu(g.mm(x, a)), g.mm(x, c)), d));
+  }));
+  out.push_back(net([](Net& g) {
+    auto x = g.in(0, {3, 6}), w = g.in(1, {6, 4}), a = g.in(2, {6, 2}), c = g.in(3, {2, 4});
+    g.out(g.add(g.mm(x, w), g.mm(g.mm(x, a), c)));
+  }));
   out.push_back(net([](Net& g) {
     auto q = g.in(0, {3, 4}), k = g.in(1, {4, 6}), v = g.in(2, {6, 4});
     auto s = g.mul(g.mm(q, k), g.c(0.5)), e = g.exp(g.sub(s, g.rmax(s, 1)));
@@ -165,7 +189,8 @@ std::vector<Graph> programs() {
   }));
   out.push_back(net([](Net& g) {   // a causal mask by positions
     auto q = g.in(0, {4, 4}), k = g.in(1, {4, 4}), v = g.in(2, {4, 4});
-    auto s = g.where(g.less(g.iota(0, {4, 4}), g.iota(1, {4, 4})), g.c(-INFINITY), g.mul(g.mm(q, k), g.c(0.5))), e = g.exp(g.sub(s, g.rmax(s, 1)));
+    auto s = g.where(g.less(g.iota(0, {4, 4}), g.iota(1, {4, 4})), g.c(-INFINITY), g.mul(g.mm(q, k), g.c(0.5))),
+         e = g.exp(g.sub(s, g.rmax(s, 1)));
     g.out(g.mm(g.div(e, g.sum(e, 1)), v));
   }));
   out.push_back(net([](Net& g) {   // experts: gates from a softmax, heads in a leading dimension
@@ -219,7 +244,9 @@ TEST_CASE("no graph made by laws of algebra is rejected") {
     proved += p.proved;
     if (!p.proved && open.size() < 4000) open += to_string(p) + "\n" + print(g);
   }
-  if (std::getenv("MIRAGE_REWRITES")) WARN(made << " graphs, " << steps << " steps: " << equal_count << " equal, " << unknown << " unknown, " << proved << " proved\n" << open);
+  if (std::getenv("MIRAGE_REWRITES"))
+    WARN(made << " graphs, " << steps << " steps: " << equal_count << " equal, " << unknown << " unknown, " << proved << " proved\n"
+              << open);
   INFO(made << " graphs, " << steps << " steps: " << equal_count << " equal, " << unknown << " unknown, " << proved << " proved\n" << open);
   CHECK(steps > 2 * made);
   CHECK(unknown == 0);

@@ -1,5 +1,5 @@
-// Mutants of correct block graphs: every change of one operator, operand, partition, accumulator, launch extent or constant is rejected by the verifier, or proved to be
-// the same function, and then it is the same in doubles too.
+// Mutants of correct block graphs: every change of one operator, operand, partition, accumulator, launch extent or constant is rejected by
+// the verifier, or proved to be the same function, and then it is the same in doubles too.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -55,7 +55,8 @@ std::vector<Subject> subjects(int64_t m, int64_t k, int64_t n, int64_t tk, int64
   }
   {
     Net b(Level::kBlock, launch);
-    auto x = b.in(0, {m, tk}, DType::kF16, loop_over(1)), w1 = b.in(1, {tk, tn}, DType::kF16, weight), w2 = b.in(2, {tk, tn}, DType::kF16, weight);
+    auto x = b.in(0, {m, tk}, DType::kF16, loop_over(1)), w1 = b.in(1, {tk, tn}, DType::kF16, weight),
+         w2 = b.in(2, {tk, tn}, DType::kF16, weight);
     b.out(b.mul(b.silu(b.accum(b.mm(x, w1))), b.accum(b.mm(x, w2))), DType::kF16, grid_x(1));
     out.push_back({"gated_mlp", net([&](Net& g) {
       auto x = g.in(0, {m, k}), a = g.in(1, {k, n}), c = g.in(2, {k, n});
@@ -64,7 +65,8 @@ std::vector<Subject> subjects(int64_t m, int64_t k, int64_t n, int64_t tk, int64
   }
   {
     Net b(Level::kBlock, launch);
-    auto x = b.in(0, {m, tk}, DType::kF16, loop_over(1)), w = b.in(1, {tk, tn}, DType::kF16, weight), a = b.in(2, {tk, 2}, DType::kF16, loop_over(0)), c = b.in(3, {2, tn}, DType::kF16, grid_x(1));
+    auto x = b.in(0, {m, tk}, DType::kF16, loop_over(1)), w = b.in(1, {tk, tn}, DType::kF16, weight),
+         a = b.in(2, {tk, 2}, DType::kF16, loop_over(0)), c = b.in(3, {2, tn}, DType::kF16, grid_x(1));
     b.out(b.add(b.accum(b.mm(x, w)), b.mm(b.accum(b.mm(x, a)), c)), DType::kF16, grid_x(1));
     out.push_back({"lora", net([&](Net& g) {
       auto x = g.in(0, {m, k}), w = g.in(1, {k, n}), a = g.in(2, {k, 2}), c = g.in(3, {2, n});
@@ -136,7 +138,9 @@ void try_all(const std::vector<Subject>& list, bool partitions) {
       proved += proof.proved;
       if (v.kind == kEqual && !proof.proved) { open++; unproved += what + "\n"; }
     });
-    INFO(s.name << (partitions ? "" : " (ragged)") << ": " << tried << " mutants, " << different << " different, " << unknown << " unknown, " << same << " equal and the same in doubles, " << proved << " proved, " << open << " equal without a proof\n" << unproved);
+    INFO(s.name << (partitions ? "" : " (ragged)") << ": " << tried << " mutants, " << different << " different, " << unknown
+                << " unknown, " << same << " equal and the same in doubles, " << proved << " proved, " << open << " equal without a proof\n"
+                << unproved);
     CHECK(tried * step >= 50);
     CHECK(different >= tried * 2 / 3);
     CHECK(different + unknown + same == tried);

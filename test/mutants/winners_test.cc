@@ -1,5 +1,6 @@
-// Mutants of winners: what the search finds for each program in specs/, at witness size, with every single change of a kernel's body. What the verifier calls equal has a proof and agrees in doubles; what it rejects has none.
-// A share of the mutants of each program, all of them with MIRAGE_FULL=1.
+// Mutants of winners: what the search finds for each program in specs/, at witness size, with every single change of a kernel's body. What
+// the verifier calls equal has a proof and agrees in doubles; what it rejects has none. A share of the mutants of each program, all of them
+// with MIRAGE_FULL=1.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -8,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "driver/candidates.h"
+#include "driver/decide/candidates.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
@@ -28,7 +29,10 @@ std::optional<Graph> with_body(const Graph& g, NodeId call, const Graph& body) {
     const Node& node = g.node(n);
     std::vector<ValueId> in;
     for (ValueId v : node.operands) in.push_back(to[static_cast<size_t>(v)]);
-    if (const auto* i = g.form<Input>(n)) { to[static_cast<size_t>(node.first_value)] = b.add_input(i->param, g.type(node.first_value)); continue; }
+    if (const auto* i = g.form<Input>(n)) {
+      to[static_cast<size_t>(node.first_value)] = b.add_input(i->param, g.type(node.first_value));
+      continue;
+    }
     if (const auto* o = g.form<Output>(n)) { b.add_output(o->result, in[0], o->dtype); continue; }
     if (n == call) {
       std::vector<Type> types;
@@ -36,7 +40,8 @@ std::optional<Graph> with_body(const Graph& g, NodeId call, const Graph& body) {
       if (body.num_params() != static_cast<int>(types.size()) || check_laws(body, types)) return std::nullopt;
       const Inferred r = result_types(body, types);
       if (!r.ok() || static_cast<int>(r.types.size()) != node.num_values) return std::nullopt;
-      for (int i = 0; i < node.num_values; i++) if (!(r.types[static_cast<size_t>(i)].dims == g.dims(node.first_value + i))) return std::nullopt;
+      for (int i = 0; i < node.num_values; i++)
+        if (!(r.types[static_cast<size_t>(i)].dims == g.dims(node.first_value + i))) return std::nullopt;
     }
     const auto v = b.try_add(n == call ? Op{Call{std::make_shared<const Graph>(body)}} : node.op, in);
     if (!v) return std::nullopt;
@@ -46,7 +51,8 @@ std::optional<Graph> with_body(const Graph& g, NodeId call, const Graph& body) {
   return b.graph();
 }
 
-/// g with every constant of its kernels' bodies that is beyond 2^20 (the start of a maximum and what mutants make of it) brought down to 7.25 with its sign.
+/// g with every constant of its kernels' bodies that is beyond 2^20 (the start of a maximum and what mutants make of it) brought down to
+/// 7.25 with its sign.
 Graph with_mild_constants(Graph g) {
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto* c = g.form<Call>(n);
@@ -75,7 +81,9 @@ std::optional<Winner> winner_of(const Program& program, const Target& target, in
     enumerate(searched, target, o, [&](const Structure& s) {
       if (out) return SinkVerdict::kUnknown;
       const Examined e = examine_stable(s, program, w, 7);
-      if (e.verdict == SinkVerdict::kVerified) out = Winner{e.candidate.claims[static_cast<size_t>(variant)].reference, e.candidate.claims[static_cast<size_t>(variant)].candidate};
+      if (e.verdict == SinkVerdict::kVerified)
+        out =
+            Winner{e.candidate.claims[static_cast<size_t>(variant)].reference, e.candidate.claims[static_cast<size_t>(variant)].candidate};
       return e.verdict;
     });
     if (out) break;
@@ -107,7 +115,8 @@ TEST_CASE("mutants of winners are proved or rejected") {
     const auto winner = winner_of(*program, *resolve_target("sm_90a"), variant);
     if (!winner || !seen.insert(hash_combine(winner->reference.hash(), winner->candidate.hash())).second) continue;
     std::vector<Type> inputs(static_cast<size_t>(winner->reference.num_params()));
-    for (NodeId n : winner->reference.inputs()) inputs[static_cast<size_t>(winner->reference.form<Input>(n)->param)] = winner->reference.type(winner->reference.node(n).first_value);
+    for (NodeId n : winner->reference.inputs())
+      inputs[static_cast<size_t>(winner->reference.form<Input>(n)->param)] = winner->reference.type(winner->reference.node(n).first_value);
     struct Mutant { Graph graph; std::string what; };
     std::vector<Mutant> mutants;
     for (NodeId n = 0; n < winner->candidate.num_nodes(); n++)
@@ -126,7 +135,8 @@ TEST_CASE("mutants of winners are proved or rejected") {
       proved += proof.proved;
       INFO(name << ": " << what << "\n" << print(g) << to_string(v) << "\n" << to_string(proof));
       if (proof.proved && v.kind == Verdict::Kind::kDifferent) {
-        // A softmax shifted by 3.4e38 is equal over the reals, and 0/0 in doubles: refused, and proved "where denominators are not 0". Nothing but that may be the reason: with a mild shift both sides must agree.
+        // A softmax shifted by 3.4e38 is equal over the reals, and 0/0 in doubles: refused, and proved "where denominators are not 0".
+        // Nothing but that may be the reason: with a mild shift both sides must agree.
         const Graph mild = with_mild_constants(g);
         CHECK(mild.hash() != g.hash());
         CHECK(v.counterexample.right.find("nan") != std::string::npos);
@@ -137,10 +147,14 @@ TEST_CASE("mutants of winners are proved or rejected") {
         continue;
       }
       if (v.kind == Verdict::Kind::kEqual || proof.proved) CHECK(agree_in_doubles(winner->reference, g, inputs));
-      if (v.kind == Verdict::Kind::kEqual && !proof.proved) { open++; if (open_ones.size() < 4000) open_ones += name + ": " + what + ": " + to_string(proof) + "\n" + (only ? print(g) : ""); }
+      if (v.kind == Verdict::Kind::kEqual && !proof.proved) {
+        open++;
+        if (open_ones.size() < 4000) open_ones += name + ": " + what + ": " + to_string(proof) + "\n" + (only ? print(g) : "");
+      }
     }
     char line[160];
-    std::snprintf(line, sizeof line, "| %-30s | %5d | %5d | %4d | %4d | %4d | %3d |\n", name.c_str(), tried, different, unknown, same, proved, open);
+    std::snprintf(line, sizeof line, "| %-30s | %5d | %5d | %4d | %4d | %4d | %3d |\n", name.c_str(), tried, different, unknown, same,
+                  proved, open);
     table += line;
     all += tried;
     all_open += open;

@@ -1,4 +1,5 @@
-// The search and the world: an interrupt keeps the best so far, and a run that was killed goes on from its checkpoint to the same files (docs/search.md).
+// The search and the world: an interrupt keeps the best so far, and a run that was killed goes on from its checkpoint to the same files
+// (docs/search.md).
 #include <catch2/catch.hpp>
 
 #include <csignal>
@@ -31,7 +32,8 @@ struct Folder {
 };
 
 pid_t start(std::vector<std::string> words) {
-  words.insert(words.begin(), {std::string(MIRAGE_BINARY_DIR) + "/mirage-opt", std::string(MIRAGE_SOURCE_DIR) + "/specs/layer_norm_linear.json", "-q", "--emit=cu,graph,certificate"});
+  words.insert(words.begin(), {std::string(MIRAGE_BINARY_DIR) + "/mirage-opt",
+                               std::string(MIRAGE_SOURCE_DIR) + "/specs/layer_norm_linear.json", "-q", "--emit=cu,graph,certificate"});
   const pid_t pid = fork();
   if (pid != 0) return pid;
   const int null = ::open("/dev/null", O_RDWR);
@@ -86,7 +88,8 @@ TEST_CASE("a search that is killed goes on from its checkpoint: the same files a
     const auto before = fs::exists(checkpoint) ? fs::file_size(checkpoint) : 0;
     const pid_t pid = start({"--no-dominance", "--states=3000000", "--checkpoint=" + checkpoint, "-o", t.path + "/out"});
     int ended = -1;
-    for (int i = 0; i < 1200 && (ended = finish(pid, WNOHANG)) < 0 && (!fs::exists(checkpoint) || fs::file_size(checkpoint) == before); i++) wait_ms(25);
+    for (int i = 0; i < 1200 && (ended = finish(pid, WNOHANG)) < 0 && (!fs::exists(checkpoint) || fs::file_size(checkpoint) == before); i++)
+      wait_ms(25);
     if (ended >= 0) break;   // it came to its end
     kill(pid, SIGKILL);
     killed += finish(pid) == 128 + SIGKILL;

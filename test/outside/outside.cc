@@ -1,5 +1,5 @@
-// What a machine can do to mirage-opt: kills, full disks, folders that cannot be written, others in the same folder, compilers that are missing, fail, hang or lie, and specs made to hurt.
-// MIRAGE_KILLS sets how many random moments are tried (10; 200 for the long run).
+// What a machine can do to mirage-opt: kills, full disks, folders that cannot be written, others in the same folder, compilers that are
+// missing, fail, hang or lie, and specs made to hurt. MIRAGE_KILLS sets how many random moments are tried (10; 200 for the long run).
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <chrono>
@@ -82,8 +82,10 @@ Run opt(const Words& words, const Words& environment = {}) {
 const std::string kTexts = "--emit=cu,h,graph,dot,certificate,harness,python,cmake,makefile";
 
 std::string spec(const std::string& name, int width = 64) {
-  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, )" + std::to_string(width) + R"(], "dtype": "float16"}},
-    "outputs": {"y": {"shape": [8, )" + std::to_string(width) + R"(], "dtype": "float16"}},
+  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [8, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
 }
 
@@ -142,7 +144,8 @@ TEST_CASE("killed at any moment: files are whole, of the old result or the new o
   int killed = 0;
   for (int k = 0; k < kills; k++) {
     const pid_t pid = start({specs[k % 2], "-o", out, kTexts}, t.path + "/err");
-    std::this_thread::sleep_for(std::chrono::duration<double>(1.1 * std::min(length, 10.0) * rng.uniform()));   // a machine that stood still meanwhile is not waited for
+    // a machine that stood still meanwhile is not waited for
+    std::this_thread::sleep_for(std::chrono::duration<double>(1.1 * std::min(length, 10.0) * rng.uniform()));
     kill(pid, SIGKILL);
     killed += finish(pid) == 128 + SIGKILL;
     for (const auto& [file, text] : contents(out)) {
@@ -180,7 +183,8 @@ TEST_CASE("disk full: exit 11, and what was there before is still there") {
 
 TEST_CASE("a compiler that finds the disk full is a full disk, not a compiler error") {
   TempFolder t;
-  const std::string path = "PATH=" + t.script("nvcc", "echo 'fatal: error writing to x.o: No space left on device' >&2; exit 1") + ":/usr/bin:/bin";
+  const std::string path =
+      "PATH=" + t.script("nvcc", "echo 'fatal: error writing to x.o: No space left on device' >&2; exit 1") + ":/usr/bin:/bin";
   CHECK(opt({t.write("a.json", spec("one")), "-o", t.path + "/out", "--emit=cu,so"}, {path}).exit == 11);
 }
 
@@ -219,14 +223,16 @@ TEST_CASE("eight runs at once give the same bytes") {
   TempFolder t;
   const std::string a = t.write("a.json", spec("one"));
   std::vector<pid_t> pids;
-  for (int i = 0; i < 8; i++) pids.push_back(start({a, "-o", t.path + "/out" + std::to_string(i), kTexts}, t.path + "/err" + std::to_string(i)));
+  for (int i = 0; i < 8; i++)
+    pids.push_back(start({a, "-o", t.path + "/out" + std::to_string(i), kTexts}, t.path + "/err" + std::to_string(i)));
   for (pid_t p : pids) CHECK(finish(p) == 0);
   for (int i = 1; i < 8; i++) CHECK(contents(t.path + "/out" + std::to_string(i)) == contents(t.path + "/out0"));
 }
 
 TEST_CASE("a compiler that fails: exit 7, its words, and every text") {
   TempFolder t;
-  const std::string path = "PATH=" + t.script("nvcc", "echo 'one.cu(7): error: no such luck' >&2; echo half > libone.so; exit 2") + ":/usr/bin:/bin";
+  const std::string path =
+      "PATH=" + t.script("nvcc", "echo 'one.cu(7): error: no such luck' >&2; echo half > libone.so; exit 2") + ":/usr/bin:/bin";
   const Run r = opt({t.write("a.json", spec("one")), "-o", t.path + "/out", "--emit=cu,h,so"}, {path});
   CHECK(r.exit == 7);
   CHECK(r.err.find("no such luck") != std::string::npos);
@@ -244,7 +250,8 @@ TEST_CASE("a compiler that hangs is ended with everything it started") {
   CHECK(r.err.find("within 1 s") != std::string::npos);
   const int child = std::atoi(read_file(t.path + "/child").value().c_str());
   REQUIRE(child > 1);
-  for (int i = 0; i < 100 && kill(child, 0) == 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));   // a zombie until init reaps it
+  // a zombie until init reaps it
+  for (int i = 0; i < 100 && kill(child, 0) == 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::ifstream state("/proc/" + std::to_string(child) + "/stat");
   std::string pid, name, letter;
   CHECK((!(state >> pid >> name >> letter) || letter == "Z"));
@@ -272,7 +279,10 @@ int cuDeviceGetAttribute(int* v, int what, int) { *v = what == 75 ? 9 : what == 
 int cuDeviceGetName(char* name, int, int) { name[0] = 'x'; name[1] = 0; return 0; }
 int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
 })");
-  if (std::system(("g++ -shared -fPIC -o " + t.path + "/libcuda.so.1 " + t.path + "/cuda.cc").c_str()) != 0) { WARN("skipped: there is no C++ compiler"); return; }
+  if (std::system(("g++ -shared -fPIC -o " + t.path + "/libcuda.so.1 " + t.path + "/cuda.cc").c_str()) != 0) {
+    WARN("skipped: there is no C++ compiler");
+    return;
+  }
   const std::string compiler = R"x(out=
 while [ $# -gt 0 ]; do case $1 in -o) out=$2; shift;; -o*) out=${1#-o};; esac; shift; done
 case $out in *.so) cp LIB "$out"; exit;; esac
@@ -284,7 +294,8 @@ chmod +x "$out")x";
   const std::string path = "PATH=" + t.script("nvcc", script) + ":/usr/bin:/bin";
   for (const char* code : {"8", "0"}) {
     t.write("code", code);
-    const Run r = opt({t.write("a.json", spec("one")), "-o", t.path + "/out" + code, "--emit=cu,h,so", "--measure", "--gate=none"}, {path, "LD_LIBRARY_PATH=" + t.path});
+    const Run r = opt({t.write("a.json", spec("one")), "-o", t.path + "/out" + code, "--emit=cu,h,so", "--measure", "--gate=none"},
+                      {path, "LD_LIBRARY_PATH=" + t.path});
     INFO(code << "\n" << r.err);
     CHECK(r.exit == std::atoi(code));
     if (*code == '8') {
@@ -298,7 +309,9 @@ chmod +x "$out")x";
 
 TEST_CASE("a compiler does not outlive mirage-opt") {
   TempFolder t;
-  const std::string path = "PATH=" + t.script("nvcc", "echo $$ > '" + t.path + "/pid.new'; mv '" + t.path + "/pid.new' '" + t.path + "/pid'; exec sleep 1000") + ":/usr/bin:/bin";
+  const std::string path =
+      "PATH=" + t.script("nvcc", "echo $$ > '" + t.path + "/pid.new'; mv '" + t.path + "/pid.new' '" + t.path + "/pid'; exec sleep 1000") +
+      ":/usr/bin:/bin";
   const pid_t pid = start({t.write("a.json", spec("one")), "-o", t.path + "/out", "--emit=cu,so"}, t.path + "/err", {path});
   for (int i = 0; i < 3000 && !fs::exists(t.path + "/pid"); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   REQUIRE(fs::exists(t.path + "/pid"));
@@ -318,7 +331,8 @@ TEST_CASE("a compiler does not outlive mirage-opt") {
 TEST_CASE("names and texts of a spec reach no shell, no other folder and no code") {
   TempFolder t;
   fs::create_directories(t.path + "/in/side");
-  for (const char* name : {"../../evil", "/tmp/evil", "a/b", "$(touch evil)", "`touch evil`", "a;touch evil", "-o", "..", "", "a b", "a\\nb"}) {
+  for (const char* name :
+       {"../../evil", "/tmp/evil", "a/b", "$(touch evil)", "`touch evil`", "a;touch evil", "-o", "..", "", "a b", "a\\nb"}) {
     const Run r = opt({t.write("a.json", spec(name)), "-o", t.path + "/in/side/out", kTexts});
     INFO(name << ": " << r.err);
     CHECK(r.exit == 3);
@@ -367,8 +381,11 @@ TEST_CASE("huge and deep specs are refused or done, never died of") {
   refused(R"({"name": "n", "inputs": {"x": {"shape": [1e999], "dtype": "float32"}}, "outputs": {}, "nodes": []})");
   refused(R"({"name": "n", "inputs": {"x": {"shape": [99999999999999999999], "dtype": "float32"}}, "outputs": {}, "nodes": []})");
   auto chain = [](int n) {
-    std::string s = R"({"name": "chain", "inputs": {"v0": {"shape": [4, 8], "dtype": "float32"}}, "outputs": {"v)" + std::to_string(n) + R"(": {"shape": [4, 8], "dtype": "float32"}}, "nodes": [)";
-    for (int i = 0; i < n; i++) s += std::string(i ? "," : "") + R"({"op": ")" + (i % 2 ? "exp" : "neg") + R"(", "inputs": ["v)" + std::to_string(i) + R"("], "output": "v)" + std::to_string(i + 1) + "\"}";
+    std::string s = R"({"name": "chain", "inputs": {"v0": {"shape": [4, 8], "dtype": "float32"}}, "outputs": {"v)" + std::to_string(n) +
+                    R"(": {"shape": [4, 8], "dtype": "float32"}}, "nodes": [)";
+    for (int i = 0; i < n; i++)
+      s += std::string(i ? "," : "") + R"({"op": ")" + (i % 2 ? "exp" : "neg") + R"(", "inputs": ["v)" + std::to_string(i) +
+           R"("], "output": "v)" + std::to_string(i + 1) + "\"}";
     return s + "]}";
   };
   refused(chain(5000));

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What torch.compile(backend="mirage_opt") gains on this machine's GPU beside eager and Inductor's max-autotune: microseconds of one call in a CUDA graph of 20 (weights as the last call left them in L2), and on the host.
+"""What torch.compile(backend="mirage_opt") gains on this machine's GPU beside eager and Inductor's max-autotune: microseconds of one call
+in a CUDA graph of 20 (weights as the last call left them in L2), and on the host.
 
-  PYTHONPATH=lib/python MIRAGE_OPT=build/mirage-opt test/python/backend_bench.py
+PYTHONPATH=lib/python MIRAGE_OPT=build/mirage-opt test/python/backend_bench.py
 """
+
 import time
 
 import torch
@@ -41,7 +43,11 @@ class Decoder(nn.Module):
         super().__init__()
         self.heads, self.e = heads, e
         self.norm, self.mlp = Norm(d), Mlp(d, f)
-        self.q, self.k, self.v = nn.Linear(d, heads * e, bias=False), nn.Linear(d, groups * e, bias=False), nn.Linear(d, groups * e, bias=False)
+        self.q, self.k, self.v = (
+            nn.Linear(d, heads * e, bias=False),
+            nn.Linear(d, groups * e, bias=False),
+            nn.Linear(d, groups * e, bias=False),
+        )
         self.o = nn.Linear(heads * e, d, bias=False)
 
     def forward(self, x, keys, values):
@@ -87,8 +93,15 @@ def host_us(call, n=300):
 
 def main():
     cache = (torch.randn(8, 1024, 64), torch.randn(8, 1024, 64))
-    cases = {"mlp, 1 row": (Mlp(2048, 8192), (torch.randn(1, 2048),)), "mlp, 16 rows": (Mlp(2048, 8192), (torch.randn(16, 2048),)), "decoder layer": (Decoder(), (torch.randn(1, 2048), *cache))}
-    print("| module | relative error | mirage_opt us | inductor us | eager us | host: mirage_opt us | inductor us |\n|---|---|---|---|---|---|---|")
+    cases = {
+        "mlp, 1 row": (Mlp(2048, 8192), (torch.randn(1, 2048),)),
+        "mlp, 16 rows": (Mlp(2048, 8192), (torch.randn(16, 2048),)),
+        "decoder layer": (Decoder(), (torch.randn(1, 2048), *cache)),
+    }
+    print(
+        "| module | relative error | mirage_opt us | inductor us | eager us | host: mirage_opt us | inductor us"
+        " |\n|---|---|---|---|---|---|---|"
+    )
     for name, (module, arguments) in cases.items():
         module, arguments = module.to("cuda", torch.bfloat16).eval(), tuple(x.to("cuda", torch.bfloat16) for x in arguments)
         torch._dynamo.reset()

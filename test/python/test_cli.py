@@ -80,7 +80,10 @@ DEFINITION = {
     "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 16}, "K": {"type": "const", "value": 8}},
     "inputs": {"A": {"shape": ["M", "K"], "dtype": "float16"}, "B": {"shape": ["N", "K"], "dtype": "float16"}},
     "outputs": {"C": {"shape": ["M", "N"], "dtype": "float16"}},
-    "reference": "import torch\n\ndef run(A, B):\n    return torch.relu(torch.matmul(A, B.T)).reshape(-1, 2).sum(1).reshape(A.shape[0], 8).repeat(1, 2)",
+    "reference": (
+        "import torch\n\ndef run(A, B):\n    return torch.relu(torch.matmul(A, B.T)).reshape(-1, 2).sum(1).reshape(A.shape[0],"
+        " 8).repeat(1, 2)"
+    ),
 }
 
 
@@ -206,7 +209,10 @@ class CommandLine(Case):
         made.write(path)
         opt("--check", path)
         self.assertEqual(list(mirage_opt.export(Scaled(), (x, 0.5)).spec["inputs"]), ["x"])
-        for name, text in (("fator", "forward is given no argument 'fator'; it is given x, factor"), ("x", "x is a tensor of shape .4, 8.")):
+        for name, text in (
+            ("fator", "forward is given no argument 'fator'; it is given x, factor"),
+            ("x", "x is a tensor of shape .4, 8."),
+        ):
             with self.assertRaisesRegex(ValueError, text):
                 mirage_opt.export(Scaled(), (x, 0.5), by_value=(name,))
         shapes = {"x": {0: mirage_opt.Values("M", [1, 4])}}
@@ -219,7 +225,10 @@ class CommandLine(Case):
             "axes": {"M": {"type": "var"}, "K": {"type": "const", "value": 8}},
             "inputs": {"x": {"shape": ["M", "K"], "dtype": "bfloat16"}, "sm_scale": {"shape": None, "dtype": "float32"}},
             "outputs": {"y": {"shape": ["M", "K"], "dtype": "bfloat16"}},
-            "reference": "import torch\ndef run(x, sm_scale):\n    s = x.to(torch.float32) * sm_scale\n    return torch.softmax(s, -1).to(torch.bfloat16)",
+            "reference": (
+                "import torch\ndef run(x, sm_scale):\n    s = x.to(torch.float32) * sm_scale\n    return torch.softmax(s,"
+                " -1).to(torch.bfloat16)"
+            ),
         }
         spec = flashinfer.import_definition(flashinfer.Path(self.write("scaled.json", of)), {"M": [1, 4]})
         self.assertEqual(spec["inputs"]["sm_scale"], {"shape": None, "dtype": "float32"})

@@ -135,7 +135,10 @@ class NamePy(Case):
             out = torch.zeros(rows, 16, dtype=torch.float16)
             self.assertIs(m.sized(x, w, out=out), out)
             self.assertEqual(m._library.stub_seen(2), out.data_ptr())
-        for rows, text in ((3, "M is 3, and this library has M = 2 or 4 or 8 [(]pad=True pads to the next[)]"), (9, "M is 9, and this library has")):
+        for rows, text in (
+            (3, "M is 3, and this library has M = 2 or 4 or 8 [(]pad=True pads to the next[)]"),
+            (9, "M is 9, and this library has"),
+        ):
             with self.assertRaisesRegex(ValueError, text):
                 m.sized(*self.tensors(rows))
         self.assertEqual(m.sized(*self.tensors(3), pad=True).shape, (3, 16))

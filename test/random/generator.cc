@@ -1,4 +1,5 @@
-// Random well-typed specs: one function per operator of lib/spec/operators.def chooses operands and attributes; the spec reader itself says whether they fit and what comes out, so there is no second opinion on shapes here.
+// Random well-typed specs: one function per operator of lib/spec/operators/operators.def chooses operands and attributes; the spec reader
+// itself says whether they fit and what comes out, so there is no second opinion on shapes here.
 #include "random/generator.h"
 
 #include <algorithm>
@@ -29,19 +30,25 @@ std::string shape_text(const std::map<std::string, int64_t>& axes, const Extents
 
 std::string RandomSpec::text() const {
   std::string a, in, out, body;
-  for (const auto& [axis, extent] : axes) a += fmt::format("{}\"{}\": {{\"type\": \"const\", \"value\": {}}}", a.empty() ? "" : ", ", axis, extent);
-  for (const Input& x : inputs) in += fmt::format("{}\"{}\": {{\"shape\": [{}], \"dtype\": \"{}\"{}}}", in.empty() ? "" : ",\n            ", x.name, shape_text(axes, x.dims), x.dtype, x.more);
+  for (const auto& [axis, extent] : axes)
+    a += fmt::format("{}\"{}\": {{\"type\": \"const\", \"value\": {}}}", a.empty() ? "" : ", ", axis, extent);
+  for (const Input& x : inputs)
+    in += fmt::format("{}\"{}\": {{\"shape\": [{}], \"dtype\": \"{}\"{}}}", in.empty() ? "" : ",\n            ", x.name,
+                      shape_text(axes, x.dims), x.dtype, x.more);
   for (const Output& o : outputs) {
-    const std::string strides = o.strides.empty() ? "" : fmt::format(", \"shape\": [{}], \"strides\": [{}]", shape_text(axes, o.dims), fmt::join(o.strides, ", "));
+    const std::string strides =
+        o.strides.empty() ? "" : fmt::format(", \"shape\": [{}], \"strides\": [{}]", shape_text(axes, o.dims), fmt::join(o.strides, ", "));
     out += fmt::format("{}\"{}\": {{\"dtype\": \"{}\"{}}}", out.empty() ? "" : ", ", o.name, o.dtype, strides);
   }
   for (const Node& n : nodes) {
     std::vector<std::string> operands;
     for (const std::string& o : n.operands) operands.push_back(is_name(o) ? "\"" + o + "\"" : o);
-    body += fmt::format("{}{{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"{}}}", body.empty() ? "" : ",\n           ", n.op, fmt::join(operands, ", "), n.output, n.attrs.empty() ? "" : ", \"attrs\": {" + n.attrs + "}");
+    body += fmt::format("{}{{\"op\": \"{}\", \"inputs\": [{}], \"output\": \"{}\"{}}}", body.empty() ? "" : ",\n           ", n.op,
+                        fmt::join(operands, ", "), n.output, n.attrs.empty() ? "" : ", \"attrs\": {" + n.attrs + "}");
   }
-  return fmt::format("{{\"version\": \"1.0\", \"name\": \"{}\",{}\n \"axes\": {{{}}},\n \"inputs\": {{{}}},\n \"outputs\": {{{}}},\n \"nodes\": [{}]}}\n", name,
-                     rtol > 0 ? fmt::format(" \"numerics\": {{\"rtol\": {}}},", rtol) : "", a, in, out, body);
+  return fmt::format(
+      "{{\"version\": \"1.0\", \"name\": \"{}\",{}\n \"axes\": {{{}}},\n \"inputs\": {{{}}},\n \"outputs\": {{{}}},\n \"nodes\": [{}]}}\n",
+      name, rtol > 0 ? fmt::format(" \"numerics\": {{\"rtol\": {}}},", rtol) : "", a, in, out, body);
 }
 
 Generator::Generator(uint64_t seed) : rng_(hash_combine(seed, 0x52616e64)) {
@@ -70,7 +77,10 @@ std::string Generator::axes_attr(int rank, bool keepdim_too) {
   std::string out;
   const auto axis = [&] { const auto a = static_cast<int>(below(static_cast<uint64_t>(rank))); return one_in(3) ? a - rank : a; };
   if (one_in(2)) out = fmt::format("\"axis\": {}", one_in(2) ? -1 : axis());
-  else if (rank > 1 && one_in(3)) { const int a = axis(), b = ((a + rank) % rank + 1) % rank; out = fmt::format("\"axis\": [{}, {}]", a, b); }
+  else if (rank > 1 && one_in(3)) {
+    const int a = axis(), b = ((a + rank) % rank + 1) % rank;
+    out = fmt::format("\"axis\": [{}, {}]", a, b);
+  }
   if (keepdim_too && one_in(2)) out += (out.empty() ? "" : ", ") + std::string("\"keepdim\": true");
   return out;
 }
@@ -94,7 +104,9 @@ Value Generator::input(const Extents& dims, const std::string& kind) {
   const int64_t places = is_index ? std::atoll(kind.c_str() + 6) : 0;
   const std::string dtype = is_index ? "int64" : v.is_bool ? "bool" : one_in(12) && dtype_ != "float32" ? "float32" : dtype_;
   const double low = kind == "positive" ? 0.25 : kind == "small" ? -0.5 : -2, high = kind == "positive" ? 2 : kind == "small" ? 0.5 : 2;
-  std::string more = is_index ? fmt::format(", \"range\": [0, {}]", places - 1) : kind == "positive" || kind == "small" ? fmt::format(", \"range\": [{}, {}]", low, high) : "";
+  std::string more = is_index                                ? fmt::format(", \"range\": [0, {}]", places - 1)
+                     : kind == "positive" || kind == "small" ? fmt::format(", \"range\": [{}, {}]", low, high)
+                                                             : "";
   if (!dims.empty() && one_in(4)) {   // the dimensions in another order, lines with padding
     std::vector<size_t> order(dims.size());
     for (size_t i = 0; i < order.size(); i++) order[i] = i;
@@ -111,7 +123,9 @@ Value Generator::input(const Extents& dims, const std::string& kind) {
   v.sample = v.rough = Tensor<double>(v.dims, 0);
   const DType type = *parse_dtype(dtype);
   for (size_t i = 0; i < v.sample.data.size(); i++)
-    v.sample.data[i] = v.rough.data[i] = is_index ? static_cast<double>(below(static_cast<uint64_t>(places))) : v.is_bool ? static_cast<double>(below(2)) : round_to(low + (high - low) * rng_.uniform(), type);
+    v.sample.data[i] = v.rough.data[i] = is_index    ? static_cast<double>(below(static_cast<uint64_t>(places)))
+                                         : v.is_bool ? static_cast<double>(below(2))
+                                                     : round_to(low + (high - low) * rng_.uniform(), type);
   spec_.inputs.push_back({v.name, dims, dtype, more});
   values_.push_back(v);
   return v;
@@ -166,8 +180,11 @@ std::optional<Value> Generator::node(const std::string& op, std::vector<std::str
     const double x = out.sample.data[i];
     double& r = out.rough.data[i];
     if (dtype_ == "bfloat16") r = round_to(r, DType::kBF16);
-    else if (dtype_ == "float16" && std::isfinite(r) && r != 0) { int e = 0; const double m = std::frexp(r, &e); r = std::ldexp(std::nearbyint(std::ldexp(m, 11)), e - 11); }
-    else r = round_to(r, DType::kF32);
+    else if (dtype_ == "float16" && std::isfinite(r) && r != 0) {
+      int e = 0;
+      const double m = std::frexp(r, &e);
+      r = std::ldexp(std::nearbyint(std::ldexp(m, 11)), e - 11);
+    } else r = round_to(r, DType::kF32);
     if (x == -INFINITY && r == -INFINITY) { out.masked = true; out.positive = false; continue; }
     if (!std::isfinite(x) || !std::isfinite(r) || std::fabs(x) > 300) return std::nullopt;
     out.positive = out.positive && x > 0.2;
@@ -175,10 +192,12 @@ std::optional<Value> Generator::node(const std::string& op, std::vector<std::str
   }
   const double scale = std::sqrt(squares / static_cast<double>(out.sample.data.size()));
   for (size_t i = 0; i < out.sample.data.size(); i++)
-    if (std::isfinite(out.sample.data[i])) worst = std::max(worst, std::fabs(out.sample.data[i] - out.rough.data[i]) / (std::fabs(out.sample.data[i]) + scale + 1e-30));
+    if (std::isfinite(out.sample.data[i]))
+      worst = std::max(worst, std::fabs(out.sample.data[i] - out.rough.data[i]) / (std::fabs(out.sample.data[i]) + scale + 1e-30));
   if (std::sqrt(off) > unit_ / 4 * std::sqrt(squares) || worst > unit_) return std::nullopt;
   if (scale < 1e-3 && scale > 0) return std::nullopt;   // differences that cancel; float16 has no room there either
-  static const std::vector<std::string> keeps = {"neg", "abs", "relu", "maximum", "minimum", "clamp", "transpose", "reshape", "repeat", "concat", "slice", "max", "where", "iota", "equal", "less", "greater"};
+  static const std::vector<std::string> keeps = {"neg",    "abs",   "relu", "maximum", "minimum", "clamp", "transpose", "reshape", "repeat",
+                                                 "concat", "slice", "max",  "where",   "iota",    "equal", "less",      "greater"};
   out.exact = exact && std::find(keeps.begin(), keeps.end(), op) != keeps.end();
   spec_.nodes.push_back(one.nodes[0]);
   values_.push_back(out);
@@ -195,7 +214,8 @@ Value Generator::partner(const Value& x) {
   Extents dims = dims_of(x);
   for (int64_t& e : dims) if (one_in(4)) e = 1;                                   // a row, a column
   while (!dims.empty() && one_in(4)) dims.erase(dims.begin());                    // fewer dimensions, down to a scalar
-  if (one_in(10) && static_cast<int>(dims.size()) == x.rank() && x.rank() < 5) dims.insert(dims.begin(), pick(Extents{1, 2, 3}));   // x is broadcast
+  // x is broadcast
+  if (one_in(10) && static_cast<int>(dims.size()) == x.rank() && x.rank() < 5) dims.insert(dims.begin(), pick(Extents{1, 2, 3}));
   return input(dims);
 }
 
@@ -210,9 +230,11 @@ Value Generator::positive(const Value& x) {
 const std::map<std::string, void (Generator::*)()>& Generator::table() {
 #define OP(name) {#name, &Generator::name}
   static const std::map<std::string, void (Generator::*)()> all = {
-      OP(matmul), OP(einsum), OP(add), OP(sub), OP(mul), OP(div), OP(pow), OP(neg), OP(exp), OP(log), OP(sqrt), OP(rsqrt), OP(square), OP(abs), OP(sigmoid), OP(silu), OP(gelu), OP(relu), OP(tanh), OP(clamp),
-      OP(maximum), OP(minimum), OP(equal), OP(less), OP(greater), OP(where), OP(sum), OP(mean), OP(max), OP(softmax), OP(rms_norm), OP(layer_norm), OP(group_norm), OP(batch_norm), OP(l2_norm), OP(transpose),
-      OP(reshape), OP(repeat), OP(concat), OP(slice), OP(cast), OP(causal_mask), OP(iota), OP(extent)};
+      OP(matmul),  OP(einsum), OP(add),     OP(sub),      OP(mul),        OP(div),         OP(pow),        OP(neg),     OP(exp),
+      OP(log),     OP(sqrt),   OP(rsqrt),   OP(square),   OP(abs),        OP(sigmoid),     OP(silu),       OP(gelu),    OP(relu),
+      OP(tanh),    OP(clamp),  OP(maximum), OP(minimum),  OP(equal),      OP(less),        OP(greater),    OP(where),   OP(sum),
+      OP(mean),    OP(max),    OP(softmax), OP(rms_norm), OP(layer_norm), OP(group_norm),  OP(batch_norm), OP(l2_norm), OP(transpose),
+      OP(reshape), OP(repeat), OP(concat),  OP(slice),    OP(cast),       OP(causal_mask), OP(iota),       OP(extent)};
 #undef OP
   return all;
 }
@@ -220,13 +242,15 @@ const std::map<std::string, void (Generator::*)()>& Generator::table() {
 RandomSpec Generator::take() {
   Extents dims;
   const uint64_t form = below(10);
-  for (uint64_t r = form == 0 ? 1 : form < 6 ? 2 : form < 9 ? 3 : 4; r > 0; r--) dims.push_back(r > 2 ? pick(Extents{1, 2, 3}) : any_extent());
+  for (uint64_t r = form == 0 ? 1 : form < 6 ? 2 : form < 9 ? 3 : 4; r > 0; r--)
+    dims.push_back(r > 2 ? pick(Extents{1, 2, 3}) : any_extent());
   input(dims);
   using Step = void (Generator::*)();
   std::vector<Step> steps;
   for (const auto& [name, f] : table()) steps.push_back(f);
-  const std::vector<Step> frequent = {&Generator::matmul, &Generator::matmul, &Generator::einsum, &Generator::gated, &Generator::adapters, &Generator::small_attention, &Generator::mul, &Generator::add,
-                                      &Generator::softmax, &Generator::rms_norm, &Generator::sum};
+  const std::vector<Step> frequent = {&Generator::matmul,   &Generator::matmul,          &Generator::einsum, &Generator::gated,
+                                      &Generator::adapters, &Generator::small_attention, &Generator::mul,    &Generator::add,
+                                      &Generator::softmax,  &Generator::rms_norm,        &Generator::sum};
   const bool flash = dtype_ != "float32" && one_in(14);   // alone: what else is in a program keeps the search from one kernel for it
   if (flash) attention(true);
   else if (one_in(10)) few_rows();
@@ -239,11 +263,16 @@ RandomSpec Generator::take() {
     if (draws_models_ && one_in(2)) { model_step(); continue; }
     (this->*(one_in(3) ? pick(frequent) : pick(steps)))();
   }
-  std::erase_if(spec_.inputs, [&](const RandomSpec::Input& x) {   // those of attempts that came to nothing; `extent` names the first by its place
-    return x.name != "x0" && std::none_of(spec_.nodes.begin(), spec_.nodes.end(), [&](const auto& n) { return std::find(n.operands.begin(), n.operands.end(), x.name) != n.operands.end(); });
+  // those of attempts that came to nothing; `extent` names the first by its place
+  std::erase_if(spec_.inputs, [&](const RandomSpec::Input& x) {
+    return x.name != "x0" && std::none_of(spec_.nodes.begin(), spec_.nodes.end(), [&](const auto& n) {
+             return std::find(n.operands.begin(), n.operands.end(), x.name) != n.operands.end();
+           });
   });
   for (const RandomSpec::Node& n : spec_.nodes) {   // what nobody reads is a result, and now and then what somebody does
-    const bool used = std::any_of(spec_.nodes.begin(), spec_.nodes.end(), [&](const auto& m) { return std::find(m.operands.begin(), m.operands.end(), n.output) != m.operands.end(); });
+    const bool used = std::any_of(spec_.nodes.begin(), spec_.nodes.end(), [&](const auto& m) {
+      return std::find(m.operands.begin(), m.operands.end(), n.output) != m.operands.end();
+    });
     if (used && !one_in(8)) continue;
     const Value& v = *find(n.output);
     RandomSpec::Output o{n.output, v.is_bool ? "bool" : one_in(4) ? "float32" : dtype_, dims_of(v), {}};
@@ -251,7 +280,11 @@ RandomSpec Generator::take() {
       int64_t at = 1;
       o.strides.resize(static_cast<size_t>(v.rank()));
       const bool reversed = one_in(2);
-      for (int i = 0; i < v.rank(); i++) { const int d = reversed ? i : v.rank() - 1 - i; o.strides[static_cast<size_t>(d)] = at; at = at * v.dims[d] + (i == 0 && !reversed ? pick(Extents{1, 4, 8}) : 0); }
+      for (int i = 0; i < v.rank(); i++) {
+        const int d = reversed ? i : v.rank() - 1 - i;
+        o.strides[static_cast<size_t>(d)] = at;
+        at = at * v.dims[d] + (i == 0 && !reversed ? pick(Extents{1, 4, 8}) : 0);
+      }
     }
     spec_.outputs.push_back(o);
   }
@@ -274,6 +307,8 @@ std::vector<std::string> drawn_operators() {
   return out;
 }
 
-std::map<std::string, std::string> excluded_operators() { return {{"split", "it has several results, a node here has one; it is slices, which are drawn"}}; }
+std::map<std::string, std::string> excluded_operators() {
+  return {{"split", "it has several results, a node here has one; it is slices, which are drawn"}};
+}
 
 }  // namespace mirage::test

@@ -1,4 +1,5 @@
-// The generator of random specs: generator.cc draws values, inputs and whole specs, operators.cc has a function per operator of lib/spec/operators.def, programs.cc the programs that people write.
+// The generator of random specs: generator.cc draws values, inputs and whole specs, operators.cc has a function per operator of
+// lib/spec/operators/operators.def, programs.cc the programs that people write.
 #pragma once
 #include <cctype>
 #include <cstdint>
@@ -23,11 +24,13 @@ using Extents = std::vector<int64_t>;
 /// Whether an operand is a value, not a number.
 inline bool is_name(const std::string& operand) { return std::isalpha(static_cast<unsigned char>(operand[0])) != 0; }
 
-/// A value that can be an operand, and what it is on the drawn inputs: exactly, and with every value so far rounded as coarsely as kernels may.
+/// A value that can be an operand, and what it is on the drawn inputs: exactly, and with every value so far rounded as coarsely as kernels
+/// may.
 struct Value {
   std::string name;
   Dims dims;
-  bool is_bool = false, exact = false, masked = false, positive = false;   ///< exact: no kernel rounds it, so that comparisons have one answer
+  /// exact: no kernel rounds it, so that comparisons have one answer
+  bool is_bool = false, exact = false, masked = false, positive = false;
   Tensor<double> sample, rough;
   int rank() const { return dims.rank(); }
   int64_t elements() const { return dims.elements(); }
@@ -40,7 +43,8 @@ class Generator {
   RandomSpec take();
   static const std::map<std::string, void (Generator::*)()>& table();
   using ModelStep = std::function<void(Generator&, const std::string&)>;
-  static const std::vector<std::pair<std::string, ModelStep>>& models();   ///< operators that are made of others: every fourth seed draws them, so that the other seeds stay what they were
+  /// operators that are made of others: every fourth seed draws them, so that the other seeds stay what they were
+  static const std::vector<std::pair<std::string, ModelStep>>& models();
 
  private:
   // choices
@@ -79,7 +83,11 @@ class Generator {
   void div();
   void pow();
   void neg() { unary("neg"); }
-  void exp() { const Value x = any(0, true); if (x.masked || one_in(2)) node("exp", {x.name}); else if (auto t = node("tanh", {x.name})) node("exp", {t->name}); }
+  void exp() {
+    const Value x = any(0, true);
+    if (x.masked || one_in(2)) node("exp", {x.name});
+    else if (auto t = node("tanh", {x.name})) node("exp", {t->name});
+  }
   void log() { node("log", {positive(any()).name}); }
   void sqrt() { node("sqrt", {positive(any()).name}); }
   void rsqrt() { node("rsqrt", {positive(any()).name}); }
@@ -106,7 +114,10 @@ class Generator {
   void l2_norm() { const Value x = any(1); node("l2_norm", {x.name}, axes_attr(x.rank(), false)); }
   void transpose();
   void reshape();
-  void repeat() { const Value x = any(1, true); node("repeat", {x.name}, fmt::format("\"axis\": {}, \"count\": {}", below(static_cast<uint64_t>(x.rank())), 1 + below(3))); }
+  void repeat() {
+    const Value x = any(1, true);
+    node("repeat", {x.name}, fmt::format("\"axis\": {}, \"count\": {}", below(static_cast<uint64_t>(x.rank())), 1 + below(3)));
+  }
   void concat();
   void slice();
   void cast();
@@ -125,7 +136,10 @@ class Generator {
   void moved(const std::string& op);
   void of_positive(const std::string& op) { node(op, {positive(any()).name}); }
   void of_exact(const std::string& op) { node(op, {exact_value()->name}); }
-  void along(const std::string& op) { const Value x = op.starts_with("arg") ? *exact_value() : any(1); if (x.rank() > 0) node(op, {x.name}, fmt::format("\"axis\": {}", below(static_cast<uint64_t>(x.rank())))); }
+  void along(const std::string& op) {
+    const Value x = op.starts_with("arg") ? *exact_value() : any(1);
+    if (x.rank() > 0) node(op, {x.name}, fmt::format("\"axis\": {}", below(static_cast<uint64_t>(x.rank()))));
+  }
 
   // programs people write
   void attention(bool large = false);

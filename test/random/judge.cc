@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "driver/candidates.h"
-#include "driver/folding.h"
-#include "driver/numbers.h"
-#include "driver/partition.h"
-#include "driver/reduce.h"
+#include "driver/decide/candidates.h"
+#include "driver/proof/folding.h"
+#include "driver/decide/numbers.h"
+#include "driver/pieces/partition.h"
+#include "driver/gate/reduce.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"
@@ -50,7 +50,9 @@ std::array<int, 4> kernel_kinds(const Plan& plan) {
   return n;
 }
 
-PreparedSpec prepare(const RandomSpec& s, const std::string& prefix, int64_t states) { return prepare_text(s.name, s.text(), prefix, states, false); }
+PreparedSpec prepare(const RandomSpec& s, const std::string& prefix, int64_t states) {
+  return prepare_text(s.name, s.text(), prefix, states, false);
+}
 
 PreparedSpec prepare_text(const std::string& name, const std::string& spec, const std::string& prefix, int64_t states, bool folds) {
   PreparedSpec out;
@@ -190,7 +192,8 @@ RandomSpec reduce_spec(RandomSpec s, const std::string& compiler, const std::str
         RandomSpec t = s;
         for (auto& x : t.inputs) std::replace(x.dims.begin(), x.dims.end(), e, smaller);
         for (auto& o : t.outputs) o.strides.clear();
-        for (auto& x : t.inputs) if (x.more.find("strides") != std::string::npos && std::find(x.dims.begin(), x.dims.end(), smaller) == x.dims.end()) continue;
+        for (auto& x : t.inputs)
+          if (x.more.find("strides") != std::string::npos && std::find(x.dims.begin(), x.dims.end(), smaller) == x.dims.end()) continue;
         if (attempt(t)) { progress = true; break; }
       }
   }

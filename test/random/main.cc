@@ -1,4 +1,5 @@
-// random_programs: random specs by the thousand, in processes of their own, so that a crash or a hang costs one program and is reported with its seed. docs/emulation.md, "Random programs".
+// random_programs: random specs by the thousand, in processes of their own, so that a crash or a hang costs one program and is reported
+// with its seed. docs/emulation.md, "Random programs".
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "driver/mutations.h"
+#include "driver/gate/mutations.h"
 #include "mirage/support/file.h"
 #include "random/judge.h"
 
@@ -51,7 +52,8 @@ constexpr int kMaxSkips = 512;
 /// What the workers share. Every counter only grows.
 struct Board {
   std::atomic<uint64_t> next{0};
-  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0}, by_range{0}, mutants{0}, passed{0}, ranged{0}, same_bits{0}, through{0};
+  std::atomic<int64_t> programs{0}, plans{0}, wrong{0}, crashed{0}, refused{0}, slow{0}, field_carried{0}, reduced{0}, searched{0},
+      by_range{0}, mutants{0}, passed{0}, ranged{0}, same_bits{0}, through{0};
   std::array<std::atomic<int64_t>, 4> kinds{};
   std::array<std::atomic<uint64_t>, 64> seed{}, batch{};   ///< per worker: what it is at
   std::array<std::atomic<int>, 64> phase{};
@@ -60,11 +62,19 @@ struct Board {
   std::array<std::atomic<uint64_t>, kMaxSkips> skip{};      ///< seeds that ended a worker
 };
 
-const char* phase_name(int phase) { return std::array{"idle", "generating", "preparing", "compiling", "judging", "reducing"}[static_cast<size_t>(phase)]; }
+const char* phase_name(int phase) {
+  return std::array{"idle", "generating", "preparing", "compiling", "judging", "reducing"}[static_cast<size_t>(phase)];
+}
 
 class Worker {
  public:
-  Worker(const Arguments& a, Board& board, int me, Clock::time_point end) : args_(a), board_(board), me_(static_cast<size_t>(me)), end_(end), compiler_(find_host_compiler()), folder_(fmt::format("{}/work.{}", a.out, me)) {}
+  Worker(const Arguments& a, Board& board, int me, Clock::time_point end)
+      : args_(a),
+        board_(board),
+        me_(static_cast<size_t>(me)),
+        end_(end),
+        compiler_(find_host_compiler()),
+        folder_(fmt::format("{}/work.{}", a.out, me)) {}
 
   void run(bool resume) {
     for (bool again = resume;; again = false) {
@@ -79,7 +89,8 @@ class Worker {
  private:
   void at(uint64_t seed, int phase) {
     const auto now = Clock::now();
-    board_.busy_ms[static_cast<size_t>(board_.phase[me_].load())] += std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
+    board_.busy_ms[static_cast<size_t>(board_.phase[me_].load())] +=
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
     since_ = now;
     board_.seed[me_] = seed, board_.phase[me_] = phase; alarm(phase == 5 ? 300 : 150);
   }
@@ -119,7 +130,8 @@ class Worker {
     std::map<uint64_t, bool> carried;
     std::map<uint64_t, EmulationOutcome::Distance> far;
     for (size_t i = 0; i < all.size(); i++) {
-      if (Clock::now() > end_) { for (size_t k = i; k < all.size(); k++) plans.erase(of[k]); break; }   // programs of which not every plan was judged do not count
+      // programs of which not every plan was judged do not count
+      if (Clock::now() > end_) { for (size_t k = i; k < all.size(); k++) plans.erase(of[k]); break; }
       at(of[i], 4);
       std::string path = lib.path;
       if (!lib.error.empty()) {   // one text of many is refused: each on its own
@@ -134,7 +146,8 @@ class Worker {
       if (!j.wrong.empty()) wrong.emplace(of[i], j.wrong + " (" + all[i].name + ")");
       carried[of[i]] = carried[of[i]] || j.carried;
       EmulationOutcome::Distance& d = far[of[i]];
-      d.units = std::max(d.units, j.distance.units), d.norm_units = std::max(d.norm_units, j.distance.norm_units), d.flips = std::max(d.flips, j.distance.flips);
+      d.units = std::max(d.units, j.distance.units), d.norm_units = std::max(d.norm_units, j.distance.norm_units),
+      d.flips = std::max(d.flips, j.distance.flips);
       d.spreads = std::max(d.spreads, j.distance.spreads), d.norm_spreads = std::max(d.norm_spreads, j.distance.norm_spreads);
       board_.plans++;
       board_.searched += all[i].name.find("straightforward") == std::string::npos;
@@ -144,7 +157,9 @@ class Worker {
       board_.programs++;
       board_.field_carried += carried[s];
       const auto w = wrong.find(s);
-      log(s, w == wrong.end() ? fmt::format("{} plans ok; units {:.2f} {:.2f} spreads {:.2f} {:.2f} flips {:.2f}", n, far[s].units, far[s].norm_units, far[s].spreads, far[s].norm_spreads, far[s].flips) : "WRONG " + w->second.substr(0, w->second.find('\n')));
+      log(s, w == wrong.end() ? fmt::format("{} plans ok; units {:.2f} {:.2f} spreads {:.2f} {:.2f} flips {:.2f}", n, far[s].units,
+                                            far[s].norm_units, far[s].spreads, far[s].norm_spreads, far[s].flips)
+                              : "WRONG " + w->second.substr(0, w->second.find('\n')));
     }
     std::error_code error;
     std::filesystem::remove_all(folder_, error);
@@ -163,7 +178,8 @@ class Worker {
     std::vector<EmulationCase> cases;
     std::vector<std::string> whats;
     for (size_t k = 0; k < p.with.kernels.size(); k++)
-      for (const KernelMutant& m : choose_mutants(all_mutants(p.with.kernels[k].source, k), std::max<size_t>(1, args_.mutants / p.with.kernels.size()), seed)) {
+      for (const KernelMutant& m :
+           choose_mutants(all_mutants(p.with.kernels[k].source, k), std::max<size_t>(1, args_.mutants / p.with.kernels.size()), seed)) {
         cases.push_back(p.with);
         whats.push_back(fmt::format("{}: {}", m.what, m.line));
         cases.back().kernels[k].source = m.apply(cases.back().kernels[k].source);
@@ -185,7 +201,8 @@ class Worker {
       board_.same_bits += is_same;
       if (is_same) continue;
       board_.through++;
-      log(seed, fmt::format("a mutant passes by range, {}: {}: {}", by_range ? "as the right kernels do" : "which these do not need", p.name, whats[static_cast<size_t>(&c - cases.data())]));
+      log(seed, fmt::format("a mutant passes by range, {}: {}: {}", by_range ? "as the right kernels do" : "which these do not need",
+                            p.name, whats[static_cast<size_t>(&c - cases.data())]));
     }
   }
 
@@ -232,7 +249,8 @@ int run(const Arguments& a) {
     if (pid == 0) {
       if (now - said > std::chrono::seconds(20)) {
         said = now;
-        fmt::print("{:.0f} s: {} programs, {} plans, {} wrong, {} crashed\n", std::chrono::duration<double>(now - begin).count(), board->programs.load(), board->plans.load(), board->wrong.load(), board->crashed.load());
+        fmt::print("{:.0f} s: {} programs, {} plans, {} wrong, {} crashed\n", std::chrono::duration<double>(now - begin).count(),
+                   board->programs.load(), board->plans.load(), board->wrong.load(), board->crashed.load());
         std::fflush(stdout);
       }
       if (a.seconds > 0 && now > end + std::chrono::seconds(10)) {   // what hangs now is not waited for
@@ -248,20 +266,33 @@ int run(const Arguments& a) {
     workers.erase(it);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     const uint64_t seed = board->seed[static_cast<size_t>(me)];
-    const std::string why = fmt::format("the process ended ({} {}) while {}", WIFSIGNALED(status) ? "signal" : "exit code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), phase_name(board->phase[static_cast<size_t>(me)]));
+    const std::string why =
+        fmt::format("the process ended ({} {}) while {}", WIFSIGNALED(status) ? "signal" : "exit code",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), phase_name(board->phase[static_cast<size_t>(me)]));
     fmt::print("seed {}: CRASH {}\n", seed, why);
     board->crashed++;
-    (void)write_file(fmt::format("{}/crash-{}.txt", a.out, seed), why + "\n" + (board->phase[static_cast<size_t>(me)] > 1 ? spec_of(a, seed).text() : ""));
+    (void)write_file(fmt::format("{}/crash-{}.txt", a.out, seed),
+                     why + "\n" + (board->phase[static_cast<size_t>(me)] > 1 ? spec_of(a, seed).text() : ""));
     if (const int n = board->skips++; n < kMaxSkips) board->skip[static_cast<size_t>(n)] = seed;
     if (board->skips < kMaxSkips) workers[start(a, *board, me, end, true)] = me;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  fmt::print("random programs: seeds {} to {}, {} programs judged in {:.0f} s with {} jobs; {} plans ({} not straightforward): {} block, {} region, {} stream, {} attend kernels; the field carried {} programs; {} refused by the reader; {} plans too slow to judge; {} wrong, {} crashed\n",
-             a.seed, a.seed + a.count - 1, board->programs.load(), seconds, a.jobs, board->plans.load(), board->searched.load(), board->kinds[0].load(), board->kinds[1].load(), board->kinds[2].load(), board->kinds[3].load(),
-             board->field_carried.load(), board->refused.load(), board->slow.load(), board->wrong.load(), board->crashed.load());
-  if (a.spread) fmt::print("{} plans right only as range is taken into account; {} mutants, {} pass, {} of these by range, of which {} leave the right bits and {} do not\n", board->by_range.load(), board->mutants.load(), board->passed.load(), board->ranged.load(), board->same_bits.load(), board->through.load());
-  fmt::print("seconds of all jobs: {:.0f} generating, {:.0f} searching and planning, {:.0f} compiling, {:.0f} emulating, {:.0f} reducing\n", board->busy_ms[1].load() / 1e3, board->busy_ms[2].load() / 1e3, board->busy_ms[3].load() / 1e3,
-             board->busy_ms[4].load() / 1e3, board->busy_ms[5].load() / 1e3);
+  fmt::print(
+      "random programs: seeds {} to {}, {} programs judged in {:.0f} s with {} jobs; {} plans ({} not straightforward): {} block, {} "
+      "region, {} stream, {} attend kernels; the field carried {} programs; {} refused by the reader; {} plans too slow to judge; {} "
+      "wrong, {} crashed\n",
+      a.seed, a.seed + a.count - 1, board->programs.load(), seconds, a.jobs, board->plans.load(), board->searched.load(),
+      board->kinds[0].load(), board->kinds[1].load(), board->kinds[2].load(), board->kinds[3].load(), board->field_carried.load(),
+      board->refused.load(), board->slow.load(), board->wrong.load(), board->crashed.load());
+  if (a.spread)
+    fmt::print(
+        "{} plans right only as range is taken into account; {} mutants, {} pass, {} of these by range, of which {} leave the right bits "
+        "and {} do not\n",
+        board->by_range.load(), board->mutants.load(), board->passed.load(), board->ranged.load(), board->same_bits.load(),
+        board->through.load());
+  fmt::print("seconds of all jobs: {:.0f} generating, {:.0f} searching and planning, {:.0f} compiling, {:.0f} emulating, {:.0f} reducing\n",
+             board->busy_ms[1].load() / 1e3, board->busy_ms[2].load() / 1e3, board->busy_ms[3].load() / 1e3, board->busy_ms[4].load() / 1e3,
+             board->busy_ms[5].load() / 1e3);
   return board->wrong.load() + board->crashed.load() > 0 ? 8 : 0;
 }
 
@@ -285,8 +316,8 @@ int judge_plans(const std::vector<Prepared>& plans) {
     const EmulationLibrary lib = build_emulation({&x.with}, compiler, folder);
     const Judged j = lib.error.empty() ? judge(x, lib.path) : Judged{"compiler: " + lib.error, false, false, false, {}};
     const auto kinds = kernel_kinds(x.with.plan);
-    fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3], j.wrong.empty() ? "ok" : j.wrong, j.slow ? " (too slow to judge)" : "",
-               j.carried ? "" : " (not carried by the field)");
+    fmt::print("{}: {} block, {} region, {} stream, {} attend kernels: {}{}{}\n", x.name, kinds[0], kinds[1], kinds[2], kinds[3],
+               j.wrong.empty() ? "ok" : j.wrong, j.slow ? " (too slow to judge)" : "", j.carried ? "" : " (not carried by the field)");
     std::fflush(stdout);
     bad += !j.wrong.empty();
   }

@@ -28,8 +28,10 @@ void Generator::rope() {
 }
 
 void Generator::heads() {
-  const int64_t group = static_cast<int64_t>(1 + below(2)), heads = static_cast<int64_t>(1 + below(2)), rows = static_cast<int64_t>(1 + below(9)), keys = rows + static_cast<int64_t>(below(9)), depth = pick(Extents{4, 8, 16});
-  std::vector<std::string> operands = {input({heads * group, rows, depth}, "small").name, input({heads, keys, depth}, "small").name, input({heads, keys, depth}).name};
+  const int64_t group = static_cast<int64_t>(1 + below(2)), heads = static_cast<int64_t>(1 + below(2)),
+                rows = static_cast<int64_t>(1 + below(9)), keys = rows + static_cast<int64_t>(below(9)), depth = pick(Extents{4, 8, 16});
+  std::vector<std::string> operands = {input({heads * group, rows, depth}, "small").name, input({heads, keys, depth}, "small").name,
+                                       input({heads, keys, depth}).name};
   std::string attrs = one_in(2) ? fmt::format("\"causal\": true, \"offset\": {}", keys - rows) : "\"scale\": 0.25";
   if (one_in(3)) attrs += ", \"softcap\": 5";
   if (one_in(4)) operands.push_back(input({rows, keys}).name);
@@ -64,12 +66,22 @@ void Generator::moved(const std::string& op) {
   const Value x = any(1);
   const auto axis = below(static_cast<uint64_t>(x.rank()));
   if (op == "stack") { node(op, {x.name, input(dims_of(x)).name}, fmt::format("\"axis\": {}", axis)); return; }
-  if (op == "squeeze") { if (auto u = node("unsqueeze", {x.name}, fmt::format("\"axis\": {}", axis))) node(op, {u->name}, fmt::format("\"axis\": {}", axis)); return; }
-  if (op == "expand") { Extents to = dims_of(x); to.insert(to.begin(), 2); node(op, {x.name}, fmt::format("\"shape\": [{}]", fmt::join(to, ", "))); return; }
+  if (op == "squeeze") {
+    if (auto u = node("unsqueeze", {x.name}, fmt::format("\"axis\": {}", axis))) node(op, {u->name}, fmt::format("\"axis\": {}", axis));
+    return;
+  }
+  if (op == "expand") {
+    Extents to = dims_of(x);
+    to.insert(to.begin(), 2);
+    node(op, {x.name}, fmt::format("\"shape\": [{}]", fmt::join(to, ", ")));
+    return;
+  }
   if (op == "pad") {
     Extents before(static_cast<size_t>(x.rank())), after = before;
     before[axis] = static_cast<int64_t>(below(3)), after[axis] = static_cast<int64_t>(1 + below(2));
-    node(op, {x.name}, fmt::format("\"before\": [{}], \"after\": [{}], \"mode\": \"{}\"", fmt::join(before, ", "), fmt::join(after, ", "), pick({"constant", "replicate", "reflect", "circular"})));
+    node(op, {x.name},
+         fmt::format("\"before\": [{}], \"after\": [{}], \"mode\": \"{}\"", fmt::join(before, ", "), fmt::join(after, ", "),
+                     pick({"constant", "replicate", "reflect", "circular"})));
     return;
   }
   node(op, {x.name}, fmt::format("\"axis\": {}", axis));
@@ -79,7 +91,8 @@ const std::vector<std::pair<std::string, Generator::ModelStep>>& Generator::mode
   using G = Generator;
   static const std::vector<std::pair<std::string, ModelStep>> all = [] {
     std::vector<std::pair<std::string, ModelStep>> out;
-    for (const char* op : {"erf", "sin", "cos", "expm1", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish"}) out.emplace_back(op, &G::unary);
+    for (const char* op : {"erf", "sin", "cos", "expm1", "leaky_relu", "elu", "softplus", "hardtanh", "hardswish", "mish"})
+      out.emplace_back(op, &G::unary);
     for (const char* op : {"log1p", "reciprocal"}) out.emplace_back(op, &G::of_positive);
     for (const char* op : {"floor", "ceil", "round", "sign", "not"}) out.emplace_back(op, &G::of_exact);
     for (const char* op : {"not_equal", "less_equal", "greater_equal", "and", "or"}) out.emplace_back(op, &G::comparison);

@@ -125,7 +125,10 @@ void Generator::matmul() {
         const Value y = one_in(3) ? x : pick(values_);
         const bool ta = x.rank() > 1 && one_in(4), tb = y.rank() > 1 && (one_in(2) || y.name == x.name);
         if (y.masked || y.rank() < 1) continue;
-        if (auto z = node("matmul", {x.name, y.name}, fmt::format("\"transpose_a\": {}, \"transpose_b\": {}", ta, tb))) { if (one_in(2)) node("mul", {z->name, "0.125"}); return; }
+        if (auto z = node("matmul", {x.name, y.name}, fmt::format("\"transpose_a\": {}, \"transpose_b\": {}", ta, tb))) {
+          if (one_in(2)) node("mul", {z->name, "0.125"});
+          return;
+        }
       }
       break;
     }
@@ -150,7 +153,9 @@ void Generator::einsum() {
     if (right.size() > 1 && one_in(3)) std::swap(right[0], right.back()), std::swap(dims[0], dims.back());
   }
   for (char c : left + right)
-    if (out.find(c) == std::string::npos && !(two && left.find(c) != std::string::npos && right.find(c) != std::string::npos ? !one_in(3) : one_in(4))) out += c;
+    if (out.find(c) == std::string::npos &&
+        !(two && left.find(c) != std::string::npos && right.find(c) != std::string::npos ? !one_in(3) : one_in(4)))
+      out += c;
   if (out.size() > 1 && one_in(2)) std::swap(out[below(out.size())], out.back());
   std::vector<std::string> operands = {x.name};
   if (two) operands.push_back(input(dims, "small").name);
@@ -242,7 +247,10 @@ void Generator::iota() {
   if (!i) return;
   switch (below(4)) {
     case 0: node(pick({"add", "mul", "sub"}), {x.name, i->name}); break;
-    case 1: if (auto c = node(pick({"less", "greater"}), {i->name, std::to_string(below(static_cast<uint64_t>(dims[axis]) + 1))})) node("where", {c->name, x.name, pick({"0", "\"-inf\"", "1"})}); break;
+    case 1:
+      if (auto c = node(pick({"less", "greater"}), {i->name, std::to_string(below(static_cast<uint64_t>(dims[axis]) + 1))}))
+        node("where", {c->name, x.name, pick({"0", "\"-inf\"", "1"})});
+      break;
     case 2: if (auto s = node("mul", {i->name, "0.03125"})) node("add", {x.name, s->name}); break;
     default: break;
   }
@@ -252,7 +260,8 @@ void Generator::extent() {
   const Value& first = values_[0];
   if (first.rank() == 0) return;
   const Value x = any();
-  if (auto e = node("extent", {}, fmt::format("\"of\": [[0, {}]]", below(static_cast<uint64_t>(first.rank()))))) node(pick({"div", "mul"}), {x.name, e->name});
+  if (auto e = node("extent", {}, fmt::format("\"of\": [[0, {}]]", below(static_cast<uint64_t>(first.rank())))))
+    node(pick({"div", "mul"}), {x.name, e->name});
 }
 
 }  // namespace mirage::test

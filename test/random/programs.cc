@@ -1,11 +1,14 @@
-// Random specs as people write them: attention, gated layers, adapters, few rows through long weights (generator.h). Operators drawn one by one hardly ever meet in these forms.
+// Random specs as people write them: attention, gated layers, adapters, few rows through long weights (generator.h). Operators drawn one by
+// one hardly ever meet in these forms.
 #include "random/generator.h"
 
 namespace mirage::test {
 
 /// softmax(Q K^T) V with or without heads, a mask, a scale.
 void Generator::attention(bool large) {
-  const int64_t d = pick(large ? Extents{64, 128} : Extents{16, 32, 64, 24, 128}), m = pick(large ? Extents{1, 8, 16, 64, 33} : Extents{1, 2, 7, 8, 16, 33, 64}), n = pick(large ? Extents{128, 256, 192} : Extents{16, 64, 96, 100, 33, 128});
+  const int64_t d = pick(large ? Extents{64, 128} : Extents{16, 32, 64, 24, 128}),
+                m = pick(large ? Extents{1, 8, 16, 64, 33} : Extents{1, 2, 7, 8, 16, 33, 64}),
+                n = pick(large ? Extents{128, 256, 192} : Extents{16, 64, 96, 100, 33, 128});
   const int64_t v = one_in(large ? 6 : 3) ? any_extent() : d;
   Extents batch;
   for (uint64_t i = below(3); i > 0; i--) batch.push_back(pick(Extents{1, 2, 3}));
@@ -57,11 +60,15 @@ void Generator::few_rows() {
   if (!a) return;
   switch (below(5)) {
     case 0: break;
-    case 1: if (auto b = product(one_in(2) ? x : first)) if (auto s = node(pick({"silu", "sigmoid", "relu"}), {a->name})) node("mul", {s->name, b->name}); break;
+    case 1:
+      if (auto b = product(one_in(2) ? x : first))
+        if (auto s = node(pick({"silu", "sigmoid", "relu"}), {a->name})) node("mul", {s->name, b->name});
+      break;
     case 2: {
       const int64_t r = pick(Extents{4, 8, 16});
       if (auto low = node("matmul", {first.name, input({k, r}, "small").name}))
-        if (auto b = node("matmul", {low->name, input({r, n}, "small").name})) if (auto s = node("mul", {b->name, "0.125"})) node("add", {a->name, s->name});
+        if (auto b = node("matmul", {low->name, input({r, n}, "small").name}))
+          if (auto s = node("mul", {b->name, "0.125"})) node("add", {a->name, s->name});
       break;
     }
     case 3: node("add", {a->name, input({n}).name}); break;

@@ -1,5 +1,6 @@
-// Random specs whose values spread over more orders of magnitude than their types have: logits of long products, probabilities of these, quotients and logarithms of probabilities. Right kernels of such programs make
-// 0/0 where fp64 does not; what is right must not be refused for that, and what is wrong must be found all the same.
+// Random specs whose values spread over more orders of magnitude than their types have: logits of long products, probabilities of these,
+// quotients and logarithms of probabilities. Right kernels of such programs make 0/0 where fp64 does not; what is right must not be refused
+// for that, and what is wrong must be found all the same.
 #include "mirage/support/hash.h"
 #include "random/generator.h"
 

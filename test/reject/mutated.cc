@@ -1,5 +1,6 @@
-// What mirage-opt reads back of its own (certificates, reports as baselines, graphs) and specs, with mistakes put in by the thousand under fixed seeds: refused with words or taken, never an assertion, a crash or a hang.
-// The libFuzzer targets (test/fuzz) do this for hours; this is the slice that every test run has, and the only one for readers above lib/spec.
+// What mirage-opt reads back of its own (certificates, reports as baselines, graphs) and specs, with mistakes put in by the thousand under
+// fixed seeds: refused with words or taken, never an assertion, a crash or a hang. The libFuzzer targets (test/fuzz) do this for hours;
+// this is the slice that every test run has, and the only one for readers above lib/spec.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -15,7 +16,8 @@ using namespace mirage;
 
 namespace {
 
-const char* kSpec = R"({"version": "1.0", "name": "small", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+const char* kSpec =
+    R"({"version": "1.0", "name": "small", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
  "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
 
 /// Words that stand in such texts: one put in another's place is read further than a random byte.
@@ -23,7 +25,8 @@ std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   for (size_t i = 0; i < text.size();) {
     size_t j = i;
-    while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) || text[j] == '_' || text[j] == '.' || text[j] == '-')) j++;
+    while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) || text[j] == '_' || text[j] == '.' || text[j] == '-'))
+      j++;
     if (j > i) out.push_back(text.substr(i, j - i));
     i = std::max(j, i + 1);
   }
@@ -31,7 +34,27 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 std::string mutated(std::string s, const std::vector<std::string>& words, Rng& rng) {
-  static const std::vector<std::string> extremes = {"0", "-1", "1", "9223372036854775807", "-9223372036854775808", "99999999999999999999", "1e308", "1e-320", "0.5", "\"\"", "[]", "{}", "null", "true", "\xff", "\\u0000", "\\n", "%", "(", "grid(-,-,-)", "[1,1]"};
+  static const std::vector<std::string> extremes = {"0",
+                                                    "-1",
+                                                    "1",
+                                                    "9223372036854775807",
+                                                    "-9223372036854775808",
+                                                    "99999999999999999999",
+                                                    "1e308",
+                                                    "1e-320",
+                                                    "0.5",
+                                                    "\"\"",
+                                                    "[]",
+                                                    "{}",
+                                                    "null",
+                                                    "true",
+                                                    "\xff",
+                                                    "\\u0000",
+                                                    "\\n",
+                                                    "%",
+                                                    "(",
+                                                    "grid(-,-,-)",
+                                                    "[1,1]"};
   for (uint64_t steps = 1 + rng.below(3); steps > 0 && !s.empty(); steps--) {
     const size_t at = rng.below(s.size());
     switch (rng.below(7)) {
@@ -42,7 +65,8 @@ std::string mutated(std::string s, const std::vector<std::string>& words, Rng& r
       case 4: s.resize(at); break;
       default: {   // a word for a word, a number for a number
         const std::string& from = words[rng.below(words.size())];
-        if (const size_t p = s.find(from, at); p != std::string::npos) s.replace(p, from.size(), rng.below(2) ? words[rng.below(words.size())] : extremes[rng.below(extremes.size())]);
+        if (const size_t p = s.find(from, at); p != std::string::npos)
+          s.replace(p, from.size(), rng.below(2) ? words[rng.below(words.size())] : extremes[rng.below(extremes.size())]);
       }
     }
   }

@@ -1,5 +1,5 @@
-// Wrong specs and what is said about them: every file in cases/ stands beside NAME.expected, the exact text of its diagnostics and its exit code. An abort fails. MIRAGE_BLESS=1 writes the
-// expected files anew; the diff is then read by a person.
+// Wrong specs and what is said about them: every file in cases/ stands beside NAME.expected, the exact text of its diagnostics and its exit
+// code. An abort fails. MIRAGE_BLESS=1 writes the expected files anew; the diff is then read by a person.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -60,14 +60,19 @@ TEST_CASE("limits that are too large for a file in the repository") {
     REQUIRE_FALSE(r.ok());
     return render(r.errors()[0], "");
   };
-  CHECK(first_error("{" + std::string(size_t{16} << 20, ' ') + "}") == "big.json:1:1: error: the spec has 16777218 bytes; at most 16777216 are read [E0102]\n");
+  CHECK(first_error("{" + std::string(size_t{16} << 20, ' ') + "}") ==
+        "big.json:1:1: error: the spec has 16777218 bytes; at most 16777216 are read [E0102]\n");
   CHECK(first_error(std::string(200'000, '[')) == "big.json:1:65: error: nesting is deeper than 64 [E0102]\n");
   std::string nodes = "{\"op\": \"neg\", \"inputs\": [\"x\"], \"output\": \"y\"}";
-  std::string many = "{\"inputs\": {\"x\": {\"shape\": [1], \"dtype\": \"f32\"}}, \"outputs\": {\"y\": {\"dtype\": \"f32\"}}, \"nodes\": [" + nodes;
+  std::string many =
+      "{\"inputs\": {\"x\": {\"shape\": [1], \"dtype\": \"f32\"}}, \"outputs\": {\"y\": {\"dtype\": \"f32\"}}, \"nodes\": [" + nodes;
   for (int i = 0; i < 4096; ++i) many += ",\n{\"op\": \"neg\", \"inputs\": [\"x\"], \"output\": \"v" + std::to_string(i) + "\"}";
   CHECK(first_error(many + "]}") == "big.json:4097:1: error: 4097 nodes; at most 4096 are allowed [E0102]\n");
-  std::string chain = "{\"inputs\": {\"x0\": {\"shape\": [4], \"dtype\": \"f32\"}}, \"outputs\": {\"x4000\": {\"dtype\": \"f32\"}}, \"nodes\": [";
-  for (int i = 0; i < 4000; ++i) chain += (i ? ",\n" : "") + std::string("{\"op\": \"softmax\", \"inputs\": [\"x") + std::to_string(i) + "\"], \"output\": \"x" + std::to_string(i + 1) + "\"}";
+  std::string chain =
+      "{\"inputs\": {\"x0\": {\"shape\": [4], \"dtype\": \"f32\"}}, \"outputs\": {\"x4000\": {\"dtype\": \"f32\"}}, \"nodes\": [";
+  for (int i = 0; i < 4000; ++i)
+    chain += (i ? ",\n" : "") + std::string("{\"op\": \"softmax\", \"inputs\": [\"x") + std::to_string(i) + "\"], \"output\": \"x" +
+             std::to_string(i + 1) + "\"}";
   CHECK(first_error(chain + "]}") == "big.json:1:92: error: the program has 20000 nodes in primitives; at most 4096 are allowed [E0102]\n");
   std::string values = "{\"x-v\": [0";
   for (int i = 0; i < 1'100'000; ++i) values += ",0";

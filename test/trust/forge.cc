@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
-#include "driver/candidates.h"
-#include "driver/certificate_file.h"
-#include "driver/folding.h"
-#include "driver/partition.h"
-#include "driver/reduced.h"
-#include "driver/reuse.h"
+#include "driver/decide/candidates.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/proof/folding.h"
+#include "driver/pieces/partition.h"
+#include "driver/pieces/reduced.h"
+#include "driver/evidence/reuse.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"

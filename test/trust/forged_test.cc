@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "driver/reuse.h"
+#include "driver/evidence/reuse.h"
 #include "fuzz/mutated_text.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
@@ -143,7 +143,8 @@ TEST_CASE("a forged checkpoint may cost a result, never its correctness", "[forg
     auto steps = read.at("steps");
     for (auto& [key, outcome] : steps.items())   // numbers of the outcomes, and whose outcomes they are
       if (rng.below(3)) outcome = mutated_words(outcome.get<std::string>(), rng.next());
-    std::string text = fmt::format("{{\"schema\": {},\n\"about\": {},\n\"steps\": {{", read.at("schema").dump(), read.at("about").dump());   // as lib/driver/checkpoint.cc writes it
+    // as lib/driver/evidence/checkpoint.cc writes it
+    std::string text = fmt::format("{{\"schema\": {},\n\"about\": {},\n\"steps\": {{", read.at("schema").dump(), read.at("about").dump());
     const char* before = "\n";
     for (const auto& [key, outcome] : steps.items()) text += before + nlohmann::json(key).dump() + ": " + outcome.dump(), before = ",\n";
     text += "},\n";

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Published µGraphs through --verify: graphs of Mirage's benchmark/saved_mugraphs (JSON, github mirage-project/mirage, not part of this repository) against the programs of its benchmark scripts.
+"""Published µGraphs through --verify: graphs of Mirage's benchmark/saved_mugraphs (JSON, github mirage-project/mirage, not part of this
+repository) against the programs of its benchmark scripts.
 
   test/trust/published.py FOLDER [--match REGEX] [--binary build/mirage-opt] [--keep DIR] [--rows FILE]
 
-Prints how often each file's graphs are equal (0), different (5), unknown (6). Every graph is read at its own size; what kernels hand to each other is not rounded, as it is not in the field of that search either.
+Prints how often each file's graphs are equal (0), different (5), unknown (6). Every graph is read at its own size; what kernels hand to
+each other is not rounded, as it is not in the field of that search either.
 With --rows, what has ended is kept in FILE and not run again.
 """
+
 import argparse
 import collections
 import json
@@ -51,7 +54,10 @@ class Block:
         t, loop = o["dtensor"], o["forloop_dim"]
         dtype = "f16" if t["guid"] in self.inputs else "real"
         self.num_inputs += 1
-        return self.new(f"input {self.num_inputs - 1} grid({partition(o['input_map'])}) loop({'-' if loop < 0 else loop}) : {dtype}{shape(dims(o['output_tensors'][0]))}")
+        return self.new(
+            f"input {self.num_inputs - 1} grid({partition(o['input_map'])}) loop({'-' if loop < 0 else loop}) :"
+            f" {dtype}{shape(dims(o['output_tensors'][0]))}"
+        )
 
     def value(self, kind, a, o):
         d = dims(o["input_tensors"][0])
@@ -100,7 +106,14 @@ def graph(ops):
         elif kind == "customized":
             g = o["bgraph"]["grid_dim"]
             body = Block(o, inputs).text(made)
-            lines += [f"  {', '.join(map(name, made))} = call grid({g['x']},{g['y']},{g['z']}) loop({o['bgraph']['forloop_range']}) ({', '.join(a)}) {{"] + body + ["  }"]
+            lines += (
+                [
+                    f"  {', '.join(map(name, made))} = call grid({g['x']},{g['y']},{g['z']}) loop({o['bgraph']['forloop_range']})"
+                    f" ({', '.join(a)}) {{"
+                ]
+                + body
+                + ["  }"]
+            )
         else:
             lines.append(f"  {name(made[0])} = {kind} {' '.join(a)}")
     return "kernel g {\n" + "\n".join(lines) + "\n}\n"
@@ -124,7 +137,9 @@ PROGRAMS = {   # by what the file's name has, the first that fits
 def program(file, ops):
     inputs = [dims(o["output_tensors"][0]) for o in ops if o["op_type"] == "kn_input_op"]
     body = next(text for pattern, text in PROGRAMS.items() if re.search(pattern, file))
-    return "kernel g {\n" + "".join(f"  %i{j} = input {j} : f16{shape(d)}\n" for j, d in enumerate(inputs)) + body + "  output 0 %r : f16\n}\n"
+    return (
+        "kernel g {\n" + "".join(f"  %i{j} = input {j} : f16{shape(d)}\n" for j, d in enumerate(inputs)) + body + "  output 0 %r : f16\n}\n"
+    )
 
 
 def main():

@@ -1,4 +1,5 @@
-// From a plan to files: kernels as text, then the self-contained .cu with its launcher and C ABI, and everything a user builds and calls it with.
+// From a plan to files: kernels as text, then the self-contained .cu with its launcher and C ABI, and everything a user builds and calls it
+// with.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,8 +13,9 @@
 
 namespace mirage {
 
-/// A tensor map (PTX ISA 5.5, "Tensors"): how TMA copies cut boxes out of a buffer. The launcher encodes it at every launch, from the pointer that it is given, into a parameter
-/// `const __grid_constant__ mo::TensorMap`. Dimensions are innermost first; coordinates beyond them read as zero.
+/// A tensor map (PTX ISA 5.5, "Tensors"): how TMA copies cut boxes out of a buffer. The launcher encodes it at every launch, from the
+/// pointer that it is given, into a parameter `const __grid_constant__ mo::TensorMap`. Dimensions are innermost first; coordinates beyond
+/// them read as zero.
 struct TensorMapText {
   int buffer = -1;                 ///< of the plan
   int64_t offset_bytes = 0;        ///< of the first element, a multiple of 16
@@ -24,29 +26,37 @@ struct TensorMapText {
   int swizzle = 0;                 ///< bytes of a swizzled line: 0 (none), 32, 64 or 128
 };
 
-/// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched. Clusters and blocks per multiprocessor stand in the text (__cluster_dims__,
-/// __launch_bounds__).
+/// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched. Clusters and blocks per
+/// multiprocessor stand in the text (__cluster_dims__, __launch_bounds__).
 struct KernelText {
   std::string name;
-  std::string source;              ///< the definition; parameters are the tensor maps in the order of `maps`, then `const void*` / `void*` in the order of `args`, __restrict__, or elements by value
+  /// the definition; parameters are the tensor maps in the order of `maps`, then `const void*` / `void*` in the order of `args`,
+  /// __restrict__, or elements by value
+  std::string source;
   std::vector<TensorMapText> maps;
   std::vector<int> args;           ///< buffers of the plan, base pointers
   std::vector<bool> written;       ///< per arg: whether the kernel writes it
-  std::vector<std::string> values; ///< per arg: where the parameter is the element itself, `const __grid_constant__ T`, its type T ("mo::f32"); else "". Empty: all are pointers
+  /// per arg: where the parameter is the element itself, `const __grid_constant__ T`, its type T ("mo::f32"); else "". Empty: all are
+  /// pointers
+  std::vector<std::string> values;
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;          ///< dynamic shared memory
   bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
-  bool cooperative = false;        ///< blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
-  std::string schedule = {};       ///< how it runs (docs/schedule.md), as a comment that stands in front of it in NAME.cu; "" where the language has no program for it
+  /// blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
+  bool cooperative = false;
+  /// how it runs (docs/schedule.md), as a comment that stands in front of it in NAME.cu; "" where the language has no program for it
+  std::string schedule = {};
 };
-#define MIRAGE_STRATEGY(Name, name, help) KernelText emit_##name##_kernel(const KernelPlan&, const Plan&, const Target&);   // codegen/NAME.cc
+// codegen/kernels/NAME.cc
+#define MIRAGE_STRATEGY(Name, name, help) KernelText emit_##name##_kernel(const KernelPlan&, const Plan&, const Target&);
 #include "mirage/plan/strategies.def"
 KernelText emit_kernel(const KernelPlan&, const Plan&, const Target&);          ///< the emitter of the kernel's kind
 
 /// The device library (lib/codegen/runtime/*.cuh, embedded) as one include-free piece: what kernels are emulated with.
 std::string runtime_text();
-/// The part of it that a text of kernels and host code uses, in the same order: what precedes them in NAME.cu (codegen/runtime_closure.cc). Kernels compile to the same machine code with either.
+/// The part of it that a text of kernels and host code uses, in the same order: what precedes them in NAME.cu (codegen/runtime_closure.cc).
+/// Kernels compile to the same machine code with either.
 std::string runtime_text_for(std::string_view text);
 
 struct ModuleOptions {
@@ -57,8 +67,9 @@ struct ModuleOptions {
 /// The C identifier that a program of this name gets: the prefix of its files and functions, and CudaModule::name.
 std::string module_name(std::string_view program);
 
-/// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile, CMakeLists.txt, NAME.pc, NAME.map (version script),
-/// NAME.solution.json, build.toml with tvm-ffi-ext/NAME/__init__.py, NAME_kernelbench.py.
+/// All files of a result by name, texts only (the library is built from them): NAME.cu, NAME.h, NAME_check.cu, NAME.py, Makefile,
+/// CMakeLists.txt, NAME.pc, NAME.map (version script), NAME.solution.json, build.toml with tvm-ffi-ext/NAME/__init__.py,
+/// NAME_kernelbench.py.
 struct CudaModule {
   std::string name;                                ///< C identifier derived from the program's name
   std::map<std::string, std::string> files;
@@ -71,7 +82,8 @@ struct FamilyAxis {
   std::string name;                ///< as in the spec
   std::vector<int64_t> values;
   int64_t hint = 0;
-  bool is_padded = false;          ///< a tensor may be filled with zeros along it up to the next value: what is cut back is what it would be without (mirage/ir/prefix.h)
+  /// a tensor may be filled with zeros along it up to the next value: what is cut back is what it would be without (mirage/ir/prefix.h)
+  bool is_padded = false;
 };
 /// The program at one combination of values, and its plan. References outlive emit_family's result.
 struct FamilyMember {
@@ -85,9 +97,11 @@ struct FamilyModule {
   std::vector<std::vector<KernelText>> points;   ///< per member its kernels, by the names that they have in the module
 };
 /// members: in the order of `axes`, the first slowest; hint: the member of all hints; spec_id: of the whole family.
-FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint, const std::string& spec_id, const Target&, const ModuleOptions&);
+FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint,
+                         const std::string& spec_id, const Target&, const ModuleOptions&);
 
-/// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the driver's one source of flags.
+/// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the
+/// driver's one source of flags.
 std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&);
 /// The same for <name>_check, from <name>_check.cu, <name>.h and lib<name>.so.
 std::vector<std::string> nvcc_check_arguments(const std::string& name, const Target&);

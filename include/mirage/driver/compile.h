@@ -1,4 +1,5 @@
-// compile(): a spec in, a folder with the best verified library out. The whole flow (OSDI'25 figure 1) in one function; the last stage that cmd/ knows.
+// compile(): a spec in, a folder with the best verified library out. The whole flow (OSDI'25 figure 1) in one function; the last stage that
+// cmd/ knows.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -18,7 +19,8 @@ namespace mirage {
 
 struct CompileResult;
 struct Listener;
-/// Writes sources and report of what is best so far into the output folder; nothing is compiled. For another thread, while compile() works or hangs.
+/// Writes sources and report of what is best so far into the output folder; nothing is compiled. For another thread, while compile() works
+/// or hangs.
 using WriteBest = std::function<CompileResult(const Listener&)>;
 
 /// What compile() tells while it works. Every function may be empty; `interrupted` may be null.
@@ -27,8 +29,10 @@ struct Listener {
   std::function<void(const std::string&)> live;       ///< where the phase is
   std::function<void(const std::string&)> print;      ///< --print-after
   const std::atomic<bool>* interrupted = nullptr;     ///< set from a signal handler: end soon with the best so far
-  std::function<void(WriteBest)> best;                ///< there is a better result than before: the way to write it, good until compile() returns
-  std::function<void()> before_writing;               ///< the output folder is about to change: returns if compile() is the one to do it, does not return if another thread is
+  /// there is a better result than before: the way to write it, good until compile() returns
+  std::function<void(WriteBest)> best;
+  /// the output folder is about to change: returns if compile() is the one to do it, does not return if another thread is
+  std::function<void()> before_writing;
 };
 
 struct CompileResult {
@@ -47,11 +51,13 @@ struct CompileResult {
   std::string interrupted;                   ///< what a run that was interrupted has written; "": it was not
 };
 
-/// Reads, searches, verifies, chooses numbers, emits, builds and writes into options.output (nothing is written if it is empty). The straightforward library is always a result, and what is
-/// written is never worse than it by the cost model. options.target may be "native". Errors are in `diagnostics`, `exit` is the process's exit code for this spec.
+/// Reads, searches, verifies, chooses numbers, emits, builds and writes into options.output (nothing is written if it is empty). The
+/// straightforward library is always a result, and what is written is never worse than it by the cost model. options.target may be
+/// "native". Errors are in `diagnostics`, `exit` is the process's exit code for this spec.
 CompileResult compile(const Options& options, const Source& source, Trace& trace, const Listener& listener = {});
 
-/// The target of that name on the machine that it stands for; "native": this machine's GPU, of which the NVIDIA driver is asked. Errors: kUnknownTarget (with a suggestion).
+/// The target of that name on the machine that it stands for; "native": this machine's GPU, of which the NVIDIA driver is asked. Errors:
+/// kUnknownTarget (with a suggestion).
 Result<Target> resolve_target(const std::string& name);
 /// What options.target, machine and disable_pass ask for together. Errors: kUnknownTarget, and kUsage for a pass that there is not.
 Result<Target> resolve_target(const Options&);
@@ -60,7 +66,8 @@ Result<Target> resolve_target(const Options&);
 Diagnostics check_emit_list(const std::vector<std::string>& emit);
 const std::vector<std::string>& emitted_kinds();
 const std::vector<std::string>& stage_names();          ///< the stages of a compilation
-const std::vector<std::string>& printed_stages();       ///< what --print-after knows: stages, and pass:NAME for what a rewrite of the plan left
+/// what --print-after knows: stages, and pass:NAME for what a rewrite of the plan left
+const std::vector<std::string>& printed_stages();
 
 /// What became of one spec of a run, wherever it was compiled.
 struct SpecOutcome {
@@ -73,24 +80,29 @@ struct SpecOutcome {
 
 /// --report of a corpus: the reports in the order of their folders, with these and the seconds beside them.
 std::string corpus_report(std::vector<SpecOutcome> outcomes);
-/// --merge-reports: what corpus_report() wrote, of parts of a corpus, as one. Errors: kBaseline for what is no such report, kUsage where two reports have a result for one folder.
+/// --merge-reports: what corpus_report() wrote, of parts of a corpus, as one. Errors: kBaseline for what is no such report, kUsage where
+/// two reports have a result for one folder.
 Result<std::vector<SpecOutcome>> read_corpus_reports(const std::vector<Source>& reports);
-/// What another process of this command wrote, a report or an outcome, as JSON of one line; nullopt: it is no object, or over the limits of the one reader.
+/// What another process of this command wrote, a report or an outcome, as JSON of one line; nullopt: it is no object, or over the limits of
+/// the one reader.
 std::optional<nlohmann::ordered_json> read_own_json(const std::string& text, const std::string& file);
 /// index.html of a corpus, into the output folder; a file of that name that mirage-opt did not make is left alone. Errors: kFileUnwritable.
 Diagnostics write_corpus_index(const std::string& folder, std::vector<SpecOutcome> outcomes);
 /// The reports below a folder of earlier results as one baseline, folders relative to it. Errors: kFileMissing, kBaseline.
 Result<Source> baseline_of_folder(const std::string& folder);
-/// --baseline DIR with a GPU: the library of an earlier run and this one's, timed in turn. nullopt: it cannot be (no GPU, no nvcc, no such library, another program), and predicted times are compared.
+/// --baseline DIR with a GPU: the library of an earlier run and this one's, timed in turn. nullopt: it cannot be (no GPU, no nvcc, no such
+/// library, another program), and predicted times are compared.
 struct TimedAgainst { std::string text; bool is_slower = false; };
-std::optional<TimedAgainst> time_against(const std::string& earlier_folder, const std::string& folder, const Options&, const std::atomic<bool>* interrupted);
+std::optional<TimedAgainst> time_against(const std::string& earlier_folder, const std::string& folder, const Options&,
+                                         const std::atomic<bool>* interrupted);
 
 /// Which part of a corpus a spec belongs to, 1 to parts: by its id, so that neither order nor paths matter; an invalid spec's by its text.
 int shard_of(const Source&, const Options&, int parts);
 /// The report.json of a complete result of this spec, version and options in `o.output`; nullopt: it is to be made. For --resume.
 std::optional<std::string> finished_report(const Options& o, const Source&);
 
-/// What --baseline says of new reports: kSlower per result that is over 1 % slower than the one of its name in the earlier report (predicted, or measured where both are), kBaseline if that is no report.
+/// What --baseline says of new reports: kSlower per result that is over 1 % slower than the one of its name in the earlier report
+/// (predicted, or measured where both are), kBaseline if that is no report.
 Diagnostics compare_with_baseline(const Source& baseline, const std::vector<std::string>& reports);
 /// --junit: one test case per spec with its time; an error, and a regression against the baseline (by name), is a failure with its words.
 std::string junit_xml(const std::vector<SpecOutcome>&, const std::map<std::string, std::string>& regressions);

@@ -7,8 +7,8 @@
 
 namespace mirage {
 
-/// Writes Trace::products() into a folder, with a mark by which the next run knows its files. Errors: kFileUnwritable, also where a file that
-/// mirage-opt did not make has the name of one; nothing is written then.
+/// Writes Trace::products() into a folder, with a mark by which the next run knows its files. Errors: kFileUnwritable, also where a file
+/// that mirage-opt did not make has the name of one; nothing is written then.
 Diagnostics write_dump(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& products);
 
 }  // namespace mirage

@@ -1,5 +1,6 @@
-// Runs emitted kernels on the CPU: the text that nvcc gets, compiled by the host's C++ compiler behind a header that gives CUDA's words their meaning (docs/emulation.md). Knows nothing of graphs:
-// texts, launches and bytes go in; findings and bytes come out. The driver compares them with the muGraph.
+// Runs emitted kernels on the CPU: the text that nvcc gets, compiled by the host's C++ compiler behind a header that gives CUDA's words
+// their meaning (docs/emulation.md). Knows nothing of graphs: texts, launches and bytes go in; findings and bytes come out. The driver
+// compares them with the muGraph.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,10 +10,17 @@
 namespace mirage {
 
 /// A tensor map's facts (codegen's TensorMapText without its graph types).
-struct EmulatedMap { int buffer = -1; int64_t offset_bytes = 0; int element_bytes = 2; std::vector<int64_t> dims, strides; std::vector<int> box; int swizzle = 0; };
+struct EmulatedMap {
+  int buffer = -1;
+  int64_t offset_bytes = 0;
+  int element_bytes = 2;
+  std::vector<int64_t> dims, strides;
+  std::vector<int> box;
+  int swizzle = 0;
+};
 
-/// A part of dynamic shared memory and what it holds, for findings. Of every `line` bytes the first `used` hold elements (line 0: all do); reading padding that nobody wrote is no finding, and what
-/// is read there is poison.
+/// A part of dynamic shared memory and what it holds, for findings. Of every `line` bytes the first `used` hold elements (line 0: all do);
+/// reading padding that nobody wrote is no finding, and what is read there is poison.
 struct SharedName { int64_t offset = 0, bytes = 0; std::string name; int64_t line = 0, used = 0; };
 
 /// One launch.
@@ -23,7 +31,8 @@ struct EmulatedKernel {
   std::vector<EmulatedMap> maps;
   std::vector<int> args;                 ///< buffers
   std::vector<bool> written;             ///< per arg
-  std::vector<std::string> values;       ///< per arg: the type of a parameter that is the buffer's element itself, "" for a pointer; empty: all are pointers
+  /// per arg: the type of a parameter that is the buffer's element itself, "" for a pointer; empty: all are pointers
+  std::vector<std::string> values;
   std::array<int64_t, 3> grid{1, 1, 1};
   int threads = 0;
   int64_t smem_bytes = 0;
@@ -31,7 +40,8 @@ struct EmulatedKernel {
   std::vector<SharedName> shared;
 };
 
-/// Device memory. Only the bytes of `elements` exist for the program: others (gaps of strides) may be read as part of no element and must not be written.
+/// Device memory. Only the bytes of `elements` exist for the program: others (gaps of strides) may be read as part of no element and must
+/// not be written.
 struct EmulatedBuffer {
   enum class Kind : uint8_t { kInput, kOutput, kWorkspace } kind = Kind::kInput;
   std::string name;
@@ -39,7 +49,8 @@ struct EmulatedBuffer {
   std::vector<unsigned char> exists;     ///< per byte, 1: belongs to an element. Empty: all do
 };
 
-/// The C++ text of an emulation: header, device library, kernels, twins, entry points. `runtime` is codegen's runtime_text(). Kernels of several programs may share one text if their names differ.
+/// The C++ text of an emulation: header, device library, kernels, twins, entry points. `runtime` is codegen's runtime_text(). Kernels of
+/// several programs may share one text if their names differ.
 std::string emulation_source(const std::string& runtime, const std::vector<EmulatedKernel>& kernels);
 /// What a compiler needs beside the text and the output file (g++ or clang++): one shared library comes out.
 std::vector<std::string> emulation_flags();
@@ -56,7 +67,8 @@ struct EmulateOptions {
 /// What is wrong with a kernel. `text` names kernel, block, thread and place.
 struct Finding { std::string kind, text; };
 
-/// Sums over what was done, so that two runs can be compared: which accesses each block made (places and widths, not values), which bytes of device memory each block touched, and how each thread waited for others.
+/// Sums over what was done, so that two runs can be compared: which accesses each block made (places and widths, not values), which bytes
+/// of device memory each block touched, and how each thread waited for others.
 struct EmulationTrace {
   uint64_t accesses = 0, device_accesses = 0, waits = 0;
   friend bool operator==(const EmulationTrace&, const EmulationTrace&) = default;
@@ -74,6 +86,7 @@ struct Emulation {
   std::vector<std::vector<unsigned char>> buffers;   ///< afterwards, in order; empty for inputs
 };
 /// Runs the launches one after another in a child process of their own, so that nothing that they do harms the caller.
-Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers, const EmulateOptions& = {});
+Emulation emulate(const std::string& library, const std::vector<EmulatedKernel>& launches, const std::vector<EmulatedBuffer>& buffers,
+                  const EmulateOptions& = {});
 
 }  // namespace mirage

@@ -1,8 +1,10 @@
-// The finite field of field mode: pairs in Z_359 x Z_179 (179 divides 358, OSDI'25 table 3), small enough that a pair fits two bytes. Included by the compiler's side, which evaluates the
-// muGraph over it, and embedded as text in front of emulated kernels, so that both compute with the same functions. No includes beyond <stdint.h>, nothing but integer arithmetic.
+// The finite field of field mode: pairs in Z_359 x Z_179 (179 divides 358, OSDI'25 table 3), small enough that a pair fits two bytes.
+// Included by the compiler's side, which evaluates the muGraph over it, and embedded as text in front of emulated kernels, so that both
+// compute with the same functions. No includes beyond <stdint.h>, nothing but integer arithmetic.
 //
-// A value is 32 bits: p | q << 16, or the bits of a float infinity or NaN. q = kNoQ: the second part is not defined (behind an exponential). A 2-byte storage type holds p * 180 + q.
-// What fields cannot say (maxima, tanh, ...) are fixed scrambling functions of the value: equal operands give equal results, and maximum is a total order's.
+// A value is 32 bits: p | q << 16, or the bits of a float infinity or NaN. q = kNoQ: the second part is not defined (behind an
+// exponential). A 2-byte storage type holds p * 180 + q. What fields cannot say (maxima, tanh, ...) are fixed scrambling functions of the
+// value: equal operands give equal results, and maximum is a total order's.
 #pragma once
 #include <stdint.h>
 
@@ -27,13 +29,19 @@ inline uint32_t scramble(uint32_t x) {   // a bijection of 32 bits
 }
 inline uint32_t from_hash(uint32_t h) { return make(h % kP, (h >> 12) % kQ); }
 
-constexpr uint32_t power(uint32_t base, uint32_t e, uint32_t m) { uint32_t r = 1; for (base %= m; e; e >>= 1, base = base * base % m) if (e & 1) r = r * base % m; return r; }
+constexpr uint32_t power(uint32_t base, uint32_t e, uint32_t m) {
+  uint32_t r = 1;
+  for (base %= m; e; e >>= 1, base = base * base % m)
+    if (e & 1) r = r * base % m;
+  return r;
+}
 constexpr uint32_t inverse(uint32_t x, uint32_t m) { return power(x, m - 2, m); }   // m is prime
 struct Tables {
   uint16_t inverse_p[kP] = {}, inverse_q[kQ] = {}, exp_p[kQ] = {};
   constexpr Tables() {
     for (uint32_t i = 0; i < kP; i++) inverse_p[i] = static_cast<uint16_t>(inverse(i, kP));
-    for (uint32_t i = 0; i < kQ; i++) inverse_q[i] = static_cast<uint16_t>(inverse(i, kQ)), exp_p[i] = static_cast<uint16_t>(power(kRoot, i, kP));
+    for (uint32_t i = 0; i < kQ; i++)
+      inverse_q[i] = static_cast<uint16_t>(inverse(i, kQ)), exp_p[i] = static_cast<uint16_t>(power(kRoot, i, kP));
   }
 };
 inline constexpr Tables kTables{};
@@ -74,7 +82,8 @@ inline uint32_t div(uint32_t x, uint32_t y, uint32_t& happened) {
   const uint32_t q = part_q(y) == kNoQ || part_q(y) == 0 ? kNoQ : t.inverse_q[part_q(y)];
   return mul(x, make(t.inverse_p[part_p(y)], q));
 }
-/// w^q: exp(x + y) = exp(x) exp(y) as long as the q parts are there. exp(-inf) is the exact zero (0, 0), which no sum of exponentials is by chance.
+/// w^q: exp(x + y) = exp(x) exp(y) as long as the q parts are there. exp(-inf) is the exact zero (0, 0), which no sum of exponentials is by
+/// chance.
 inline uint32_t exp(uint32_t x, uint32_t& happened) {
   if (!is_element(x)) return x == kMinusInf ? 0 : x;
   if (part_q(x) == kNoQ) { happened |= kNestedExponent; return make(scramble(part_p(x) + 0x1234567u) % kP, kNoQ); }
@@ -99,7 +108,8 @@ inline uint32_t sqrt(uint32_t x) {   // neither part is zero but at zero: most s
   return make(part_p(r) ? part_p(r) : 1, part_q(r) ? part_q(r) : 1);
 }
 inline uint32_t abs(uint32_t x) { const uint32_t y = neg(x); return keyed(6, x < y ? x : y); }
-/// A sum behind an exponential that is zero by chance: the real one never is. Who asks whether it is zero goes another way than the numbers do.
+/// A sum behind an exponential that is zero by chance: the real one never is. Who asks whether it is zero goes another way than the numbers
+/// do.
 inline bool is_chance_zero(uint32_t x) { return x == make(0, kNoQ); }
 /// Equality of what is known of two values.
 inline bool same(uint32_t x, uint32_t y) {
@@ -114,7 +124,8 @@ inline long long whole_of(uint32_t x) {
   const long long n = part_p(x) + static_cast<long long>(kP) * ((part_q(x) + kQ - part_p(x) % kQ) % kQ);
   return n > static_cast<long long>(kP) * kQ / 2 ? n - static_cast<long long>(kP) * kQ : n;
 }
-/// A total order in which minus infinity is least, then zero (what guards a sum of exponentials asks whether it is above zero), and infinity greatest.
+/// A total order in which minus infinity is least, then zero (what guards a sum of exponentials asks whether it is above zero), and
+/// infinity greatest.
 inline bool less(uint32_t x, uint32_t y) {
   if (x == kMinusInf || y == kPlusInf) return x != y;
   if (y == kMinusInf || x == kPlusInf) return false;
@@ -134,7 +145,8 @@ inline uint32_t from_float_bits(uint32_t bits) {
   const int e = (exponent ? static_cast<int>(exponent) : 1) - 150;
   uint32_t parts[2];
   const uint32_t modulus[2] = {kP, kQ};
-  for (int i = 0; i < 2; i++) parts[i] = m % modulus[i] * power(e >= 0 ? 2 : inverse(2, modulus[i]), static_cast<uint32_t>(e >= 0 ? e : -e), modulus[i]) % modulus[i];
+  for (int i = 0; i < 2; i++)
+    parts[i] = m % modulus[i] * power(e >= 0 ? 2 : inverse(2, modulus[i]), static_cast<uint32_t>(e >= 0 ? e : -e), modulus[i]) % modulus[i];
   const uint32_t x = make(parts[0], parts[1]);
   return bits >> 31 ? neg(x) : x;
 }

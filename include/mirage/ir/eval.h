@@ -1,10 +1,12 @@
-// The meaning of a graph, once, for any algebra: doubles give the reference, finite fields the fingerprint. Blocks and loop iterations are executed one after another, with tiles
-// clipped to the tensor, as Partition says.
+// The meaning of a graph, once, for any algebra: doubles give the reference, finite fields the fingerprint. Blocks and loop iterations are
+// executed one after another, with tiles clipped to the tensor, as Partition says.
 //
-// An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf sin cos floor nearest (V); max min pow equal less (V,V); select(V,V,V); round(V, DType).
-// Optional: gemm (a faster product), arbitrary(): a fresh finite value, unlike any before. An algebra that has it (fields, where no order exists) takes it for every value of every running maximum: what
-// then agrees with a graph without maxima agrees whatever the maxima are.
-// equal and less return constant(1) or constant(0) in number algebras. Methods need not be const (fields note a zero denominator in themselves).
+// An algebra A has: using Value; Value constant(double); add sub mul div (V,V); neg exp log sqrt abs tanh erf sin cos floor nearest (V);
+// max min pow equal less (V,V); select(V,V,V); round(V, DType).
+// Optional: gemm (a faster product), arbitrary(): a fresh finite value, unlike any before. An algebra that has it (fields, where no order
+// exists) takes it for every value of every running maximum: what then agrees with a graph without maxima agrees whatever the maxima are.
+// equal and less return constant(1) or constant(0) in number algebras. Methods need not be const (fields note a zero denominator in
+// themselves).
 #pragma once
 #include <limits>
 #include <span>
@@ -20,13 +22,15 @@ template <class V> struct Tensor {
   Tensor(Dims d, V fill) : dims(d), data(static_cast<size_t>(d.elements()), fill) {}
 };
 
-/// Values of one node from its operands' values, for every form but Input, Output, Call, Running, Accum. Shapes come from the operands (tiles may be clipped), so op's own static type is not used;
-/// but a Reshape's operand is whole (evaluate_call knows what is clipped).
+/// Values of one node from its operands' values, for every form but Input, Output, Call, Running, Accum. Shapes come from the operands
+/// (tiles may be clipped), so op's own static type is not used; but a Reshape's operand is whole (evaluate_call knows what is clipped).
 template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span<const Tensor<typename A::Value>* const> operands, A& a);
 
-/// All results of a kernel-level graph, by result number, as exact values of the algebra (Output's rounding is applied through a.round if round_outputs).
+/// All results of a kernel-level graph, by result number, as exact values of the algebra (Output's rounding is applied through a.round if
+/// round_outputs).
 template <class A>
-std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a, bool round_outputs = false);
+std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a,
+                                                bool round_outputs = false);
 
 /// Results of one block graph over the whole launch. operand values by param; whole-tensor result types as result_types gives them.
 template <class A>

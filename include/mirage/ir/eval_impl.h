@@ -51,7 +51,8 @@ template <class A> Tensor<typename A::Value> eval_map(MapFn fn, std::span<const 
   const V* z = in.size() > 2 ? in[2]->data.data() : &none;
   Dims flat;
   for (int i = 0; i < out.rank(); i++) flat.push_back(0);
-  std::array<Dims, 3> s{broadcast_strides(in[0]->dims, out), in.size() > 1 ? broadcast_strides(in[1]->dims, out) : flat, in.size() > 2 ? broadcast_strides(in[2]->dims, out) : flat};
+  std::array<Dims, 3> s{broadcast_strides(in[0]->dims, out), in.size() > 1 ? broadcast_strides(in[1]->dims, out) : flat,
+                        in.size() > 2 ? broadcast_strides(in[2]->dims, out) : flat};
   walk<3>(out, s, [&](const std::array<int64_t, 3>& i) { r.data.push_back(apply_map(fn, a, x[i[0]], y[i[1]], z[i[2]])); });
   return r;
 }
@@ -91,7 +92,10 @@ template <class A> Tensor<typename A::Value> eval_matmul(const Tensor<typename A
   return t;
 }
 
-template <class A> typename A::Value combine(ReduceFn fn, A& a, const typename A::Value& x, const typename A::Value& y) { return fn == ReduceFn::kSum ? a.add(x, y) : a.max(x, y); }
+template <class A>
+typename A::Value combine(ReduceFn fn, A& a, const typename A::Value& x, const typename A::Value& y) {
+  return fn == ReduceFn::kSum ? a.add(x, y) : a.max(x, y);
+}
 
 template <class A> Tensor<typename A::Value> eval_reduce(const Reduce& r, const Tensor<typename A::Value>& x, A& a) {
   using V = typename A::Value;
@@ -138,9 +142,11 @@ template <class V> Tensor<V> concat(std::span<const Tensor<V>* const> in, int di
   return t;
 }
 
-/// The box of a tensor of dimensions `whole` that block (bx, by, bz) reads in `iteration`: where it begins, and its extents, clipped. tile: full tile extents.
+/// The box of a tensor of dimensions `whole` that block (bx, by, bz) reads in `iteration`: where it begins, and its extents, clipped. tile:
+/// full tile extents.
 struct TileBox { Dims first, extent; };
-inline TileBox tile_box(const Dims& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
+inline TileBox tile_box(const Dims& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration,
+                        int64_t loop) {
   TileBox box{tile, tile};
   for (int d = 0; d < tile.rank(); d++) {
     int64_t start = 0;
@@ -153,7 +159,9 @@ inline TileBox tile_box(const Dims& whole, const Dims& tile, const Partition& p,
   return box;
 }
 
-template <class V> Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration, int64_t loop) {
+template <class V>
+Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block, int64_t iteration,
+                    int64_t loop) {
   const TileBox box = tile_box(whole.dims, tile, p, block, iteration, loop);
   const Dims s = row_major_strides(whole.dims);
   int64_t offset = 0;
@@ -161,7 +169,8 @@ template <class V> Tensor<V> load_tile(const Tensor<V>& whole, const Dims& tile,
   return gather(whole, box.extent, s, offset);
 }
 
-template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block) {
+template <class V>
+void store_tile(Tensor<V>& whole, const Tensor<V>& t, const Dims& tile, const Partition& p, const std::array<int64_t, 3>& block) {
   const Dims s = row_major_strides(whole.dims);
   Dims extent = t.dims;
   int64_t offset = 0;
@@ -173,11 +182,12 @@ template <class V> void store_tile(Tensor<V>& whole, const Tensor<V>& t, const D
     offset += start * s[d];
   }
   std::array<Dims, 2> strides{s, row_major_strides(t.dims)};
-  walk<2>(extent, strides, [&](const std::array<int64_t, 2>& i) { whole.data[static_cast<size_t>(offset + i[0])] = t.data[static_cast<size_t>(i[1])]; });
+  walk<2>(extent, strides,
+          [&](const std::array<int64_t, 2>& i) { whole.data[static_cast<size_t>(offset + i[0])] = t.data[static_cast<size_t>(i[1])]; });
 }
 
-/// Extents of a reshape from `tile` to `full`, where only dimensions of extent 1 come or go, of a tile that is clipped: the clipped extents of tile's other dimensions take the places of full's, in order. (The clipped extents
-/// alone would not say which of them are 1 by type.)
+/// Extents of a reshape from `tile` to `full`, where only dimensions of extent 1 come or go, of a tile that is clipped: the clipped extents
+/// of tile's other dimensions take the places of full's, in order. (The clipped extents alone would not say which of them are 1 by type.)
 inline Dims reshape_clipped(const Dims& clipped, const Dims& tile, const Dims& full) {
   if (clipped == tile) return full;
   Dims out = full;
@@ -185,10 +195,12 @@ inline Dims reshape_clipped(const Dims& clipped, const Dims& tile, const Dims& f
   for (int d = 0; d < full.rank(); d++) {
     if (full[d] == 1) continue;
     while (from < tile.rank() && tile[from] == 1) from++;
-    MIRAGE_ASSERT(from < tile.rank() && tile[from] == full[d]) << "reshape of a clipped tile of " << to_string(tile) << " to " << to_string(full);
+    MIRAGE_ASSERT(from < tile.rank() && tile[from] == full[d])
+        << "reshape of a clipped tile of " << to_string(tile) << " to " << to_string(full);
     out[d] = clipped[from++];
   }
-  MIRAGE_ASSERT(out.elements() == clipped.elements()) << "reshape of the clipped tile " << to_string(clipped) << " of " << to_string(tile) << " to " << to_string(full);
+  MIRAGE_ASSERT(out.elements() == clipped.elements())
+      << "reshape of the clipped tile " << to_string(clipped) << " of " << to_string(tile) << " to " << to_string(full);
   return out;
 }
 
@@ -198,22 +210,28 @@ template <class A> void accumulate(Tensor<typename A::Value>& acc, const Tensor<
   if (x.dims == acc.dims) { for (size_t i = 0; i < acc.data.size(); i++) acc.data[i] = combine(fn, a, acc.data[i], x.data[i]); return; }
   Dims common = acc.dims;
   for (int d = 0; d < common.rank(); d++) common[d] = std::min(common[d], x.dims[d]);
-  if (common == acc.dims) { Tensor<V> y = x; std::swap(acc, y); accumulate(acc, y, fn, a); return; }   // later tiles are never larger, but be safe; both functions commute
+  // later tiles are never larger, but be safe; both functions commute
+  if (common == acc.dims) { Tensor<V> y = x; std::swap(acc, y); accumulate(acc, y, fn, a); return; }
   std::array<Dims, 2> strides{row_major_strides(acc.dims), row_major_strides(x.dims)};
-  walk<2>(common, strides, [&](const std::array<int64_t, 2>& i) { V& v = acc.data[static_cast<size_t>(i[0])]; v = combine(fn, a, v, x.data[static_cast<size_t>(i[1])]); });
+  walk<2>(common, strides, [&](const std::array<int64_t, 2>& i) {
+    V& v = acc.data[static_cast<size_t>(i[0])];
+    v = combine(fn, a, v, x.data[static_cast<size_t>(i[1])]);
+  });
 }
 
 /// A running maximum over the iterations.
 template <class A> struct RunningMax {
   using V = typename A::Value;
-  Tensor<V> state, before;   ///< of every element met so far: the maximum with this iteration, and the one without it (in the first iteration both are with it)
+  /// of every element met so far: the maximum with this iteration, and the one without it (in the first iteration both are with it)
+  Tensor<V> state, before;
 
   /// Takes this iteration's x; returns the maximum at x's elements.
   Tensor<V> step(const Tensor<V>& x, bool first, A& a) {
     if (first) state = Tensor<V>(x.dims, a.constant(kRunningStart));
     before = state;
     Tensor<V> now = x;
-    for (int d = 0; d < x.dims.rank(); d++) MIRAGE_ASSERT(x.dims[d] <= state.dims[d]) << "a later tile of " << to_string(x.dims) << " is larger than " << to_string(state.dims);
+    for (int d = 0; d < x.dims.rank(); d++)
+      MIRAGE_ASSERT(x.dims[d] <= state.dims[d]) << "a later tile of " << to_string(x.dims) << " is larger than " << to_string(state.dims);
     std::array<Dims, 2> strides{row_major_strides(x.dims), row_major_strides(state.dims)};
     walk<2>(x.dims, strides, [&](const std::array<int64_t, 2>& i) {
       V &m = state.data[static_cast<size_t>(i[1])], &v = now.data[static_cast<size_t>(i[0])];
@@ -227,7 +245,8 @@ template <class A> struct RunningMax {
 };
 
 /// acc := acc * exp(degree * (before - state)), then + x where x exists.
-template <class A> void accumulate_rescaled(Tensor<typename A::Value>& acc, const Tensor<typename A::Value>& x, const RunningMax<A>& m, int degree, A& a) {
+template <class A>
+void accumulate_rescaled(Tensor<typename A::Value>& acc, const Tensor<typename A::Value>& x, const RunningMax<A>& m, int degree, A& a) {
   using V = typename A::Value;
   const V k = a.constant(degree);
   std::array<Dims, 2> strides{row_major_strides(acc.dims), broadcast_strides(m.state.dims, acc.dims)};
@@ -249,7 +268,8 @@ template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span
     Tensor<V> t(c->dims, a.constant(0));
     int64_t inner = 1;
     for (int i = c->dims.rank() - 1; i > c->dim; i--) inner *= c->dims[i];
-    for (size_t i = 0; i < t.data.size(); i++) t.data[i] = a.constant(static_cast<double>(static_cast<int64_t>(i) / inner % c->dims[c->dim]));
+    for (size_t i = 0; i < t.data.size(); i++)
+      t.data[i] = a.constant(static_cast<double>(static_cast<int64_t>(i) / inner % c->dims[c->dim]));
     return t;
   }
   if (const auto* m = std::get_if<Map>(&op)) return eval_map(m->fn, in, a);
@@ -276,7 +296,10 @@ template <class A> Tensor<typename A::Value> evaluate_op(const Op& op, std::span
   }
   if (const auto* t = std::get_if<Transpose>(&op)) {
     Dims out = x.dims, stride = s;
-    for (int i = 0; i < out.rank(); i++) { out[i] = x.dims[t->perm[static_cast<size_t>(i)]]; stride[i] = s[t->perm[static_cast<size_t>(i)]]; }
+    for (int i = 0; i < out.rank(); i++) {
+      out[i] = x.dims[t->perm[static_cast<size_t>(i)]];
+      stride[i] = s[t->perm[static_cast<size_t>(i)]];
+    }
     return gather(x, out, stride, 0);
   }
   MIRAGE_ASSERT(false) << "evaluate_op on " << form_name(op);
@@ -289,18 +312,23 @@ namespace eval_detail {
 template <class A> class BlockRun {
  public:
   using V = typename A::Value;
-  BlockRun(const Graph& body, A& a) : body_(body), a_(a), phase_(phases(body)), values_(static_cast<size_t>(body.num_values())), running_(values_.size()) {}
+  BlockRun(const Graph& body, A& a)
+      : body_(body), a_(a), phase_(phases(body)), values_(static_cast<size_t>(body.num_values())), running_(values_.size()) {}
   const Tensor<V>& value(ValueId v) const { return values_[static_cast<size_t>(v)]; }
 
   /// Runs one block. load(input, tile extents, block, iteration): the clipped tile of the operand that the Input reads.
   template <class Load> void run(const std::array<int64_t, 3>& block, Load&& load) {
-    const auto is_in = [&](NodeId n, Phase p) { return body_.node(n).first_value >= 0 && phase_[static_cast<size_t>(body_.node(n).first_value)] == p; };
+    const auto is_in = [&](NodeId n, Phase p) {
+      return body_.node(n).first_value >= 0 && phase_[static_cast<size_t>(body_.node(n).first_value)] == p;
+    };
     for (NodeId n = 0; n < body_.num_nodes(); n++)
       if (is_in(n, Phase::kInvariant)) step(n, block, 0, load);
     for (int64_t it = 0; it < body_.launch().loop; it++)
       for (NodeId n = 0; n < body_.num_nodes(); n++) {
         if (body_.form<Accum>(n)) accumulate_node(n, it);
-        else if (body_.form<Running>(n)) at(body_.node(n).first_value) = running_[static_cast<size_t>(body_.node(n).first_value)].step(value(body_.node(n).operands[0]), it == 0, a_);
+        else if (body_.form<Running>(n))
+          at(body_.node(n).first_value) =
+              running_[static_cast<size_t>(body_.node(n).first_value)].step(value(body_.node(n).operands[0]), it == 0, a_);
         else if (is_in(n, Phase::kLoop)) step(n, block, it, load);
       }
     for (NodeId n = 0; n < body_.num_nodes(); n++)
@@ -332,7 +360,8 @@ template <class A> class BlockRun {
     const auto& acc = *body_.form<Accum>(n);
     const Tensor<V>& x = value(node.operands[0]);
     Tensor<V>& sum = at(node.first_value);
-    const bool last = acc.fn == ReduceFn::kMax && body_.def_form<Running>(node.operands[0]);   // of a running maximum only the last value counts
+    // of a running maximum only the last value counts
+    const bool last = acc.fn == ReduceFn::kMax && body_.def_form<Running>(node.operands[0]);
     if (last) sum = running_[static_cast<size_t>(node.operands[0])].state;
     else if (it > 0 && acc.degree) accumulate_rescaled(sum, x, running_[static_cast<size_t>(node.operands[1])], acc.degree, a_);
     else if (it == 0) sum = x;
@@ -360,7 +389,9 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
   const Launch& launch = body.launch();
   const std::vector<NodeId> outputs = body.outputs();
   BlockRun<A> run(body, a);
-  const auto load = [&](const Input& in, const Dims& tile, const std::array<int64_t, 3>& block, int64_t it) { return load_tile(*operands[static_cast<size_t>(in.param)], tile, in.part, block, it, launch.loop); };
+  const auto load = [&](const Input& in, const Dims& tile, const std::array<int64_t, 3>& block, int64_t it) {
+    return load_tile(*operands[static_cast<size_t>(in.param)], tile, in.part, block, it, launch.loop);
+  };
   std::array<int64_t, 3> block{};
   for (block[2] = 0; block[2] < launch.grid[2]; block[2]++)
     for (block[1] = 0; block[1] < launch.grid[1]; block[1]++)
@@ -376,9 +407,11 @@ std::vector<Tensor<typename A::Value>> evaluate_call(const Graph& body, std::spa
 }
 
 template <class A>
-std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a, bool round_outputs) {
+std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const Tensor<typename A::Value>> params, A& a,
+                                                bool round_outputs) {
   using V = typename A::Value;
-  // A value goes when its last reader has had it, and inputs are read where they are: a graph of thousands of nodes takes what is alive, not the sum of all.
+  // A value goes when its last reader has had it, and inputs are read where they are: a graph of thousands of nodes takes what is alive,
+  // not the sum of all.
   std::vector<Tensor<V>> values(static_cast<size_t>(g.num_values()));
   std::vector<const Tensor<V>*> at(values.size());
   std::vector<int64_t> readers(values.size(), 0);
@@ -387,7 +420,10 @@ std::vector<Tensor<typename A::Value>> evaluate(const Graph& g, std::span<const 
     for (ValueId v : g.node(n).operands) readers[static_cast<size_t>(v)]++;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) { at[static_cast<size_t>(node.first_value)] = &params[static_cast<size_t>(in->param)]; continue; }
+    if (const auto* in = g.form<Input>(n)) {
+      at[static_cast<size_t>(node.first_value)] = &params[static_cast<size_t>(in->param)];
+      continue;
+    }
     std::vector<const Tensor<V>*> args;
     for (ValueId v : node.operands) args.push_back(at[static_cast<size_t>(v)]);
     std::span<const Tensor<V>* const> view(args);

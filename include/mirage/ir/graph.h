@@ -1,4 +1,5 @@
-// The muGraph (OSDI'25 section 2): one graph type for kernel, block and thread level. Graphs are values: immutable once finished, indices instead of pointers, structural equality.
+// The muGraph (OSDI'25 section 2): one graph type for kernel, block and thread level. Graphs are values: immutable once finished, indices
+// instead of pointers, structural equality.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -70,8 +71,9 @@ struct Inferred {
   std::string error;
   bool ok() const { return error.empty(); }
 };
-/// Types of `op` on operands of the given types at `level`. Shapes and rules stand beside each form in op.h; Map results are kReal (kBool for comparisons, the target for casts).
-/// Input, Iota and Const need no operands; an Input's type cannot be inferred and is given to Builder::add_input.
+/// Types of `op` on operands of the given types at `level`. Shapes and rules stand beside each form in op.h; Map results are kReal (kBool
+/// for comparisons, the target for casts). Input, Iota and Const need no operands; an Input's type cannot be inferred and is given to
+/// Builder::add_input.
 Inferred infer(const Op& op, std::span<const Type> operands, Level level);
 
 /// Grows a graph node by node; can go back to a mark (the search does). Every add checks with infer.
@@ -99,14 +101,17 @@ class Builder {
   std::string error_;
 };
 
-/// nullopt if g obeys the laws (laws.cc numbers them), else "law 3: ...". `operand_types`: for a block graph, the types of the call's operands (checks partitions).
+/// nullopt if g obeys the laws (laws.cc numbers them), else "law 3: ...". `operand_types`: for a block graph, the types of the call's
+/// operands (checks partitions).
 std::optional<std::string> check_laws(const Graph& g);
 std::optional<std::string> check_laws(const Graph& body, std::span<const Type> operand_types);
 
-/// nullopt if every constant of g and of the bodies it calls that names extents (Const::extent_of) names dimensions that g's inputs have, with their product as its value. Readers of text ask.
+/// nullopt if every constant of g and of the bodies it calls that names extents (Const::extent_of) names dimensions that g's inputs have,
+/// with their product as its value. Readers of text ask.
 std::optional<std::string> check_extents(const Graph& g);
 
-/// Block level: which phase each value belongs to. kInvariant: the same in every iteration, before the loop; kLoop: differs by iteration; kAfter: behind an accumulator.
+/// Block level: which phase each value belongs to. kInvariant: the same in every iteration, before the loop; kLoop: differs by iteration;
+/// kAfter: behind an accumulator.
 enum class Phase : uint8_t { kInvariant, kLoop, kAfter };
 std::vector<Phase> phases(const Graph& body);
 

@@ -1,4 +1,5 @@
-// Program: a spec after reading. Names and storage facts of inputs and outputs, and the reference graph, in primitives, that says what is computed.
+// Program: a spec after reading. Names and storage facts of inputs and outputs, and the reference graph, in primitives, that says what is
+// computed.
 #pragma once
 #include <optional>
 #include <string>
@@ -29,7 +30,9 @@ struct Program {
   std::vector<TensorInfo> outputs;   ///< ABI order; output i is result i
   Numerics numerics;
   Graph graph;                       ///< kernel level, primitives only (no Call)
-  std::vector<DType> kept;           ///< per value of graph, the 16-bit type in which it may be kept because the spec's node-by-node evaluation keeps it so; kReal: it is exact (ir/kept.h). Empty: all are
+  /// per value of graph, the 16-bit type in which it may be kept because the spec's node-by-node evaluation keeps it so; kReal: it is exact
+  /// (ir/kept.h). Empty: all are
+  std::vector<DType> kept;
   std::string canonical;             ///< the canonical spec text; its hash is the spec id
 };
 

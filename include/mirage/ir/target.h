@@ -29,9 +29,11 @@ struct Target : Machine {
   bool tested = false;          ///< whether the project has run it on such a device
   uint32_t without_passes = 0;  ///< rewrites that its plans go without, one bit each (plan/passes.h; --disable-pass)
 };
-std::optional<Target> find_target(std::string_view name);     ///< "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a": on the machine that stands for it
+/// "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a": on the machine that stands for it
+std::optional<Target> find_target(std::string_view name);
 const std::vector<Target>& all_targets();
-std::optional<Target> find_machine(std::string_view name);    ///< "h200", or what people and drivers call it ("H200", "4090", "NVIDIA A100-SXM4-80GB"): that machine with its target
+/// "h200", or what people and drivers call it ("H200", "4090", "NVIDIA A100-SXM4-80GB"): that machine with its target
+std::optional<Target> find_machine(std::string_view name);
 const std::vector<Target>& all_machines();                    ///< in the order of machine.def
 
 /// Where a machine's values are from: how many were measured there, how many scaled from other machines, how many are the datasheet's.

@@ -13,7 +13,8 @@ namespace mirage {
 
 inline constexpr int kMaxRank = 8;
 
-/// kReal is an exact real number: what intermediates of a program are. Only stored tensors (inputs, outputs, casts) have a machine type; comparisons give kBool.
+/// kReal is an exact real number: what intermediates of a program are. Only stored tensors (inputs, outputs, casts) have a machine type;
+/// comparisons give kBool.
 enum class DType : uint8_t {
 #define MIRAGE_TYPE(id, name, long_name, bytes, kind, digits, least, largest) id,
 #include "mirage/ir/types.def"
@@ -35,7 +36,8 @@ const char* dtype_long_name(DType);                  ///< "float16", "bfloat16",
 std::optional<DType> parse_dtype(std::string_view);  ///< accepts both; never kReal from user text unless spelled "real"
 inline bool is16(DType t) { return type_info(t).kind == TypeClass::kHalf; }
 inline bool is_whole(DType t) { return type_info(t).kind == TypeClass::kWhole; }
-inline bool rounds(DType t) { return type_info(t).kind == TypeClass::kHalf || type_info(t).kind == TypeClass::kSingle; }   ///< storing a real number in it may change it
+/// storing a real number in it may change it
+inline bool rounds(DType t) { return type_info(t).kind == TypeClass::kHalf || type_info(t).kind == TypeClass::kSingle; }
 int dtype_bytes(DType);                              ///< kReal: 4 (it is stored as f32 when it must be stored)
 double unit_roundoff(DType);                         ///< half an ulp at 1: what rounding to the type may cost, relatively; 0 for kBool
 

@@ -1,5 +1,5 @@
-// Walks from a value down to what it is made of. A graph is no tree: a value that is read twice doubles the paths below it, and thirty residuals in sequence have 2^30 of them. So every walk sees a value once, and none
-// recurses, for a chain may be as long as a program.
+// Walks from a value down to what it is made of. A graph is no tree: a value that is read twice doubles the paths below it, and thirty
+// residuals in sequence have 2^30 of them. So every walk sees a value once, and none recurses, for a chain may be as long as a program.
 #pragma once
 #include <set>
 #include <utility>
@@ -12,7 +12,8 @@ namespace mirage {
 /// What to do behind a value: go on to its operands, pass it by, or end the walk because it was found.
 enum class Look : uint8_t { kInto, kPast, kFound };
 
-/// Whether `look(v)` found something among `root` and what it is made of. Every value is looked at once, in the order of a recursive descent: operands from the first, each with all behind it.
+/// Whether `look(v)` found something among `root` and what it is made of. Every value is looked at once, in the order of a recursive
+/// descent: operands from the first, each with all behind it.
 template <class F> bool find_below(const Graph& g, ValueId root, F&& look) {
   std::vector<bool> seen(static_cast<size_t>(root) + 1);   // operands have smaller ids
   std::vector<ValueId> stack{root};
@@ -35,7 +36,8 @@ inline bool depends_on(const Graph& g, ValueId v, ValueId on) {
   return find_below(g, v, [&](ValueId x) { return x == on ? Look::kFound : x < on ? Look::kPast : Look::kInto; });
 }
 
-/// The same for walks whose question changes on the way: `look(v, context)` says, and `next(v, context, push)` calls push(operand, context) for what comes behind a value that is looked into.
+/// The same for walks whose question changes on the way: `look(v, context)` says, and `next(v, context, push)` calls push(operand, context)
+/// for what comes behind a value that is looked into.
 template <class Context, class L, class N> bool find_below(ValueId root, Context context, L&& look, N&& next) {
   std::set<std::pair<ValueId, Context>> seen;
   std::vector<std::pair<ValueId, Context>> stack{{root, context}}, behind;

@@ -1,4 +1,5 @@
-// Other plans of the same kernels: what --measure times and the ranking test compares. Stands beside make_plan, which keeps the cheapest by the cost model.
+// Other plans of the same kernels: what --measure times and the ranking test compares. Stands beside make_plan, which keeps the cheapest by
+// the cost model.
 #pragma once
 #include <vector>
 #include "mirage/ir/contraction.h"
@@ -6,8 +7,9 @@
 
 namespace mirage {
 
-/// Every way that a strategy has to divide this kernel's block graph over the same operands and results, in the order of predicted time, the kernel's own plan included where it is among the
-/// first `most`. A region has no alternatives: the result is the kernel itself. rule: contract_rule of the program. Names, nodes and accesses are the kernel's.
+/// Every way that a strategy has to divide this kernel's block graph over the same operands and results, in the order of predicted time,
+/// the kernel's own plan included where it is among the first `most`. A region has no alternatives: the result is the kernel itself. rule:
+/// contract_rule of the program. Names, nodes and accesses are the kernel's.
 std::vector<KernelPlan> kernel_alternatives(const KernelPlan&, const Target&, const ContractRule& rule, size_t most);
 
 /// `plan` with one of its kernels divided in another way (of kernel_alternatives): predicted time and workspace follow.

@@ -1,7 +1,9 @@
-// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by codegen/block.cc, made by plan/block.cc.
+// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by
+// codegen/kernels/block.cc, made by plan/block/block.cc.
 //
-// Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps are not stored: every consumer evaluates the
-// region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading tiles at its leaves.
+// Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps
+// are not stored: every consumer evaluates the region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading
+// tiles at its leaves.
 #pragma once
 #include <array>
 #include <string>
@@ -12,7 +14,8 @@ namespace mirage {
 
 using Extent3 = std::array<int64_t, 3>;   ///< b, r, c
 
-/// How many elements of a tile's dimension exist: all (input < 0) or what is left of dimension `dim` of the tensor behind Input node `input` at this block and iteration.
+/// How many elements of a tile's dimension exist: all (input < 0) or what is left of dimension `dim` of the tensor behind Input node
+/// `input` at this block and iteration.
 struct Existing { NodeId input = -1; int dim = -1; friend bool operator==(const Existing&, const Existing&) = default; };
 
 struct SmemTile {
@@ -33,18 +36,21 @@ struct SmemTile {
   int first = 0, last = 0;        ///< lifetime in steps; overlapping lifetimes never share memory
 };
 
-/// Fills a tile from device memory. unit: bytes per copy (16, 8, 4: asynchronous; 2, 1: element by element along lines); 0: strided, element by element.
+/// Fills a tile from device memory. unit: bytes per copy (16, 8, 4: asynchronous; 2, 1: element by element along lines); 0: strided,
+/// element by element.
 struct Load { int tile = -1; NodeId input = -1; int unit = 0; bool in_loop = false; };
 
 struct Step {
   enum class Kind : uint8_t { kContract, kReduce, kFill, kAccumulate, kRunning, kChain, kStore } kind = Kind::kFill;
-  Phase phase = Phase::kInvariant;   ///< when it runs; an accumulating contraction or reduction adds in the loop and is finished right behind it
+  /// when it runs; an accumulating contraction or reduction adds in the loop and is finished right behind it
+  Phase phase = Phase::kInvariant;
   bool barrier_before = false;
   NodeId node = -1;                  ///< MatMul, Reduce, Accum, Running or Output; -1 for kFill
   ValueId value = -1;                ///< what is made (kStore: what is stored)
   int tile = -1;                     ///< where it goes; -1 for kStore
   bool accumulates = false;
-  int factor = -1;                   ///< kRunning: the tile that gets e^(previous m - m); where degree > 0: that of the running maximum that rescales what is accumulated
+  /// kRunning: the tile that gets e^(previous m - m); where degree > 0: that of the running maximum that rescales what is accumulated
+  int factor = -1;
   int degree = 0;                    ///< accumulates, kAccumulate: what is there is multiplied by factor^degree first
   int exchange = -1;                 ///< with a cluster: the kParts tile that collects the sums of all its blocks
   // kChain: a running softmax between two contractions in registers. tile: the result's parts; factor: the maxima's
@@ -72,8 +78,10 @@ struct BlockPlan {
   ContractRule rule;                      ///< how its contractions may round
   int threads = 128;
   int stages = 1;
-  int cluster = 1;                        ///< blocks (of a thread block cluster) that divide the loop of one block of the graph; they add up through distributed shared memory
-  int loop_warps = 1;                     ///< above 1: the warps of a block divide the loop, each with rings of its own, and no barrier stands in the loop
+  /// blocks (of a thread block cluster) that divide the loop of one block of the graph; they add up through distributed shared memory
+  int cluster = 1;
+  /// above 1: the warps of a block divide the loop, each with rings of its own, and no barrier stands in the loop
+  int loop_warps = 1;
   std::vector<SmemTile> tiles;
   std::vector<int> tile_of;               ///< per value: where it is read, -1: evaluated by its consumers
   std::vector<Extent3> extent_of;         ///< per value, unpadded

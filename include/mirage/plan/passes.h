@@ -1,4 +1,5 @@
-// The named rewrites of a plan (passes.def): which there are, which a target's plans go without, and the graphs that the graph passes left on the way to a plan.
+// The named rewrites of a plan (passes.def): which there are, which a target's plans go without, and the graphs that the graph passes left
+// on the way to a plan.
 #pragma once
 #include <cstdint>
 #include <optional>

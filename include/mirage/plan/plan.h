@@ -1,4 +1,5 @@
-// Plan: everything that is decided before text is written. Facts lie beside the graph in tables: where values live, which nodes form a kernel, sizes, order, memory.
+// Plan: everything that is decided before text is written. Facts lie beside the graph in tables: where values live, which nodes form a
+// kernel, sizes, order, memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,29 +23,39 @@ struct Buffer {
   Dims dims;
   Dims strides;                ///< elements
   int64_t offset_bytes = 0;    ///< in the workspace, multiple of 256
-  bool slots = false;          ///< workspace that carries slots from block to block: all ones before the first launch (NAME_workspace_init) and again after every launch; shares its place with nobody
-  bool by_value = false;       ///< an input that callers pass by value: kernels have it among their parameters, and read it by plain loads only
-  bool tf32 = false;           ///< kF32 that contractions alone read, as TF32: kernels round to that as they store, so that tensor cores can take it as it lies
+  /// workspace that carries slots from block to block: all ones before the first launch (NAME_workspace_init) and again after every launch;
+  /// shares its place with nobody
+  bool slots = false;
+  /// an input that callers pass by value: kernels have it among their parameters, and read it by plain loads only
+  bool by_value = false;
+  /// kF32 that contractions alone read, as TF32: kernels round to that as they store, so that tensor cores can take it as it lies
+  bool tf32 = false;
   int64_t bytes() const;       ///< span: from the first to the last element
 };
 
-/// Where the elements from number `first` on along dimension `dim` lie, of what lies in two places (a cache, and what is appended to it). buffer -1: all lies in one.
+/// Where the elements from number `first` on along dimension `dim` lie, of what lies in two places (a cache, and what is appended to it).
+/// buffer -1: all lies in one.
 struct SecondPart {
   int buffer = -1; int64_t offset = 0; Dims strides; int dim = -1; int64_t first = 0;
   friend bool operator==(const SecondPart&, const SecondPart&) = default;
 };
 
 /// How a kernel-level value is read: element i of the value is at buffer[offset + sum i_d * strides_d]. Broadcast dimensions have stride 0.
-struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0, jump = 0; SecondPart second = {}; };   // run, jump, second: as of an Access
+// run, jump, second: as of an Access
+struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0, jump = 0; SecondPart second = {}; };
 
 /// One operand or result of a kernel.
 struct Access {
   int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32;
   bool tf32 = false;                              ///< as its buffer's
-  int position = -1;                              ///< not stored: an element is its own index along this dimension (Iota); buffer is -1 then
-  int64_t run = 0, jump = 0;                      ///< run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump` elements behind the one before (heads)
+  /// not stored: an element is its own index along this dimension (Iota); buffer is -1 then
+  int position = -1;
+  /// run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump`
+  /// elements behind the one before (heads)
+  int64_t run = 0, jump = 0;
   bool by_value = false;                          ///< as its buffer's
-  SecondPart second = {};                         ///< operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
+  /// operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
+  SecondPart second = {};
   friend bool operator==(const Access&, const Access&) = default;
 };
 
@@ -75,8 +86,11 @@ struct KernelPlan {
   std::string why;                                ///< what bounds it: "32.0 MB at 4.3 TB/s + launch"
   int64_t bytes = 0;                              ///< device memory traffic, each tensor once
   double flops = 0;
-  bool early = false;                             ///< started while the kernel ahead of it in the library still runs, for which it waits itself before it reads or writes anything but weights (plan/overlap.cc)
-  std::vector<Refusal> others = {};                    ///< what the strategies said that did not get it, one for each; empty for what no strategy was asked for
+  /// started while the kernel ahead of it in the library still runs, for which it waits itself before it reads or writes anything but
+  /// weights (plan/overlap.cc)
+  bool early = false;
+  /// what the strategies said that did not get it, one for each; empty for what no strategy was asked for
+  std::vector<Refusal> others = {};
 };
 
 enum class Pass : uint8_t;   // plan/passes.h
@@ -88,16 +102,20 @@ struct Plan {
   std::vector<KernelPlan> kernels;                ///< in launch order
   int64_t workspace_bytes = 0;
   double predicted_us = 0;
-  std::shared_ptr<const Graph> kept = nullptr;    ///< the graph that was planned, where values are kept in 16 bits (Program::kept): the one given with casts; null: the one given
+  /// the graph that was planned, where values are kept in 16 bits (Program::kept): the one given with casts; null: the one given
+  std::shared_ptr<const Graph> kept = nullptr;
   std::vector<Pass> passes = {};                  ///< graph passes that led from the graph planned to `graph` (plan/passes.h)
-  bool pdl = false;                               ///< kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
+  /// kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
+  bool pdl = false;
 };
 
-/// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every value a place. Always succeeds for a valid
+/// Plans a kernel-level graph whose MatMuls may be pre-defined: lowers them to block graphs, groups the rest into regions, gives every
+/// value a place. Always succeeds for a valid
 /// program: this is the straightforward library. nullopt with a reason only if a Call of the graph does not fit the target.
-struct Planned { std::optional<Plan> plan; std::string reason; std::vector<Refusal> refusals = {}; };   // refusals: every strategy's, of the Call that does not fit
-/// Values that the program's node-by-node evaluation keeps in 16 bits (Program::kept) may be stored so where that is cheaper. origin: per value of graph, the value of program.graph that it is known to be, -1: not known
-/// but by its operators; or empty.
+// refusals: every strategy's, of the Call that does not fit
+struct Planned { std::optional<Plan> plan; std::string reason; std::vector<Refusal> refusals = {}; };
+/// Values that the program's node-by-node evaluation keeps in 16 bits (Program::kept) may be stored so where that is cheaper. origin: per
+/// value of graph, the value of program.graph that it is known to be, -1: not known but by its operators; or empty.
 Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin = {});
 
 std::string print(const Plan&);                   ///< tables: kernels, buffers, tiles, schedule, shared memory

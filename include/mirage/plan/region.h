@@ -1,5 +1,6 @@
-// RegionPlan: the plan of one pre-defined kernel (an elementwise region, a row or column reduction with what surrounds it, data movement) as index arithmetic and straight-line code.
-// Made by plan/region.cc from a group of graph nodes, printed as CUDA by codegen/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
+// RegionPlan: the plan of one pre-defined kernel (an elementwise region, a row or column reduction with what surrounds it, data movement)
+// as index arithmetic and straight-line code. Made by plan/region/region.cc from a group of graph nodes, printed as CUDA by
+// codegen/kernels/region.cc. Everything that is a decision (loops, vector width, threads) has been made here.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,8 +24,11 @@ struct Affine {
 
 /// An integer variable of a kernel; its values are in [0, extent).
 struct IndexVar {
-  enum class Kind : uint8_t { kLoop, kLane, kDiv, kMod, kLoaded } kind = Kind::kLoop;   ///< kLane: the element inside a thread's vector; kDiv, kMod: arg / divisor, arg % divisor; kLoaded: the index that stands at element `arg` of
-                                                                                            ///< an access if it is less than extent - 1 and not negative, else extent - 1: no place
+  /// kLane: the element inside a thread's vector; kDiv, kMod: arg / divisor, arg % divisor; kLoaded: the index that stands at element `arg`
+  /// of
+  enum class Kind : uint8_t { kLoop, kLane, kDiv, kMod, kLoaded } kind = Kind::kLoop;
+                                                                                            ///< an access if it is less than extent - 1 and
+                                                                                            ///< not negative, else extent - 1: no place
   int64_t extent = 1;
   Affine arg;
   int64_t divisor = 1;
@@ -65,15 +69,19 @@ struct RegionPlan {
   enum class Shape : uint8_t {
     kPointwise,   ///< a thread computes `width` elements; there is no inner loop
     kRow,         ///< `team` threads share a row; lanes lie along the inner loop
-    kColumn,      ///< a block is `columns` x (threads / columns) threads; lanes lie along the outer loop, the second axis along the inner loop
+    /// a block is `columns` x (threads / columns) threads; lanes lie along the outer loop, the second axis along the inner loop
+    kColumn,
   } shape = Shape::kPointwise;
   std::vector<RegionAccess> accesses;   ///< kernel arguments, one per buffer
   std::vector<IndexVar> vars;           ///< arguments of a variable come before it
   std::vector<int> outer, inner;        ///< loop variables, slowest first
   int lane = -1;                        ///< the lane variable, -1: width is 1
   int width = 1;                        ///< elements per vector
-  int64_t lane_extent = 1;              ///< elements along the vectorised dimension; not a multiple of width: the last vector is partial, or there are edges
-  bool uneven = false;                  ///< kRow: rows begin where no vector does: `head` elements stand before a row's first whole vector, and fewer than `width` behind its last. These edges are worked on one by one
+  /// elements along the vectorised dimension; not a multiple of width: the last vector is partial, or there are edges
+  int64_t lane_extent = 1;
+  /// kRow: rows begin where no vector does: `head` elements stand before a row's first whole vector, and fewer than `width` behind its
+  /// last. These edges are worked on one by one
+  bool uneven = false;
   Affine head;                          ///< of a row: 0 to width - 1
   std::vector<RegionPass> passes;
   int64_t rows = 1;                     ///< product of the outer extents
@@ -81,9 +89,14 @@ struct RegionPlan {
   int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none
   int64_t chunk_length = 0, chunk_total = 0;
   int team = 1, columns = 1;
-  int cluster = 1;                      ///< kRow: blocks among which a team's threads are, a team each; 1: a team is part of a block or a whole one
-  int held = 0;                         ///< kRow, kColumn: units (of `width` elements) of a row that each thread of the team, or of a column, holds in registers over all passes, all asked for before the first is used; 0: every pass reads again
-  bool unpacked = false;                ///< what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer registers
+  /// kRow: blocks among which a team's threads are, a team each; 1: a team is part of a block or a whole one
+  int cluster = 1;
+  /// kRow, kColumn: units (of `width` elements) of a row that each thread of the team, or of a column, holds in registers over all passes,
+  /// all asked for before the first is used; 0: every pass reads again
+  int held = 0;
+  /// what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer
+  /// registers
+  bool unpacked = false;
   bool staged = false;                  ///< what is held lies in shared memory instead: rows that no registers take
   int64_t staged_at = 0, smem_bytes = 0;   ///< dynamic shared memory: what a cluster meets with, then the staged vectors
   int threads = 256;
@@ -91,10 +104,13 @@ struct RegionPlan {
   int64_t blocks = 1;
   bool wide = false;                    ///< 64-bit indices
   int num_values = 0;
-  std::vector<std::shared_ptr<const RegionPlan>> beside = {};   ///< regions whose blocks stand behind this one's in the same launch: as many threads each, no cluster, nothing in dynamic shared memory (plan/beside.cc)
+  /// regions whose blocks stand behind this one's in the same launch: as many threads each, no cluster, nothing in dynamic shared memory
+  /// (plan/passes/beside.cc)
+  std::vector<std::shared_ptr<const RegionPlan>> beside = {};
 };
 
-/// The loads that a held row keeps: those of all passes that stand under no branch and differ along the row, each place once; vectors, or single elements where the width is 1.
+/// The loads that a held row keeps: those of all passes that stand under no branch and differ along the row, each place once; vectors, or
+/// single elements where the width is 1.
 std::vector<RegionInstr> held_loads(const RegionPlan&);
 
 /// Bytes of shared memory that one of a staged row's loads takes per unit and thread.
@@ -102,7 +118,8 @@ int64_t staged_unit(const RegionPlan&, const RegionInstr& load);
 int64_t reductions(const RegionPlan&);   ///< of a row, over all passes
 int64_t edges_each(const RegionPlan&);   ///< elements before a row's first whole vector and behind its last that fall to a thread, at most
 
-/// The same loops and statements with other threads: teams of a row, held in registers where they fit or not. With their predicted times; bytes, flops: what the kernel moves and computes, whatever its threads.
+/// The same loops and statements with other threads: teams of a row, held in registers where they fit or not. With their predicted times;
+/// bytes, flops: what the kernel moves and computes, whatever its threads.
 std::vector<std::pair<RegionPlan, Cost>> region_alternatives(const RegionPlan&, const Target&, int64_t bytes, double flops);
 
 std::string print(const RegionPlan&, const std::string& name);   ///< loops, threads, statements

@@ -1,4 +1,5 @@
-// Strategies: ways to run a kernel (strategies.def), each a row of functions. The planner, replanning, measuring, reduced shapes, the emulator's findings and reports go through this table and name none of them.
+// Strategies: ways to run a kernel (strategies.def), each a row of functions. The planner, replanning, measuring, reduced shapes, the
+// emulator's findings and reports go through this table and name none of them.
 #pragma once
 #include <optional>
 #include <span>
@@ -9,7 +10,8 @@
 
 namespace mirage {
 
-/// A block graph on operands and results as they lie in memory (Access by param and by result). positions: an operand is a position that is not stored.
+/// A block graph on operands and results as they lie in memory (Access by param and by result). positions: an operand is a position that is
+/// not stored.
 struct Work {
   const Graph& body;
   const std::vector<Access>&operands, &results;
@@ -27,25 +29,29 @@ struct Attempt {
   std::string reason;
 };
 
-/// Into what a kernel's numbers divide its extents: reduced shapes keep these (driver/reduce.cc). 0: nothing of its own.
+/// Into what a kernel's numbers divide its extents: reduced shapes keep these (driver/gate/reduce.cc). 0: nothing of its own.
 struct Tiling {
-  int64_t grid_tile = 0, loop_tile = 0, iterations = 4;   ///< instead of the tiles of the body; iterations that use every slot of its rings twice
+  /// instead of the tiles of the body; iterations that use every slot of its rings twice
+  int64_t grid_tile = 0, loop_tile = 0, iterations = 4;
   bool by_matrices = false;                               ///< a block has one matrix of a batch, whatever the body's grid says
   int64_t tiled_extent = 0;                               ///< the only extent that grid_tile divides; 0: any
   bool side_by_side = false;                              ///< its calls stand beside each other, each behind the blocks of those before it
-  int64_t row = 0, row_team = 0, rows = 0;                ///< regions whose rows are shared: elements of a row, those that its threads take at once, how many such rows there are
+  /// regions whose rows are shared: elements of a row, those that its threads take at once, how many such rows there are
+  int64_t row = 0, row_team = 0, rows = 0;
   double padding = 1;                                     ///< what emulating it takes, of its own flops: some tiles are computed whole
 };
 
-/// A part of shared memory and what lies there, for findings of the emulator. Of every `line` bytes the first `used` hold elements; line 0: all do.
+/// A part of shared memory and what lies there, for findings of the emulator. Of every `line` bytes the first `used` hold elements; line 0:
+/// all do.
 struct SharedPlace {
   int64_t offset = 0, bytes = 0;
   std::string what;
   int64_t line = 0, used = 0;
 };
 
-/// What a kernel does and what lies in its shared memory meanwhile, for people: steps in their order, each in a phase ("before", "loop", "after" the loop; "" where
-/// there is none), and places with the first and last step that needs them. Places whose lifetimes overlap do not.
+/// What a kernel does and what lies in its shared memory meanwhile, for people: steps in their order, each in a phase ("before", "loop",
+/// "after" the loop; "" where there is none), and places with the first and last step that needs them. Places whose lifetimes overlap do
+/// not.
 struct TimelineStep { std::string phase, text; };
 struct SharedLife { std::string what; int64_t offset = 0, bytes = 0; int first = 0, last = 0; };
 struct Timeline { std::vector<TimelineStep> steps; std::vector<SharedLife> shared; };

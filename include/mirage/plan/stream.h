@@ -1,8 +1,10 @@
-// StreamPlan: how a block graph runs whose weights are read once and dwarf everything else (design: kernels.md, strategy "stream"). Weights flow through rings of tensor copies into tensor cores
-// as the 16-row operand; the few rows of the other operand, their row statistics, low-rank side products and everything behind the sums ride along in registers. Made by plan/stream.cc from the
-// structure of the graph, read by codegen/stream.cc.
+// StreamPlan: how a block graph runs whose weights are read once and dwarf everything else (design: kernels.md, strategy "stream"). Weights
+// flow through rings of tensor copies into tensor cores as the 16-row operand; the few rows of the other operand, their row statistics,
+// low-rank side products and everything behind the sums ride along in registers. Made by plan/stream/stream.cc from the structure of the
+// graph, read by codegen/kernels/stream.cc.
 //
-// The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same extents.
+// The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same
+// extents.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -13,8 +15,8 @@
 
 namespace mirage {
 
-/// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank between two products, what is reduced before the
-/// loop; products that stand beside each other. kOne: extent 1.
+/// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank
+/// between two products, what is reduced before the loop; products that stand beside each other. kOne: extent 1.
 enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole, kBatch };
 
 constexpr int kUnevenLine = 144;        ///< bytes of the vectors that hold 64 elements of a line which begins anywhere
@@ -28,8 +30,11 @@ struct StreamWeight {
   int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
   int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
-  bool uneven = false;                  ///< its lines begin at any element: brought as the whole vectors that hold them, without tensor copies (runtime/45_stream_uneven.cuh)
-  bool packed = false;                  ///< kRank, lines across the reduction without gaps between them: brought in lines of 128 bytes, which lie in shared memory as they do in memory, with the swizzle of a tensor copy
+  /// its lines begin at any element: brought as the whole vectors that hold them, without tensor copies (runtime/45_stream_uneven.cuh)
+  bool uneven = false;
+  /// kRank, lines across the reduction without gaps between them: brought in lines of 128 bytes, which lie in shared memory as they do in
+  /// memory, with the swizzle of a tensor copy
+  bool packed = false;
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
 };
@@ -41,13 +46,16 @@ struct StreamContraction {
   ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
   int weight = -1;
   ContractType type = ContractType::kF16;   ///< in which arithmetic (ir/contraction.h); not kF32
-  bool scaled = false;     ///< StreamPlan: instead of TF32, whose partner is float16, in float16 times a power of two per row (docs/decisions.md, "Computed operands in float16, scaled by line")
+  /// StreamPlan: instead of TF32, whose partner is float16, in float16 times a power of two per row (docs/decisions.md, "Computed operands
+  /// in float16, scaled by line")
+  bool scaled = false;
 };
 
 /// A sum or maximum over the reduction of a function of the small inputs, for every row (the same for all, if the function knows no rows).
 struct StreamStatistic { ValueId result = -1, of = -1; ReduceFn fn = ReduceFn::kSum; };
 
-/// A low-rank sum, times `scale` and vectors along the rank, times its second factor, columns as the 16-row operand. Linear, so each warp multiplies its own partial sum.
+/// A low-rank sum, times `scale` and vectors along the rank, times its second factor, columns as the 16-row operand. Linear, so each warp
+/// multiplies its own partial sum.
 struct StreamProduct {
   ValueId value = -1;
   int contraction = -1;
@@ -75,7 +83,8 @@ struct StreamShape {
   std::vector<StreamWeight> weights;
   std::vector<StreamContraction> contractions;
   std::vector<StreamStatistic> statistics;
-  std::vector<StreamStatistic> early;            ///< reductions of whole rows before the loop, while the first weights are under way; each may use those before it
+  /// reductions of whole rows before the loop, while the first weights are under way; each may use those before it
+  std::vector<StreamStatistic> early;
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
   /// Whether weights come without tensor copies: all that have columns, or none.
@@ -85,13 +94,21 @@ struct StreamShape {
 struct StreamPlan : StreamShape {
   int warps = 8, stages = 2, chunk = 64, cluster = 2, blocks_per_sm = 1;
   bool evict_first = true;
-  bool registers = false;                        ///< weights go straight to registers, without ring, copies or barriers: a warp's whole part fits there (warps x chunk cover the reduction, no cluster)
+  /// weights go straight to registers, without ring, copies or barriers: a warp's whole part fits there (warps x chunk cover the reduction,
+  /// no cluster)
+  bool registers = false;
   int columns = 64;                              ///< of a block: 64, or 32 where weights go to registers
-  bool hold_early = false;                       ///< what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for device memory
-  bool prepared = false;                         ///< held rows become the products' operand once, in shared memory, as soon as their reductions are known; the loop reads nothing else
+  /// what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for
+  /// device memory
+  bool hold_early = false;
+  /// held rows become the products' operand once, in shared memory, as soon as their reductions are known; the loop reads nothing else
+  bool prepared = false;
   int64_t prepared_at = 0, prepared_pitch = 0;   ///< bytes: where, from one row to the next
-  std::vector<StreamShape> beside;               ///< further calls of this form over the same rows, each with columns of its own (a linear layer of another width): their blocks follow in the grid (plan/beside.cc)
-  bool staggered = false;                        ///< blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
+  /// further calls of this form over the same rows, each with columns of its own (a linear layer of another width): their blocks follow in
+  /// the grid (plan/passes/beside.cc)
+  std::vector<StreamShape> beside;
+  /// blocks start at different chunks: a low-rank factor is the same for all, and its lines of L2 would be asked by all at once
+  bool staggered = false;
   int row_tiles = 1;                             ///< groups of 8 rows
   int steps = 1;                                 ///< ring steps per chunk
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
@@ -104,20 +121,26 @@ struct StreamPlan : StreamShape {
   }
 };
 
-struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
+/// plan empty: reason says why the graph is not of this kind
+struct StreamPlanned { std::shared_ptr<const StreamPlan> plan; Cost cost; std::string reason; };
 
-/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit weights with contiguous lines, everything
-/// else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor copies and clusters. rule: what the program says about contractions.
-StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result), if it is of this kind: few rows, 16-bit
+/// weights with contiguous lines, everything else elementwise. Keeps the cheapest division by its cost model. Needs a target with tensor
+/// copies and clusters. rule: what the program says about contractions.
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                          const ContractRule& rule = {});
 
 /// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
 struct StreamCandidates { std::vector<StreamPlan> plans; std::string reason; };
-StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                   const Target& target, const ContractRule& rule = {});
 
-/// Elements at a time in which an input of the loop that differs along the reduction can be read: its lines begin and end at multiples of them. 8: whole vectors (also of what is no such input).
+/// Elements at a time in which an input of the loop that differs along the reduction can be read: its lines begin and end at multiples of
+/// them. 8: whole vectors (also of what is no such input).
 int64_t stream_row_unit(const StreamShape&, NodeId input);
 
-/// Which of the inputs `whole` (reduced before the loop, over the whole reduction) reads the same elements as input `deep` of the loop; -1: none.
+/// Which of the inputs `whole` (reduced before the loop, over the whole reduction) reads the same elements as input `deep` of the loop; -1:
+/// none.
 NodeId held_input(const StreamShape&, NodeId deep, const std::set<NodeId>& whole);
 
 std::string print(const StreamPlan&);

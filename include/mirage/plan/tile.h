@@ -1,9 +1,10 @@
-// TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to R23). One ring of tensor copies per block carries weights and rows to
-// warpgroups (wgmma); the weight, transposed, is the 64-row operand, so that no row is padded beyond a multiple of 16. Made by plan/tile.cc, read by codegen/tile.cc.
+// TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to
+// R23). One ring of tensor copies per block carries weights and rows to warpgroups (wgmma); the weight, transposed, is the 64-row operand,
+// so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, read by codegen/kernels/tile.cc.
 //
-// A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction (a few large tiles divided so bring fewer bytes to each multiprocessor than many small ones); or, where the tensor cores
-// are the limit, they have neighbouring columns and bring each other's rows. Warpgroups
-// divide rows and columns and hold all matrices, so that what follows the sums never leaves registers.
+// A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction (a few large tiles divided so bring fewer
+// bytes to each multiprocessor than many small ones); or, where the tensor cores are the limit, they have neighbouring columns and bring
+// each other's rows. Warpgroups divide rows and columns and hold all matrices, so that what follows the sums never leaves registers.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,7 +14,8 @@
 
 namespace mirage {
 
-/// The other operand of contractions: an input that the ring brings as it is, or an expression that the warpgroups compute chunk by chunk into shared memory.
+/// The other operand of contractions: an input that the ring brings as it is, or an expression that the warpgroups compute chunk by chunk
+/// into shared memory.
 struct TileRows {
   ValueId value = -1;
   NodeId input = -1;                        ///< copied by the ring; -1: computed
@@ -28,16 +30,25 @@ struct TilePlan : StreamShape {
   std::vector<TileRows> small;              ///< distinct values
   std::vector<int> small_of;                ///< per contraction: index into small
   int row_groups = 2, column_groups = 1;    ///< warpgroups that divide a block's rows and its columns, 64 each
-  int group_rows = 32;                      ///< rows of one, a multiple of 16 and of 8 times the cluster, at most 128; in a large plan up to 256, and of 16 only
+  /// rows of one, a multiple of 16 and of 8 times the cluster, at most 128; in a large plan up to 256, and of 16 only
+  int group_rows = 32;
   int chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1;
   int64_t row_blocks = 1;                   ///< of the grid
   int64_t chunks = 1, chunks_per_block = 1; ///< of the reduction; of one block of the cluster
-  bool large = false;                       ///< for the tensor cores' rate: products of one chunk run on while the next ones are issued, copying warps give their registers to the others, what the tail reads is read there
-  int grown = 0;                            ///< large: registers of a warpgroup's thread once the copying warps, four of them then, have given theirs; 0: all keep what they are launched with
-  int sharing = 1;                          ///< large: blocks of a cluster that have neighbouring columns of the same rows, each of which copies its part of the rows to all
-  int64_t panel = 1;                        ///< row blocks that are walked through before the next columns: what blocks at work at the same time read is found in L2
-  bool overlaid = false;                    ///< large: what other blocks send of their sums lies over the finished ring, once all blocks of the cluster have finished theirs
-  int turned = 0;                           ///< columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile_turned.cc); 0: 64 columns of the weight are
+  /// for the tensor cores' rate: products of one chunk run on while the next ones are issued, copying warps give their registers to the
+  /// others, what the tail reads is read there
+  bool large = false;
+  /// large: registers of a warpgroup's thread once the copying warps, four of them then, have given theirs; 0: all keep what they are
+  /// launched with
+  int grown = 0;
+  /// large: blocks of a cluster that have neighbouring columns of the same rows, each of which copies its part of the rows to all
+  int sharing = 1;
+  /// row blocks that are walked through before the next columns: what blocks at work at the same time read is found in L2
+  int64_t panel = 1;
+  /// large: what other blocks send of their sums lies over the finished ring, once all blocks of the cluster have finished theirs
+  bool overlaid = false;
+  /// columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile/tile_turned.cc); 0: 64 columns of the weight are
+  int turned = 0;
   bool evict_first = true;
   int lanes = 4;                            ///< threads that share a row where rows are read element by element
   int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights
@@ -49,11 +60,15 @@ struct TilePlan : StreamShape {
   int block_columns() const { return column_groups * (turned ? turned : 64); }
   int team() const { return 128 * column_groups; }           ///< threads that share rows
   int tiles() const { return group_rows / 8; }               ///< groups of 8 rows of a warpgroup
-  int tail_tiles() const { return (tiles() + cluster - 1) / cluster; }   ///< of a warpgroup, finished by each block of the cluster; by the last one what is left
+  /// of a warpgroup, finished by each block of the cluster; by the last one what is left
+  int tail_tiles() const { return (tiles() + cluster - 1) / cluster; }
   int rank_pitch() const { return group_rows + 8; }          ///< elements from one rank to the next in shared memory
-  int64_t share_bytes() const { return static_cast<int64_t>(sums.size()) * groups() * tail_tiles() * 128 * 16; }   ///< of sums, from one other block
-  int64_t staged_bytes() const { return int64_t{groups()} * tail_tiles() * 1024; }                                    ///< of one result of 16 bits, where its lines are gathered before they are stored
-  int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }             ///< the same of row statistics
+  /// of sums, from one other block
+  int64_t share_bytes() const { return static_cast<int64_t>(sums.size()) * groups() * tail_tiles() * 128 * 16; }
+  /// of one result of 16 bits, where its lines are gathered before they are stored
+  int64_t staged_bytes() const { return int64_t{groups()} * tail_tiles() * 1024; }
+  /// the same of row statistics
+  int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }
   bool computes() const { return computed_bytes > 0; }
   int threads() const { return 128 * groups() + (turned ? 0 : grown > 0 ? 128 : 64); }
   int blocks_together() const { return cluster * sharing; }                           ///< of a cluster
@@ -61,21 +76,26 @@ struct TilePlan : StreamShape {
   int64_t blocks() const { return (column_blocks() + sharing - 1) / sharing * sharing * row_blocks * cluster; }
 };
 
-struct TilePlanned { std::shared_ptr<const TilePlan> plan; Cost cost; std::string reason; };   ///< plan empty: reason says why the graph is not of this kind
+/// plan empty: reason says why the graph is not of this kind
+struct TilePlanned { std::shared_ptr<const TilePlan> plan; Cost cost; std::string reason; };
 
-/// Plans `body` on operands and results as they lie in memory, if it is of the structure of plan/stream.h with more than 16 rows and nothing to be reduced before the loop. Keeps the cheapest division by its
-/// cost model. Needs sm_90a. rule: what the program says about contractions.
-TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+/// Plans `body` on operands and results as they lie in memory, if it is of the structure of plan/stream.h with more than 16 rows and
+/// nothing to be reduced before the loop. Keeps the cheapest division by its cost model. Needs sm_90a. rule: what the program says about
+/// contractions.
+TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                      const ContractRule& rule = {});
 
 /// All divisions that fit, the cheapest first; empty with the reason. Measuring and the ranking test read it.
 struct TileCandidates { std::vector<TilePlan> plans; std::string reason; };
-TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target, const ContractRule& rule = {});
+TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                               const Target& target, const ContractRule& rule = {});
 
-/// Whether a contraction is a low rank that warps add up beside wgmma (mma.sync, rows on its 16-row side); in TF32 it is a weight of few columns instead.
+/// Whether a contraction is a low rank that warps add up beside wgmma (mma.sync, rows on its 16-row side); in TF32 it is a weight of few
+/// columns instead.
 bool tile_rank(const TilePlan&, size_t contraction);
 
-/// Rows first (`turned`): bytes that the copies of a weight bring, of a chunk or, where its lines lie as plain bytes, of the whole reduction; whether the second factor of a low rank comes by tensor copies, too, their bytes for
-/// 64 columns, and all of them.
+/// Rows first (`turned`): bytes that the copies of a weight bring, of a chunk or, where its lines lie as plain bytes, of the whole
+/// reduction; whether the second factor of a low rank comes by tensor copies, too, their bytes for 64 columns, and all of them.
 int64_t turned_weight_bytes(const TilePlan&, const StreamWeight&);
 bool copied_factor(const TilePlan&, const StreamProduct&);
 int64_t turned_factor_box(const TilePlan&, const StreamProduct&);
@@ -87,8 +107,9 @@ bool reads_lines(const StreamShape&, NodeId input);
 /// Whether the tail stores result `r` (of an Output) two neighbouring columns at a time.
 bool stores_lines(const StreamShape&, NodeId output);
 
-/// Where a result (an Output) or an operand of rows and columns that the tail reads (an Input) is gathered in shared memory, over the finished ring, so that whole lines are stored or read at once; -1: it is stored
-/// and read as stores_lines and reads_lines say. Large plans.
+/// Where a result (an Output) or an operand of rows and columns that the tail reads (an Input) is gathered in shared memory, over the
+/// finished ring, so that whole lines are stored or read at once; -1: it is stored and read as stores_lines and reads_lines say. Large
+/// plans.
 int64_t staged_at(const TilePlan&, NodeId);
 
 std::string print(const TilePlan&);

@@ -1,5 +1,6 @@
-// The one reader of JSON that is not a spec: certificates, caches, locks, baselines, what tools print. Bounded, because such files come from anywhere: nlohmann/json copies and prints values
-// recursively, and its ordered objects look for a key from the front, so depth and size are looked at while the text is read.
+// The one reader of JSON that is not a spec: certificates, caches, locks, baselines, what tools print. Bounded, because such files come
+// from anywhere: nlohmann/json copies and prints values recursively, and its ordered objects look for a key from the front, so depth and
+// size are looked at while the text is read.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,10 +16,12 @@ struct JsonLimits {
   int64_t bytes = int64_t{128} << 20;   ///< locks of large projects have many MB
   int64_t values = 4'000'000;           ///< arrays, objects and what is in them; bounds memory
   int depth = 64;
-  bool cut_deep = false;                ///< values that are nested deeper become null instead of an error: a lock's other entries are nobody's concern
+  /// values that are nested deeper become null instead of an error: a lock's other entries are nobody's concern
+  bool cut_deep = false;
 };
 
-/// The text as a value, keys in their order. `file`: for places; `code`: of the diagnostic where the text is no JSON, is over a limit or has a key twice in an object (with line and column).
+/// The text as a value, keys in their order. `file`: for places; `code`: of the diagnostic where the text is no JSON, is over a limit or
+/// has a key twice in an object (with line and column).
 Result<nlohmann::ordered_json> read_json_text(std::string_view text, const std::string& file, DiagCode code, const JsonLimits& = {});
 
 /// A file's. Errors: kFileMissing (it cannot be read, or is none that ends: a pipe), else as read_json_text.

@@ -1,4 +1,5 @@
-// The text form of graphs: what ir's print() writes, read back. Goldens, dumps, inline test graphs and text specs use it; the grammar stands in docs/spec.md.
+// The text form of graphs: what ir's print() writes, read back. Goldens, dumps, inline test graphs and text specs use it; the grammar
+// stands in docs/spec.md.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,8 +8,8 @@
 
 namespace mirage {
 
-/// Reads one graph of any level: parse_graph(print(g, name)) equals g. `file` is the name that diagnostics print. Expressions may be nested: `div %c (sqrt %d)`.
-/// Nodes get ids in the order of the text, those of nested expressions before the node that holds them.
+/// Reads one graph of any level: parse_graph(print(g, name)) equals g. `file` is the name that diagnostics print. Expressions may be
+/// nested: `div %c (sqrt %d)`. Nodes get ids in the order of the text, those of nested expressions before the node that holds them.
 Result<Graph> parse_graph(std::string_view text, const std::string& file = "<graph>");
 
 /// A graph with the names it was written with.

@@ -1,5 +1,5 @@
-// MIRAGE_ASSERT(cond) << "why": for our own bugs only. Prints place, condition, text and the bug-report context (command line, seed), then aborts with exit code 1's
-// signal path: cmd/ turns SIGABRT into exit code 1. Always on; MIRAGE_DCHECK is on in checked builds only.
+// MIRAGE_ASSERT(cond) << "why": for our own bugs only. Prints place, condition, text and the bug-report context (command line, seed), then
+// aborts with exit code 1's signal path: cmd/ turns SIGABRT into exit code 1. Always on; MIRAGE_DCHECK is on in checked builds only.
 #pragma once
 #include <sstream>
 #include <string>

@@ -44,7 +44,8 @@ const char* code_name(DiagCode);          ///< "E0123"
 const char* code_help(DiagCode);
 ExitCode exit_code_of(DiagCode);
 
-/// Renders as clang does: "file:3:12: error: text [E0123]", the source line, a caret range, then notes. `source` is the text of where.file, may be empty. What others wrote is shown as shown() does, and
+/// Renders as clang does: "file:3:12: error: text [E0123]", the source line, a caret range, then notes. `source` is the text of where.file,
+/// may be empty. What others wrote is shown as shown() does, and
 /// cut: names at 200 bytes, the whole at about 2000.
 std::string render(const Diagnostic&, const std::string& source);
 

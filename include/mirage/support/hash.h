@@ -22,7 +22,8 @@ class Rng {
  public:
   explicit Rng(uint64_t seed) : state_(seed) {}
   uint64_t next() { return mix64(state_++ * 0x9E3779B97F4A7C15ull); }
-  uint64_t below(uint64_t n) { return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * n) >> 64); }   ///< uniform in [0, n), n > 0
+  /// uniform in [0, n), n > 0
+  uint64_t below(uint64_t n) { return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * n) >> 64); }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }                                            ///< [0, 1)
  private:
   uint64_t state_;

@@ -1,4 +1,5 @@
-// The terminal's side of things, for cmd/ only: progress, notes and diagnostics on standard error through spdlog. Library code never prints.
+// The terminal's side of things, for cmd/ only: progress, notes and diagnostics on standard error through spdlog. Library code never
+// prints.
 #pragma once
 #include <string>
 #include "mirage/support/diagnostic.h"

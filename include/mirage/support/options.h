@@ -50,12 +50,14 @@ template <class O, class F> void for_each_option(O& o, F&& visit) {
 /// "60s", "2m", "1h", "500ms", "1.5" (seconds) in seconds; nullopt for anything else, also for negative and non-finite numbers.
 std::optional<double> parse_duration(std::string_view);
 
-/// Options that change the result and are not at their default, as (field, value as text); and these read back. nullopt: no such field, or no such value.
+/// Options that change the result and are not at their default, as (field, value as text); and these read back. nullopt: no such field, or
+/// no such value.
 std::vector<std::pair<std::string, std::string>> result_options(const Options&);
 std::optional<Options> options_of(const std::vector<std::pair<std::string, std::string>>& values);
 
 std::vector<std::string> option_values(const Options&);   ///< as text, in the order of the table
 std::string print_config(const Options&);          ///< --print-config: "field = value" per line, defaults marked
-std::string result_options_line(const Options&);   ///< options that change the result and are not at their default, as flags: "--target sm_80 --no-merge"; "" if none
+/// options that change the result and are not at their default, as flags: "--target sm_80 --no-merge"; "" if none
+std::string result_options_line(const Options&);
 
 }  // namespace mirage

@@ -1,5 +1,5 @@
-// Trace: what runs around every stage. Times it, checks the law of its product, shows the product where --print-after or --dump-dir ask for it, and counts (stats.def).
-// Knows nothing of graphs: products come as functions that print them, called only when somebody looks.
+// Trace: what runs around every stage. Times it, checks the law of its product, shows the product where --print-after or --dump-dir ask for
+// it, and counts (stats.def). Knows nothing of graphs: products come as functions that print them, called only when somebody looks.
 #pragma once
 #include <array>
 #include <chrono>
@@ -45,7 +45,8 @@ class Trace {
     return work();
   }
 
-  /// The product of a stage: its law is checked (a broken one is our bug: aborts and prints the product), then it is shown and kept if asked for. `file` names it in the dump folder, without number.
+  /// The product of a stage: its law is checked (a broken one is our bug: aborts and prints the product), then it is shown and kept if
+  /// asked for. `file` names it in the dump folder, without number.
   void product(std::string_view stage, const std::string& file, const Printer& print, const Law& law = {});
 
   void count(Stat, int64_t n = 1);

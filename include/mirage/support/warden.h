@@ -1,5 +1,5 @@
-// What must not outlive a run: process groups of tools, folders of temporary files. A small process beside the run, the warden, is told of them through a pipe; when the pipe closes, however the run died (SIGKILL
-// included), it kills and removes what is left.
+// What must not outlive a run: process groups of tools, folders of temporary files. A small process beside the run, the warden, is told of
+// them through a pipe; when the pipe closes, however the run died (SIGKILL included), it kills and removes what is left.
 #pragma once
 #include <string>
 
@@ -18,7 +18,8 @@ void forget_group(int group) noexcept;
 void watch_path(const std::string& path) noexcept;
 void forget_path(const std::string& path) noexcept;
 
-/// A fresh folder in `parent` ("": where the system has temporary files) that goes away with its contents, also if the process is killed; if the warden is killed as well, a later TemporaryFolder there removes it.
+/// A fresh folder in `parent` ("": where the system has temporary files) that goes away with its contents, also if the process is killed;
+/// if the warden is killed as well, a later TemporaryFolder there removes it.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::string& parent = "");

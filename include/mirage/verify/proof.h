@@ -1,4 +1,5 @@
-// Proof in index notation (docs/search.md section 5, docs/verification.md): do two graphs compute the same function, by algebra on their elements, at any size? The second answer beside random testing.
+// Proof in index notation (docs/search.md section 5, docs/verification.md): do two graphs compute the same function, by algebra on their
+// elements, at any size? The second answer beside random testing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +16,9 @@ struct Proof {
   std::string method;                    ///< "normal forms", or "normal forms and Z3"
   std::string reason;                    ///< not proved: the first place where the normal forms differ, or why there are none
   bool gave_up = false;                  ///< not proved: there is no normal form, so nothing was compared
-  bool may_be_undefined = false;         ///< not proved: the forms are equal, but one graph takes a root, a logarithm or a quotient where the other need not, so it may be undefined where the other is not
+  /// not proved: the forms are equal, but one graph takes a root, a logarithm or a quotient where the other need not, so it may be
+  /// undefined where the other is not
+  bool may_be_undefined = false;
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 std::string to_string(const Proof&);     ///< one line
@@ -23,7 +26,8 @@ std::string to_string(const Proof&);     ///< one line
 /// Steps (terms made, products) of all tries of a proof together: of a winner, and of one among many candidates.
 constexpr int64_t kProofSteps = 24'000'000, kQuickProofSteps = 250'000;
 
-/// Kernel-level graphs (calls allowed) that obey the laws, with equal input and result types. The time depends on the number of operators, not on extents. Deterministic: limits are counts.
+/// Kernel-level graphs (calls allowed) that obey the laws, with equal input and result types. The time depends on the number of operators,
+/// not on extents. Deterministic: limits are counts.
 Proof prove(const Graph& a, const Graph& b, int64_t steps = kProofSteps);
 
 }  // namespace mirage

@@ -26,8 +26,9 @@ struct SampledComparison {
   std::string refusal;     ///< not compared: why
 };
 
-/// Evaluates elements of the results at the sizes given, both graphs on the same random inputs: in doubles (several kinds of draws), and in a finite field where nothing uninterpreted takes part.
-/// First and last elements, tile ends and random places, as many of at most `elements` as the limits allow. Kernel-level graphs with equal input and result types.
+/// Evaluates elements of the results at the sizes given, both graphs on the same random inputs: in doubles (several kinds of draws), and in
+/// a finite field where nothing uninterpreted takes part. First and last elements, tile ends and random places, as many of at most
+/// `elements` as the limits allow. Kernel-level graphs with equal input and result types.
 SampledComparison sampled_difference(const Graph& a, const Graph& b, uint64_t seed, int elements = 32, const SampleLimits& limits = {});
 
 }  // namespace mirage

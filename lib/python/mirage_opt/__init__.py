@@ -26,7 +26,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _register() -> None:
-    """torch.compile finds the backend by the package's entry point; on a path without an installation it is registered here, if PyTorch is loaded already."""
+    """torch.compile finds the backend by the package's entry point; on a path without an installation it is registered here, if PyTorch is
+    loaded already."""
     import sys
 
     if "torch" not in sys.modules:

@@ -1,4 +1,5 @@
-"""python -m mirage_opt: export, farm, kernelbench, import, prefix, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is no such
+"""python -m mirage_opt: export, farm, kernelbench, import, prefix, operators. Exit codes are those of mirage-opt: 2 usage, 3 a file that is
+no such
 program, 4 cannot be said in a spec, 11 files.
 """
 
@@ -36,7 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--input", action="append", metavar="SHAPE[:DTYPE]", help="an argument of forward, such as 16x4096:float16; once per argument"
     )
-    p.add_argument("--by-value", action="append", default=[], metavar="NAME", help="an argument of forward that callers pass by value: a number")
+    p.add_argument(
+        "--by-value", action="append", default=[], metavar="NAME", help="an argument of forward that callers pass by value: a number"
+    )
     p.add_argument("--dtype", help="converts parameters and floating-point arguments: float16, bfloat16, float32")
     p.add_argument("--train", action="store_true", help="in training mode (batch norms use the batch; dropout is refused)")
     p.add_argument("--parts", action="store_true", help="write the largest regions that can be said, and a report of the coverage")
@@ -58,8 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     p = modes.add_parser(
         "farm",
         help="a corpus of specs over many machines, by Ray",
-        description="Each spec is compiled once, on a CPU anywhere in the cluster; with --flag=--measure on a GPU of the target, one spec at "
-        "a time on each. What a machine that dies was doing is done by another.",
+        description=(
+            "Each spec is compiled once, on a CPU anywhere in the cluster; with --flag=--measure on a GPU of the target, one spec at "
+            "a time on each. What a machine that dies was doing is done by another."
+        ),
     )
     p.add_argument("sources", nargs="+", metavar="SPEC", help="specs, or folders of specs")
     p.add_argument("-o", "--output", required=True, metavar="DIR")
@@ -164,7 +169,10 @@ def _export(options: argparse.Namespace) -> int:
         return INVALID
     except Exception as error:
         if "DataDependent" in type(error).__name__:
-            say(f"{file}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is one program ({_first_line(error)})")
+            say(
+                f"{file}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is one program"
+                f" ({_first_line(error)})"
+            )
         else:
             say(f"{file}: error: torch.export: {_first_line(error)}")
         return INVALID

@@ -157,7 +157,8 @@ def export(
     {argument: {dimension: Values("M", [1, 8, 64])}} for axes with several values. `drop_mutations`:
     writes to buffers (the running statistics of a batch
     norm in training) are left out instead of refused. `by_value`: arguments of forward, numbers or tensors of one element, that callers of
-    the library pass by value; other numbers are constants of the program, as torch.export has them. Raises Unsupported where an operator, dtype or shape cannot be said; nothing is
+    the library pass by value; other numbers are constants of the program, as torch.export has them. Raises Unsupported where an operator,
+    dtype or shape cannot be said; nothing is
     written.
     """
     families = _axes_of(module, dynamic_shapes) if dynamic_shapes is not None else []
@@ -170,7 +171,9 @@ def export(
     return spec_of(program, name, drop_mutations, by_value)
 
 
-def _with_scalars(module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], names: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+def _with_scalars(
+    module: torch.nn.Module, args: list[Any], kwargs: dict[str, Any], names: Sequence[str]
+) -> tuple[list[Any], dict[str, Any]]:
     """Numbers among the arguments that are named as tensors of rank 0, which stay arguments where torch.export would write a number into
     the program. Raises ValueError for a name that is no argument, or one of a larger tensor.
     """
@@ -216,7 +219,9 @@ def _axes_of(module: torch.nn.Module, shapes: Any) -> list[_Axis]:
     return [(i, d, v) for i, d, v in found if isinstance(v, Values)]
 
 
-def _export_family(module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool, by_value: Sequence[str]) -> Export:
+def _export_family(
+    module: torch.nn.Module, args: list[Any], kwargs: Any, axes: list[_Axis], name: str, drop_mutations: bool, by_value: Sequence[str]
+) -> Export:
     """The module at each combination of the axes' values, as one spec."""
     from .family import points_of, unify
 

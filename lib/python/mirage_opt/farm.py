@@ -149,7 +149,13 @@ def _merge(results: list[tuple[Spec, Result]], output: Path, report: Optional[st
 
 
 def farm(
-    sources: list[str], output: str, flags: list[str], *, address: Optional[str] = None, report: Optional[str] = None, junit: Optional[str] = None
+    sources: list[str],
+    output: str,
+    flags: list[str],
+    *,
+    address: Optional[str] = None,
+    report: Optional[str] = None,
+    junit: Optional[str] = None,
 ) -> int:
     """Compiles every spec once, wherever there is room. The exit code of a run of mirage-opt over all of them."""
     try:
@@ -186,4 +192,3 @@ def farm(
             results.append((spec, Result(result.exit_code, result.name, {}, result.report, result.messages, result.machine)))
     results.sort(key=lambda r: r[0].path)
     return _merge(results, Path(output), report, junit)
-

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include "mirage/support/file.h"
 #include "mirage/support/round.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 
 namespace mirage::onnx {
 
@@ -425,8 +425,9 @@ std::string Importer::write() const {
   return fmt::format(
       "{{\n  \"version\": \"1.0\",\n  \"name\": {},\n{}  \"inputs\": {{\n{}\n  }},\n  \"outputs\": {{\n{}\n  }},\n  \"nodes\": [\n{}\n  "
       "]\n}}\n",
-      quoted(name_.empty() ? spec::name_of_source(path_) : name_), axes.empty() ? "" : fmt::format("  \"axes\": {{{}}},\n", fmt::join(axes, ", ")),
-      fmt::join(inputs, ",\n"), fmt::join(outputs, ",\n"), fmt::join(nodes, ",\n"));
+      quoted(name_.empty() ? spec::name_of_source(path_) : name_),
+      axes.empty() ? "" : fmt::format("  \"axes\": {{{}}},\n", fmt::join(axes, ", ")), fmt::join(inputs, ",\n"), fmt::join(outputs, ",\n"),
+      fmt::join(nodes, ",\n"));
 }
 
 bool Importer::check_opset() {

@@ -10,7 +10,7 @@
 #include <vector>
 #include "mirage/spec/onnx.h"
 #include "spec/onnx/model.h"
-#include "spec/operators.h"
+#include "spec/operators/operators.h"
 
 namespace mirage::onnx {
 
@@ -63,7 +63,8 @@ struct Invalid {
 /// What became of a node.
 struct Fate {
   enum class Kind : uint8_t { kTaken, kKnown, kLeft } kind = Kind::kLeft;  ///< kKnown: computed while reading (shapes)
-  std::vector<std::string> heavy;                                         ///< operators of the spec among its own that make a kernel worth it: products, reductions
+  /// operators of the spec among its own that make a kernel worth it: products, reductions
+  std::vector<std::string> heavy;
 };
 
 class Importer {

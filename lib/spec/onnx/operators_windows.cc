@@ -77,10 +77,7 @@ Results conv_transposed(const OpCall& c) {
   std::vector<Value> operands = {c.in(0), c.in(1)};
   if (c.has(2)) operands.push_back(c.in(2));
   return {c.op("conv", operands,
-               {{"stride", w.stride},
-                {"padding", w.before},
-                {"dilation", w.dilation},
-                {"groups", c.integer("group", 1)},
+               {{"stride", w.stride}, {"padding", w.before}, {"dilation", w.dilation}, {"groups", c.integer("group", 1)},
                 {"transposed", true},
                 {"output_padding", more}})};
 }
@@ -97,9 +94,7 @@ Results max_pool(const OpCall& c) {
   const Value x = padded(c, c.in(0), w, -HUGE_VAL, !fits_half(w));
   return {c.op("max_pool", {x},
                {{"kernel", w.kernel},
-                {"stride", w.stride},
-                {"padding", w.before},
-                {"dilation", w.dilation},
+                {"stride", w.stride}, {"padding", w.before}, {"dilation", w.dilation},
                 {"ceil_mode", c.integer("ceil_mode", 0) != 0}})};
 }
 
@@ -110,12 +105,12 @@ Results avg_pool(const OpCall& c) {
   if ((w.before != w.after || !fits_half(w)) && !count) c.refuse("a mean over windows of uneven padding that does not count");
   // ONNX and PyTorch count what is behind the padding differently.
   for (size_t i = 0; count && c.integer("ceil_mode", 0) && i < w.kernel.size(); ++i)
-    if ((c.dims()[i + 2] + w.before[i] + w.after[i] - w.kernel[i]) % w.stride[i]) c.refuse("a mean over windows that reach behind the padding");
+    if ((c.dims()[i + 2] + w.before[i] + w.after[i] - w.kernel[i]) % w.stride[i])
+      c.refuse("a mean over windows that reach behind the padding");
   const Value x = padded(c, c.in(0), w, 0, !fits_half(w));
   return {c.op("avg_pool", {x},
                {{"kernel", w.kernel},
-                {"stride", w.stride},
-                {"padding", w.before},
+                {"stride", w.stride}, {"padding", w.before},
                 {"ceil_mode", c.integer("ceil_mode", 0) != 0},
                 {"count_include_pad", count}})};
 }

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {
@@ -43,8 +43,10 @@ void Importer::stand_in(const OnnxNode& n) {
 }
 
 Result<std::vector<Fate>> Importer::survey() {
-  static const std::set<std::string> kHeavy = {"matmul", "linear", "einsum", "conv", "attention", "sum", "mean", "max", "min", "prod", "var", "std", "logsumexp", "cumsum", "argmax", "argmin",
-                                               "softmax", "log_softmax", "rms_norm", "layer_norm", "group_norm", "batch_norm", "l2_norm", "max_pool", "avg_pool"};
+  static const std::set<std::string> kHeavy = {"matmul",     "linear",  "einsum",   "conv",        "attention", "sum",        "mean",
+                                               "max",        "min",     "prod",     "var",         "std",       "logsumexp",  "cumsum",
+                                               "argmax",     "argmin",  "softmax",  "log_softmax", "rms_norm",  "layer_norm", "group_norm",
+                                               "batch_norm", "l2_norm", "max_pool", "avg_pool"};
   if (!check_opset()) return errors_;
   declare_inputs();
   if (!errors_.empty()) return errors_;
@@ -57,11 +59,14 @@ Result<std::vector<Fate>> Importer::survey() {
     Fate fate;
     const bool is_left = std::any_of(n.outputs.begin(), n.outputs.end(), [&](const std::string& o) { return !o.empty() && !find(o); });
     if (is_left) {
-      const bool was_refused = n.inputs.empty() || std::none_of(n.inputs.begin(), n.inputs.end(), [&](const std::string& i) { return !i.empty() && broken_.count(i); });
+      const bool was_refused = n.inputs.empty() || std::none_of(n.inputs.begin(), n.inputs.end(),
+                                                                [&](const std::string& i) { return !i.empty() && broken_.count(i); });
       if (!was_refused) refuse(n, "it reads what is left, of a shape that the file does not say");
       stand_in(n);
     } else {
-      fate.kind = std::all_of(n.outputs.begin(), n.outputs.end(), [&](const std::string& o) { return o.empty() || is_known(o); }) ? Fate::Kind::kKnown : Fate::Kind::kTaken;
+      fate.kind = std::all_of(n.outputs.begin(), n.outputs.end(), [&](const std::string& o) { return o.empty() || is_known(o); })
+                      ? Fate::Kind::kKnown
+                      : Fate::Kind::kTaken;
       for (const Line& l : lines_) if (kHeavy.count(l.op)) fate.heavy.push_back(l.op);
     }
     out.push_back(std::move(fate));
@@ -112,7 +117,8 @@ class Divider {
       lines.push_back(fmt::format("  {}: {} operators ({}) -> {}", name, region.size(), fmt::join(heavy, ", "), fmt::join(results, ", ")));
       out.specs.push_back({name, std::move(spec->text)});
     }
-    out.report = fmt::format("{} of {} operators ({} %) in {} parts\n", covered, total, 100 * covered / std::max<size_t>(1, total), out.specs.size());
+    out.report = fmt::format("{} of {} operators ({} %) in {} parts\n", covered, total, 100 * covered / std::max<size_t>(1, total),
+                             out.specs.size());
     for (const std::string& l : lines) out.report += l + "\n";
     for (const std::string& l : left) out.report += "  left: " + l + "\n";
     return out;
@@ -145,9 +151,11 @@ class Divider {
     for (size_t n = 0; n < nodes().size(); ++n) {
       const bool is_taken = fates_[n].kind == Kind::kTaken;
       for (const std::string& i : nodes()[n].inputs)
-        if (const auto from = computed_by(i)) stage[n] = std::max(stage[n], stage[*from] + (!is_taken && fates_[*from].kind == Kind::kTaken ? 1 : 0));
+        if (const auto from = computed_by(i))
+          stage[n] = std::max(stage[n], stage[*from] + (!is_taken && fates_[*from].kind == Kind::kTaken ? 1 : 0));
       for (const std::string& i : nodes()[n].inputs)
-        if (const auto from = computed_by(i); from && is_taken && fates_[*from].kind == Kind::kTaken && stage[*from] == stage[n]) root[find(n)] = find(*from);
+        if (const auto from = computed_by(i); from && is_taken && fates_[*from].kind == Kind::kTaken && stage[*from] == stage[n])
+          root[find(n)] = find(*from);
     }
     std::map<size_t, size_t> place;
     for (size_t n = 0; n < nodes().size(); ++n) {

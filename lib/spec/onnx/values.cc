@@ -1,12 +1,12 @@
-// A model with several extents of its named dimensions: read at each combination, and put together where the programs differ in numbers that
-// are expressions of the axes.
+// A model with several extents of its named dimensions: read at each combination, and put together where the programs differ in numbers
+// that are expressions of the axes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include "mirage/spec/json_text.h"
-#include "spec/ast.h"
+#include "spec/json/ast.h"
 #include "spec/onnx/importer.h"
 
 namespace mirage::onnx {
@@ -47,9 +47,11 @@ class Join {
       }
       return out;
     }
-    if (where != "inputs" && alike([](const Json& v) { return v.is_number_integer(); }))   // a number among operands is a constant, no extent
+    // a number among operands is a constant, no extent
+    if (where != "inputs" && alike([](const Json& v) { return v.is_number_integer(); }))
       if (auto text = expression(values)) return Json(*text);
-    reason = fmt::format("'{}' is {} at one size and {} at another, which is no product of the dimensions plus a number", where, first.dump().substr(0, 60), different(values).dump().substr(0, 60));
+    reason = fmt::format("'{}' is {} at one size and {} at another, which is no product of the dimensions plus a number", where,
+                         first.dump().substr(0, 60), different(values).dump().substr(0, 60));
     return std::nullopt;
   }
 
@@ -88,7 +90,8 @@ class Join {
       if (product[0] * above % below != 0) continue;
       const int64_t b = want[0] - product[0] * above / below;
       bool fits = true;
-      for (size_t p = 0; p < product.size(); ++p) fits = fits && product[p] * above % below == 0 && want[p] == product[p] * above / below + b;
+      for (size_t p = 0; p < product.size(); ++p)
+        fits = fits && product[p] * above % below == 0 && want[p] == product[p] * above / below + b;
       if (fits) return text_of_terms(fmt::format("{}", fmt::join(factors, "*")), above, below, b);
     }
     return std::nullopt;
@@ -126,14 +129,20 @@ Result<Source> at_all_values(const OnnxModel& model, const std::string& path, co
   for (const auto& [name, list] : options.values) {
     if (!known.count(name))
       return wrong(path, DiagCode::kAxisValues, fmt::format("--values: no input of the model has a dimension '{}'", name),
-                   known.empty() ? "all extents are fixed: export it with dynamic_axes" : fmt::format("its named dimensions: {}", fmt::join(known, ", ")));
-    if (!spec::is_identifier(name)) return wrong(path, DiagCode::kAxisValues, fmt::format("the dimension '{}' cannot be an axis: its name is no identifier", name), "give it one extent with --bind, or export the model with another name");
+                   known.empty() ? "all extents are fixed: export it with dynamic_axes"
+                                 : fmt::format("its named dimensions: {}", fmt::join(known, ", ")));
+    if (!spec::is_identifier(name))
+      return wrong(path, DiagCode::kAxisValues, fmt::format("the dimension '{}' cannot be an axis: its name is no identifier", name),
+                   "give it one extent with --bind, or export the model with another name");
     names.push_back(name);
     std::vector<Point> longer;
     for (const Point& p : points)
       for (int64_t v : list) longer.push_back(p), longer.back().push_back(v);
     points = std::move(longer);
-    if (points.size() > kMostPoints) return wrong(path, DiagCode::kLimit, fmt::format("--values: more than {} combinations; one library serves at most so many", kMostPoints), "leave values out, or fix a dimension with --bind");
+    if (points.size() > kMostPoints)
+      return wrong(path, DiagCode::kLimit,
+                   fmt::format("--values: more than {} combinations; one library serves at most so many", kMostPoints),
+                   "leave values out, or fix a dimension with --bind");
   }
   std::vector<Json> specs;
   for (const Point& p : points) {
@@ -154,7 +163,9 @@ Result<Source> at_all_values(const OnnxModel& model, const std::string& path, co
   for (const Json& s : specs) all.push_back(&s);
   Join join(names, points);
   auto spec = join.all(all, "the program");
-  if (!spec) return wrong(path, DiagCode::kVarAxis, "the model is another program at other sizes: " + join.reason, "make a library for each: --bind");
+  if (!spec)
+    return wrong(path, DiagCode::kVarAxis, "the model is another program at other sizes: " + join.reason,
+                 "make a library for each: --bind");
   for (const auto& [name, list] : options.values) (*spec)["axes"][name] = {{"type", "var"}, {"values", list}};
   return Source{path, spec->dump(1) + "\n"};
 }

@@ -1,4 +1,5 @@
-// Inputs of packed cases, element by element from a seed: both who packs and who runs a pack make them, so that a pack need not hold them. No includes of the project.
+// Inputs of packed cases, element by element from a seed: both who packs and who runs a pack make them, so that a pack need not hold them.
+// No includes of the project.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -13,7 +14,8 @@ inline uint32_t float_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
 inline uint32_t half_bits(float x) {
   const uint32_t b = float_bits(x), sign = b >> 16 & 0x8000u;
   const float a = x < 0 ? -x : x;
-  if (a < 6.103515625e-05f) return sign | static_cast<uint32_t>(a * 16777216.0f + 0.5f);   // subnormal: in units of 2^-24 (a tie is nothing to a random number)
+  // subnormal: in units of 2^-24 (a tie is nothing to a random number)
+  if (a < 6.103515625e-05f) return sign | static_cast<uint32_t>(a * 16777216.0f + 0.5f);
   uint32_t m = b & 0x7fffffffu;
   m += 0xfffu + (m >> 13 & 1);
   return sign | (m - 0x38000000u) >> 13;

@@ -1,5 +1,6 @@
-// Runs packed kernels on this machine's GPU and compares what they leave with what the pack says: device_runner FOLDER. Needs the NVIDIA driver and nothing else, so that a pack made elsewhere (device_pack.h: the
-// emulator's results) can be checked where a GPU is. A line per group of cases and a sum at the end; exit code 8 if a result is outside of its bound.
+// Runs packed kernels on this machine's GPU and compares what they leave with what the pack says: device_runner FOLDER. Needs the NVIDIA
+// driver and nothing else, so that a pack made elsewhere (device_pack.h: the emulator's results) can be checked where a GPU is. A line per
+// group of cases and a sum at the end; exit code 8 if a result is outside of its bound.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,8 +34,20 @@ struct Buffer {
   std::vector<int64_t> dims, strides;
   uint64_t device = 0;
 };
-struct Map { int buffer = 0, element = 2, rank = 1, swizzle = 0; int64_t offset = 0; std::vector<int64_t> dims, strides; std::vector<int> box; };
-struct Launch { std::string library, symbol; std::array<int64_t, 3> grid{}; int threads = 0; int64_t smem = 0; std::vector<Map> maps; std::vector<int> args; };
+struct Map {
+  int buffer = 0, element = 2, rank = 1, swizzle = 0;
+  int64_t offset = 0;
+  std::vector<int64_t> dims, strides;
+  std::vector<int> box;
+};
+struct Launch {
+  std::string library, symbol;
+  std::array<int64_t, 3> grid{};
+  int threads = 0;
+  int64_t smem = 0;
+  std::vector<Map> maps;
+  std::vector<int> args;
+};
 struct Case { std::string module, group, name; std::vector<Buffer> buffers; std::vector<Launch> launches; };
 
 // ---- the driver, by hand: a pack is run where no toolkit need be
@@ -81,8 +94,10 @@ void encode(TensorMap& to, const Map& m, uint64_t address) {
   std::vector<uint32_t> box(m.box.begin(), m.box.end()), ones(m.box.size(), 1);
   const int type = m.element == 2 ? 6 : 7;   // FLOAT16, FLOAT32
   const int swizzle = m.swizzle == 128 ? 3 : m.swizzle == 64 ? 2 : m.swizzle == 32 ? 1 : 0;
-  call<void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int>("cuTensorMapEncodeTiled", &to, type, static_cast<uint32_t>(m.rank),
-      reinterpret_cast<void*>(address + static_cast<uint64_t>(m.offset)), dims.data(), strides.data(), box.data(), ones.data(), 0, swizzle, 2, 0);
+  call<void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int>(
+      "cuTensorMapEncodeTiled", &to, type, static_cast<uint32_t>(m.rank),
+      reinterpret_cast<void*>(address + static_cast<uint64_t>(m.offset)), dims.data(), strides.data(), box.data(), ones.data(), 0, swizzle,
+      2, 0);
 }
 
 double half_value(uint16_t u) {
@@ -121,12 +136,17 @@ int size_of(const std::string& type) { return type == "f32" || type == "u32" ? 4
 
 struct Score { int64_t cases = 0, elements = 0, unequal = 0, outside = 0; double ulp = 0, relative = 0; char first[256] = {0}; };
 
-/// check: TYPE/bits (equal, any NaN equals any NaN), TYPE/ulp (at most `bound` neighbours apart), TYPE/rel (at most `bound` of the value plus the root mean square).
+/// check: TYPE/bits (equal, any NaN equals any NaN), TYPE/ulp (at most `bound` neighbours apart), TYPE/rel (at most `bound` of the value
+/// plus the root mean square).
 void compare(const Case& c, const Buffer& b, const unsigned char* want, const unsigned char* got, const unsigned char* exists, Score& s) {
   const std::string type = b.check.substr(0, b.check.find('/')), mode = b.check.substr(b.check.find('/') + 1);
   const int64_t size = size_of(type), n = b.bytes / size;
   double squares = 0;
-  for (int64_t i = 0; i < n; i++) if (!exists || exists[i * size]) { const double v = element(want, i, type).value; if (std::isfinite(v)) squares += v * v; }
+  for (int64_t i = 0; i < n; i++)
+    if (!exists || exists[i * size]) {
+      const double v = element(want, i, type).value;
+      if (std::isfinite(v)) squares += v * v;
+    }
   const double rms = std::sqrt(squares / static_cast<double>(std::max<int64_t>(1, n)));
   for (int64_t i = 0; i < n; i++) {
     if (exists && !exists[i * size]) continue;
@@ -135,12 +155,14 @@ void compare(const Case& c, const Buffer& b, const unsigned char* want, const un
     const bool nan = std::isnan(x.value) && std::isnan(y.value);
     if (x.bits == y.bits || nan) continue;
     s.unequal++;
-    const double ulp = std::isnan(x.value) != std::isnan(y.value) ? 1e9 : static_cast<double>(std::llabs(x.order - y.order)), relative = std::fabs(x.value - y.value) / (std::fabs(x.value) + rms + 1e-30);
+    const double ulp = std::isnan(x.value) != std::isnan(y.value) ? 1e9 : static_cast<double>(std::llabs(x.order - y.order)),
+                 relative = std::fabs(x.value - y.value) / (std::fabs(x.value) + rms + 1e-30);
     s.ulp = std::max(s.ulp, ulp);
     s.relative = std::max(s.relative, std::isfinite(relative) ? relative : 1e9);
     const bool good = mode == "ulp" ? ulp <= b.bound : mode == "rel" && relative <= b.bound;
     if (good || s.outside++ > 0) continue;
-    std::snprintf(s.first, sizeof s.first, "%s: element %lld: emulator %.9g (%08x), device %.9g (%08x)", c.name.c_str(), static_cast<long long>(i), x.value, x.bits, y.value, y.bits);
+    std::snprintf(s.first, sizeof s.first, "%s: element %lld: emulator %.9g (%08x), device %.9g (%08x)", c.name.c_str(),
+                  static_cast<long long>(i), x.value, x.bits, y.value, y.bits);
   }
 }
 
@@ -170,7 +192,8 @@ std::vector<Case> read_cases(const std::string& path) {
     if (word == "map") {
       Map m;
       w >> m.buffer >> m.offset >> m.element >> m.rank >> m.swizzle;
-      m.dims.resize(static_cast<size_t>(m.rank)), m.strides.resize(static_cast<size_t>(m.rank - 1)), m.box.resize(static_cast<size_t>(m.rank));
+      m.dims.resize(static_cast<size_t>(m.rank)), m.strides.resize(static_cast<size_t>(m.rank - 1)),
+          m.box.resize(static_cast<size_t>(m.rank));
       for (auto& x : m.dims) w >> x;
       for (auto& x : m.strides) w >> x;
       for (auto& x : m.box) w >> x;
@@ -214,10 +237,13 @@ void run_case(Case& c, Handle module, const std::string& data, Score& score) {
     if (l.smem > 48 * 1024) call("cuFuncSetAttribute", f, 8, static_cast<int>(l.smem));
     std::vector<TensorMap> maps(l.maps.size());
     std::vector<void*> arguments;
-    for (size_t i = 0; i < maps.size(); i++) { encode(maps[i], l.maps[i], c.buffers[static_cast<size_t>(l.maps[i].buffer)].device); arguments.push_back(&maps[i]); }
+    for (size_t i = 0; i < maps.size(); i++) {
+      encode(maps[i], l.maps[i], c.buffers[static_cast<size_t>(l.maps[i].buffer)].device);
+      arguments.push_back(&maps[i]);
+    }
     for (int a : l.args) arguments.push_back(&c.buffers[static_cast<size_t>(a)].device);
-    call("cuLaunchKernel", f, static_cast<unsigned>(l.grid[0]), static_cast<unsigned>(l.grid[1]), static_cast<unsigned>(l.grid[2]), static_cast<unsigned>(l.threads), 1u, 1u, static_cast<unsigned>(l.smem), Handle{},
-         arguments.data(), static_cast<void**>(nullptr));
+    call("cuLaunchKernel", f, static_cast<unsigned>(l.grid[0]), static_cast<unsigned>(l.grid[1]), static_cast<unsigned>(l.grid[2]),
+         static_cast<unsigned>(l.threads), 1u, 1u, static_cast<unsigned>(l.smem), Handle{}, arguments.data(), static_cast<void**>(nullptr));
   }
   call("cuCtxSynchronize");
   score.cases++;
@@ -234,7 +260,8 @@ void run_case(Case& c, Handle module, const std::string& data, Score& score) {
 }
 
 /// From group *next on, in this process.
-void run_groups(const std::string& folder, const std::string& data, std::vector<Case>& cases, const std::vector<std::string>& groups, Score* scores, volatile size_t* next) {
+void run_groups(const std::string& folder, const std::string& data, std::vector<Case>& cases, const std::vector<std::string>& groups,
+                Score* scores, volatile size_t* next) {
   int device = 0;
   Handle context = nullptr, module = nullptr;
   call("cuInit", 0u);
@@ -263,8 +290,10 @@ int main(int argc, char** argv) {
   std::vector<Case> cases = read_cases(folder + "/cases.txt");
   std::vector<std::string> groups;
   for (const Case& c : cases)
-    if ((argc <= 2 || c.group.find(argv[2]) != std::string::npos) && std::find(groups.begin(), groups.end(), c.group) == groups.end()) groups.push_back(c.group);
-  auto* scores = static_cast<Score*>(mmap(nullptr, sizeof(Score) * (groups.size() + 1), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if ((argc <= 2 || c.group.find(argv[2]) != std::string::npos) && std::find(groups.begin(), groups.end(), c.group) == groups.end())
+      groups.push_back(c.group);
+  auto* scores =
+      static_cast<Score*>(mmap(nullptr, sizeof(Score) * (groups.size() + 1), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   auto* next = static_cast<volatile size_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   std::vector<bool> broken(groups.size());
   while (*next < groups.size()) {   // a kernel that faults takes its process with it, and the groups behind it go on in another one
@@ -279,10 +308,12 @@ int main(int argc, char** argv) {
   int64_t outside = 0, all = 0, faults = 0;
   for (size_t i = 0; i < groups.size(); i++) {
     const Score& s = scores[i];
-    std::printf("%-44s %6lld %10lld %10lld %10.3g %10.3g %8lld%s%s%s\n", groups[i].c_str(), static_cast<long long>(s.cases), static_cast<long long>(s.elements), static_cast<long long>(s.unequal), s.ulp, s.relative,
-                static_cast<long long>(s.outside), broken[i] ? "  FAULT" : "", s.first[0] ? "  " : "", s.first);
+    std::printf("%-44s %6lld %10lld %10lld %10.3g %10.3g %8lld%s%s%s\n", groups[i].c_str(), static_cast<long long>(s.cases),
+                static_cast<long long>(s.elements), static_cast<long long>(s.unequal), s.ulp, s.relative, static_cast<long long>(s.outside),
+                broken[i] ? "  FAULT" : "", s.first[0] ? "  " : "", s.first);
     outside += s.outside, all += s.elements, faults += broken[i];
   }
-  std::printf("%zu groups, %lld elements, %lld outside of their bounds, %lld faults\n", groups.size(), static_cast<long long>(all), static_cast<long long>(outside), static_cast<long long>(faults));
+  std::printf("%zu groups, %lld elements, %lld outside of their bounds, %lld faults\n", groups.size(), static_cast<long long>(all),
+              static_cast<long long>(outside), static_cast<long long>(faults));
   return outside || faults || groups.empty() ? 8 : 0;
 }

@@ -47,7 +47,8 @@ inline Noisy operator-(const Noisy& a, const Noisy& b) { return a + Noisy{-b.v, 
 inline Noisy operator-(const Noisy& a) { return {-a.v, a.e}; }
 inline Noisy operator*(const Noisy& a, const Noisy& b) {
   const auto part = [](long double value, long double error) { return error == 0 ? 0 : std::fabs(value) * error; };
-  const long double p = in_range(a.v * b.v, a.v == 0 || b.v == 0, std::isfinite(a.v) && std::isfinite(b.v)), e = part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e);
+  const long double p = in_range(a.v * b.v, a.v == 0 || b.v == 0, std::isfinite(a.v) && std::isfinite(b.v)),
+                    e = part(a.v, b.e) + part(b.v, a.e) + part(a.e, b.e);
   return std::isfinite(p) && std::fma(a.v, b.v, -p) == 0 && (p != 0 || a.v == 0 || b.v == 0) ? Noisy{p, e} : rounded(p, e);
 }
 inline Noisy operator/(const Noisy& a, const Noisy& b) {
@@ -62,13 +63,25 @@ inline Noisy compared(bool is, const Noisy& a, const Noisy& b) {
   return {is ? 1.0L : 0.0L, std::fabs(a.v - b.v) <= a.e + b.e && a.e + b.e > 0 ? 1.0L : 0.0L};
 }
 
-inline Noisy exp(const Noisy& x) { in_range(std::exp(x.v), false, std::isfinite(x.v)); return monotonic(x, [](long double t) { return std::exp(t); }); }
-inline Noisy log(const Noisy& x) { return x.e > 0 && x.v <= x.e ? Noisy{std::log(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log(t); }); }
-inline Noisy sqrt(const Noisy& x) { return x.e > 0 && x.v < x.e ? Noisy{std::sqrt(x.v), INFINITY} : monotonic(x, [](long double t) { return std::sqrt(t); }); }
+inline Noisy exp(const Noisy& x) {
+  in_range(std::exp(x.v), false, std::isfinite(x.v));
+  return monotonic(x, [](long double t) { return std::exp(t); });
+}
+inline Noisy log(const Noisy& x) {
+  return x.e > 0 && x.v <= x.e ? Noisy{std::log(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log(t); });
+}
+inline Noisy sqrt(const Noisy& x) {
+  return x.e > 0 && x.v < x.e ? Noisy{std::sqrt(x.v), INFINITY} : monotonic(x, [](long double t) { return std::sqrt(t); });
+}
 inline Noisy tanh(const Noisy& x) { return monotonic(x, [](long double t) { return std::tanh(t); }); }
 inline Noisy erf(const Noisy& x) { return monotonic(x, [](long double t) { return std::erf(t); }); }
-inline Noisy log1p(const Noisy& x) { return x.e > 0 && 1 + x.v <= x.e ? Noisy{std::log1p(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log1p(t); }); }
-inline Noisy expm1(const Noisy& x) { in_range(std::expm1(x.v), true, std::isfinite(x.v)); return monotonic(x, [](long double t) { return std::expm1(t); }); }
+inline Noisy log1p(const Noisy& x) {
+  return x.e > 0 && 1 + x.v <= x.e ? Noisy{std::log1p(x.v), INFINITY} : monotonic(x, [](long double t) { return std::log1p(t); });
+}
+inline Noisy expm1(const Noisy& x) {
+  in_range(std::expm1(x.v), true, std::isfinite(x.v));
+  return monotonic(x, [](long double t) { return std::expm1(t); });
+}
 inline Noisy sin(const Noisy& x) { return rounded(std::sin(x.v), std::min(x.e, 2.0L)); }
 inline Noisy cos(const Noisy& x) { return rounded(std::cos(x.v), std::min(x.e, 2.0L)); }
 inline Noisy fabs(const Noisy& x) { return {std::fabs(x.v), x.e}; }

@@ -90,7 +90,8 @@ template <class T> class OwnEvaluator {
   /// A comparison as a number.
   /// A step function: rounded nowhere, as far off as it grows where x may be.
   template <class F> static T stepped(const T& x, F f) {
-    if constexpr (std::is_same_v<T, Noisy>) return {f(x.v), x.e == 0 ? 0.0L : std::max(std::fabs(f(x.v + x.e) - f(x.v)), std::fabs(f(x.v - x.e) - f(x.v)))};
+    if constexpr (std::is_same_v<T, Noisy>)
+      return {f(x.v), x.e == 0 ? 0.0L : std::max(std::fabs(f(x.v + x.e) - f(x.v)), std::fabs(f(x.v - x.e) - f(x.v)))};
     else return f(x);
   }
   static T truth(bool is, const T& a, const T& b) {

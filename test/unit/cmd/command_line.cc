@@ -1,4 +1,5 @@
-// The binary as a user runs it: exit codes, what goes to which stream, response files, suggestions, corpus mode. Exactly the table of docs/options.md.
+// The binary as a user runs it: exit codes, what goes to which stream, response files, suggestions, corpus mode. Exactly the table of
+// docs/options.md.
 #include <catch2/catch.hpp>
 #include <array>
 #include <csignal>
@@ -40,16 +41,22 @@ Run opt(const std::vector<std::string>& arguments, const std::string& environmen
   TempFolder temp;
   std::string command = environment + " " + quoted(std::string(MIRAGE_BINARY_DIR) + "/mirage-opt");
   for (const std::string& a : arguments) command += " " + quoted(a);
-  command += " >" + quoted(temp.path + "/out") + " 2>" + quoted(temp.path + "/err") + " <" + (input.empty() ? std::string("/dev/null") : quoted(temp.write("in", input)));
+  command += " >" + quoted(temp.path + "/out") + " 2>" + quoted(temp.path + "/err") + " <" +
+             (input.empty() ? std::string("/dev/null") : quoted(temp.write("in", input)));
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(temp.path + "/out").value(), read_file(temp.path + "/err").value()};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(temp.path + "/out").value(),
+          read_file(temp.path + "/err").value()};
 }
 
 std::string spec(const std::string& name, const std::string& op = "neg") {
-  return R"({"name": ")" + name + R"(", "inputs": {"a": {"shape": [4, 8], "dtype": "float32"}}, "outputs": {"b": {"shape": [4, 8], "dtype": "float32"}}, "nodes": [{"op": ")" + op + R"(", "inputs": ["a"], "output": "b"}]})";
+  return R"({"name": ")" + name +
+         R"(", "inputs": {"a": {"shape": [4, 8], "dtype": "float32"}}, "outputs": {"b": {"shape": [4, 8], "dtype": "float32"}}, )"
+         R"("nodes": [{"op": ")" +
+         op + R"(", "inputs": ["a"], "output": "b"}]})";
 }
 
-/// A machine without CUDA: no nvcc on PATH or where the environment says. /usr/local/cuda is looked at as well, so this is only that where it does not exist.
+/// A machine without CUDA: no nvcc on PATH or where the environment says. /usr/local/cuda is looked at as well, so this is only that where
+/// it does not exist.
 const std::string kTexts = "--emit=cu,h,graph";
 
 }  // namespace
@@ -98,7 +105,13 @@ TEST_CASE("exit codes") {
       {2, {"--pdl", "--target", "sm_80", "-o", t.path + "/o", good}, "no programmatic dependent launch"},
       {3, {"--check", t.write("bad.json", "{\"inputs\": }")}, "E0100"},
       {3, {"-o", t.path + "/o", t.path + "/bad.json"}, "^"},
-      {4, {"--check", t.write("var.json", R"({"axes": {"M": {"type": "var", "min": 1, "max": 8}}, "inputs": {"a": {"shape": ["M"], "dtype": "float32"}}, "outputs": {"b": {"shape": ["M"], "dtype": "float32"}}, "nodes": [{"op": "neg", "inputs": ["a"], "output": "b"}]})")}, "E0200"},
+      {4,
+       {"--check",
+        t.write(
+            "var.json",
+            R"({"axes": {"M": {"type": "var", "min": 1, "max": 8}}, "inputs": {"a": {"shape": ["M"], "dtype": "float32"}}, )"
+            R"("outputs": {"b": {"shape": ["M"], "dtype": "float32"}}, "nodes": [{"op": "neg", "inputs": ["a"], "output": "b"}]})")},
+       "E0200"},
       {5, {"--verify", good, other}, ""},
       {11, {"--check", t.path + "/none.json"}, "No such file"},
       {11, {"-o", good, good}, "E0302"},
@@ -177,7 +190,8 @@ TEST_CASE("several specs and folders: a folder per result, the worst exit code, 
 TEST_CASE("see inside") {
   TempFolder t;
   const std::string s = t.write("s.json", spec("one"));
-  const Run r = opt({s, "-o", t.path + "/out", kTexts, "--print-after=parse,plan", "--time", "--stats", "--explain", "--dump-dir", t.path + "/dump", "--trace", t.path + "/trace.json", "-MD", "-MF", t.path + "/deps"});
+  const Run r = opt({s, "-o", t.path + "/out", kTexts, "--print-after=parse,plan", "--time", "--stats", "--explain", "--dump-dir",
+                     t.path + "/dump", "--trace", t.path + "/trace.json", "-MD", "-MF", t.path + "/deps"});
   CHECK(r.exit == 0);
   CHECK(r.err.find("// after parse: one.graph\nkernel one {") != std::string::npos);
   CHECK(r.err.find("choose.plans") != std::string::npos);
@@ -191,7 +205,9 @@ TEST_CASE("see inside") {
 TEST_CASE("a machine is planned for, and its target implied") {
   TempFolder t;
   const std::string s = t.write("s.json", spec("one"));
-  const auto machine = [&](const std::string& folder) { return nlohmann::json::parse(read_file(t.path + "/" + folder + "/report.json").value())["machine"].get<std::string>(); };
+  const auto machine = [&](const std::string& folder) {
+    return nlohmann::json::parse(read_file(t.path + "/" + folder + "/report.json").value())["machine"].get<std::string>();
+  };
   REQUIRE(opt({s, "-o", t.path + "/plain", "--emit=cu,report"}).exit == 0);
   REQUIRE(opt({s, "-o", t.path + "/h100", "--emit=cu,report", "--machine", "h100"}).exit == 0);
   REQUIRE(opt({s, "-o", t.path + "/a100", "--emit=cu,report", "--machine=a100", "--print-after=all"}).exit == 0);

@@ -39,13 +39,16 @@ struct Ran { int exit = -1; std::string err; };
 
 Ran run_line(const std::string& arguments, const std::string& before = "") {
   const CorpusFolder t;
-  const int status = std::system((before + " '" + MIRAGE_BINARY_DIR + "/mirage-opt' " + arguments + " >" + t.path + "/out 2>" + t.path + "/err </dev/null").c_str());
+  const int status = std::system(
+      (before + " '" + MIRAGE_BINARY_DIR + "/mirage-opt' " + arguments + " >" + t.path + "/out 2>" + t.path + "/err </dev/null").c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), t.read("err")};
 }
 
 std::string small_spec(const std::string& name, int width) {
-  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, )" + std::to_string(width) + R"(], "dtype": "float16"}},
-    "outputs": {"y": {"shape": [8, )" + std::to_string(width) + R"(], "dtype": "float16"}},
+  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 64], "dtype": "float16"}, "w": {"shape": [64, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [8, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
 }
 
@@ -85,13 +88,15 @@ TEST_CASE("a corpus: folders in folders, shards that make one report, results th
   write_corpus(t);
   const std::string specs = t.path + "/specs ";
   REQUIRE(run_line(specs + "-o " + t.path + "/one -j1 --report " + t.path + "/one.json" + kFast).exit == 0);
-  for (const char* folder : {"s0", "s1", "sub/s1", "sub/deep/t", "sub/deep/u"}) CHECK(fs::exists(t.path + "/one/" + folder + "/report.json"));
+  for (const char* folder : {"s0", "s1", "sub/s1", "sub/deep/t", "sub/deep/u"})
+    CHECK(fs::exists(t.path + "/one/" + folder + "/report.json"));
   const auto one = files_below(t.path + "/one");
   CHECK(one.at("index.html").find("sub/deep/t/report.html") != std::string::npos);
   CHECK(one.at("index.html").find("<td") < one.at("index.html").size());
 
   // In processes, several at a time: the same.
-  REQUIRE(run_line(specs + "-o " + t.path + "/many -j4 --report " + t.path + "/many.json --junit " + t.path + "/many.xml" + kFast).exit == 0);
+  REQUIRE(run_line(specs + "-o " + t.path + "/many -j4 --report " + t.path + "/many.json --junit " + t.path + "/many.xml" + kFast).exit ==
+          0);
   CHECK(files_below(t.path + "/many") == one);
   CHECK(timeless(t.read("many.json")) == timeless(t.read("one.json")));
   const std::string junit = t.read("many.xml");
@@ -114,7 +119,8 @@ TEST_CASE("a corpus: folders in folders, shards that make one report, results th
   CHECK(files_below(t.path + "/sharded") == one);
   CHECK(run_line("--merge-reports " + t.path + "/twice.json " + t.path + "/part1.json " + t.path + "/one.json").exit == 2);
   CHECK(run_line("--merge-reports " + t.path + "/none.json " + t.path + "/specs/s0.json").exit == 2);
-  for (const char* bad : {"0/4", "5/4", "1", "1/0", "a/b", "1/4x"}) CHECK(run_line(specs + "-o " + t.path + "/bad --shard " + std::string(bad) + kFast).exit == 2);
+  for (const char* bad : {"0/4", "5/4", "1", "1/0", "a/b", "1/4x"})
+    CHECK(run_line(specs + "-o " + t.path + "/bad --shard " + std::string(bad) + kFast).exit == 2);
 
   // Resumed: what is there stays, what is gone or of other options is made.
   fs::remove(t.path + "/many/s2/certificate.json");
@@ -160,7 +166,8 @@ TEST_CASE("a spec without a result fails alone, and a regression is a failure of
   CorpusJson earlier = CorpusJson::parse(t.read("out/sub/s1/report.json"));
   earlier["result"]["predicted_us"] = earlier["result"]["predicted_us"].get<double>() / 2;
   t.write("out/sub/s1/report.json", earlier.dump());
-  const Ran slower = run_line(t.path + "/specs -o " + t.path + "/again -j3 --no-measure --baseline " + t.path + "/out --junit " + t.path + "/k.xml" + fast);
+  const Ran slower = run_line(t.path + "/specs -o " + t.path + "/again -j3 --no-measure --baseline " + t.path + "/out --junit " + t.path +
+                              "/k.xml" + fast);
   CHECK(slower.exit == 9);
   CHECK(slower.err.find("sub/s1") != std::string::npos);
   CHECK(t.read("k.xml").find("tests=\"8\" failures=\"1\"") != std::string::npos);
@@ -180,7 +187,8 @@ TEST_CASE("sixteen processes with one cache and one lock leave the bytes of a se
   makefile += "\n";
   for (int i = 0; i < 16; i++) {
     const std::string n = "p" + std::to_string(i);
-    makefile += n + ":\n\t'" + MIRAGE_BINARY_DIR + "/mirage-opt' specs/" + n + ".json -o $(OUT)/" + n + " --cache $(OUT).cache --lock $(OUT).lock --quiet -j1" + kFast + "\n";
+    makefile += n + ":\n\t'" + MIRAGE_BINARY_DIR + "/mirage-opt' specs/" + n + ".json -o $(OUT)/" + n +
+                " --cache $(OUT).cache --lock $(OUT).lock --quiet -j1" + kFast + "\n";
   }
   t.write("Makefile", makefile);
   REQUIRE(std::system(("make -C " + t.path + " -s -j1 OUT=serial >/dev/null 2>&1").c_str()) == 0);
@@ -215,7 +223,8 @@ TEST_CASE("sixteen processes with one cache and one lock leave the bytes of a se
 TEST_CASE("--explain-result prints the steps") {
   const CorpusFolder t;
   t.write("a.json", small_spec("a", 64));
-  const std::string command = std::string("'") + MIRAGE_BINARY_DIR + "/mirage-opt' " + t.path + "/a.json -o " + t.path + "/out --quiet --explain-result" + kFast + " >" + t.path + "/steps";
+  const std::string command = std::string("'") + MIRAGE_BINARY_DIR + "/mirage-opt' " + t.path + "/a.json -o " + t.path +
+                              "/out --quiet --explain-result" + kFast + " >" + t.path + "/steps";
   REQUIRE(std::system(command.c_str()) == 0);
   CHECK(t.read("steps").find("the program, operator by operator") != std::string::npos);
   CHECK(t.read("steps").find("saves") != std::string::npos);

@@ -55,7 +55,9 @@ bool says(const HostileRun& r, const std::string& text) {
   return r.err.find(text) != std::string::npos;
 }
 
-const std::string kSmall = R"({"name": "sm", "inputs": {"x": {"shape": [64, 64], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}]})";
+const std::string kSmall =
+    R"({"name": "sm", "inputs": {"x": {"shape": [64, 64], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, )"
+    R"("nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}]})";
 const std::vector<std::string> kQuick = {"small.json", "-q", "-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,h,certificate"};
 
 std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
@@ -116,13 +118,18 @@ TEST_CASE("a pipe in the cache is no decision that anybody waits for") {
 
 TEST_CASE("names cannot write to the terminal or forge messages, and long ones are cut") {
   const HostileFolder t;
-  const std::string head = R"({"name": "b", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, "nodes": [{"op": ")", tail = R"(", "inputs": ["x"], "output": "y"}]})";
+  const std::string
+      head =
+          R"({"name": "b", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}}, )"
+          R"("nodes": [{"op": ")",
+      tail = R"(", "inputs": ["x"], "output": "y"}]})";
   t.write("e.json", head + R"(exp\u001b[2J\u001b]0;PWN\u0007)" + tail);   // hostile_run looks for control characters
   const HostileRun op = hostile_run(t, {"--check", "e.json"});
   CHECK(op.exit == 3);
   CHECK(says(op, "e.json:1:"));
   CHECK(says(op, "exp\\x1b[2J\\x1b]0;PWN\\x07"));
-  t.write("n.json", R"({"name": "a\nspecs/gqa.json:1:1: error: forged [E0999]", "inputs": {"x": {"shape": [4, "L"], "dtype": "float16"}}})");
+  t.write("n.json",
+          R"({"name": "a\nspecs/gqa.json:1:1: error: forged [E0999]", "inputs": {"x": {"shape": [4, "L"], "dtype": "float16"}}})");
   const HostileRun name = hostile_run(t, {"--check", "n.json"});
   CHECK(name.exit == 3);
   CHECK(name.err.find("\nspecs/gqa.json") == std::string::npos);
@@ -164,8 +171,11 @@ TEST_CASE("files that were made to harm are refused with a place") {
 TEST_CASE("limits count what is written, and have a place") {
   const HostileFolder t;
   const auto chain = [](int n) {
-    std::string text = "{\"inputs\": {\"x0\": {\"shape\": [4], \"dtype\": \"f32\"}}, \"outputs\": {\"x" + std::to_string(n) + "\": {\"dtype\": \"f32\"}},\n \"nodes\": [";
-    for (int i = 0; i < n; i++) text += (i ? ",\n" : "") + ("{\"op\": \"tanh\", \"inputs\": [\"x" + std::to_string(i)) + "\"], \"output\": \"x" + std::to_string(i + 1) + "\"}";
+    std::string text = "{\"inputs\": {\"x0\": {\"shape\": [4], \"dtype\": \"f32\"}}, \"outputs\": {\"x" + std::to_string(n) +
+                       "\": {\"dtype\": \"f32\"}},\n \"nodes\": [";
+    for (int i = 0; i < n; i++)
+      text += (i ? ",\n" : "") + ("{\"op\": \"tanh\", \"inputs\": [\"x" + std::to_string(i)) + "\"], \"output\": \"x" +
+              std::to_string(i + 1) + "\"}";
     return text + "]}\n";
   };
   t.write("most.json", chain(4096));
@@ -199,7 +209,8 @@ TEST_CASE("response files that name each other end, and flags say what is wrong 
   t.write("-odd.json", kSmall), t.write("@odd.json", kSmall);
   CHECK(hostile_run(t, {"--check", "--", "-odd.json"}).exit == 0);
   CHECK(hostile_run(t, {"--check", "--", "@odd.json", "small.json"}).exit == 0);
-  for (const auto& [a, b] : {std::pair("--check", "--canonicalize"), std::pair("--list-ops", "--print-man"), std::pair("--check", "--verify"), std::pair("--print-schema", "--list-targets")}) {
+  for (const auto& [a, b] : {std::pair("--check", "--canonicalize"), std::pair("--list-ops", "--print-man"),
+                             std::pair("--check", "--verify"), std::pair("--print-schema", "--list-targets")}) {
     const HostileRun both = hostile_run(t, {a, b, "small.json"});
     CHECK(both.exit == 2);
     CHECK(says(both, "exclude each other"));
@@ -207,7 +218,8 @@ TEST_CASE("response files that name each other end, and flags say what is wrong 
   CHECK(says(hostile_run(t, {"-j", "abc", "small.json"}), "--jobs: 'abc' is no whole number"));
   CHECK(says(hostile_run(t, {"-j", "1.5", "small.json"}), "--jobs: '1.5' is no whole number"));
   CHECK(says(hostile_run(t, {"--jobs=99999", "small.json"}), "--jobs: '99999' is not between 0 and 1024"));
-  CHECK(says(hostile_run(t, {"--seed=99999999999999999999999", "small.json"}), "--seed: '99999999999999999999999' is not between 0 and 9007199254740992"));
+  CHECK(says(hostile_run(t, {"--seed=99999999999999999999999", "small.json"}),
+             "--seed: '99999999999999999999999' is not between 0 and 9007199254740992"));
 }
 
 TEST_CASE("names that make would read as commands are refused with -MD") {
@@ -215,14 +227,17 @@ TEST_CASE("names that make would read as commands are refused with -MD") {
   for (const char* name : {"%:;touch${IFS}pwned", "a:b.json", "a=b.json", "a|b.json", "a\nb.json", "*.json", "a\\", "lib(x).json"}) {
     t.write(name, kSmall);
     INFO(name);
-    const HostileRun r = hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o", "-MD", "-MF", "d.mk", "--", name});
+    const HostileRun r =
+        hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o", "-MD", "-MF", "d.mk", "--", name});
     CHECK(r.exit == 2);
     CHECK(says(r, "-MD: make reads"));
     CHECK_FALSE(fs::exists(t.at("d.mk")));
     CHECK_FALSE(fs::exists(t.at("o")));
   }
   t.write("a b#$c'.json", kSmall);
-  REQUIRE(hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o p", "-MD", "-MF", "d.mk", "a b#$c'.json"}).exit == 0);
+  REQUIRE(
+      hostile_run(t, {"-q", "--states", "0", "--gate", "none", "--emit", "cu", "-o", "o p", "-MD", "-MF", "d.mk", "a b#$c'.json"}).exit ==
+      0);
   CHECK(t.read("d.mk").find("o\\ p/") != std::string::npos);
   CHECK(t.read("d.mk").find("a\\ b\\#$$c'.json") != std::string::npos);
 }
@@ -240,7 +255,8 @@ TEST_CASE("files of the user's that have our names stay") {
     fs::remove_all(t.at("mine"));
   }
   // Another program of the same name: what of the first is ours goes, what is not stays.
-  const std::vector<std::string> texts = {"-o", "o", "--states", "0", "--gate", "none", "--emit", "cu,graph,dot,python,makefile,certificate"};
+  const std::vector<std::string> texts = {"-o",     "o",    "--states", "0",
+                                          "--gate", "none", "--emit",   "cu,graph,dot,python,makefile,certificate"};
   REQUIRE(hostile_run(t, with({"small.json"}, texts)).exit == 0);
   REQUIRE(hostile_run(t, with({"small.json"}, texts)).exit == 0);   // its own files are replaced
   for (const char* name : {"o/sm_check", "o/libsm.so", "o/sm.ptx", "o/sm.h"}) t.write(name, "mine\n");

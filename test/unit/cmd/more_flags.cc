@@ -41,8 +41,10 @@ Run opt(const std::vector<std::string>& arguments) {
 }
 
 std::string spec(const std::string& name, int width) {
-  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 256], "dtype": "float16"}, "w": {"shape": [256, )" + std::to_string(width) + R"(], "dtype": "float16"}},
-    "outputs": {"y": {"shape": [8, )" + std::to_string(width) + R"(], "dtype": "float16"}},
+  return R"({"name": ")" + name + R"(", "inputs": {"x": {"shape": [8, 256], "dtype": "float16"}, "w": {"shape": [256, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
+    "outputs": {"y": {"shape": [8, )" +
+         std::to_string(width) + R"(], "dtype": "float16"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
 }
 
@@ -72,7 +74,8 @@ TEST_CASE("a lock pins the decision, and --frozen asks for one") {
   INFO(again.err);
   REQUIRE(again.exit == 0);
   CHECK(t.read("lock.json") == text);
-  for (const char* file : {"one.cu", "one.h", "one.graph", "certificate.json"}) CHECK(t.read("again/" + std::string(file)) == t.read("first/" + std::string(file)));
+  for (const char* file : {"one.cu", "one.h", "one.graph", "certificate.json"})
+    CHECK(t.read("again/" + std::string(file)) == t.read("first/" + std::string(file)));
   CHECK(Json::parse(t.read("again/report.json"))["remembered"]["from"] == "the lock");
   CHECK(opt({a, "-o", t.path + "/other", kTexts, "--frozen", "--lock", lock, "--target=sm_80"}).exit == 10);   // another result
   CHECK(opt({t.write("b.json", spec("two", 192)), "-o", t.path + "/two", kTexts, "--lock", lock}).exit == 0);
@@ -102,7 +105,8 @@ TEST_CASE("a cache is used, and one that is damaged is not") {
   REQUIRE(opt({a, "-o", t.path + "/third", kTexts, "--cache", cache}).exit == 0);
   CHECK(t.read("third/one.cu") == t.read("first/one.cu"));
   CHECK(read_file(entry.string()).value().size() > 1000);   // written anew
-  const Run unkept = opt({a, "-o", t.path + "/fourth", kTexts, "--cache", a});   // no folder, as one that CI shares read-only: a warning, the result is there
+  // no folder, as one that CI shares read-only: a warning, the result is there
+  const Run unkept = opt({a, "-o", t.path + "/fourth", kTexts, "--cache", a});
   CHECK(unkept.exit == 0);
   CHECK(unkept.err.find("the decision was not kept in the cache") != std::string::npos);
   CHECK(t.read("fourth/one.cu") == t.read("first/one.cu"));
@@ -116,15 +120,21 @@ TEST_CASE("--junit and --baseline") {
   CHECK(xml.find("<testsuite name=\"mirage-opt\" tests=\"2\" failures=\"1\"") != std::string::npos);
   CHECK(xml.find("<testcase name=\"one\"") != std::string::npos);
   const std::string unreadable = t.write("c.json", "{]");   // one without a name is known by its file
-  CHECK(opt({a, unreadable, "-o", t.path + "/out", kTexts, "--junit", t.path + "/unread.xml", "--report", t.path + "/unread.json"}).exit == 3);
+  CHECK(opt({a, unreadable, "-o", t.path + "/out", kTexts, "--junit", t.path + "/unread.xml", "--report", t.path + "/unread.json"}).exit ==
+        3);
   CHECK(t.read("unread.xml").find("<testcase name=\"" + unreadable + "\"") != std::string::npos);
   CHECK(Json::parse(t.read("unread.json"))["specs"][0]["errors"][0]["file"] == unreadable);
   CHECK(xml.find("zzz") != std::string::npos);
   CHECK(xml.find("\xff") == std::string::npos);
   // What is no report, or one that somebody changed, is no bug of ours.
-  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001, "why": 3}, "target": "sm_90a"})")}).exit == 9);
-  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001}, "target": 5})")}).exit == 0);
-  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": 7, "target": "sm_90a"})")}).exit == 2);
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline",
+             t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001, "why": 3}, "target": "sm_90a"})")})
+            .exit == 9);
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline",
+             t.write("odd.json", R"({"name": "one", "result": {"predicted_us": 0.001}, "target": 5})")})
+            .exit == 0);
+  CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.write("odd.json", R"({"name": "one", "result": 7, "target": "sm_90a"})")})
+            .exit == 2);
   // The same again is no regression; a baseline that was faster is one, with both numbers.
   CHECK(opt({a, "-o", t.path + "/out2", kTexts, "--baseline", t.path + "/report.json"}).exit == 0);
   Json base = Json::parse(t.read("out/one/report.json"));
@@ -154,7 +164,9 @@ TEST_CASE("completions and the manual page name every flag") {
   TempFolder t;
   const std::string bash = t.write("c.bash", opt({"--print-completion=bash"}).out);
   CHECK(std::system(("bash -n " + bash).c_str()) == 0);
-  CHECK(std::system(("bash -c '. " + bash + "; COMP_WORDS=(mirage-opt --targ); COMP_CWORD=1; _mirage_opt; [ \"${COMPREPLY[*]}\" = --target ]'").c_str()) == 0);
+  CHECK(std::system(
+            ("bash -c '. " + bash + "; COMP_WORDS=(mirage-opt --targ); COMP_CWORD=1; _mirage_opt; [ \"${COMPREPLY[*]}\" = --target ]'")
+                .c_str()) == 0);
   const Run man = opt({"--print-man"});
   REQUIRE(man.exit == 0);
   CHECK(man.out.starts_with(".TH MIRAGE"));

@@ -1,4 +1,4 @@
-// Which concatenations attention reads as two tensors (plan/parts.cc), and which are still copied.
+// Which concatenations attention reads as two tensors (plan/passes/parts.cc), and which are still copied.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -13,11 +13,17 @@ using namespace mirage;
 
 namespace {
 
-/// A step of decoding: %n (computed from input 3 as `added` says) is appended to the cache %c along dimension 1; `keys` is what attention has of %kn. more: further outputs.
-Planned plan(const std::string& added, const std::string& keys = "transpose (0,2,1) %kn", const std::string& more = "", int count = 4, const Target& target = *find_target("sm_90a")) {
-  const auto p = parse_spec({"parts", fmt::format(R"({{"version": "1.0", "name": "parts", "inputs": {{"q": {{"shape": [4, 4, 64], "dtype": "float16"}}, "c": {{"shape": [4, 1020, 64], "dtype": "float16"}}, "v": {{"shape": [4, {0}, 64], "dtype": "float16"}},
+/// A step of decoding: %n (computed from input 3 as `added` says) is appended to the cache %c along dimension 1; `keys` is what attention
+/// has of %kn. more: further outputs.
+Planned plan(const std::string& added, const std::string& keys = "transpose (0,2,1) %kn", const std::string& more = "", int count = 4,
+             const Target& target = *find_target("sm_90a")) {
+  const auto p = parse_spec(
+      {"parts",
+       fmt::format(
+           R"({{"version": "1.0", "name": "parts", "inputs": {{"q": {{"shape": [4, 4, 64], "dtype": "float16"}}, "c": {{"shape": [4, 1020, 64], "dtype": "float16"}}, "v": {{"shape": [4, {0}, 64], "dtype": "float16"}},
     "n": {{"shape": [4, 4, 64], "dtype": "float16"}}}}, "outputs": {{"o": {{"dtype": "float16"}}{1}}}, "nodes": [{{"op": "concat", "inputs": ["c", "n"], "output": "k", "attrs": {{"axis": 1}}}}, {{"op": "sum", "inputs": ["v"], "output": "s"}},
-    {{"op": "add", "inputs": ["q", "s"], "output": "o"}}]}})", 1020 + count, more.empty() ? "" : R"(, "k": {"dtype": "float16"})")});
+    {{"op": "add", "inputs": ["q", "s"], "output": "o"}}]}})",
+           1020 + count, more.empty() ? "" : R"(, "k": {"dtype": "float16"})")});
   REQUIRE(p);
   const auto g = parse_graph(fmt::format(R"(kernel parts {{
   %q = input 0 : f16[4,4,64]  %c = input 1 : f16[4,1020,64]  %v = input 2 : f16[4,{3},64]  %x = input 3 : f16[4,4,64]
@@ -62,7 +68,8 @@ TEST_CASE("attention reads a cache and what is appended to it, instead of a copy
   const Planned made = plan("cast_f16 (mul %x 2)");
   CHECK(first_keys(made) == 1020);                                     // computed beside the concatenation: it gets a place of its own
   REQUIRE(made.plan->kernels.size() == 2);
-  CHECK(emit_kernel(made.plan->kernels[1], *made.plan, *find_target("sm_90a")).source.find("kEarly = false") != std::string::npos);   // and comes from the kernel ahead
+  // and comes from the kernel ahead
+  CHECK(emit_kernel(made.plan->kernels[1], *made.plan, *find_target("sm_90a")).source.find("kEarly = false") != std::string::npos);
   const Planned given = plan("transpose (0,1,2) %x");
   CHECK(first_keys(given) == 1020);
   CHECK(given.plan->kernels.size() == 1);

@@ -1,4 +1,5 @@
-// One module for several programs: equal kernels once, slots at one place, dims in the header, and names that collide with those of the ABI.
+// One module for several programs: equal kernels once, slots at one place, dims in the header, and names that collide with those of the
+// ABI.
 #include <catch2/catch.hpp>
 #include <set>
 #include <fmt/format.h>
@@ -20,8 +21,12 @@ size_t times_in(const std::string& text, const std::string& part) {
 
 /// y = silu(x) with M rows, and s, which does not depend on M.
 Program two_outputs(int64_t m) {
-  auto p = parse_spec({"two.json", fmt::format(R"({{"name": "two", "inputs": {{"x": {{"shape": [{}, 256], "dtype": "float16"}}, "w": {{"shape": [512, 1024], "dtype": "float16"}}}},
-    "outputs": {{"y": {{"dtype": "float16"}}, "s": {{"dtype": "float32"}}}}, "nodes": [{{"op": "silu", "inputs": ["x"], "output": "y"}}, {{"op": "softmax", "inputs": ["w"], "output": "s"}}]}})", m)});
+  auto p = parse_spec(
+      {"two.json",
+       fmt::format(
+           R"({{"name": "two", "inputs": {{"x": {{"shape": [{}, 256], "dtype": "float16"}}, "w": {{"shape": [512, 1024], "dtype": "float16"}}}},
+    "outputs": {{"y": {{"dtype": "float16"}}, "s": {{"dtype": "float32"}}}}, "nodes": [{{"op": "silu", "inputs": ["x"], "output": "y"}}, {{"op": "softmax", "inputs": ["w"], "output": "s"}}]}})",
+           m)});
   REQUIRE(p.ok());
   return *p;
 }
@@ -86,13 +91,19 @@ TEST_CASE("one size may start one kernel twice") {
     last = std::string(w) + "y";
   }
   for (int64_t m : values) {
-    auto p = parse_spec({"twice.json", fmt::format(R"({{"name": "twice", "inputs": {{"x": {{"shape": [{}, 64], "dtype": "float32"}}{}}}, "outputs": {{"dy": {{"dtype": "float32"}}}}, "nodes": [{}]}})", m, weights, nodes)});
+    auto p = parse_spec(
+        {"twice.json",
+         fmt::format(
+             R"({{"name": "twice", "inputs": {{"x": {{"shape": [{}, 64], "dtype": "float32"}}{}}}, )"
+             R"("outputs": {{"dy": {{"dtype": "float32"}}}}, "nodes": [{}]}})",
+             m, weights, nodes)});
     REQUIRE(p.ok());
     programs.push_back(*p);
   }
   for (const Program& p : programs) plans.push_back(*make_plan(p, p.graph, target).plan);
   REQUIRE(plans[0].kernels.size() == 4);
-  const FamilyModule f = emit_family({{"M", values, 16, true}}, {{{16}, programs[0], plans[0]}, {{32}, programs[1], plans[1]}}, 0, "0123456789abcdef", target, {"", "0.0-test"});
+  const FamilyModule f = emit_family({{"M", values, 16, true}}, {{{16}, programs[0], plans[0]}, {{32}, programs[1], plans[1]}}, 0,
+                                     "0123456789abcdef", target, {"", "0.0-test"});
   std::set<std::string> names;
   for (const KernelText& k : f.points[0]) names.insert(k.name);
   CHECK(names.size() < 4);
@@ -110,7 +121,8 @@ TEST_CASE("slots lie at the begin of every workspace") {
   b.plan.buffers.push_back(slots);
   b.plan.workspace_bytes = 1024;
   const std::vector<FamilyMember> members = {{{1}, a.program, a.plan}, {{2}, b.program, b.plan}};
-  const std::string cu = emit_family({{"M", {1, 2}, 1, false}}, members, 0, "0123456789abcdef", a.target, {"", "0.0-test"}).module.files.at("demo.cu");
+  const std::string cu =
+      emit_family({{"M", {1, 2}, 1, false}}, members, 0, "0123456789abcdef", a.target, {"", "0.0-test"}).module.files.at("demo.cu");
   CHECK(is_in(cu, "constexpr uint64_t kSlotBytes = 512u;"));
   CHECK(is_in(cu, "  {{1}, 1024u, &enqueue_0,"));   // nothing of its own stands where the other's slots are
   CHECK(is_in(cu, "  {{2}, 1536u, &enqueue_1,"));

@@ -27,7 +27,8 @@ kernel two {
 
 Emitted emitted(const RunHints& hints) {
   const Graph g = *parse_graph(kTwo, "two");
-  const auto spec = read_spec({"two", "kernel two { %x = input 0 : f16[8,4096] %w = input 1 : f16[4096,4096] output 0 (relu (matmul %x %w)) : f16 }"});
+  const auto spec =
+      read_spec({"two", "kernel two { %x = input 0 : f16[8,4096] %w = input 1 : f16[4096,4096] output 0 (relu (matmul %x %w)) : f16 }"});
   const Target target = *find_target("sm_90a");
   Planned planned = make_plan(spec->program, g, target);
   REQUIRE(planned.plan);
@@ -96,7 +97,8 @@ kernel norm {
     output 0 (accum.sum (matmul (sub %a %m) %b)) grid(1,-,-) : f16
   }
   output 0 %y : f16
-})", "norm");
+})",
+                               "norm");
   const Target target = *find_target("sm_90a");
   Planned planned = make_plan(spec->program, g, target);
   REQUIRE(planned.plan);
@@ -152,7 +154,9 @@ Emitted straightforward(const std::string& text, const RunHints& hints = {}) {
 }  // namespace
 
 TEST_CASE("a product behind rows is started early, with its weights under way before it waits") {
-  const Emitted e = straightforward("kernel early { %x = input 0 : f16[96,2048] %s = input 1 : f16[2048] %w = input 2 : f16[2048,1024] output 0 (matmul (mul %x %s) %w) : f16 }");
+  const Emitted e = straightforward(
+      "kernel early { %x = input 0 : f16[96,2048] %s = input 1 : f16[2048] %w = input 2 : f16[2048,1024] output 0 (matmul (mul %x %s) %w) "
+      ": f16 }");
   REQUIRE(e.plan.kernels.size() == 2);
   REQUIRE(std::holds_alternative<std::shared_ptr<const TilePlan>>(e.plan.kernels[1].body));
   CHECK(!e.plan.kernels[0].early);
@@ -174,7 +178,9 @@ TEST_CASE("a product behind rows is started early, with its weights under way be
 }
 
 TEST_CASE("weights that the kernel ahead computes are waited for, and --pdl starts all kernels its own way") {
-  const std::string computed = "kernel early { %x = input 0 : bf16[96,2048] %w = input 1 : bf16[2048,1024] %m = reduce.max 0 (abs %w) output 0 (matmul %x (div %w %m)) : bf16 }";
+  const std::string computed =
+      "kernel early { %x = input 0 : bf16[96,2048] %w = input 1 : bf16[2048,1024] %m = reduce.max 0 (abs %w) output 0 (matmul %x (div %w "
+      "%m)) : bf16 }";
   const Emitted e = straightforward(computed);
   for (size_t i = 1; i < e.plan.kernels.size(); i++) {
     if (!e.plan.kernels[i].early || weights_early(e.plan.kernels[i], e.plan)) continue;

@@ -1,4 +1,5 @@
-// Module assembly from a hand-made plan: which files there are, what stands in them, and that nothing but the inputs decides about their bytes. test/cuda compiles the same module.
+// Module assembly from a hand-made plan: which files there are, what stands in them, and that nothing but the inputs decides about their
+// bytes. test/cuda compiles the same module.
 #include <catch2/catch.hpp>
 #include "codegen/names.h"
 #include "unit/codegen/module_fixture.h"
@@ -24,7 +25,8 @@ TEST_CASE("a module has all its files, and the same ones each time") {
     CHECK_FALSE(has(text, "/tmp/"));
     CHECK_FALSE(has(text, MIRAGE_SOURCE_DIR));
   }
-  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "build.toml", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py", "demo.solution.json", "demo_check.cu", "demo_kernelbench.py", "tvm-ffi-ext/demo/__init__.py"});
+  CHECK(names == std::vector<std::string>{"CMakeLists.txt", "Makefile", "build.toml", "demo.cu", "demo.h", "demo.map", "demo.pc", "demo.py",
+                                          "demo.solution.json", "demo_check.cu", "demo_kernelbench.py", "tvm-ffi-ext/demo/__init__.py"});
   CHECK(m.files == fixture::assemble(fixture::two_kernels()).files);
   CHECK(m.kernels.size() == 2);
 }
@@ -65,7 +67,9 @@ TEST_CASE("portable targets carry PTX and run on later devices") {
 
 TEST_CASE("names that are taken are changed in C and Python, not in messages") {
   const CudaModule m = fixture::assemble(fixture::two_kernels());
-  CHECK(has(m.files.at("demo.h"), "int demo_launch(const demo_dims* dims, const void* stream_, const void* w, void* y, void* m, void* workspace, size_t workspace_bytes, cudaStream_t stream);"));
+  CHECK(has(m.files.at("demo.h"),
+            "int demo_launch(const demo_dims* dims, const void* stream_, const void* w, void* y, void* m, void* workspace, size_t "
+            "workspace_bytes, cudaStream_t stream);"));
   CHECK(has(m.files.at("demo.h"), "(stream in the spec)"));
   CHECK(has(m.files.at("demo.py"), "def demo(stream_, w, *, out=None):"));
   CHECK(has(m.files.at("demo.py"), "_Tensor(\"stream\", _torch.float16, (4, 6), (8, 1))"));
@@ -125,7 +129,8 @@ TEST_CASE("texts from outside cannot leave the comments they are put in") {
 
 TEST_CASE("the check draws inputs for what they are used for") {
   fixture::Made m = fixture::two_kernels();
-  m.program.inputs = {fixture::tensor("a", DType::kF16, {2, 8}), fixture::tensor("b", DType::kF16, {4, 8}), fixture::tensor("v", DType::kF32, {4}), fixture::tensor("r", DType::kF32, {4})};
+  m.program.inputs = {fixture::tensor("a", DType::kF16, {2, 8}), fixture::tensor("b", DType::kF16, {4, 8}),
+                      fixture::tensor("v", DType::kF32, {4}), fixture::tensor("r", DType::kF32, {4})};
   m.program.inputs[3].range = {{-3.0, 5.0}};
   m.program.outputs = {fixture::tensor("y", DType::kF16, {2, 4})};
   Builder b(Level::kKernel);
@@ -141,7 +146,8 @@ TEST_CASE("the check draws inputs for what they are used for") {
   m.plan.workspace_bytes = 0;
   const std::string check = assemble_module(m.program, m.plan, m.target, {}, {}).files.at("demo_check.cu");
   CHECK(has(check, "{\"a\", 0, 2, 16LL, 32LL, {2, {2LL, 8LL}, {8LL, 1LL}}, 0, 0.5, 0.0, 0.0}"));
-  CHECK(has(check, "{\"b\", 0, 2, 32LL, 64LL, {2, {4LL, 8LL}, {8LL, 1LL}}, 0, 0.35355339059327373, 0.0, 0.0}"));   // 1/sqrt of the fan-in, through the transpose
+  // 1/sqrt of the fan-in, through the transpose
+  CHECK(has(check, "{\"b\", 0, 2, 32LL, 64LL, {2, {4LL, 8LL}, {8LL, 1LL}}, 0, 0.35355339059327373, 0.0, 0.0}"));
   CHECK(has(check, "{\"v\", 2, 4, 4LL, 16LL, {1, {4LL}, {1LL}}, 2, 0.5, 0.0, 0.0}"));                              // under a root: positive
   CHECK(has(check, "{\"r\", 2, 4, 4LL, 16LL, {1, {4LL}, {1LL}}, 1, 0.5, -3.0, 5.0}"));                             // promised range
   CHECK(has(check, "kRelativeTolerance = 0.0050000000000000001, kAbsoluteTolerance = -1.0"));

@@ -10,7 +10,8 @@ inline TensorInfo tensor(const std::string& name, DType dtype, Dims dims, std::o
   return {name, {dtype, dims}, strides ? *strides : row_major_strides(dims), {}};
 }
 
-/// s = silu(stream * w) over f16[4,6] (first operand with row stride 8) and m = the row sums of s as f32[4,1] (stride 2 between elements): two kernels, the first leaves s in the workspace.
+/// s = silu(stream * w) over f16[4,6] (first operand with row stride 8) and m = the row sums of s as f32[4,1] (stride 2 between elements):
+/// two kernels, the first leaves s in the workspace.
 inline Made two_kernels(const std::string& target = "sm_90a", const std::string& name = "demo") {
   Made m;
   m.target = *find_target(target);
@@ -25,7 +26,9 @@ inline Made two_kernels(const std::string& target = "sm_90a", const std::string&
   m.program.graph = std::move(b).finish();
   m.program.canonical = "by hand";
   m.plan.graph = m.program.graph;
-  const auto buffer = [](Buffer::Kind kind, int index, const TensorInfo& t, int64_t offset) { return Buffer{kind, index, t.type.dtype, t.type.dims, t.strides, offset}; };
+  const auto buffer = [](Buffer::Kind kind, int index, const TensorInfo& t, int64_t offset) {
+    return Buffer{kind, index, t.type.dtype, t.type.dims, t.strides, offset};
+  };
   m.plan.buffers = {buffer(Buffer::Kind::kInput, 0, m.program.inputs[0], 0), buffer(Buffer::Kind::kInput, 1, m.program.inputs[1], 0),
                     buffer(Buffer::Kind::kOutput, 0, m.program.outputs[0], 0), buffer(Buffer::Kind::kOutput, 1, m.program.outputs[1], 0),
                     buffer(Buffer::Kind::kWorkspace, 0, tensor("s", DType::kF32, {4, 6}), 256)};

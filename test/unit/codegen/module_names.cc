@@ -9,7 +9,8 @@ using namespace mirage;
 
 TEST_CASE("tensor names: free ones stay, taken ones change") {
   CHECK(mangle_tensor_names({"x", "w", "gamma", "y"}, "rms") == std::vector<std::string>{"x", "w", "gamma", "y"});
-  for (const char* taken : {"float", "stream", "main", "dims", "workspace", "lambda", "float4", "NULL", "threadIdx", "linux", "__x", "_X", "_mirage_op", "mirage_demo", "restrict", "uint32_t"}) {
+  for (const char* taken : {"float", "stream", "main", "dims", "workspace", "lambda", "float4", "NULL", "threadIdx", "linux", "__x", "_X",
+                            "_mirage_op", "mirage_demo", "restrict", "uint32_t"}) {
     INFO(taken);
     const std::string changed = mangle_tensor_names({taken}, "p")[0];
     CHECK(changed != taken);
@@ -21,7 +22,8 @@ TEST_CASE("tensor names: free ones stay, taken ones change") {
 
 TEST_CASE("tensor names: a changed name never takes another tensor's") {
   CHECK(mangle_tensor_names({"float", "float_"}, "p") == std::vector<std::string>{"float_2", "float_"});
-  CHECK(mangle_tensor_names({"float_2", "float", "float_", "float"}, "p") == std::vector<std::string>{"float_2", "float_3", "float_", "float_4"});
+  CHECK(mangle_tensor_names({"float_2", "float", "float_", "float"}, "p") ==
+        std::vector<std::string>{"float_2", "float_3", "float_", "float_4"});
   CHECK(mangle_tensor_names({"x", "x"}, "p") == std::vector<std::string>{"x", "x_"});   // an output that is an input
 }
 

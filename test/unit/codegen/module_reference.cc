@@ -1,4 +1,5 @@
-// The reference of NAME_check.cu, compiled for the host with small stand-ins for CUDA, agrees with the evaluator on random programs over all forms and all functions of maps.def.
+// The reference of NAME_check.cu, compiled for the host with small stand-ins for CUDA, agrees with the evaluator on random programs over
+// all forms and all functions of maps.def.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -91,11 +92,16 @@ std::optional<ValueId> random_step(Builder& b, Rng& rng) {
   const int rank = g.dims(x).rank();
   const int dim = rank == 0 ? 0 : static_cast<int>(rng.below(static_cast<uint64_t>(rank)));
   switch (rng.below(12)) {
-    case 0: return b.try_add(Reduce{rng.below(2) ? ReduceFn::kSum : ReduceFn::kMax, dim, rank && rng.below(2) && g.dims(x)[dim] % 2 == 0 ? 2 : 0}, {x});
+    case 0:
+      return b.try_add(Reduce{rng.below(2) ? ReduceFn::kSum : ReduceFn::kMax, dim, rank && rng.below(2) && g.dims(x)[dim] % 2 == 0 ? 2 : 0},
+                       {x});
     case 1: return b.try_add(Repeat{dim, static_cast<int64_t>(1 + rng.below(3))}, {x});
     case 2: return b.try_add(Reshape{Dims{g.dims(x).elements()}}, {x});
     case 3: return b.try_add(Concat{dim}, {x, pick(), x});
-    case 4: return rank == 0 ? std::nullopt : b.try_add(Slice{dim, static_cast<int64_t>(rng.below(2)), g.dims(x)[dim], static_cast<int64_t>(1 + rng.below(2))}, {x});
+    case 4:
+      return rank == 0
+                 ? std::nullopt
+                 : b.try_add(Slice{dim, static_cast<int64_t>(rng.below(2)), g.dims(x)[dim], static_cast<int64_t>(1 + rng.below(2))}, {x});
     case 5: {
       Transpose t;
       std::vector<int> order;
@@ -116,7 +122,10 @@ std::optional<ValueId> random_step(Builder& b, Rng& rng) {
 
 void add_results(Case& c, Builder& b, const std::vector<ValueId>& values) {
   for (ValueId v : values) {
-    const Type type{b.graph().type(v).dtype == DType::kBool ? DType::kBool : c.program.outputs.size() % 2 ? DType::kF16 : DType::kF32, b.graph().dims(v)};
+    const Type type{b.graph().type(v).dtype == DType::kBool ? DType::kBool
+                    : c.program.outputs.size() % 2          ? DType::kF16
+                                                            : DType::kF32,
+                    b.graph().dims(v)};
     b.add_output(static_cast<int>(c.program.outputs.size()), v, type.dtype);
     c.program.outputs.push_back({"y", type, row_major_strides(type.dims), {}});
   }
@@ -161,7 +170,10 @@ Case all_maps() {
     if (b.graph().type(v).dtype == DType::kBool) v = b.map(MapFn::kWhere, {v, 1, 2});
     sums.push_back(v);
   }
-  for (int i = 0; i < 15; i++) add_results(c, b, {b.add(Concat{0}, {sums.begin() + i * static_cast<long>(sums.size()) / 15, sums.begin() + (i + 1) * static_cast<long>(sums.size()) / 15})});
+  for (int i = 0; i < 15; i++)
+    add_results(c, b,
+                {b.add(Concat{0}, {sums.begin() + i * static_cast<long>(sums.size()) / 15,
+                                   sums.begin() + (i + 1) * static_cast<long>(sums.size()) / 15})});
   c.program.graph = remove_dead(b.graph());
   return c;
 }
@@ -185,7 +197,8 @@ std::string host_program(const std::vector<Case>& cases) {
     }
     text += r.run;
     for (size_t i = 0; i < c.program.outputs.size(); i++)
-      text += "  std::fwrite(g_result[" + std::to_string(i) + "], 8, " + std::to_string(c.program.outputs[i].type.dims.elements()) + ", stdout);\n";
+      text += "  std::fwrite(g_result[" + std::to_string(i) + "], 8, " + std::to_string(c.program.outputs[i].type.dims.elements()) +
+              ", stdout);\n";
     text += "}\n}\n";
     calls += "  case_" + id + "::run();\n";
   }
@@ -219,7 +232,8 @@ TEST_CASE("the generated fp64 reference means what the evaluator means") {
         if (std::isnan(w)) { REQUIRE(std::isnan(got)); continue; }
         if (std::isinf(w)) { REQUIRE(got == w); continue; }
         finite++;
-        REQUIRE(std::fabs(got - w) <= (c.program.outputs[r].type.dtype == DType::kF16 ? 1e-3 : 1e-6) * std::fabs(w) + 1e-7);   // the last bits of a sum may round to the neighbour at an output
+        // the last bits of a sum may round to the neighbour at an output
+        REQUIRE(std::fabs(got - w) <= (c.program.outputs[r].type.dtype == DType::kF16 ? 1e-3 : 1e-6) * std::fabs(w) + 1e-7);
       }
     }
   }

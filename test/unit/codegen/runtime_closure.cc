@@ -32,7 +32,8 @@ TEST_CASE("a text that names everything has the whole device library, in its ord
 }
 
 TEST_CASE("what is used is there with what it uses, and nothing else") {
-  const std::string none = runtime_text_for("int x;"), map = runtime_text_for("mo::TensorMap m;"), row = runtime_text_for("mo::silu(x); mo::lanes_reduce<mo::Sum, 32>(x);");
+  const std::string none = runtime_text_for("int x;"), map = runtime_text_for("mo::TensorMap m;"),
+                    row = runtime_text_for("mo::silu(x); mo::lanes_reduce<mo::Sum, 32>(x);");
   CHECK_FALSE(contains(none, "namespace mo"));
   CHECK(contains(map, "struct alignas(64) TensorMap"));
   CHECK_FALSE(contains(map, "MO_FN void"));
@@ -43,7 +44,8 @@ TEST_CASE("what is used is there with what it uses, and nothing else") {
   CHECK(contains(row, "shuffle_xor"));
   CHECK_FALSE(contains(row, "mbarrier"));
   CHECK(row.size() * 4 < runtime_text().size());
-  for (const char* name : {"kLn2", "kLargestFloat", "kSlotNumbers", "kNoSuchName"})   // several of a line, behind an attribute, of an enumeration; one that is no name of the library
+  // several of a line, behind an attribute, of an enumeration; one that is no name of the library
+  for (const char* name : {"kLn2", "kLargestFloat", "kSlotNumbers", "kNoSuchName"})
     CHECK(contains(runtime_text_for(name), name) == (std::string(name) != "kNoSuchName"));
 }
 
@@ -51,7 +53,11 @@ TEST_CASE("conditions and macros are taken whole") {
   const std::string both = runtime_text_for("mo::exp_narrow(x)"), sums = runtime_text_for("mo::wgmma_weight<T, 0>(d, a, b)");
   CHECK(contains(both, "#ifdef __CUDA_ARCH__\nMO_FN float exp_narrow"));
   CHECK(contains(both, "#else\nMO_FN float exp_narrow"));
-  const auto occurrences = [](const std::string& text, const std::string& part) { size_t n = 0; for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at++) n++; return n; };
+  const auto occurrences = [](const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at++) n++;
+    return n;
+  };
   for (const std::string& text : {both, sums}) CHECK(occurrences("\n" + text, "\n#if") == occurrences(text, "\n#endif"));
   CHECK(occurrences(sums, "#define MO_L8 ") == occurrences(sums, "#undef MO_L8\n"));
   CHECK(occurrences(sums, "#define MO_L8 ") > 0);

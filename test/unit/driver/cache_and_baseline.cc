@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include "driver/baseline.h"
-#include "driver/cache_folder.h"
-#include "driver/gate_memory.h"
+#include "driver/measure/baseline.h"
+#include "driver/evidence/cache_folder.h"
+#include "driver/gate/gate_memory.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 #include "mirage/support/hash.h"
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Times of a library on a simulated device: 1 % of noise that is normal, 2 % of the looks disturbed by up to a fifth, a drift of the clocks over the rounds.
+/// Times of a library on a simulated device: 1 % of noise that is normal, 2 % of the looks disturbed by up to a fifth, a drift of the
+/// clocks over the rounds.
 class Device {
  public:
   explicit Device(uint64_t seed, double slower) : rng_(seed), slower_(slower) {}
@@ -46,7 +47,9 @@ int alarms(int runs, double slower) {
 TEST_CASE("a gate that was passed is remembered by everything it rests on, from a file of ours only") {
   const fs::path folder = fs::temp_directory_path() / ("gate_memory_" + std::to_string(getpid()));
   const auto spec = [](const char* range) {
-    auto p = parse_spec({"g.json", std::string(R"({"name": "g", "inputs": {"x": {"shape": [64], "dtype": "float32")") + range + R"(}}, "outputs": {"y": {"dtype": "float32"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}]})"});
+    auto p = parse_spec(
+        {"g.json", std::string(R"({"name": "g", "inputs": {"x": {"shape": [64], "dtype": "float32")") + range +
+                       R"(}}, "outputs": {"y": {"dtype": "float32"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "y"}]})"});
     REQUIRE(p.ok());
     return *p;
   };

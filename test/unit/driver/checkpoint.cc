@@ -1,5 +1,5 @@
 // --checkpoint: written whole, read back by the run that it belongs to, refused by any other and when damaged.
-#include "driver/checkpoint.h"
+#include "driver/evidence/checkpoint.h"
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>

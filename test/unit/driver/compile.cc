@@ -1,15 +1,16 @@
-// compile() on small specs: what is written, exit codes, determinism, never worse than the straightforward library, evidence that can be tested again.
+// compile() on small specs: what is written, exit codes, determinism, never worse than the straightforward library, evidence that can be
+// tested again.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-#include "driver/build.h"
-#include "driver/candidates.h"
-#include "driver/certificate_file.h"
-#include "driver/numbers.h"
-#include "driver/outputs.h"
-#include "driver/report.h"
+#include "driver/toolchain/build.h"
+#include "driver/decide/candidates.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/decide/numbers.h"
+#include "driver/output/outputs.h"
+#include "driver/report/report.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/support/file.h"
@@ -24,7 +25,8 @@ const char* const kNorm = R"({"name": "small_norm",
   "inputs": {"x": {"shape": [8, 256], "dtype": "float16"}, "w": {"shape": [256, 320], "dtype": "float16"}},
   "outputs": {"y": {"shape": [8, 320], "dtype": "float16"}},
   "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
-const char* const kAdd = R"({"name": "small_add", "inputs": {"a": {"shape": [4, 5], "dtype": "float32"}}, "outputs": {"b": {"shape": [4, 5], "dtype": "float32"}},
+const char* const kAdd =
+    R"({"name": "small_add", "inputs": {"a": {"shape": [4, 5], "dtype": "float32"}}, "outputs": {"b": {"shape": [4, 5], "dtype": "float32"}},
   "nodes": [{"op": "add", "inputs": ["a", "a"], "output": "b"}]})";
 
 struct TempFolder {
@@ -65,7 +67,9 @@ TEST_CASE("a spec becomes a folder of files") {
   CHECK(r.name == "small_norm");
   const auto files = contents(temp.path + "/out");
   CHECK(files == r.files);
-  for (const char* name : {"small_norm.cu", "small_norm.h", "small_norm.graph", "small_norm.dot", "certificate.json", "small_norm_check.cu", "small_norm.py", "Makefile", "CMakeLists.txt"}) CHECK(files.contains(name));
+  for (const char* name : {"small_norm.cu", "small_norm.h", "small_norm.graph", "small_norm.dot", "certificate.json", "small_norm_check.cu",
+                           "small_norm.py", "Makefile", "CMakeLists.txt"})
+    CHECK(files.contains(name));
   CHECK_FALSE(files.contains("report.json"));
   for (const auto& [name, text] : files) {
     INFO(name);
@@ -89,7 +93,8 @@ TEST_CASE("the report says what was searched, chosen and why, and is never worse
   CHECK(report["search"]["states"].get<int64_t>() > 0);
   CHECK(report["search"]["winner"]["states"].get<int64_t>() > 0);
   CHECK(report["search"]["winner"]["states"].get<int64_t>() <= report["search"]["states"].get<int64_t>());
-  CHECK(report["search"]["candidates"] == report["search"]["verified"].get<int64_t>() + report["search"]["rejected"].get<int64_t>() + report["search"]["unknown"].get<int64_t>());
+  CHECK(report["search"]["candidates"] == report["search"]["verified"].get<int64_t>() + report["search"]["rejected"].get<int64_t>() +
+                                              report["search"]["unknown"].get<int64_t>());
   CHECK(report["result"]["predicted_us"].get<double>() <= report["result"]["straightforward_us"].get<double>());
   CHECK(report["result"]["kind"] == "searched");
   CHECK(report["result"]["kernels"].size() == 1);

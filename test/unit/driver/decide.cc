@@ -1,9 +1,9 @@
 // What wins where the cheapest graph is one that nothing settles at the program's own size.
-#include "driver/decide.h"
+#include "driver/decide/decide.h"
 
 #include <catch2/catch.hpp>
 
-#include "driver/unsettled.h"
+#include "driver/decide/unsettled.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
@@ -19,7 +19,8 @@ constexpr const char* kAttention = R"({"version": "1.0", "name": "attention",
   {"op": "sum", "inputs": ["e"], "output": "d", "attrs": {"axis": 1, "keepdim": true}}, {"op": "div", "inputs": ["e", "d"], "output": "p"},
   {"op": "matmul", "inputs": ["p", "v"], "output": "r"}]})";
 
-/// Attention whose shift is the maximum of the negated scores: the program over the reals, far from it in floats. No proof, and no trial tells.
+/// Attention whose shift is the maximum of the negated scores: the program over the reals, far from it in floats. No proof, and no trial
+/// tells.
 constexpr const char* kOpen = R"(kernel g {
 %q = input 0 : f16[8,4]
 %k = input 1 : f16[4,24]

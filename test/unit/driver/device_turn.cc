@@ -1,4 +1,4 @@
-// Turns at the GPU among runs that measure (driver/device_turn.h).
+// Turns at the GPU among runs that measure (driver/measure/device_turn.h).
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver/device_turn.h"
+#include "driver/measure/device_turn.h"
 
 using namespace mirage;
 

@@ -1,4 +1,5 @@
-// Libraries for several sizes: every point has the kernels that its own library has, one module holds them, and the evidence is per point and can be checked again.
+// Libraries for several sizes: every point has the kernels that its own library has, one module holds them, and the evidence is per point
+// and can be checked again.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -6,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/certificate_file.h"
-#include "driver/family_files.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/output/family_files.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/json_text.h"
@@ -20,7 +21,10 @@ namespace {
 
 /// A norm and a product with M rows.
 Source norm_spec(const std::string& m) {
-  return {"norm.json", R"({"name": "norm", "axes": {"M": )" + m + R"(, "K": 1024, "N": 512}, "inputs": {"x": {"shape": ["M", "K"], "dtype": "float16"}, "w": {"shape": ["K", "N"], "dtype": "float16"}},
+  return {
+      "norm.json",
+      R"({"name": "norm", "axes": {"M": )" + m +
+          R"(, "K": 1024, "N": 512}, "inputs": {"x": {"shape": ["M", "K"], "dtype": "float16"}, "w": {"shape": ["K", "N"], "dtype": "float16"}},
     "outputs": {"y": {"shape": ["M", "N"], "dtype": "float16"}}, "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"};
 }
 const char* const kValues = R"({"type": "var", "values": [1, 8, 16], "hint": 8})";
@@ -122,7 +126,8 @@ TEST_CASE("a family's certificate is checked point by point") {
   auto shorter = own_json(certificate.text);
   shorter["points"].erase(2);
   CHECK(check_certificate({path, shorter.dump()}, {norm_spec(kValues)}, Options{}).exit == ExitCode::kNotEqual);
-  CHECK(check_certificate({path, R"({"kind": "family", "points": [{"dims": {"M": "x"}}]})"}, {norm_spec(kValues)}, Options{}).exit == ExitCode::kNotEqual);
+  CHECK(check_certificate({path, R"({"kind": "family", "points": [{"dims": {"M": "x"}}]})"}, {norm_spec(kValues)}, Options{}).exit ==
+        ExitCode::kNotEqual);
 }
 
 TEST_CASE("lock and cache keep every point, and share it with libraries of constants") {
@@ -150,7 +155,8 @@ TEST_CASE("a baseline is compared point by point") {
 }
 
 TEST_CASE("what works with one size says so") {
-  for (const std::string stage : {"plan", "search", "emit"}) CHECK(run_stage(stage, norm_spec(kValues), Options{}, {}).diagnostics.at(0).code == DiagCode::kAxisValues);
+  for (const std::string stage : {"plan", "search", "emit"})
+    CHECK(run_stage(stage, norm_spec(kValues), Options{}, {}).diagnostics.at(0).code == DiagCode::kAxisValues);
   CHECK(canonicalize_spec(norm_spec(kValues)).diagnostics.at(0).code == DiagCode::kAxisValues);
   Options bound;
   bound.bind = {"M=8"};

@@ -1,9 +1,9 @@
 // Folding as compile() uses it: verified against the program, and everything that a caller sees speaks of the caller's program.
 #include <catch2/catch.hpp>
 
-#include "driver/certificate_file.h"
-#include "driver/fold_steps.h"
-#include "driver/folding.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/proof/fold_steps.h"
+#include "driver/proof/folding.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/text.h"
@@ -39,13 +39,17 @@ const Source kRepeated{"repeat_kv.json", R"({"version": "1.0", "name": "repeat_k
             {"op": "matmul", "inputs": ["p", "vr"], "output": "o"}]})"};
 
 /// Self-attention over heads that lie packed behind each other, and gate and up from one packed projection.
-const Source kPacked{"packed.json", R"({"version": "1.0", "name": "packed", "axes": {"S": 256, "H": 4, "D": 64}, "inputs": {"y": {"shape": ["S", 768], "dtype": "float16"}}, "outputs": {"o": {"shape": ["S", 256], "dtype": "float16"}},
+const Source kPacked{
+    "packed.json",
+    R"({"version": "1.0", "name": "packed", "axes": {"S": 256, "H": 4, "D": 64}, "inputs": {"y": {"shape": ["S", 768], "dtype": "float16"}}, "outputs": {"o": {"shape": ["S", 256], "dtype": "float16"}},
   "nodes": [{"op": "slice", "inputs": ["y"], "output": "q0", "attrs": {"axis": 1, "start": 0, "stop": 256}}, {"op": "reshape", "inputs": ["q0"], "output": "q1", "attrs": {"shape": ["S", "H", "D"]}}, {"op": "transpose", "inputs": ["q1"], "output": "q", "attrs": {"perm": [1, 0, 2]}},
             {"op": "slice", "inputs": ["y"], "output": "k0", "attrs": {"axis": 1, "start": 256, "stop": 512}}, {"op": "reshape", "inputs": ["k0"], "output": "k1", "attrs": {"shape": ["S", "H", "D"]}}, {"op": "transpose", "inputs": ["k1"], "output": "k", "attrs": {"perm": [1, 0, 2]}},
             {"op": "slice", "inputs": ["y"], "output": "v0", "attrs": {"axis": 1, "start": 512, "stop": 768}}, {"op": "reshape", "inputs": ["v0"], "output": "v1", "attrs": {"shape": ["S", "H", "D"]}}, {"op": "transpose", "inputs": ["v1"], "output": "v", "attrs": {"perm": [1, 0, 2]}},
             {"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "p"},
             {"op": "matmul", "inputs": ["p", "v"], "output": "a"}, {"op": "transpose", "inputs": ["a"], "output": "b", "attrs": {"perm": [1, 0, 2]}}, {"op": "reshape", "inputs": ["b"], "output": "o", "attrs": {"shape": ["S", 256]}}]})"};
-const Source kPackedGate{"gate.json", R"({"version": "1.0", "name": "gate", "inputs": {"x": {"shape": [8, 1024], "dtype": "float16"}, "w": {"shape": [1024, 2048], "dtype": "float16"}}, "outputs": {"o": {"shape": [8, 1024], "dtype": "float16"}},
+const Source kPackedGate{
+    "gate.json",
+    R"({"version": "1.0", "name": "gate", "inputs": {"x": {"shape": [8, 1024], "dtype": "float16"}, "w": {"shape": [1024, 2048], "dtype": "float16"}}, "outputs": {"o": {"shape": [8, 1024], "dtype": "float16"}},
   "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}, {"op": "slice", "inputs": ["y"], "output": "a", "attrs": {"axis": 1, "start": 0, "stop": 1024}}, {"op": "slice", "inputs": ["y"], "output": "b", "attrs": {"axis": 1, "start": 1024, "stop": 2048}},
             {"op": "silu", "inputs": ["a"], "output": "s"}, {"op": "mul", "inputs": ["s", "b"], "output": "o"}]})"};
 
@@ -94,12 +98,18 @@ TEST_CASE("programs over dimensions that go together are one kernel, and their r
     REQUIRE(why_not_graph(graph, {s}, Options{}, {}).exit == ExitCode::kOk);
     REQUIRE(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {s}, Options{}).exit == ExitCode::kOk);
     // the ABI has the caller's shapes
-    REQUIRE(r.files.at(r.name + ".h").find(s.name == "gqa.json" ? "[2,2,4,16,64]" : s.name == "bn.json" ? "[8,16,32]" : s.name == "packed.json" ? "[256,768]" : s.name == "gate.json" ? "[1024,2048]" : "[1,16,1,64]") != std::string::npos);
+    REQUIRE(r.files.at(r.name + ".h")
+                .find(s.name == "gqa.json"      ? "[2,2,4,16,64]"
+                      : s.name == "bn.json"     ? "[8,16,32]"
+                      : s.name == "packed.json" ? "[256,768]"
+                      : s.name == "gate.json"   ? "[1024,2048]"
+                                                : "[1,16,1,64]") != std::string::npos);
   }
   REQUIRE(results[kRepeated.name].explanation.find("repetitions that only products read are left out") != std::string::npos);
   REQUIRE(results[kPackedGate.name].explanation.find("slices are taken of weights instead of products") != std::string::npos);
   // a certificate of the one is none of a program with the dimensions joined by hand
-  const std::string joined = R"({"version": "1.0", "name": "gqa", "inputs": {"q": {"shape": [4, 64, 64], "dtype": "float16"}, "k": {"shape": [4, 512, 64], "dtype": "float16"}, "v": {"shape": [4, 512, 64], "dtype": "float16"}},
+  const std::string joined =
+      R"({"version": "1.0", "name": "gqa", "inputs": {"q": {"shape": [4, 64, 64], "dtype": "float16"}, "k": {"shape": [4, 512, 64], "dtype": "float16"}, "v": {"shape": [4, 512, 64], "dtype": "float16"}},
     "outputs": {"o": {"shape": [4, 64, 64], "dtype": "float16"}},
     "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "softmax", "inputs": ["s"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})";
   const CompileResult &five = results[kGrouped.name], three = compiled({"gqa.json", joined});
@@ -114,18 +124,23 @@ TEST_CASE("programs over dimensions that go together are one kernel, and their r
   REQUIRE(kernels(five) == kernels(three));
 }
 
-/// Layers of attention over [batch, heads, tokens, features], long enough that the folding is proved value by value; `scale`: of the scores of the last one.
+/// Layers of attention over [batch, heads, tokens, features], long enough that the folding is proved value by value; `scale`: of the scores
+/// of the last one.
 static Program long_attention(int layers, const std::string& scale) {
   std::string nodes, x = "x";
   for (int i = 0; i < layers; i++) {
     const std::string n = std::to_string(i);
-    nodes += R"({"op": "transpose", "inputs": [")" + x + R"("], "output": "t)" + n + R"(", "attrs": {"perm": [0, 1, 3, 2]}}, {"op": "matmul", "inputs": [")" + x + R"(", "t)" + n + R"("], "output": "s)" + n +
-             R"("}, {"op": "mul", "inputs": ["s)" + n + R"(", )" + (i + 1 == layers ? scale : "0.125") + R"(], "output": "c)" + n + R"("}, {"op": "softmax", "inputs": ["c)" + n + R"("], "output": "p)" + n +
-             R"("}, {"op": "matmul", "inputs": ["p)" + n + R"(", ")" + x + R"("], "output": "o)" + n + R"("}, {"op": "greater", "inputs": ["o)" + n + R"(", 0.0], "output": "b)" + n + R"("}, {"op": "where", "inputs": ["b)" + n + R"(", "o)" + n + R"(", ")" + x + R"("], "output": "y)" + n + R"("},)";
+    nodes += R"({"op": "transpose", "inputs": [")" + x + R"("], "output": "t)" + n +
+             R"(", "attrs": {"perm": [0, 1, 3, 2]}}, {"op": "matmul", "inputs": [")" + x + R"(", "t)" + n + R"("], "output": "s)" + n +
+             R"("}, {"op": "mul", "inputs": ["s)" + n + R"(", )" + (i + 1 == layers ? scale : "0.125") + R"(], "output": "c)" + n +
+             R"("}, {"op": "softmax", "inputs": ["c)" + n + R"("], "output": "p)" + n + R"("}, {"op": "matmul", "inputs": ["p)" + n +
+             R"(", ")" + x + R"("], "output": "o)" + n + R"("}, {"op": "greater", "inputs": ["o)" + n + R"(", 0.0], "output": "b)" + n +
+             R"("}, {"op": "where", "inputs": ["b)" + n + R"(", "o)" + n + R"(", ")" + x + R"("], "output": "y)" + n + R"("},)";
     x = "y" + n;
   }
   nodes.pop_back();
-  auto p = parse_spec({"long.json", R"({"name": "long", "inputs": {"x": {"shape": [2, 4, 24, 16], "dtype": "float32"}}, "outputs": {")" + x + R"(": {"dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
+  auto p = parse_spec({"long.json", R"({"name": "long", "inputs": {"x": {"shape": [2, 4, 24, 16], "dtype": "float32"}}, "outputs": {")" +
+                                        x + R"(": {"dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
   REQUIRE(p);
   return *p;
 }

@@ -1,4 +1,4 @@
-// Where compiled emulations are kept (driver/gate.h): what is loaded from there runs as us.
+// Where compiled emulations are kept (driver/gate/gate.h): what is loaded from there runs as us.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "driver/emulation_library.h"
-#include "driver/gate.h"
+#include "driver/emulation/emulation_library.h"
+#include "driver/gate/gate.h"
 #include "mirage/spec/spec.h"
 
 using namespace mirage;
@@ -28,7 +28,10 @@ class Environment {
     before_.emplace(name, before ? std::string(before) : "");
     setenv(name.c_str(), value.c_str(), 1);
   }
-  ~Environment() { for (const auto& [name, value] : before_) value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1); }
+  ~Environment() {
+    for (const auto& [name, value] : before_) value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+  }
+
  private:
   std::map<std::string, std::string> before_;
 };
@@ -84,7 +87,8 @@ TEST_CASE("only libraries of emulations are pruned") {
   fs::last_write_time(pattern + "/emulation-0000000000000002.77.cc", fs::file_time_type::clock::now() - std::chrono::hours(48));
   prune_libraries(pattern);
   int users = 0, ours = 0;
-  for (const auto& f : fs::directory_iterator(pattern)) users += f.path().filename().string().starts_with("libuser"), ours += f.path().filename().string().ends_with(".so");
+  for (const auto& f : fs::directory_iterator(pattern))
+    users += f.path().filename().string().starts_with("libuser"), ours += f.path().filename().string().ends_with(".so");
   CHECK(users == 140);
   CHECK(ours == 140 + 128 + 1);
   CHECK(fs::exists(pattern + "/emulation-0000000000000001.77.cc"));
@@ -96,10 +100,16 @@ TEST_CASE("a shape is not emulated where its values, and who touched each byte o
   const Target target = *find_target("sm_90a");
   const auto why = [&](int64_t rows, const char* dtype) {
     const std::string t = fmt::format(R"({{"shape": [{}, 4096], "dtype": "{}"}})", rows, dtype);
-    auto p = parse_spec({"t.json", fmt::format(R"({{"name": "t", "inputs": {{"x": {0}}}, "outputs": {{"y": {0}}}, "nodes": [{{"op": "tanh", "inputs": ["x"], "output": "y"}}]}})", t)});
+    auto p = parse_spec(
+        {"t.json",
+         fmt::format(
+             R"({{"name": "t", "inputs": {{"x": {0}}}, "outputs": {{"y": {0}}}, "nodes": [{{"op": "tanh", "inputs": ["x"], )"
+             R"("output": "y"}}]}})",
+             t)});
     REQUIRE(p);
     return too_large_to_emulate(*p, *make_plan(*p, p->graph, target).plan);
   };
   CHECK(why(3000, "float16").empty());
-  CHECK(why(3000, "float32").rfind("it takes too much memory", 0) == 0);   // 12 million elements: 0.3 GB of values each, 1.0 of who touched a byte
+  // 12 million elements: 0.3 GB of values each, 1.0 of who touched a byte
+  CHECK(why(3000, "float32").rfind("it takes too much memory", 0) == 0);
 }

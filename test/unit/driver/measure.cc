@@ -1,7 +1,7 @@
 // The measured choice without a device: what is timed, when the first look ends, who may win.
 #include <catch2/catch.hpp>
 
-#include "driver/measure.h"
+#include "driver/measure/measure.h"
 #include "mirage/ir/target.h"
 #include "mirage/spec/spec.h"
 
@@ -31,7 +31,13 @@ TEST_CASE("the fastest of the finalists wins, timed afresh") {
   // At the first look case 2 seems best; in the rounds case 1 is.
   const std::vector<double> first = {10, 9.1, 9.0, 30, 12}, later = {10, 8.0, 9.2, 30, 12};
   std::vector<int> rounds(5, 0);
-  const Measurement m = run_measurement(cases(5), false, {}, [&](size_t i, int round) { rounds[i] += round > 0; return timed(round == 0 ? first[i] : later[i]); }, no_time);
+  const Measurement m = run_measurement(
+      cases(5), false, {},
+      [&](size_t i, int round) {
+        rounds[i] += round > 0;
+        return timed(round == 0 ? first[i] : later[i]);
+      },
+      no_time);
   REQUIRE(m.order.size() == 2);
   CHECK(m.order[0] == 1);
   CHECK(m.rows[1].final_us == Approx(8.0));
@@ -58,7 +64,13 @@ TEST_CASE("a wrong result never wins and is reported, whenever it shows") {
 
 TEST_CASE("the first look ends when nothing better comes, but never before the straightforward plan") {
   size_t looked = 0;
-  const Measurement m = run_measurement(cases(30), false, {}, [&](size_t i, int round) { looked += round == 0; return timed(i == 0 ? 5 : 10); }, no_time);
+  const Measurement m = run_measurement(
+      cases(30), false, {},
+      [&](size_t i, int round) {
+        looked += round == 0;
+        return timed(i == 0 ? 5 : 10);
+      },
+      no_time);
   CHECK(looked == 10);   // the best, eight that are slower, the straightforward one
   CHECK(!m.stopped.empty());
   CHECK(m.rows[29].ok);
@@ -67,20 +79,32 @@ TEST_CASE("the first look ends when nothing better comes, but never before the s
 
 TEST_CASE("time ends it with what is there") {
   double now = 0;
-  const Measurement m = run_measurement(cases(30), false, {}, [&](size_t i, int) { now += 10; return timed(100.0 - static_cast<double>(i)); }, [&] { return now; });
+  const Measurement m = run_measurement(
+      cases(30), false, {},
+      [&](size_t i, int) {
+        now += 10;
+        return timed(100.0 - static_cast<double>(i));
+      },
+      [&] { return now; });
   CHECK(m.stopped == "time");
   REQUIRE(!m.order.empty());
   CHECK(m.rows[29].ok);
 }
 
 TEST_CASE("warm judges by warm samples") {
-  const Measurement m = run_measurement(cases(2), true, {}, [&](size_t i, int) { return i == 0 ? Look{true, "", {5}, {4}} : Look{true, "", {6}, {3}}; }, no_time);
+  const Measurement m = run_measurement(
+      cases(2), true, {},
+      [&](size_t i, int) {
+        return i == 0 ? Look{true, "", {5}, {4}} : Look{true, "", {6}, {3}};
+      },
+      no_time);
   REQUIRE(!m.order.empty());
   CHECK(m.order[0] == 1);
 }
 
 TEST_CASE("cases are divisions of the same kernels, the straightforward plan among them") {
-  const auto parsed = read_spec({"x", R"(kernel two { %x = input 0 : f16[16,256] %w = input 1 : f16[256,512] output 0 (relu (matmul %x %w)) : f16 })"});
+  const auto parsed =
+      read_spec({"x", R"(kernel two { %x = input 0 : f16[16,256] %w = input 1 : f16[256,512] output 0 (relu (matmul %x %w)) : f16 })"});
   REQUIRE(parsed);
   const Target target = *find_target("sm_90a");
   const Planned plan = make_plan(parsed->program, parsed->program.graph, target);

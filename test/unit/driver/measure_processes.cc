@@ -1,11 +1,12 @@
-// --measure with a device that is a shell script: what builds and runs, each in a process of its own, may fail in every way, and the fastest that is right still wins (driver/measure.h).
+// --measure with a device that is a shell script: what builds and runs, each in a process of its own, may fail in every way, and the
+// fastest that is right still wins (driver/measure/measure.h).
 #include <filesystem>
 #include <fstream>
 
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "driver/measure.h"
+#include "driver/measure/measure.h"
 #include "mirage/ir/target.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
@@ -15,7 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A compiler that leaves a "library" and, as the check program, a script: `behaviour` says what it does; $i is the case, $round 0 for the first look.
+/// A compiler that leaves a "library" and, as the check program, a script: `behaviour` says what it does; $i is the case, $round 0 for the
+/// first look.
 class FakeDevice {
  public:
   explicit FakeDevice(const std::string& behaviour, const std::string& compiler = "") {
@@ -24,9 +26,13 @@ class FakeDevice {
     if (const char* t = getenv("TMPDIR")) before_ = t;
     setenv("TMPDIR", (path_ + "/tmp").c_str(), 1);   // beside other processes' folders nobody could tell whether one was left
     std::string check = "#!/bin/sh\ni=$(basename \"$PWD\")\nround=$(($3 - 1))\n";
-    check += "right() { echo \"{\\\"ok\\\": true, \\\"rel_err\\\": 0.0001, \\\"bits_equal\\\": true, \\\"canaries_ok\\\": true, \\\"cold_samples_us\\\": [$1, $1], \\\"warm_samples_us\\\": [$1]}\"; exit 0; }\n" + behaviour;
+    check +=
+        "right() { echo \"{\\\"ok\\\": true, \\\"rel_err\\\": 0.0001, \\\"bits_equal\\\": true, \\\"canaries_ok\\\": true, "
+        "\\\"cold_samples_us\\\": [$1, $1], \\\"warm_samples_us\\\": [$1]}\"; exit 0; }\n" +
+        behaviour;
     REQUIRE(write_file(path_ + "/check", check).empty());
-    std::string nvcc = "#!/bin/sh\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\ni=$(basename \"$PWD\")\n" + compiler;
+    std::string nvcc =
+        "#!/bin/sh\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\ni=$(basename \"$PWD\")\n" + compiler;
     nvcc += "case $out in *_check) cp " + path_ + "/check \"$out\"; chmod +x \"$out\" ;; *) printf '\\177ELF' > \"$out\" ;; esac\n";
     REQUIRE(write_file(path_ + "/nvcc", nvcc).empty());
     fs::permissions(path_ + "/nvcc", fs::perms::owner_all);
@@ -54,7 +60,8 @@ struct Setting {
   Target target = *find_target("sm_90a");
   std::vector<MeasureCase> cases;
   Setting() {
-    auto parsed = read_spec({"x", R"(kernel two { %x = input 0 : f16[16,256] %w = input 1 : f16[256,512] output 0 (matmul %x %w) : f16 })"});
+    auto parsed =
+        read_spec({"x", R"(kernel two { %x = input 0 : f16[16,256] %w = input 1 : f16[256,512] output 0 (matmul %x %w) : f16 })"});
     REQUIRE(parsed);
     program = parsed->program;
     const Planned plan = make_plan(program, program.graph, target);
@@ -62,7 +69,9 @@ struct Setting {
     cases = measure_cases({}, *plan.plan, nullptr, program, target, 8);
     REQUIRE(cases.size() == 8);   // a single straightforward kernel: its divisions are what there is to try
   }
-  Measurement run(const FakeDevice& device, const MeasureLimits& limits = {}) const { return measure_cases_on_device(cases, {program, target, {"", "1"}, 2, false, nullptr}, device.tools, limits); }
+  Measurement run(const FakeDevice& device, const MeasureLimits& limits = {}) const {
+    return measure_cases_on_device(cases, {program, target, {"", "1"}, 2, false, nullptr}, device.tools, limits);
+  }
 };
 
 }  // namespace
@@ -83,7 +92,13 @@ esac
   MeasureLimits limits;
   limits.run_seconds = 1;
   const Measurement m = s.run(device, limits);
-  const std::vector<std::string> reasons = {"its result is wrong: relative error 0.5", "signal 11", "illegal memory access", "did not end in time", "not timed", "not timed", "exit code 0"};
+  const std::vector<std::string> reasons = {"its result is wrong: relative error 0.5",
+                                            "signal 11",
+                                            "illegal memory access",
+                                            "did not end in time",
+                                            "not timed",
+                                            "not timed",
+                                            "exit code 0"};
   for (size_t i = 0; i < reasons.size(); i++) {
     INFO(i << ": " << m.rows[i].reason);
     CHECK(!m.rows[i].ok);
@@ -97,7 +112,8 @@ esac
 
 TEST_CASE("a case that does not build is left out, and without any that is right nobody wins") {
   const Setting s;
-  const FakeDevice half("right $((10 - i))\n", "case $i in 7) echo 'ptxas fatal' >&2; exit 1 ;; 6) exit 0 ;; esac\n");   // 6: ends well and leaves nothing
+  // 6: ends well and leaves nothing
+  const FakeDevice half("right $((10 - i))\n", "case $i in 7) echo 'ptxas fatal' >&2; exit 1 ;; 6) exit 0 ;; esac\n");
   const Measurement m = s.run(half);
   CHECK(m.rows[7].reason.find("it was not built: ") == 0);
   CHECK(m.rows[6].reason.find("left no library") != std::string::npos);

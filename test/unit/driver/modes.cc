@@ -6,8 +6,11 @@ using namespace mirage;
 
 namespace {
 Source text_spec(const std::string& name, const std::string& body) {
-  return {name, R"({"name": "p", "inputs": {"x": {"shape": [6, 10], "dtype": "float16"}, "y": {"shape": [6, 10], "dtype": "float16"}}, "outputs": {"z": {"shape": [6, 10], "dtype": "float16"}}, "nodes": [)" +
-                    body + "]}"};
+  return {
+      name,
+      R"({"name": "p", "inputs": {"x": {"shape": [6, 10], "dtype": "float16"}, "y": {"shape": [6, 10], "dtype": "float16"}}, )"
+      R"("outputs": {"z": {"shape": [6, 10], "dtype": "float16"}}, "nodes": [)" +
+          body + "]}"};
 }
 const std::string kSum = R"({"op": "add", "inputs": ["x", "y"], "output": "z"})";
 const std::string kSwapped = R"({"op": "add", "inputs": ["y", "x"], "output": "z"})";
@@ -21,14 +24,21 @@ TEST_CASE("--verify answers equal, different with a witness, and refuses other s
   const ModeResult r = verify_two(a, c, Options{});
   CHECK(r.exit == ExitCode::kNotEqual);
   CHECK(r.text.find("ifferent") != std::string::npos);
-  const Source d = {"d.json", R"({"name": "p", "inputs": {"x": {"shape": [6, 10], "dtype": "float16"}}, "outputs": {"z": {"shape": [6, 10], "dtype": "float16"}}, "nodes": [{"op": "neg", "inputs": ["x"], "output": "z"}]})"};
+  const Source d = {
+      "d.json",
+      R"({"name": "p", "inputs": {"x": {"shape": [6, 10], "dtype": "float16"}}, "outputs": {"z": {"shape": [6, 10], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "neg", "inputs": ["x"], "output": "z"}]})"};
   CHECK(verify_two(a, d, Options{}).exit == ExitCode::kNotEqual);
   CHECK(verify_two(a, {"e.json", "{"}, Options{}).exit == ExitCode::kInvalidSpec);
 }
 
 TEST_CASE("--verify proves large programs, and finds what differs at their own size") {
   auto big = [](const std::string& nodes) {
-    return Source{"big.json", R"({"name": "p", "inputs": {"x": {"shape": [64, 8192], "dtype": "float16"}, "w": {"shape": [8192, 8192], "dtype": "float16"}}, "outputs": {"z": {"shape": [64, 8192], "dtype": "float16"}}, "nodes": [)" + nodes + "]}"};
+    return Source{
+        "big.json",
+        R"({"name": "p", "inputs": {"x": {"shape": [64, 8192], "dtype": "float16"}, "w": {"shape": [8192, 8192], "dtype": "float16"}}, )"
+        R"("outputs": {"z": {"shape": [64, 8192], "dtype": "float16"}}, "nodes": [)" +
+            nodes + "]}"};
   };
   const Source a = big(R"({"op": "matmul", "inputs": ["x", "w"], "output": "m"}, {"op": "mul", "inputs": ["m", 2], "output": "z"})");
   const Source b = big(R"({"op": "mul", "inputs": ["x", 2], "output": "m"}, {"op": "matmul", "inputs": ["m", "w"], "output": "z"})");

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <limits>
-#include "driver/numbers.h"
+#include "driver/decide/numbers.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/file.h"
 
@@ -43,7 +43,9 @@ TEST_CASE("the descent comes close to trying everything") {
     enumerate(*p, target, all, [&](const Structure& s) {
       Examined e = examine(s, *p, w, 1);
       const auto extents = split_extents(s, param_types(*p));
-      if (e.verdict == SinkVerdict::kVerified && extents.size() == 1 && extents[0].grid_tile[1] == 0 && extents[0].chunk_axis < 0 && candidates.size() < 2) candidates.push_back(e.candidate);
+      if (e.verdict == SinkVerdict::kVerified && extents.size() == 1 && extents[0].grid_tile[1] == 0 && extents[0].chunk_axis < 0 &&
+          candidates.size() < 2)
+        candidates.push_back(e.candidate);
       return e.verdict;
     });
     REQUIRE(!candidates.empty());

@@ -146,7 +146,8 @@ TEST_CASE("a named dimension of an ONNX model with several values is an axis of 
 
 TEST_CASE("a model that a spec cannot say is divided") {
   // a = x summed, r = TopK(a), b = r summed, c = x b: TopK is left, its result stands as an input where the file says its shape.
-  const std::vector<OnnxPart> nodes = {{"ReduceSum", "x", "a"}, {"TopK", "a", "r"}, {"ReduceMax", "r", "b"}, {"Mul", "xb", "c"}, {"ReduceMin", "c", "y"}, {"Neg", "x", "n"}};
+  const std::vector<OnnxPart> nodes = {{"ReduceSum", "x", "a"}, {"TopK", "a", "r"},      {"ReduceMax", "r", "b"},
+                                       {"Mul", "xb", "c"},      {"ReduceMin", "c", "y"}, {"Neg", "x", "n"}};
   const auto parts_of = [&](const std::string& shapes) {
     auto parts = onnx_parts(onnx_bytes(nodes, 17, wire_number(1, 4), shapes), "folder/m.onnx");
     INFO((parts ? "" : parts.errors()[0].text));
@@ -163,7 +164,9 @@ TEST_CASE("a model that a spec cannot say is divided") {
   const OnnxParts unknown = parts_of("");
   INFO(unknown.report);
   CHECK(unknown.specs.size() == 1);
-  CHECK(unknown.report.find("  left: ReduceMax x1: it reads what is left, of a shape that the file does not say (first at node 'the_ReduceMax')\n") != std::string::npos);
+  CHECK(unknown.report.find(
+            "  left: ReduceMax x1: it reads what is left, of a shape that the file does not say (first at node 'the_ReduceMax')\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("external data of an ONNX model is read below its folder only, and only where values matter") {

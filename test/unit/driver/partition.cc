@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include "driver/certificate_file.h"
-#include "driver/cuts.h"
-#include "driver/partition.h"
-#include "driver/reduced.h"
+#include "driver/evidence/certificate_file.h"
+#include "driver/pieces/cuts.h"
+#include "driver/pieces/partition.h"
+#include "driver/pieces/reduced.h"
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/spec/spec.h"
@@ -22,16 +22,20 @@ namespace {
 /// A decoder layer in miniature: shared norm, grouped heads by reshapes, residuals read twice, results beside the main one.
 std::string layer(int rows, int layers, const std::string& dtype = "float16") {
   std::ostringstream in, nodes;
-  auto tensor = [&](const std::string& name, const std::string& shape) { in << (in.tellp() > 0 ? "," : "") << '"' << name << R"(": {"shape": )" << shape << R"(, "dtype": ")" << dtype << "\"}"; };
+  auto tensor = [&](const std::string& name, const std::string& shape) {
+    in << (in.tellp() > 0 ? "," : "") << '"' << name << R"(": {"shape": )" << shape << R"(, "dtype": ")" << dtype << "\"}";
+  };
   auto node = [&](const std::string& text) { nodes << (nodes.tellp() > 0 ? "," : "") << text; };
   tensor("x", "[" + std::to_string(rows) + ",96]");
   std::string x = "x", out;
   for (int l = 0; l < layers; l++) {
     const std::string n = std::to_string(l);
     for (const char* t : {"g", "h"}) tensor(t + n, "[96]");
-    tensor("wq" + n, "[96,64]"), tensor("wk" + n, "[96,32]"), tensor("wo" + n, "[64,96]"), tensor("c" + n, "[2,48,16]"), tensor("wa" + n, "[96,160]"), tensor("wb" + n, "[96,160]"), tensor("wd" + n, "[160,96]");
+    tensor("wq" + n, "[96,64]"), tensor("wk" + n, "[96,32]"), tensor("wo" + n, "[64,96]"), tensor("c" + n, "[2,48,16]"),
+        tensor("wa" + n, "[96,160]"), tensor("wb" + n, "[96,160]"), tensor("wd" + n, "[160,96]");
     auto op = [&](const std::string& name, const std::string& inputs, const std::string& output, const std::string& attrs = "") {
-      node(R"({"op": ")" + name + R"(", "inputs": [)" + inputs + R"(], "output": ")" + output + "\"" + (attrs.empty() ? "" : R"(, "attrs": {)" + attrs + "}") + "}");
+      node(R"({"op": ")" + name + R"(", "inputs": [)" + inputs + R"(], "output": ")" + output + "\"" +
+           (attrs.empty() ? "" : R"(, "attrs": {)" + attrs + "}") + "}");
     };
     auto q = [&](const std::string& s) { return "\"" + s + n + "\""; };
     op("rms_norm", "\"" + x + "\"," + q("g"), "n" + n);
@@ -58,10 +62,12 @@ std::string layer(int rows, int layers, const std::string& dtype = "float16") {
     x = "y" + n;
     out += R"("k)" + n + R"(": {"shape": [)" + std::to_string(rows) + R"(,32], "dtype": ")" + dtype + "\"},";
   }
-  return R"({"name": "layer", "inputs": {)" + in.str() + R"(}, "outputs": {)" + out + "\"" + x + R"(": {"shape": [)" + std::to_string(rows) + R"(,96], "dtype": ")" + dtype + R"("}}, "nodes": [)" + nodes.str() + "]}";
+  return R"({"name": "layer", "inputs": {)" + in.str() + R"(}, "outputs": {)" + out + "\"" + x + R"(": {"shape": [)" +
+         std::to_string(rows) + R"(,96], "dtype": ")" + dtype + R"("}}, "nodes": [)" + nodes.str() + "]}";
 }
 
-const char* const kBoth = R"({"name": "both", "inputs": {"x": {"shape": [4, 64], "dtype": "float16"}, "w": {"shape": [64, 96], "dtype": "float16"}, "v": {"shape": [96, 64], "dtype": "float16"},
+const char* const kBoth =
+    R"({"name": "both", "inputs": {"x": {"shape": [4, 64], "dtype": "float16"}, "w": {"shape": [64, 96], "dtype": "float16"}, "v": {"shape": [96, 64], "dtype": "float16"},
       "b": {"shape": [96], "dtype": "float16"}},
     "outputs": {"h": {"shape": [4, 96], "dtype": "float16"}, "y": {"shape": [4, 64], "dtype": "float16"}},
     "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "a"}, {"op": "add", "inputs": ["a", "b"], "output": "c"}, {"op": "gelu", "inputs": ["c"], "output": "h"},
@@ -101,7 +107,8 @@ double difference(const Program& p, const Graph& a, const Graph& b) {
   double worst = 0, most = 0;
   for (size_t r = 0; r < u.size(); r++) {
     REQUIRE(u[r].dims == v[r].dims);
-    for (size_t i = 0; i < u[r].data.size(); i++) worst = std::max(worst, std::fabs(u[r].data[i] - v[r].data[i])), most = std::max(most, std::fabs(u[r].data[i]));
+    for (size_t i = 0; i < u[r].data.size(); i++)
+      worst = std::max(worst, std::fabs(u[r].data[i] - v[r].data[i])), most = std::max(most, std::fabs(u[r].data[i]));
   }
   return worst / most;
 }
@@ -115,7 +122,8 @@ TEST_CASE("a layer has cut points at contractions, residuals and norms") {
   for (const Unit& u : cuts.units) contractions += u.contracts, copyable += u.copyable;
   CHECK(contractions == 8);
   CHECK(copyable == 3);   // the norms, each read by two products, and the residual between them
-  CHECK(cuts.units.size() == 8 + 2 + 4);   // softmax, both residuals, silu with its product; transposes are read by whoever reads what they turn
+  // softmax, both residuals, silu with its product; transposes are read by whoever reads what they turn
+  CHECK(cuts.units.size() == 8 + 2 + 4);
   for (size_t u = 0; u < cuts.units.size(); u++)
     for (int w : cuts.units[u].direct) CHECK(w < static_cast<int>(u));
 }
@@ -175,15 +183,18 @@ TEST_CASE("small extents follow reshapes that split and join") {
       for (int d = 0; d < p.graph.dims(v).rank(); d++) CHECK((p.graph.dims(v)[d] == 1) == (small.graph.dims(v)[d] == 1));
   }
   auto sliced = [](const std::string& step) {
-    return program(R"({"name": "s", "inputs": {"x": {"shape": [8, 8], "dtype": "float16"}}, "outputs": {"y": {"shape": [8, 4], "dtype": "float16"}},
-      "nodes": [{"op": "slice", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "start": 0, "stop": )" + step + "}}]}");
+    return program(
+        R"({"name": "s", "inputs": {"x": {"shape": [8, 8], "dtype": "float16"}}, "outputs": {"y": {"shape": [8, 4], "dtype": "float16"}},
+      "nodes": [{"op": "slice", "inputs": ["x"], "output": "y", "attrs": {"axis": 1, "start": 0, "stop": )" +
+        step + "}}]}");
   };
   for (int variant : {0, 1}) {   // a sum of two parts, as the search's witnesses have it
     const Program p4 = sliced("4");
     const ReducedProgram small = reduce_extents(p4.graph, variant);
     REQUIRE(small.refusal.empty());
     CHECK(!check_laws(small.graph));
-    const Dims x = small.graph.dims(small.graph.node(small.graph.inputs()[0]).first_value), y = small.graph.dims(small.graph.node(small.graph.outputs()[0]).operands[0]);
+    const Dims x = small.graph.dims(small.graph.node(small.graph.inputs()[0]).first_value),
+               y = small.graph.dims(small.graph.node(small.graph.outputs()[0]).operands[0]);
     CHECK((x[0] == y[0] && y[1] < x[1]));
   }
   const ReducedProgram stepped = reduce_extents(sliced("8, \"step\": 2").graph, 0);
@@ -291,7 +302,9 @@ TEST_CASE("compile() cuts a program that its search refuses, and never makes it 
 }
 
 TEST_CASE("a norm in front of linear layers of different widths is computed by each of them, in one kernel") {
-  const Source spec{"heads.json", R"({"version": "1.0", "name": "heads", "inputs": {"x": {"shape": [16, 2048], "dtype": "bfloat16"}, "wq": {"shape": [2048, 2048], "dtype": "bfloat16"}, "wk": {"shape": [2048, 512], "dtype": "bfloat16"},
+  const Source spec{
+      "heads.json",
+      R"({"version": "1.0", "name": "heads", "inputs": {"x": {"shape": [16, 2048], "dtype": "bfloat16"}, "wq": {"shape": [2048, 2048], "dtype": "bfloat16"}, "wk": {"shape": [2048, 512], "dtype": "bfloat16"},
     "wv": {"shape": [2048, 512], "dtype": "bfloat16"}}, "outputs": {"q": {"shape": [16, 2048], "dtype": "bfloat16"}, "k": {"shape": [16, 512], "dtype": "bfloat16"}, "v": {"shape": [16, 512], "dtype": "bfloat16"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "wq"], "output": "q"}, {"op": "matmul", "inputs": ["n", "wk"], "output": "k"}, {"op": "matmul", "inputs": ["n", "wv"], "output": "v"}]})"};
   Options o;
@@ -310,11 +323,15 @@ TEST_CASE("linear layers of different widths with biases are one kernel, where t
     std::string in = fmt::format(R"("x": {{"shape": [16, {}], "dtype": "float16"}})", depth), out, nodes;
     for (int i = 0; i < 3; i++) {
       const int columns = i == 0 ? wide : narrow;
-      in += fmt::format(R"(, "w{}": {{"shape": [{}, {}], "dtype": "float16"}}, "b{}": {{"shape": [{}], "dtype": "float16"}})", i, depth, columns, i, columns);
+      in += fmt::format(R"(, "w{}": {{"shape": [{}, {}], "dtype": "float16"}}, "b{}": {{"shape": [{}], "dtype": "float16"}})", i, depth,
+                        columns, i, columns);
       out += fmt::format(R"({}"y{}": {{"shape": [16, {}], "dtype": "float16"}})", i ? ", " : "", i, columns);
-      nodes += fmt::format(R"({}{{"op": "matmul", "inputs": ["x", "w{}"], "output": "m{}"}}, {{"op": "add", "inputs": ["m{}", "b{}"], "output": "y{}"}})", i ? ", " : "", i, i, i, i, i);
+      nodes += fmt::format(
+          R"({}{{"op": "matmul", "inputs": ["x", "w{}"], "output": "m{}"}}, {{"op": "add", "inputs": ["m{}", "b{}"], "output": "y{}"}})",
+          i ? ", " : "", i, i, i, i, i);
     }
-    return Source{"qkv.json", R"({"version": "1.0", "name": "qkv", "inputs": {)" + in + R"(}, "outputs": {)" + out + R"(}, "nodes": [)" + nodes + "]}"};
+    return Source{"qkv.json",
+                  R"({"version": "1.0", "name": "qkv", "inputs": {)" + in + R"(}, "outputs": {)" + out + R"(}, "nodes": [)" + nodes + "]}"};
   };
   for (const Source& s : {spec(3584, 3584, 512), spec(512, 200, 40)}) {
     Options o;
@@ -330,8 +347,11 @@ TEST_CASE("linear layers of different widths with biases are one kernel, where t
 }
 
 TEST_CASE("attention on projected queries is one kernel, between two products, in bfloat16") {
-  // What products in bfloat16 read is stored so, in a piece as in the whole; in float32 no attention kernel took it, and the softmax had kernels of its own.
-  const Source spec{"block.json", R"({"version": "1.0", "name": "block", "inputs": {"x": {"shape": [16, 1024], "dtype": "bfloat16"}, "wq": {"shape": [1024, 1024], "dtype": "bfloat16"}, "k": {"shape": [16, 1024, 64], "dtype": "bfloat16"},
+  // What products in bfloat16 read is stored so, in a piece as in the whole; in float32 no attention kernel took it, and the softmax had
+  // kernels of its own.
+  const Source spec{
+      "block.json",
+      R"({"version": "1.0", "name": "block", "inputs": {"x": {"shape": [16, 1024], "dtype": "bfloat16"}, "wq": {"shape": [1024, 1024], "dtype": "bfloat16"}, "k": {"shape": [16, 1024, 64], "dtype": "bfloat16"},
     "v": {"shape": [16, 1024, 64], "dtype": "bfloat16"}, "wo": {"shape": [1024, 1024], "dtype": "bfloat16"}}, "outputs": {"y": {"shape": [16, 1024], "dtype": "bfloat16"}},
     "nodes": [{"op": "matmul", "inputs": ["x", "wq"], "output": "q0"}, {"op": "reshape", "inputs": ["q0"], "output": "q1", "attrs": {"shape": [16, 16, 64]}}, {"op": "transpose", "inputs": ["q1"], "output": "q", "attrs": {"perm": [1, 0, 2]}},
     {"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "t"}, {"op": "softmax", "inputs": ["t"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"},
@@ -350,8 +370,11 @@ TEST_CASE("attention on projected queries is one kernel, between two products, i
 }
 
 TEST_CASE("what follows a product stays in its kernel where a norm's kernel makes its rows") {
-  // The norm is stored in float16 by line, as the whole's plan does (plan/narrow.h): a piece that took it in float32 was slower than a kernel of its own for bias and activation.
-  const Source spec{"ffn.json", R"({"version": "1.0", "name": "ffn", "inputs": {"x": {"shape": [64, 1024], "dtype": "float16"}, "r": {"shape": [64, 1024], "dtype": "float16"}, "g": {"shape": [1024], "dtype": "float16"}, "b": {"shape": [1024], "dtype": "float16"},
+  // The norm is stored in float16 by line, as the whole's plan does (plan/passes/narrow.h): a piece that took it in float32 was slower than
+  // a kernel of its own for bias and activation.
+  const Source spec{
+      "ffn.json",
+      R"({"version": "1.0", "name": "ffn", "inputs": {"x": {"shape": [64, 1024], "dtype": "float16"}, "r": {"shape": [64, 1024], "dtype": "float16"}, "g": {"shape": [1024], "dtype": "float16"}, "b": {"shape": [1024], "dtype": "float16"},
     "w": {"shape": [1024, 4096], "dtype": "float16"}, "c": {"shape": [4096], "dtype": "float16"}}, "outputs": {"h": {"shape": [64, 1024], "dtype": "float16"}, "y": {"shape": [64, 4096], "dtype": "float16"}},
     "nodes": [{"op": "add", "inputs": ["x", "r"], "output": "h"}, {"op": "layer_norm", "inputs": ["h", "g", "b"], "output": "n", "attrs": {"axis": -1}}, {"op": "matmul", "inputs": ["n", "w"], "output": "m"},
     {"op": "add", "inputs": ["m", "c"], "output": "a"}, {"op": "gelu", "inputs": ["a"], "output": "y"}]})"};

@@ -1,7 +1,7 @@
 // Rewrites of a plan are compared step by step: the right ones hold, a wrong one is seen.
 #include <catch2/catch.hpp>
 
-#include "driver/pass_steps.h"
+#include "driver/proof/pass_steps.h"
 #include "mirage/driver/compile.h"
 #include "mirage/spec/spec.h"
 
@@ -9,7 +9,8 @@ using namespace mirage;
 
 namespace {
 
-constexpr const char* kSpec = R"({"version": "1.0", "name": "gated", "numerics": {"intermediates": "exact"}, "inputs": {"x": {"shape": [512, 2048], "dtype": "float16"}, "g": {"shape": [512, 2048], "dtype": "float16"}, "w": {"shape": [2048, 4096], "dtype": "float16"}},
+constexpr const char* kSpec =
+    R"({"version": "1.0", "name": "gated", "numerics": {"intermediates": "exact"}, "inputs": {"x": {"shape": [512, 2048], "dtype": "float16"}, "g": {"shape": [512, 2048], "dtype": "float16"}, "w": {"shape": [2048, 4096], "dtype": "float16"}},
   "outputs": {"y": {"shape": [512, 4096], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, {"op": "mul", "inputs": ["s", "g"], "output": "a"}, {"op": "matmul", "inputs": ["a", "w"], "output": "y"}]})";
 
 }  // namespace
@@ -34,7 +35,8 @@ TEST_CASE("a rewrite that makes another function is seen") {
   Builder b(Level::kKernel);
   for (const Node& n : p->graph.nodes()) {
     if (const auto* in = std::get_if<Input>(&n.op)) b.add_input(in->param, p->graph.type(n.first_value), in->part);
-    else if (const auto* m = std::get_if<Map>(&n.op); m && m->fn == MapFn::kMul && n.operands.size() == 2) b.add(Map{MapFn::kAdd}, n.operands);
+    else if (const auto* m = std::get_if<Map>(&n.op); m && m->fn == MapFn::kMul && n.operands.size() == 2)
+      b.add(Map{MapFn::kAdd}, n.operands);
     else b.add(n.op, n.operands);
   }
   const auto wrong = broken_step(p->graph, {"wrong", std::move(b).finish()}, 7);

@@ -1,11 +1,12 @@
-// driver/plan_parts, and the gate that emulates long plans kernel by kernel: parts are the kernels that ship, each once, at shapes of their own.
+// driver/plan_parts, and the gate that emulates long plans kernel by kernel: parts are the kernels that ship, each once, at shapes of their
+// own.
 #include <catch2/catch.hpp>
 
 #include <set>
 
-#include "driver/gate.h"
-#include "driver/plan_parts.h"
-#include "driver/reduce.h"
+#include "driver/gate/gate.h"
+#include "driver/gate/plan_parts.h"
+#include "driver/gate/reduce.h"
 #include "mirage/spec/spec.h"
 
 using namespace mirage;
@@ -23,12 +24,14 @@ Program layers(int layers) {
   std::string nodes, inputs = R"("x": {"shape": [24, 96], "dtype": "bfloat16"}, "w": {"shape": [96, 96], "dtype": "bfloat16"})", x = "x";
   for (int i = 0; i < layers; i++) {
     const std::string n = std::to_string(i);
-    nodes += R"({"op": "matmul", "inputs": [")" + x + R"(", "w"], "output": "m)" + n + R"("}, {"op": "softmax", "inputs": ["m)" + n + R"("], "output": "s)" + n + R"("},)" + R"({"op": "add", "inputs": ["s)" + n + R"(", ")" + x +
-             R"("], "output": "y)" + n + R"("},)";
+    nodes += R"({"op": "matmul", "inputs": [")" + x + R"(", "w"], "output": "m)" + n + R"("}, {"op": "softmax", "inputs": ["m)" + n +
+             R"("], "output": "s)" + n + R"("},)" + R"({"op": "add", "inputs": ["s)" + n + R"(", ")" + x + R"("], "output": "y)" + n +
+             R"("},)";
     x = "y" + n;
   }
   nodes.pop_back();
-  return parsed(R"({"name": "layers", "inputs": {)" + inputs + R"(}, "outputs": {")" + x + R"(": {"dtype": "bfloat16"}}, "nodes": [)" + nodes + "]}");
+  return parsed(R"({"name": "layers", "inputs": {)" + inputs + R"(}, "outputs": {")" + x + R"(": {"dtype": "bfloat16"}}, "nodes": [)" +
+                nodes + "]}");
 }
 
 std::vector<KernelText> texts_of(const Plan& plan, const Target& target) {
@@ -41,7 +44,8 @@ std::vector<KernelText> texts_of(const Plan& plan, const Target& target) {
 
 TEST_CASE("a dimension that a roll cuts in places that do not agree keeps its extent, and the program has a reduced shape all the same") {
   // rows of a rolled value are added to the rows themselves: cut at 8 and at 16, whose segments no other extents fit
-  const Program p = parsed(R"({"name": "roll", "inputs": {"x": {"shape": [24, 512], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [
+  const Program p = parsed(
+      R"({"name": "roll", "inputs": {"x": {"shape": [24, 512], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [
     {"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 0, "start": 8, "stop": 24}}, {"op": "slice", "inputs": ["x"], "output": "b", "attrs": {"axis": 0, "start": 0, "stop": 8}},
     {"op": "concat", "inputs": ["a", "b"], "output": "r", "attrs": {"axis": 0}}, {"op": "add", "inputs": ["x", "r"], "output": "y"}]})");
   const Target target = *find_target("sm_90a");

@@ -1,7 +1,8 @@
-// driver/reduce: a reduced plan is the full plan over other extents: the same kernels, one for one, with the same numbers and the same arithmetic.
+// driver/gate/reduce: a reduced plan is the full plan over other extents: the same kernels, one for one, with the same numbers and the same
+// arithmetic.
 #include <catch2/catch.hpp>
 
-#include "driver/reduce.h"
+#include "driver/gate/reduce.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
@@ -36,16 +37,19 @@ void check_alike(const BlockPlan& a, const BlockPlan& b) {
   }
 }
 void check_alike(const StreamPlan& a, const StreamPlan& b) {
-  CHECK(std::array{a.warps, a.stages, a.chunk, a.cluster, a.blocks_per_sm} == std::array{b.warps, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
+  CHECK(std::array{a.warps, a.stages, a.chunk, a.cluster, a.blocks_per_sm} ==
+        std::array{b.warps, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
   REQUIRE(a.contractions.size() == b.contractions.size());
   for (size_t i = 0; i < a.contractions.size(); i++) CHECK(a.contractions[i].type == b.contractions[i].type);
 }
 void check_alike(const TilePlan& a, const TilePlan& b) {
-  CHECK(std::array{a.row_groups, a.group_rows, a.column_groups, a.stages, a.chunk, a.cluster, a.blocks_per_sm} == std::array{b.row_groups, b.group_rows, b.column_groups, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
+  CHECK(std::array{a.row_groups, a.group_rows, a.column_groups, a.stages, a.chunk, a.cluster, a.blocks_per_sm} ==
+        std::array{b.row_groups, b.group_rows, b.column_groups, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
   CHECK(a.rule.tf32 == b.rule.tf32);
 }
 void check_alike(const AttendPlan& a, const AttendPlan& b) {
-  CHECK(std::array{a.query_groups, a.key_groups, a.chunk, a.stages, a.cluster, a.helpers} == std::array{b.query_groups, b.key_groups, b.chunk, b.stages, b.cluster, b.helpers});
+  CHECK(std::array{a.query_groups, a.key_groups, a.chunk, a.stages, a.cluster, a.helpers} ==
+        std::array{b.query_groups, b.key_groups, b.chunk, b.stages, b.cluster, b.helpers});
   CHECK(a.producer == b.producer);
   CHECK(a.features == b.features);
 }
@@ -60,7 +64,8 @@ void check_alike(const RegionPlan& a, const RegionPlan& b) {
 
 TEST_CASE("a reduced plan has the full plan's kernels, numbers and arithmetic") {
   for (const char* target_name : {"sm_90a", "sm_80"})
-    for (const char* name : {"rms_norm_linear", "gated_mlp", "lora", "odd", "layer_norm_linear", "causal_attention", "mla", "llama_layer", "n_trans"}) {
+    for (const char* name :
+         {"rms_norm_linear", "gated_mlp", "lora", "odd", "layer_norm_linear", "causal_attention", "mla", "llama_layer", "n_trans"}) {
       const Program p = spec_named(name);
       const Target target = *find_target(target_name);
       const Planned full = make_plan(p, p.graph, target);
@@ -80,7 +85,11 @@ TEST_CASE("a reduced plan has the full plan's kernels, numbers and arithmetic") 
           INFO(a.name);
           CHECK(a.nodes == b.nodes);
           REQUIRE(a.body.index() == b.body.index());
-          std::visit([&](const auto& x) { if (const auto* y = std::get_if<std::decay_t<decltype(x)>>(&b.body)) check_alike(*x, **y); }, a.body);
+          std::visit(
+              [&](const auto& x) {
+                if (const auto* y = std::get_if<std::decay_t<decltype(x)>>(&b.body)) check_alike(*x, **y);
+              },
+              a.body);
         }
       }
     }
@@ -93,7 +102,10 @@ TEST_CASE("positions, slices and joined extents follow a reduction") {
     const Reduced r = reduce_plan(p, *make_plan(p, p.graph, target).plan, target, Tails::kOwn);
     REQUIRE(r.program);
     for (NodeId n = 0; n < r.program->graph.num_nodes(); n++)   // positions over the extents of queries and keys
-      if (const auto* i = r.program->graph.form<Iota>(n)) CHECK(std::count_if(i->dims.begin(), i->dims.end(), [&](int64_t e) { return e == 1 || e == r.program->inputs[0].type.dims[1] || e == r.program->inputs[1].type.dims[1]; }) == i->dims.rank());
+      if (const auto* i = r.program->graph.form<Iota>(n))
+        CHECK(std::count_if(i->dims.begin(), i->dims.end(), [&](int64_t e) {
+                return e == 1 || e == r.program->inputs[0].type.dims[1] || e == r.program->inputs[1].type.dims[1];
+              }) == i->dims.rank());
   }
   {
     const Program p = spec_named("mla");
@@ -106,6 +118,7 @@ TEST_CASE("positions, slices and joined extents follow a reduction") {
     const Reduced r = reduce_plan(p, *make_plan(p, p.graph, target).plan, target, Tails::kOwn);
     REQUIRE(r.program);
     const Dims cache = r.program->inputs[5].type.dims;
-    CHECK(r.program->inputs[2].type.dims[1] % (cache[0] * cache[2]) == 0);            // columns of wq: groups x queries of a group x features
+    // columns of wq: groups x queries of a group x features
+    CHECK(r.program->inputs[2].type.dims[1] % (cache[0] * cache[2]) == 0);
   }
 }

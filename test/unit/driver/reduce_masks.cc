@@ -2,8 +2,8 @@
 // apart when the batches are folded.
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
-#include "driver/folding.h"
-#include "driver/reduce.h"
+#include "driver/proof/folding.h"
+#include "driver/gate/reduce.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/spec.h"
 

@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "driver/algebra_rules.h"
-#include "driver/algebra_steps.h"
-#include "driver/drawing.h"
-#include "driver/fit_limits.h"
-#include "driver/remembered.h"
+#include "driver/proof/algebra_rules.h"
+#include "driver/proof/algebra_steps.h"
+#include "driver/report/drawing.h"
+#include "driver/decide/fit_limits.h"
+#include "driver/evidence/remembered.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/spec/spec.h"
@@ -27,7 +27,9 @@ std::vector<Box> boxes_in(const std::string& svg, const std::string& cls) {
   std::vector<Box> out;
   const std::string mark = "<rect class=\"" + cls + "\"";
   for (size_t at = svg.find(mark); at != std::string::npos; at = svg.find(mark, at + 1)) {
-    const auto number = [&](const char* key) { return std::stod(svg.substr(svg.find(std::string(" ") + key + "=\"", at) + std::string(key).size() + 3)); };
+    const auto number = [&](const char* key) {
+      return std::stod(svg.substr(svg.find(std::string(" ") + key + "=\"", at) + std::string(key).size() + 3));
+    };
     out.push_back({number("x"), number("y"), number("width"), number("height")});
   }
   return out;
@@ -41,7 +43,9 @@ Program program_of(const std::string& name) { return parse_spec(spec_file(name))
 
 TEST_CASE("boxes of a drawing overlap nowhere, and edges lead down") {
   Drawing d;
-  for (int i = 0; i < 24; i++) d.boxes.push_back({"x", {std::string(static_cast<size_t>(3 + i % 7 * 4), 'a'), "b"}, "", i % 5 == 0 ? 60.0 : 0, i % 5 == 0 ? 90.0 : 0, i / 12});
+  for (int i = 0; i < 24; i++)
+    d.boxes.push_back(
+        {"x", {std::string(static_cast<size_t>(3 + i % 7 * 4), 'a'), "b"}, "", i % 5 == 0 ? 60.0 : 0, i % 5 == 0 ? 90.0 : 0, i / 12});
   for (int i = 1; i < 24; i++) d.edges.emplace_back(i * 7 % i, i), d.edges.emplace_back(i / 3, i);
   d.edges.emplace_back(23, 2);   // a cycle
   const Drawn drawn = draw(d);
@@ -65,7 +69,8 @@ TEST_CASE("boxes of a drawing overlap nowhere, and edges lead down") {
 TEST_CASE("schedules: steps in their phases, places in shared memory that are needed at once do not overlap") {
   size_t places = 0;
   std::set<std::string> seen;
-  for (const char* name : {"rms_norm_linear.json", "gqa.json", "lora.json", "group_norm.json", "softmax_attention.json", "up_gate_down.json", "mla.json"}) {
+  for (const char* name :
+       {"rms_norm_linear.json", "gqa.json", "lora.json", "group_norm.json", "softmax_attention.json", "up_gate_down.json", "mla.json"}) {
     for (const char* target : {"sm_90a", "sm_80"}) {
       const Program p = program_of(name);
       const Planned planned = make_plan(p, p.graph, *find_target(target));
@@ -80,7 +85,8 @@ TEST_CASE("schedules: steps in their phases, places in shared memory that are ne
           CHECK((a.first >= 0 && a.first <= a.last && a.last < static_cast<int>(t.steps.size()) && a.bytes > 0));
           for (size_t j = 0; j < i; j++) {
             const SharedLife& b = t.shared[j];
-            const bool together = a.first < b.last && b.first < a.last, over = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+            const bool together = a.first < b.last && b.first < a.last,
+                       over = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
             INFO(a.what << " and " << b.what);
             CHECK(!(together && over));
             places++;
@@ -94,8 +100,12 @@ TEST_CASE("schedules: steps in their phases, places in shared memory that are ne
 }
 
 TEST_CASE("terms forget tiling, and rules are equalities") {
-  const Program p = parse_spec({"p", R"({"name": "p", "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}, "s": {"shape": [4, 1], "dtype": "float32"}, "w": {"shape": [8, 6], "dtype": "float32"}},
-    "outputs": {"y": {"shape": [4, 6], "dtype": "float32"}}, "nodes": [{"op": "div", "inputs": ["x", "s"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"}).value();
+  const Program p =
+      parse_spec(
+          {"p",
+           R"({"name": "p", "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}, "s": {"shape": [4, 1], "dtype": "float32"}, "w": {"shape": [8, 6], "dtype": "float32"}},
+    "outputs": {"y": {"shape": [4, 6], "dtype": "float32"}}, "nodes": [{"op": "div", "inputs": ["x", "s"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"})
+          .value();
   const std::vector<Rewriting> all = rewritings(p.graph);
   REQUIRE(all.size() == 1);
   CHECK(std::string(all[0].name) == "a factor that is the same along a product's reduction moves behind the product");
@@ -104,8 +114,12 @@ TEST_CASE("terms forget tiling, and rules are equalities") {
   CHECK(a == again);
   CHECK(a.back() != b.back());   // another way to compute it
   // A factor that differs along the reduction stays where it is.
-  const Program q = parse_spec({"q", R"({"name": "q", "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}, "s": {"shape": [4, 8], "dtype": "float32"}, "w": {"shape": [8, 6], "dtype": "float32"}},
-    "outputs": {"y": {"shape": [4, 6], "dtype": "float32"}}, "nodes": [{"op": "mul", "inputs": ["x", "s"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"}).value();
+  const Program q =
+      parse_spec(
+          {"q",
+           R"({"name": "q", "inputs": {"x": {"shape": [4, 8], "dtype": "float32"}, "s": {"shape": [4, 8], "dtype": "float32"}, "w": {"shape": [8, 6], "dtype": "float32"}},
+    "outputs": {"y": {"shape": [4, 6], "dtype": "float32"}}, "nodes": [{"op": "mul", "inputs": ["x", "s"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})"})
+          .value();
   CHECK(rewritings(q.graph).empty());
 }
 
@@ -130,8 +144,20 @@ TEST_CASE("the steps from a program to its muGraph are named, and the last is th
 
 TEST_CASE("which limit of which graph, and what would change it") {
   Choices none;
-  none.alternatives.push_back({3, 2, std::nullopt, {}, 8, "does not fit sm_90a: shared memory: 300000 bytes of 232448", {{{"stream", "more than 16 rows"}, 8}, {{"block", "shared memory: 300000 bytes of 232448"}, 6}}});
-  none.alternatives.push_back({7, 1, std::nullopt, {}, 4, "does not fit sm_90a: a ragged batch dimension", {{{"block", "a ragged batch dimension"}, 4}, {{"attend", "not two contractions"}, 4}}});
+  none.alternatives.push_back({3,
+                               2,
+                               std::nullopt,
+                               {},
+                               8,
+                               "does not fit sm_90a: shared memory: 300000 bytes of 232448",
+                               {{{"stream", "more than 16 rows"}, 8}, {{"block", "shared memory: 300000 bytes of 232448"}, 6}}});
+  none.alternatives.push_back({7,
+                               1,
+                               std::nullopt,
+                               {},
+                               4,
+                               "does not fit sm_90a: a ragged batch dimension",
+                               {{{"block", "a ragged batch dimension"}, 4}, {{"attend", "not two contractions"}, 4}}});
   const std::string why = why_none_fits(none);
   INFO(why);
   CHECK(why.find("graph 7 of 1 kernel: a ragged batch dimension (block), at 4 of its 4 plans") != std::string::npos);
@@ -142,7 +168,9 @@ TEST_CASE("which limit of which graph, and what would change it") {
 
 TEST_CASE("what is told of a decision is read from a file that anybody may have written") {
   using Json = nlohmann::ordered_json;
-  const Json good = {{"why", "w"}, {"search", {{"states", 1}, {"candidates", 0}, {"verified", 0}, {"rejected", 0}, {"unknown", 0}, {"stop_reason", "s"}, {"gates", Json::array({{{"gate", "g"}}})}}},
+  const Json good = {{"why", "w"}, {"search",
+                      {{"states", 1}, {"candidates", 0}, {"verified", 0}, {"rejected", 0}, {"unknown", 0}, {"stop_reason", "s"},
+                       {"gates", Json::array({{{"gate", "g"}}})}}},
                      {"alternatives", Json::array({{{"chosen", true}}})}, {"not_done", Json::array({"n"})}};
   CHECK(is_told(good));
   const Json flat = good.flatten();

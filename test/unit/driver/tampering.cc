@@ -1,4 +1,5 @@
-// --check-certificate against forgery: every field of a certificate, one at a time, is removed and changed in every way that its type allows. What supports the verdict must be refused; what is only told to people is listed by name.
+// --check-certificate against forgery: every field of a certificate, one at a time, is removed and changed in every way that its type
+// allows. What supports the verdict must be refused; what is only told to people is listed by name.
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
@@ -18,7 +19,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-const std::string kNorm = R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [16, 256], "dtype": "float16"}, "w": {"shape": [256, 512], "dtype": "float16"}},
+const std::string kNorm =
+    R"({"version": "1.0", "name": "norm", "inputs": {"x": {"shape": [16, 256], "dtype": "float16"}, "w": {"shape": [256, 512], "dtype": "float16"}},
  "outputs": {"y": {"shape": [16, 512], "dtype": "float16"}}, "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n", "attrs": {"eps": 1e-5}}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
 
 const std::string kFolder = (std::filesystem::temp_directory_path() / ("tampering." + std::to_string(getpid()))).string();
@@ -26,7 +28,8 @@ const std::string kFolder = (std::filesystem::temp_directory_path() / ("tamperin
 /// Fields that say something to people and support nothing.
 bool is_told(const std::string& path) {
   static const std::set<std::string> kTold = {"/gates", "/built_with"};
-  return std::any_of(kTold.begin(), kTold.end(), [&](const std::string& t) { return path == t || path.compare(0, t.size() + 1, t + "/") == 0; });
+  return std::any_of(kTold.begin(), kTold.end(),
+                     [&](const std::string& t) { return path == t || path.compare(0, t.size() + 1, t + "/") == 0; });
 }
 
 /// Other values of the same kind.
@@ -34,8 +37,10 @@ std::vector<Json> forgeries(const Json& v) {
   std::vector<Json> out{nullptr};
   if (v.is_boolean()) out.push_back(!v.get<bool>());
   if (v.is_number_integer()) {
-    for (int64_t d : {int64_t{-1}, int64_t{1}, int64_t{1000}, int64_t{1} << 32}) out.push_back(v.get<int64_t>() + d);   // the last wraps to the same int
-    for (double x : {static_cast<double>(v.get<int64_t>()) + 0.5, 1e30}) out.push_back(x);                          // casts of such are undefined, or lose the rest
+    // the last wraps to the same int
+    for (int64_t d : {int64_t{-1}, int64_t{1}, int64_t{1000}, int64_t{1} << 32}) out.push_back(v.get<int64_t>() + d);
+    // casts of such are undefined, or lose the rest
+    for (double x : {static_cast<double>(v.get<int64_t>()) + 0.5, 1e30}) out.push_back(x);
   }
   if (v.is_number_float()) for (double d : {-1.0, 1.0, -100.0}) out.push_back(v.get<double>() + d);
   if (v.is_array()) {
@@ -57,7 +62,8 @@ std::vector<Json> forgeries(const Json& v) {
     const size_t digit = s.find_first_of("23456789", s.size() / 2);   // a graph with another number or operator in it
     if (digit != std::string::npos) { std::string t = s; t[digit] = '1'; out.push_back(t); }
     for (auto [from, to] : {std::pair{"mul", "add"}, {"div", "mul"}, {"sqrt", "exp"}, {"accum", "accum.max"}, {"loop", "grid"}})
-      if (const size_t at = s.find(from); at != std::string::npos) out.push_back(s.substr(0, at) + to + s.substr(at + std::string(from).size()));
+      if (const size_t at = s.find(from); at != std::string::npos)
+        out.push_back(s.substr(0, at) + to + s.substr(at + std::string(from).size()));
   }
   return out;
 }
@@ -73,13 +79,15 @@ void tamper(const Json& whole, const Json::json_pointer& at, const Source& spec,
       Json j = whole;
       j[at] = f;
       tally.tried++;
-      if (check_certificate(Source{kFolder + "/c.json", j.dump()}, {spec}, Options{}).exit == ExitCode::kOk) tally.accepted += path + " = " + f.dump().substr(0, 80) + "\n";
+      if (check_certificate(Source{kFolder + "/c.json", j.dump()}, {spec}, Options{}).exit == ExitCode::kOk)
+        tally.accepted += path + " = " + f.dump().substr(0, 80) + "\n";
     }
     Json j = whole;
     if (j.at(at.parent_pointer()).is_object()) {
       j.at(at.parent_pointer()).erase(at.back());
       tally.tried++;
-      if (check_certificate(Source{kFolder + "/c.json", j.dump()}, {spec}, Options{}).exit == ExitCode::kOk) tally.accepted += path + " left out\n";
+      if (check_certificate(Source{kFolder + "/c.json", j.dump()}, {spec}, Options{}).exit == ExitCode::kOk)
+        tally.accepted += path + " left out\n";
     }
   }
   if (v.is_object()) for (auto it = v.begin(); it != v.end(); ++it) tamper(whole, at / it.key(), spec, tally);

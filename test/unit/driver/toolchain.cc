@@ -1,5 +1,5 @@
 // Child processes, the reading of ptxas' messages, and the tools of this machine where there are any.
-#include "driver/toolchain.h"
+#include "driver/toolchain/toolchain.h"
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -19,7 +19,9 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-constexpr const char* kTiny = "__global__ void tiny(const void* __restrict__ x, void* __restrict__ y) { static_cast<float*>(y)[threadIdx.x] = 2 * static_cast<const float*>(x)[threadIdx.x]; }\n";
+constexpr const char* kTiny =
+    "__global__ void tiny(const void* __restrict__ x, void* __restrict__ y) { static_cast<float*>(y)[threadIdx.x] = 2 * static_cast<const "
+    "float*>(x)[threadIdx.x]; }\n";
 
 /// Sets an environment variable for a scope.
 class Environment {
@@ -95,7 +97,8 @@ TEST_CASE("processes: a child killed by a signal has no exit code") {
 TEST_CASE("ptxas: registers, spills, shared memory and advisories, by kernel") {
   const PtxasReport r = parse_ptxas(
       "ptxas info    : 0 bytes gmem\n"
-      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register resources in function 'k'\n"
+      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register "
+      "resources in function 'k'\n"
       "ptxas info    : Compiling entry function '_ZN11mirage_demo5map_0EPKvS1_PvS2_' for 'sm_90a'\n"
       "ptxas info    : Function properties for _ZN11mirage_demo5map_0EPKvS1_PvS2_\n"
       "    144 bytes stack frame, 136 bytes spill stores, 152 bytes spill loads\n"
@@ -172,7 +175,8 @@ TEST_CASE("NVRTC and nvcc compile for every target, and errors come back as note
   REQUIRE(cubin.ok());
   CHECK(cubin->bytes.substr(1, 3) == "ELF");
   CHECK(cubin->ptxas.find("tiny") != nullptr);
-  for (const Result<Compiled>& bad : {compile_with_nvrtc(tools, "__global__ void f() { undeclared(); }", target), compile_with_nvcc(tools, "__global__ void f() { undeclared(); }", target, DeviceCode::kPtx)}) {
+  for (const Result<Compiled>& bad : {compile_with_nvrtc(tools, "__global__ void f() { undeclared(); }", target),
+                                      compile_with_nvcc(tools, "__global__ void f() { undeclared(); }", target, DeviceCode::kPtx)}) {
     REQUIRE_FALSE(bad.ok());
     CHECK(bad.errors()[0].code == DiagCode::kToolFailed);
     std::string notes;
@@ -186,7 +190,10 @@ TEST_CASE("NVRTC gives the same from several threads") {
   if (!tools.has_nvrtc()) { WARN("no NVRTC here: not compiled"); return; }
   std::vector<std::string> out(4);
   std::vector<std::thread> threads;
-  for (std::string& o : out) threads.emplace_back([&] { if (auto r = compile_with_nvrtc(tools, kTiny, *find_target("sm_80")); r.ok()) o = r->bytes; });
+  for (std::string& o : out)
+    threads.emplace_back([&] {
+      if (auto r = compile_with_nvrtc(tools, kTiny, *find_target("sm_80")); r.ok()) o = r->bytes;
+    });
   for (std::thread& t : threads) t.join();
   CHECK_FALSE(out[0].empty());
   for (const std::string& o : out) CHECK(o == out[0]);

@@ -1,9 +1,9 @@
-// The decision of lib/expr beside Z3 as --prune=z3 asks it: on pairs written as trees, Z3 never proves what the decision denies nor refutes what it affirms. 500 pairs with MIRAGE_FULL=1, 24 usually (Z3 takes its whole limit where it finds
-// nothing).
+// The decision of lib/expr beside Z3 as --prune=z3 asks it: on pairs written as trees, Z3 never proves what the decision denies nor refutes
+// what it affirms. 500 pairs with MIRAGE_FULL=1, 24 usually (Z3 takes its whole limit where it finds nothing).
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "driver/z3_judge.h"
+#include "driver/decide/z3_judge.h"
 #include "mirage/support/hash.h"
 
 using namespace mirage;
@@ -11,7 +11,9 @@ using namespace mirage;
 namespace {
 
 ExprTerm leaf(int id) { return {"in", id, {}, {}}; }
-ExprTerm call(const char* op, std::vector<ExprTerm> args, std::vector<int> extents = {}) { return {op, 0, std::move(extents), std::move(args)}; }
+ExprTerm call(const char* op, std::vector<ExprTerm> args, std::vector<int> extents = {}) {
+  return {op, 0, std::move(extents), std::move(args)};
+}
 
 ExprId read(const ExprTerm& t, ExprPool& pool) {
   if (t.op == "in") return pool.input(static_cast<int>(t.id));
@@ -49,11 +51,14 @@ ExprTerm random_tree(int depth, Rng& rng) {
 /// A tree that an equation of the table makes of t at its root; t itself if none fits.
 ExprTerm turned(const ExprTerm& t, Rng& rng) {
   if ((t.op == "add" || t.op == "mul") && rng.below(2)) return {t.op, 0, {}, {t.args[1], t.args[0]}};
-  if (t.op == "mul" && t.args[0].op == "add") return call("add", {call("mul", {t.args[0].args[0], t.args[1]}), call("mul", {t.args[0].args[1], t.args[1]})});
-  if (t.op == "div" && t.args[0].op == "add") return call("add", {call("div", {t.args[0].args[0], t.args[1]}), call("div", {t.args[0].args[1], t.args[1]})});
+  if (t.op == "mul" && t.args[0].op == "add")
+    return call("add", {call("mul", {t.args[0].args[0], t.args[1]}), call("mul", {t.args[0].args[1], t.args[1]})});
+  if (t.op == "div" && t.args[0].op == "add")
+    return call("add", {call("div", {t.args[0].args[0], t.args[1]}), call("div", {t.args[0].args[1], t.args[1]})});
   if (t.op == "sum" && t.args[0].op == "mul") return call("mul", {call("sum", {t.args[0].args[0]}, t.extents), t.args[0].args[1]});
   if (t.op == "sum" && t.args[0].op == "div") return call("div", {call("sum", {t.args[0].args[0]}, t.extents), t.args[0].args[1]});
-  if (t.op == "sum" && t.args[0].op == "add") return call("add", {call("sum", {t.args[0].args[0]}, t.extents), call("sum", {t.args[0].args[1]}, t.extents)});
+  if (t.op == "sum" && t.args[0].op == "add")
+    return call("add", {call("sum", {t.args[0].args[0]}, t.extents), call("sum", {t.args[0].args[1]}, t.extents)});
   return t;
 }
 
@@ -85,8 +90,11 @@ TEST_CASE("the judge of --prune=z3 never contradicts the decision") {
     REQUIRE((kept || !decided));
     yes += decided;
   }
-  INFO(pairs << " pairs, " << yes << " decided yes; Z3 proved " << z3.counts->proved << ", refuted " << z3.counts->refuted << ", left open " << z3.counts->open);
-  if (std::getenv("MIRAGE_FULL")) WARN(pairs << " pairs, " << yes << " decided yes; Z3 proved " << z3.counts->proved << ", refuted " << z3.counts->refuted << ", left open " << z3.counts->open);
+  INFO(pairs << " pairs, " << yes << " decided yes; Z3 proved " << z3.counts->proved << ", refuted " << z3.counts->refuted << ", left open "
+             << z3.counts->open);
+  if (std::getenv("MIRAGE_FULL"))
+    WARN(pairs << " pairs, " << yes << " decided yes; Z3 proved " << z3.counts->proved << ", refuted " << z3.counts->refuted
+               << ", left open " << z3.counts->open);
   CHECK(z3.counts->proved + z3.counts->refuted >= pairs / 5);
   CHECK(yes < pairs);
   CHECK(yes > pairs / 3);

@@ -1,4 +1,5 @@
-// The pool against axioms.def: terms that the axioms equate have one id, and whatever is a sub-expression by construction is found, after any rewriting.
+// The pool against axioms.def: terms that the axioms equate have one id, and whatever is a sub-expression by construction is found, after
+// any rewriting.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -35,7 +36,8 @@ TEST_CASE("both sides of every axiom have one id") {
   for (const Axiom& a : axioms()) {
     for (int i = 0; i < 40; ++i) {
       // Patterns are matched against themselves: an instance is built by rewriting a term that has the left side's shape.
-      const auto instance = [&](const auto& self, const Pattern& p, std::map<std::string, TermPtr>& vars, std::map<char, std::vector<int>>& ext) -> TermPtr {
+      const auto instance = [&](const auto& self, const Pattern& p, std::map<std::string, TermPtr>& vars,
+                                std::map<char, std::vector<int>>& ext) -> TermPtr {
         if (p.op == "x" || p.op == "y" || p.op == "z") {
           TermPtr& v = vars[p.op];
           if (!v) v = random_term(2, rng);
@@ -84,7 +86,8 @@ TEST_CASE("what is inside by construction is found, after any axiom steps") {
     }
     const TermPtr u = rewritten(t, 40, rng), f = rewritten(e, 10, rng);
     const ExprId ep = to_pool(plain, *pool), et = to_pool(t, *pool), eu = to_pool(u, *pool), ee = to_pool(e, *pool), ef = to_pool(f, *pool);
-    INFO("case " << i << "\n e " << text(e) << "\n f " << text(f) << "\n t " << text(t) << "\n u " << text(u) << "\n   " << pool->print(ee) << "\n   " << pool->print(eu));
+    INFO("case " << i << "\n e " << text(e) << "\n f " << text(f) << "\n t " << text(t) << "\n u " << text(u) << "\n   " << pool->print(ee)
+                 << "\n   " << pool->print(eu));
     const int64_t before = pool->num_capped();
     REQUIRE(pool->subexpr(ee, ep));
     if (reduces_one(plain, *pool) || reduces_one(u, *pool) || reduces_one(f, *pool)) { ++outside; continue; }

@@ -1,5 +1,5 @@
-// Every "yes" of the decision comes with the expression around e, and a checker that knows only axioms.def replays a rewriting chain from that expression, with e put in, to the program's: 2 500 positives by construction, 100 000
-// with MIRAGE_FULL=1.
+// Every "yes" of the decision comes with the expression around e, and a checker that knows only axioms.def replays a rewriting chain from
+// that expression, with e put in, to the program's: 2 500 positives by construction, 100 000 with MIRAGE_FULL=1.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <memory>
@@ -53,13 +53,16 @@ TEST_CASE("chains replay, and forged ones do not") {
     CHECK_FALSE(replay(t, forged, &steps));
   }
   // Equations that look like axioms and are none.
-  const auto claims = [&](int number, const TermPtr& from, const TermPtr& to) { return replay(from, {{Link::Kind::kAxiom, number, true, to, {}}}, &steps) != nullptr; };
+  const auto claims = [&](int number, const TermPtr& from, const TermPtr& to) {
+    return replay(from, {{Link::Kind::kAxiom, number, true, to, {}}}, &steps) != nullptr;
+  };
   CHECK(claims(10, sum({0}, sum({1}, in(0))), sum({0, 1}, in(0))));
   CHECK_FALSE(claims(10, sum({0}, sum({1}, in(0))), sum({0}, in(0))));
   CHECK_FALSE(claims(10, sum({0}, sum({0}, in(0))), sum({0}, in(0))));
   CHECK(claims(12, sum({0}, node("mul", {in(0), in(1)})), node("mul", {sum({0}, in(0)), in(1)})));
   CHECK_FALSE(claims(12, sum({0}, node("mul", {in(0), in(1)})), node("mul", {sum({0}, in(0)), sum({0}, in(1))})));
-  CHECK_FALSE(claims(5, node("add", {node("mul", {in(0), in(1)}), node("mul", {in(0), in(2)})}), node("mul", {node("add", {in(0), in(0)}), in(1)})));
+  CHECK_FALSE(claims(5, node("add", {node("mul", {in(0), in(1)}), node("mul", {in(0), in(2)})}),
+                     node("mul", {node("add", {in(0), in(0)}), in(1)})));
   CHECK_FALSE(claims(15, node("mul", {node("sqrt", {in(0)}), node("sqrt", {in(0)})}), in(0)));
   CHECK_FALSE(replay(node("add", {in(0), in(1)}), {{Link::Kind::kReorder, 3, true, node("add", {in(0), in(0)}), {}}}, &steps));
   CHECK_FALSE(replay(node("sub", {in(0), in(1)}), {{Link::Kind::kReorder, 3, true, node("sub", {in(1), in(0)}), {}}}, &steps));
@@ -78,7 +81,9 @@ TEST_CASE("contexts of single cases") {
   CHECK(around(leaf("one"), in(1)) == "mul(hole, in1)");
   CHECK(around(sum({0}, in(0)), sum({0, 1}, in(0))) == "sum{1,}(hole)");
   CHECK(around(node("max", {in(0)}, {0}), node("exp", {node("max", {in(0)}, {0, 1})})) == "exp(max{1,}(hole))");
-  CHECK(around(node("add", {in(0), in(1)}), node("div", {in(2), node("add", {node("mul", {in(0), in(3)}), node("mul", {in(1), in(3)})})})) == "div(in2, mul(hole, in3))");
+  CHECK(
+      around(node("add", {in(0), in(1)}), node("div", {in(2), node("add", {node("mul", {in(0), in(3)}), node("mul", {in(1), in(3)})})})) ==
+      "div(in2, mul(hole, in3))");
   CHECK(around(in(0), node("where", {in(1), in(2), node("log", {in(0)})})) == "where(in1, in2, log(hole))");
 }
 
@@ -117,7 +122,8 @@ TEST_CASE("what is inside by construction has a context that replays") {
     deep += levels > 2;
   }
   INFO(replayed << " replayed, " << large << " too large, " << deep << " more than two operators deep, " << steps << " equations");
-  if (std::getenv("MIRAGE_FULL")) WARN(replayed << " replayed, " << large << " too large, " << deep << " more than two operators deep, " << steps << " equations");
+  if (std::getenv("MIRAGE_FULL"))
+    WARN(replayed << " replayed, " << large << " too large, " << deep << " more than two operators deep, " << steps << " equations");
   CHECK(large < cases / 50);
   CHECK(deep > cases / 3);
   CHECK(steps > 5 * cases);

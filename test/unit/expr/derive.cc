@@ -176,7 +176,8 @@ void normalise(Work& w) {
     all.insert(all.end(), x->extents.begin(), x->extents.end());
     return w.axiom(24, true, node("max", {x->args[0]}, all));
   }
-  if ((op == "maximum" || op == "minimum") && compare(w.arg(1), w.arg(0)) < 0) w.axiom(op == "maximum" ? 25 : 26, true, node(op, {w.arg(1), w.arg(0)}));
+  if ((op == "maximum" || op == "minimum") && compare(w.arg(1), w.arg(0)) < 0)
+    w.axiom(op == "maximum" ? 25 : 26, true, node(op, {w.arg(1), w.arg(0)}));
 }
 
 }  // namespace

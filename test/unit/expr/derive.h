@@ -1,4 +1,5 @@
-// Finds rewriting chains between equal terms, for the checker (replay.h): both are brought to one form by axioms, and the second chain is followed backwards. Untrusted: what it finds is replayed.
+// Finds rewriting chains between equal terms, for the checker (replay.h): both are brought to one form by axioms, and the second chain is
+// followed backwards. Untrusted: what it finds is replayed.
 #pragma once
 #include "unit/expr/replay.h"
 

@@ -1,5 +1,7 @@
-// All small terms: equality and sub-expression as closure of the axioms over a finite universe, by union-find and transitive closure, against the pool's answers. What the closure derives the pool must know, so every "no" agrees
-// with exhaustive rewriting; what the pool says beyond it (derivations through larger terms) must have a context that replays. MIRAGE_FULL=1: terms of up to 7 nodes, rewritten among those of up to 8.
+// All small terms: equality and sub-expression as closure of the axioms over a finite universe, by union-find and transitive closure,
+// against the pool's answers. What the closure derives the pool must know, so every "no" agrees with exhaustive rewriting; what the pool
+// says beyond it (derivations through larger terms) must have a context that replays. MIRAGE_FULL=1: terms of up to 7 nodes, rewritten
+// among those of up to 8.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -28,7 +30,8 @@ class Universe {
         const TermPtr x = terms_[static_cast<size_t>(by_size_[n - 1][i])];
         for (const char* op : l.unary) insert(node(op, {x}));
         for (const auto& [op, extents] : l.reductions)
-          if (!(op == std::string("sum") && to_pool(x, pool) == pool.constant(1))) insert(node(op, {x}, extents));   // reducing the literal 1 gives an extent
+          // reducing the literal 1 gives an extent
+          if (!(op == std::string("sum") && to_pool(x, pool) == pool.constant(1))) insert(node(op, {x}, extents));
       }
       for (int a = 1; a + 1 < n; ++a)
         for (int x : by_size_[a])
@@ -43,7 +46,8 @@ class Universe {
   int size() const { return static_cast<int>(terms_.size()); }
   const TermPtr& term(int i) const { return terms_[static_cast<size_t>(i)]; }
   int find(int i) {
-    while (parent_[static_cast<size_t>(i)] != i) i = parent_[static_cast<size_t>(i)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(i)])];
+    while (parent_[static_cast<size_t>(i)] != i)
+      i = parent_[static_cast<size_t>(i)] = parent_[static_cast<size_t>(parent_[static_cast<size_t>(i)])];
     return i;
   }
   /// Per class, the classes of its members' operands.
@@ -75,7 +79,8 @@ class Universe {
     for (int i = 0; i < size(); ++i)
       for (const Axiom& a : axioms())
         for (bool forward : {true, false})
-          for (uint64_t seed = 0; seed < (a.number == 10 || a.number == 24 ? 8 : 1); ++seed) {   // the axioms' only choice is how to split a union of extents
+          // the axioms' only choice is how to split a union of extents
+          for (uint64_t seed = 0; seed < (a.number == 10 || a.number == 24 ? 8 : 1); ++seed) {
             Rng rng(seed);
             const TermPtr r = rewrite_root(term(i), forward ? a.lhs : a.rhs, forward ? a.rhs : a.lhs, rng);
             if (!r) continue;
@@ -139,7 +144,8 @@ Counts compare_all(const Language& l, int most) {
           inside.push_back(c);
         }
     for (int e : classes) {
-      const bool derived = stamp[static_cast<size_t>(e)] == t, decided = pool.subexpr(id[static_cast<size_t>(e)], id[static_cast<size_t>(t)]);
+      const bool derived = stamp[static_cast<size_t>(e)] == t,
+                 decided = pool.subexpr(id[static_cast<size_t>(e)], id[static_cast<size_t>(t)]);
       n.derived += derived;
       n.no += !decided;
       if (derived == decided) continue;
@@ -153,8 +159,9 @@ Counts compare_all(const Language& l, int most) {
 }
 
 std::string show(const Counts& n) {
-  return std::to_string(n.terms) + " terms, " + std::to_string(n.classes) + " classes; derived " + std::to_string(n.derived) + ", no " + std::to_string(n.no) + ", yes beyond the universe " + std::to_string(n.beyond) +
-         " and equal beyond it " + std::to_string(n.equal_beyond) + ", all replayed in " + std::to_string(n.steps) + " equations";
+  return std::to_string(n.terms) + " terms, " + std::to_string(n.classes) + " classes; derived " + std::to_string(n.derived) + ", no " +
+         std::to_string(n.no) + ", yes beyond the universe " + std::to_string(n.beyond) + " and equal beyond it " +
+         std::to_string(n.equal_beyond) + ", all replayed in " + std::to_string(n.steps) + " equations";
 }
 
 }  // namespace
@@ -170,7 +177,10 @@ TEST_CASE("all small terms of the paper's operators agree with exhaustive rewrit
 }
 
 TEST_CASE("all small terms of the wider table agree with exhaustive rewriting") {
-  const Counts n = compare_all({{leaf("in", 0), leaf("one"), leaf("minus_one")}, {"neg", "square", "rsqrt", "sqrt", "exp"}, {"sub", "div", "mul", "add", "maximum"}, {{"sum", {0}}, {"sum", {0, 1}}, {"sum", {1}}, {"max", {0}}, {"max", {0, 1}}}}, 4);
+  const Counts n = compare_all({{leaf("in", 0), leaf("one"), leaf("minus_one")}, {"neg", "square", "rsqrt", "sqrt", "exp"},
+                                {"sub", "div", "mul", "add", "maximum"},
+                                {{"sum", {0}}, {"sum", {0, 1}}, {"sum", {1}}, {"max", {0}}, {"max", {0, 1}}}},
+                               4);
   INFO(show(n));
   CHECK(n.derived > 1000);
   CHECK(n.no > 5 * n.derived);

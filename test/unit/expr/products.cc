@@ -1,4 +1,5 @@
-// Products of rich polynomials: multiplied out term by term in any order they are the same, and their factors are found again. This is what the order of monomials has to be right for.
+// Products of rich polynomials: multiplied out term by term in any order they are the same, and their factors are found again. This is what
+// the order of monomials has to be right for.
 #include <catch2/catch.hpp>
 #include "unit/expr/terms.h"
 
@@ -55,8 +56,10 @@ TEST_CASE("products multiplied out in any order are one expression, and hold the
     if (i % 100 == 0) pool = std::make_unique<ExprPool>();
     ExprPool& p = *pool;
     const int depth = i % 3 == 0 ? 2 : 1;
-    const auto xs = rich_terms(1 + static_cast<int>(rng.below(4)), depth, rng), ys = rich_terms(1 + static_cast<int>(rng.below(4)), depth, rng);
-    const TermPtr x = fold("add", xs, rng), y = fold("add", ys, rng), xy = fold("add", pairwise(xs, ys), rng), rest = rich_monomial(depth, rng);
+    const auto xs = rich_terms(1 + static_cast<int>(rng.below(4)), depth, rng),
+               ys = rich_terms(1 + static_cast<int>(rng.below(4)), depth, rng);
+    const TermPtr x = fold("add", xs, rng), y = fold("add", ys, rng), xy = fold("add", pairwise(xs, ys), rng),
+                  rest = rich_monomial(depth, rng);
     INFO("case " << i << "\n x " << text(x) << "\n y " << text(y));
     const ExprId product = to_pool(node("mul", {x, y}), p);
     if (p.subexpr(p.input(99), product)) continue;   // over the cap

@@ -1,4 +1,5 @@
-// The expression gate on real programs: every step of the known fused forms passes, and of everything else that could be built from the same operators little does.
+// The expression gate on real programs: every step of the known fused forms passes, and of everything else that could be built from the
+// same operators little does.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <chrono>
@@ -48,8 +49,10 @@ struct Program {
   }
 
   struct Power { int64_t asked = 0, accepted = 0, unpruned = 0; };
-  /// Distinct expressions that `levels` rounds of the given operators build from accepted ones only (`accepted`), of those tried (`asked`); `unpruned`: what they build without the gate.
-  Power power(const Ids& leaves, const std::vector<MapFn>& fns, const std::vector<Extents>& reductions, const std::vector<Extents>& contractions, const Ids& goals, int levels, size_t most) {
+  /// Distinct expressions that `levels` rounds of the given operators build from accepted ones only (`accepted`), of those tried (`asked`);
+  /// `unpruned`: what they build without the gate.
+  Power power(const Ids& leaves, const std::vector<MapFn>& fns, const std::vector<Extents>& reductions,
+              const std::vector<Extents>& contractions, const Ids& goals, int levels, size_t most) {
     Power r;
     for (bool gate : {true, false}) {
       Ids have = leaves;
@@ -130,7 +133,8 @@ TEST_CASE("rms norm and linear, with gain, bias and residual") {
     Ids leaves{s.x, s.w, s.eps, s.count};
     for (ExprId e : {g, b, r})
       if (e >= 0) leaves.push_back(e);
-    const Program::Power p = s.power(leaves, {MapFn::kSquare, MapFn::kSqrt, MapFn::kAdd, MapFn::kMul, MapFn::kDiv}, {{kI}, {kT}}, {{kI}, {kT}, {kI, kT}}, {y}, 3, 3000);
+    const Program::Power p = s.power(leaves, {MapFn::kSquare, MapFn::kSqrt, MapFn::kAdd, MapFn::kMul, MapFn::kDiv}, {{kI}, {kT}},
+                                     {{kI}, {kT}, {kI, kT}}, {y}, 3, 3000);
     INFO("variant " << variant << ": " << p.accepted << " of " << p.asked << " accepted; " << p.unpruned << " without the gate");
     CHECK(p.accepted < 60);
     CHECK(p.asked > 30 * p.accepted);
@@ -204,8 +208,13 @@ TEST_CASE("attention with normalised queries and keys, and the traps beside it")
   s.built.clear();
   const ExprId nq = norm(q), nk = norm(k), scores = s.mm({kD}, nq, nk), ex = s.f(MapFn::kExp, scores);
   s.check_fused(s.div(s.sum({kI}, s.mm({kT}, ex, v)), s.sum({kI}, s.sum({kT}, ex))), reference);
-  s.check_fused(s.div(s.sum({kI}, s.mm({kT}, s.f(MapFn::kExp, s.div(s.div(s.mm({kD}, q, k), s.f(MapFn::kSqrt, s.div(s.sum({kD}, s.mul(q, q)), count))),
-                                                                    s.f(MapFn::kSqrt, s.div(s.sum({kD}, s.mul(k, k)), count)))), v)), s.sum(kIT, e)), reference);
+  s.check_fused(
+      s.div(s.sum({kI}, s.mm({kT},
+                             s.f(MapFn::kExp, s.div(s.div(s.mm({kD}, q, k), s.f(MapFn::kSqrt, s.div(s.sum({kD}, s.mul(q, q)), count))),
+                                                    s.f(MapFn::kSqrt, s.div(s.sum({kD}, s.mul(k, k)), count)))),
+                             v)),
+            s.sum(kIT, e)),
+      reference);
   const auto map = [&](MapFn fn, ExprId a) { return s.p.map(fn, Ids{a}); };
   CHECK(s.no(map(MapFn::kExp, s.p.matmul(q, k, Extents{kD})), reference));           // exp before the normalisation
   CHECK(s.no(map(MapFn::kExp, s.p.matmul(nq, k, Extents{kD})), reference));          // one of the two
@@ -264,18 +273,23 @@ TEST_CASE("speed of the decision", "[.bench]") {
   RmsNorm s;
   const ExprId y = s.mm(kIT, s.div(s.x, s.rms(s.sum(kIT, s.f(MapFn::kSquare, s.x)))), s.w);
   Clock::time_point start = Clock::now();
-  const Program::Power p = s.power({s.x, s.w, s.eps, s.count}, {MapFn::kSquare, MapFn::kSqrt, MapFn::kAdd, MapFn::kMul, MapFn::kDiv}, {{kI}, {kT}}, {{kI}, {kT}, {kI, kT}}, {y}, 3, 30000);
-  std::cout << p.asked << " distinct asked, " << p.accepted << " accepted, " << p.unpruned << " built without the gate, pool of " << s.p.size() << ": "
-            << std::chrono::duration<double>(Clock::now() - start).count() << " s\n";
+  const Program::Power p = s.power({s.x, s.w, s.eps, s.count}, {MapFn::kSquare, MapFn::kSqrt, MapFn::kAdd, MapFn::kMul, MapFn::kDiv},
+                                   {{kI}, {kT}}, {{kI}, {kT}, {kI, kT}}, {y}, 3, 30000);
+  std::cout << p.asked << " distinct asked, " << p.accepted << " accepted, " << p.unpruned << " built without the gate, pool of "
+            << s.p.size() << ": " << std::chrono::duration<double>(Clock::now() - start).count() << " s\n";
   Ids ids;
   for (ExprId e = 2; e < s.p.size() && ids.size() < 100000; ++e) ids.push_back(e);
   for (int round = 0; round < 2; ++round) {
     start = Clock::now();
     int64_t yes = 0;
     for (ExprId e : ids) yes += s.p.subexpr(e, y);
-    std::cout << (round ? "again " : "first ") << 1e9 * std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(ids.size()) << " ns per query, " << yes << " yes\n";
+    std::cout << (round ? "again " : "first ")
+              << 1e9 * std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(ids.size()) << " ns per query, "
+              << yes << " yes\n";
     start = Clock::now();
     for (ExprId e : ids) yes += s.p.map(MapFn::kMul, Ids{e, s.x});
-    std::cout << (round ? "again " : "first ") << 1e9 * std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(ids.size()) << " ns per product (" << yes % 10 << ")\n";
+    std::cout << (round ? "again " : "first ")
+              << 1e9 * std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(ids.size()) << " ns per product ("
+              << yes % 10 << ")\n";
   }
 }

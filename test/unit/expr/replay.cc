@@ -89,8 +89,10 @@ TermPtr replay(const TermPtr& start, const std::vector<Link>& chain, int64_t* st
       continue;
     }
     ++*steps;
-    const bool ok = s.kind == Link::Kind::kReorder ? (s.number == 3 || s.number == 4) && is_reordering(s.number == 3 ? "add" : "mul", t, s.to)
-                                                   : s.forward ? is_instance(s.number, t, s.to) : is_instance(s.number, s.to, t);
+    const bool ok = s.kind == Link::Kind::kReorder
+                        ? (s.number == 3 || s.number == 4) && is_reordering(s.number == 3 ? "add" : "mul", t, s.to)
+                    : s.forward ? is_instance(s.number, t, s.to)
+                                : is_instance(s.number, s.to, t);
     if (!ok) return nullptr;
     t = s.to;
   }

@@ -1,5 +1,6 @@
-// The checker of rewriting chains: replays them on plain trees with nothing but the equations of axioms.def, which it reads as text. It knows no normal forms, no pool and no way to find a chain (derive.h does), so
-// that a "yes" of lib/expr rests on this file and on the table (docs/pruning.md, "The checker").
+// The checker of rewriting chains: replays them on plain trees with nothing but the equations of axioms.def, which it reads as text. It
+// knows no normal forms, no pool and no way to find a chain (derive.h does), so that a "yes" of lib/expr rests on this file and on the
+// table (docs/pruning.md, "The checker").
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +13,9 @@ namespace mirage::expr_test {
 struct Link {
   enum class Kind : uint8_t {
     kAxiom,      ///< the whole term by axiom `number`, left to right if `forward`
-    kReorder,    ///< operands of nested additions (number 3) or multiplications (number 4) in another order and nesting: axioms 1 and 3, or 2 and 4, as often as needed
+    /// operands of nested additions (number 3) or multiplications (number 4) in another order and nesting: axioms 1 and 3, or 2 and 4, as
+    /// often as needed
+    kReorder,
     kBelow,      ///< the chain `below` in operand `number`
   } kind;
   int number = 0;

@@ -1,4 +1,5 @@
-// Abstract expressions as plain trees, rewritten by the equations of axioms.def in both directions: the tests' own reading of the theory, which knows nothing of normal forms.
+// Abstract expressions as plain trees, rewritten by the equations of axioms.def in both directions: the tests' own reading of the theory,
+// which knows nothing of normal forms.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,7 +14,8 @@ namespace mirage::expr_test {
 struct Term;
 using TermPtr = std::shared_ptr<const Term>;
 
-/// `op` is a name of axioms.def or maps.def, or a leaf: "in", "lit", "ext" (with `id`), "one", "minus_one". `extents` (sorted) belongs to the reductions "sum" and "max".
+/// `op` is a name of axioms.def or maps.def, or a leaf: "in", "lit", "ext" (with `id`), "one", "minus_one". `extents` (sorted) belongs to
+/// the reductions "sum" and "max".
 struct Term {
   std::string op;
   int id = 0;
@@ -38,7 +40,8 @@ const std::vector<Axiom>& axioms();
 
 /// The term with `from` replaced by `to` at its root; nullptr if `from` does not match. A union of extents is split at random.
 TermPtr rewrite_root(const TermPtr&, const Pattern& from, const Pattern& to, Rng&);
-/// The term after one random axiom in a random direction at a random place where it matches; the same term if the drawn one matches nowhere.
+/// The term after one random axiom in a random direction at a random place where it matches; the same term if the drawn one matches
+/// nowhere.
 TermPtr rewrite_somewhere(const TermPtr&, Rng&);
 
 /// Random terms over inputs 0..3, literals and extents, at most `depth` operators deep.

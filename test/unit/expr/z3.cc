@@ -1,4 +1,5 @@
-// Z3 as a witness: the axioms of axioms.def as quantified formulas. It proves some entailments within a second and refutes none, so a proof must meet a yes of the pool; silence says nothing.
+// Z3 as a witness: the axioms of axioms.def as quantified formulas. It proves some entailments within a second and refutes none, so a proof
+// must meet a yes of the pool; silence says nothing.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <functional>
@@ -110,10 +111,14 @@ TermPtr small_term(int depth, Rng& rng) {
 
 TEST_CASE("Z3 never proves what the pool denies") {
   const TermPtr a = in(0), b = in(1), c = in(2);
-  std::vector<std::pair<TermPtr, TermPtr>> pairs = {
-      {a, add(b, a)}, {mul(a, c), mul(add(a, b), c)}, {div(a, add(b, c)), div(a, add(mul(b, a), mul(c, a)))}, {sum({0}, mul(a, b)), sum({0, 1}, mul(b, a))},
-      {exp(a), exp(add(b, a))}, {sqrt(a), sqrt(mul(b, a))}, {sum({0}, a), mul(sum({0}, b), a)}, {div(sum({0}, mul(a, b)), c), sum({0}, mul(div(a, c), b))},
-      {exp(a), a}, {mul(a, a), mul(a, b)}, {sum({0}, a), sum({1}, a)}, {div(a, b), div(b, a)}, {sqrt(sum({0}, a)), sqrt(sum({0, 1}, a))}, {add(a, b), add(a, c)}};
+  std::vector<std::pair<TermPtr, TermPtr>> pairs = {{a, add(b, a)},
+                                                    {mul(a, c), mul(add(a, b), c)}, {div(a, add(b, c)), div(a, add(mul(b, a), mul(c, a)))},
+                                                    {sum({0}, mul(a, b)), sum({0, 1}, mul(b, a))},
+                                                    {exp(a), exp(add(b, a))}, {sqrt(a), sqrt(mul(b, a))},
+                                                    {sum({0}, a), mul(sum({0}, b), a)},
+                                                    {div(sum({0}, mul(a, b)), c), sum({0}, mul(div(a, c), b))},
+                                                    {exp(a), a}, {mul(a, a), mul(a, b)}, {sum({0}, a), sum({1}, a)}, {div(a, b), div(b, a)},
+                                                    {sqrt(sum({0}, a)), sqrt(sum({0, 1}, a))}, {add(a, b), add(a, c)}};
   Rng rng(99);
   const int random_pairs = std::getenv("MIRAGE_EXPR_Z3_PAIRS") ? std::atoi(std::getenv("MIRAGE_EXPR_Z3_PAIRS")) : 16;
   for (int i = 0; i < random_pairs; ++i) {

@@ -16,7 +16,8 @@ TEST_CASE("contractions round what the kernel computed, and never lose the range
   for (const Row& row : {Row{h, h, h, false, C::kF16}, {b, b, b, false, C::kBF16}, {h, b, h, false, C::kTF32},
                          {r, h, h, false, C::kTF32}, {r, b, b, false, C::kBF16}, {r, b, h, false, C::kBF16},
                          {r, r, h, false, C::kTF32}, {r, r, b, false, C::kBF16}, {r, r, r, false, C::kF32}, {r, r, r, true, C::kTF32},
-                         {f, h, h, false, C::kF32}, {f, h, h, true, C::kTF32}, {f, f, r, false, C::kF32}, {f, f, r, true, C::kTF32}, {f, r, h, false, C::kF32}, {o, h, h, false, C::kF32}}) {
+                         {f, h, h, false, C::kF32}, {f, h, h, true, C::kTF32}, {f, f, r, false, C::kF32}, {f, f, r, true, C::kTF32},
+                         {f, r, h, false, C::kF32}, {o, h, h, false, C::kF32}}) {
     const ContractRule rule{row.narrow, row.tf32};
     INFO(dtype_name(row.x) << " x " << dtype_name(row.y));
     CHECK(contract_type(row.x, row.y, rule) == row.want);
@@ -34,7 +35,8 @@ TEST_CASE("TF32 holds every 16-bit number and rounds others to the nearest", "[c
   }
   Rng rng(7);
   for (int i = 0; i < 10000; i++) {
-    const float x = static_cast<float>(std::ldexp(rng.uniform() - 0.5, static_cast<int>(rng.below(200)) - 100)), t = contract_operand(x, ContractType::kTF32);
+    const float x = static_cast<float>(std::ldexp(rng.uniform() - 0.5, static_cast<int>(rng.below(200)) - 100)),
+                t = contract_operand(x, ContractType::kTF32);
     REQUIRE(std::fabs(t - x) <= std::fabs(x) * 0x1p-11f);
     REQUIRE(contract_operand(t, ContractType::kTF32) == t);
   }

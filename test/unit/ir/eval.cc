@@ -1,4 +1,5 @@
-// The evaluator against hand-made loops: block graphs with loops, ragged tails and split dimensions mean what their kernel-level form means.
+// The evaluator against hand-made loops: block graphs with loops, ragged tails and split dimensions mean what their kernel-level form
+// means.
 #include "mirage/ir/eval.h"
 
 #include <catch2/catch.hpp>
@@ -118,12 +119,15 @@ TEST_CASE("rounding to 16 bits is that of scaled whole numbers, at every magnitu
     const TypeInfo& info = type_info(t);
     for (int i = 0; i < 20000; i++) {
       const int e = static_cast<int>(rng.below(360)) - 180;
-      const double x = std::ldexp(2 * rng.uniform() - 1, i % 4 ? e % 40 : e), half = i % 3 ? x : std::ldexp(std::nearbyint(x * 0x1p12), -12);   // ties, too
+      // ties, too
+      const double x = std::ldexp(2 * rng.uniform() - 1, i % 4 ? e % 40 : e),
+                   half = i % 3 ? x : std::ldexp(std::nearbyint(x * 0x1p12), -12);
       for (double v : {x, half}) {
         int of;
         std::frexp(v, &of);
         const int ulp = std::max(of - info.digits, info.least_exponent - info.digits);
-        const double r = v == 0 ? v : std::ldexp(std::nearbyint(std::ldexp(v, -ulp)), ulp), want = std::fabs(r) > info.largest ? std::copysign(INFINITY, v) : r;
+        const double r = v == 0 ? v : std::ldexp(std::nearbyint(std::ldexp(v, -ulp)), ulp),
+                     want = std::fabs(r) > info.largest ? std::copysign(INFINITY, v) : r;
         REQUIRE(round_to(v, t) == want);
         REQUIRE(std::signbit(round_to(v, t)) == std::signbit(want));
       }
@@ -145,7 +149,8 @@ TEST_CASE("rounding to storage types", "[round]") {
 TEST_CASE("the values of a long chain are not alive together", "[eval]") {
   Builder g(Level::kKernel);
   ValueId h = g.add_input(0, {DType::kF32, {8, 8}});
-  for (int i = 0; i < 200; i++) h = g.map(MapFn::kAdd, {h, i % 2 ? g.add_input(1 + i / 2, {DType::kF32, {8, 8}}) : g.map(MapFn::kTanh, {h})});
+  for (int i = 0; i < 200; i++)
+    h = g.map(MapFn::kAdd, {h, i % 2 ? g.add_input(1 + i / 2, {DType::kF32, {8, 8}}) : g.map(MapFn::kTanh, {h})});
   g.add_output(0, h, DType::kF32);
   g.add_output(1, h, DType::kF32);
   const Graph graph = std::move(g).finish();

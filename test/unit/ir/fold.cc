@@ -1,4 +1,5 @@
-// Folding of adjacent dimensions: the same numbers at the same addresses, whatever the program does with its dimensions; and what is joined in programs people write.
+// Folding of adjacent dimensions: the same numbers at the same addresses, whatever the program does with its dimensions; and what is joined
+// in programs people write.
 #include <cmath>
 #include <map>
 
@@ -40,7 +41,9 @@ std::vector<Memory> run(const Program& p, const Graph& g, const std::vector<Memo
   return out;
 }
 
-bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)}); }
+bool same(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)});
+}
 
 Folded folded(const std::string& text) {
   auto g = parse_graph(text);
@@ -125,7 +128,8 @@ TEST_CASE("what tells two dimensions apart keeps them apart") {
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (reduce.sum 2 %x) : f16") == "[6,4][6,1]");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (reduce.sum 1 %x) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (reduce.sum 2 (reduce.sum 1 %x)) : f16") == "[2,12][2,1]");
-  CHECK(shape("%x = input 0 : f16[2,3,4] %s = reduce.sum 1 %x output 0 (reduce.sum 2 %s) : f16 output 1 (exp %s) : f16") == "");   // somebody else reads what lies between
+  // somebody else reads what lies between
+  CHECK(shape("%x = input 0 : f16[2,3,4] %s = reduce.sum 1 %x output 0 (reduce.sum 2 %s) : f16 output 1 (exp %s) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (reduce.sum 2 (reduce.max 1 %x)) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (slice 1 0:2 %x) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (slice 2 0:2 %x) : f16") == "[6,4][6,2]");
@@ -137,7 +141,8 @@ TEST_CASE("what tells two dimensions apart keeps them apart") {
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (transpose (1,0,2) %x) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] %w = input 1 : f16[1,4,5] output 0 (matmul %x %w) : f16") == "[6,4][4,5][6,5]");
   CHECK(shape("%x = input 0 : f16[2,3,4] %w = input 1 : f16[2,4,5] output 0 (matmul %x %w) : f16") == "");
-  CHECK(shape("%x = input 0 : f16[6,4] %w = input 1 : f16[4,5] %y = reshape [2,3,5] (matmul %x %w) output 0 (exp %y) : f16") == "[6,4][4,5][6,5]");
+  CHECK(shape("%x = input 0 : f16[6,4] %w = input 1 : f16[4,5] %y = reshape [2,3,5] (matmul %x %w) output 0 (exp %y) : f16") ==
+        "[6,4][4,5][6,5]");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 3 extent 0.1)) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 6 extent 0.0*0.1)) : f16") == "[6,4][6,1]");
   CHECK(shape("%x = input 0 : f16[65536,65536] output 0 (exp %x) : f16") == "");   // longer than kernels count

@@ -18,7 +18,8 @@ inline Program program_around(const Graph& g, Rng* rng) {
     TensorInfo info{"t", t, row_major_strides(t.dims), {}};
     if (!rng || rng->below(3)) return info;
     std::vector<int> order;
-    for (int d = 0; d < t.dims.rank(); d++) order.insert(order.begin() + static_cast<long>(rng->below(2) ? order.size() : rng->below(order.size() + 1)), d);
+    for (int d = 0; d < t.dims.rank(); d++)
+      order.insert(order.begin() + static_cast<long>(rng->below(2) ? order.size() : rng->below(order.size() + 1)), d);
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {
       info.strides[order[i]] = stride;
@@ -46,7 +47,8 @@ class FoldPrograms {
     int result = 0;
     const int values = b_.graph().num_values();
     for (ValueId v = 0; v < values; v++)
-      if (users[static_cast<size_t>(v)].empty() && (!b_.graph().def_form<Input>(v) || v == values - 1)) b_.add_output(result++, v, b_.graph().type(v).dtype == DType::kBool ? DType::kBool : DType::kF32);
+      if (users[static_cast<size_t>(v)].empty() && (!b_.graph().def_form<Input>(v) || v == values - 1))
+        b_.add_output(result++, v, b_.graph().type(v).dtype == DType::kBool ? DType::kBool : DType::kF32);
     return std::move(b_).finish();
   }
 
@@ -65,7 +67,8 @@ class FoldPrograms {
     const Dims d = b_.graph().dims(x);
     switch (rng_.below(14)) {
       case 0: case 1: case 2: case 3: {
-        const auto fn = std::vector<MapFn>{MapFn::kAdd, MapFn::kMul, MapFn::kSub, MapFn::kNeg, MapFn::kSquare, MapFn::kWhere, MapFn::kMax}[rng_.below(7)];
+        const auto fn = std::vector<MapFn>{
+            MapFn::kAdd, MapFn::kMul, MapFn::kSub, MapFn::kNeg, MapFn::kSquare, MapFn::kWhere, MapFn::kMax}[rng_.below(7)];
         std::vector<ValueId> operands{x, y, z};
         operands.resize(static_cast<size_t>(map_info(fn).arity));
         b_.try_add(Map{fn}, operands);
@@ -81,12 +84,17 @@ class FoldPrograms {
       case 7: {
         Transpose t;
         std::vector<int8_t> perm;
-        for (int i = 0; i < d.rank(); ++i) perm.insert(perm.begin() + static_cast<long>(rng_.below(2) ? perm.size() : rng_.below(perm.size() + 1)), static_cast<int8_t>(i));
+        for (int i = 0; i < d.rank(); ++i)
+          perm.insert(perm.begin() + static_cast<long>(rng_.below(2) ? perm.size() : rng_.below(perm.size() + 1)), static_cast<int8_t>(i));
         std::copy(perm.begin(), perm.end(), t.perm.begin());
         b_.try_add(t, {x});
         break;
       }
-      case 8: b_.try_add(Slice{dim_of(x), static_cast<int64_t>(rng_.below(2)), static_cast<int64_t>(rng_.below(4)) + 1, static_cast<int64_t>(rng_.below(3)) + 1}, {x}); break;
+      case 8:
+        b_.try_add(Slice{dim_of(x), static_cast<int64_t>(rng_.below(2)), static_cast<int64_t>(rng_.below(4)) + 1,
+                         static_cast<int64_t>(rng_.below(3)) + 1},
+                   {x});
+        break;
       case 9: b_.try_add(Concat{dim_of(x)}, rng_.below(2) ? std::vector<ValueId>{x, x} : std::vector<ValueId>{x, y}); break;
       case 10: b_.try_add(MatMul{}, {x, y}); break;
       case 11: {   // a product that fits: x by something of x's batch dimensions, or of some of them
@@ -126,7 +134,11 @@ class FoldPrograms {
         case 0: if (out.size() < 6) out.insert(out.begin() + static_cast<long>(at), 1); break;
         case 1: if (at < out.size() && out[at] == 1) out.erase(out.begin() + static_cast<long>(at)); break;
         case 2: if (at + 1 < out.size()) { out[at] *= out[at + 1]; out.erase(out.begin() + static_cast<long>(at) + 1); } break;
-        default: if (at < out.size() && out[at] % 2 == 0 && out.size() < 6) { out[at] /= 2; out.insert(out.begin() + static_cast<long>(at), 2); }
+        default:
+          if (at < out.size() && out[at] % 2 == 0 && out.size() < 6) {
+            out[at] /= 2;
+            out.insert(out.begin() + static_cast<long>(at), 2);
+          }
       }
     }
     Dims r;

@@ -1,4 +1,5 @@
-// Index maps say where elements go: every element of a result is where the map says, for forms that move elements as they are; sums and products are told apart dimension by dimension.
+// Index maps say where elements go: every element of a result is where the map says, for forms that move elements as they are; sums and
+// products are told apart dimension by dimension.
 #include <catch2/catch.hpp>
 
 #include "mirage/ir/eval.h"
@@ -62,7 +63,9 @@ TEST_CASE("elements are where the map says") {
   check_moves(Slice{1, 1, 7, 2}, {{3, 8, 2}});
   check_moves(Concat{1}, {{2, 3}, {2, 1}, {2, 4}});
   check_moves(Transpose{{2, 0, 1}}, {{2, 3, 5}});
-  for (const auto& [x, r] : std::vector<std::pair<Dims, Dims>>{{{2, 3, 4}, {6, 4}}, {{12, 5}, {3, 4, 5}}, {{6, 4}, {4, 6}}, {{1, 6, 1, 5}, {2, 3, 5, 1}}, {{1}, {1, 1, 1}}, {{4, 1, 3}, {4, 3}}, {{2, 2, 3, 5, 7}, {4, 15, 7}}})
+  for (const auto& [x, r] : std::vector<std::pair<Dims, Dims>>{{{2, 3, 4}, {6, 4}}, {{12, 5}, {3, 4, 5}}, {{6, 4}, {4, 6}},
+                                                               {{1, 6, 1, 5}, {2, 3, 5, 1}}, {{1}, {1, 1, 1}}, {{4, 1, 3}, {4, 3}},
+                                                               {{2, 2, 3, 5, 7}, {4, 15, 7}}})
     check_moves(Reshape{r}, {x});
 }
 

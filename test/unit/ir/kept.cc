@@ -1,4 +1,5 @@
-// Values of a program found in other graphs of it: made of the same operators at kernel level, tile by tile in a block graph, or known by origin.
+// Values of a program found in other graphs of it: made of the same operators at kernel level, tile by tile in a block graph, or known by
+// origin.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -80,25 +81,40 @@ TEST_CASE("a call's result is the value that its tiles make up, if they make it 
   CHECK(kept.rounded(moved, KeptValues::Where::kMemory, origin));
   CHECK_FALSE(kept.rounded(moved, KeptValues::Where::kMemory));
 
-  const auto plain = parse_spec({"s.mg", "kernel s { %x = input 0 : f16[32,64]  %w = input 1 : f16[64,48]  %h = matmul %x %w  %s = silu %h  output 0 %s : f16 output 1 %h : f16 }"});
+  const auto plain = parse_spec({"s.mg",
+                                 "kernel s { %x = input 0 : f16[32,64]  %w = input 1 : f16[64,48]  %h = matmul %x %w  %s = silu %h  output "
+                                 "0 %s : f16 output 1 %h : f16 }"});
   REQUIRE(plain);
   const KeptValues of_plain(plain->graph, plain->kept);
   const auto call = [&](const char* split, const char* accum) {
-    return graph((std::string("kernel { %x = input 0 : f16[32,64] %w = input 1 : f16[64,48] %h = call ") + split + " } output 0 (silu %h) : f16 output 1 %h : f16 }" + accum).c_str());
+    return graph((std::string("kernel { %x = input 0 : f16[32,64] %w = input 1 : f16[64,48] %h = call ") + split +
+                  " } output 0 (silu %h) : f16 output 1 %h : f16 }" + accum)
+                     .c_str());
   };
-  const Graph tiled = call("grid(2,1,1) loop(4) (%x, %w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16] %b = input 1 grid(-,-,-) loop(0) : f16[16,48] output 0 (accum.sum (matmul %a %b)) grid(0,-,-)", "");
+  const Graph tiled = call(
+      "grid(2,1,1) loop(4) (%x, %w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16] %b = input 1 grid(-,-,-) loop(0) : f16[16,48] output 0 "
+      "(accum.sum (matmul %a %b)) grid(0,-,-)",
+      "");
   CHECK(of_plain.of(tiled)[static_cast<size_t>(result(tiled))] == DType::kF16);
-  const Graph largest = call("grid(2,1,1) loop(4) (%x, %w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16] %b = input 1 grid(-,-,-) loop(0) : f16[16,48] output 0 (accum.max (matmul %a %b)) grid(0,-,-)", "");
+  const Graph largest = call(
+      "grid(2,1,1) loop(4) (%x, %w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16] %b = input 1 grid(-,-,-) loop(0) : f16[16,48] output 0 "
+      "(accum.max (matmul %a %b)) grid(0,-,-)",
+      "");
   CHECK(of_plain.of(largest)[static_cast<size_t>(result(largest))] == DType::kReal);   // no sum of the parts
 }
 
 TEST_CASE("what is known of a view holds for what it shows: attention's result before its heads are put side by side") {
-  const auto p = parse_spec({"s.mg", "kernel s { %x = input 0 : f16[4,8,16]  %w = input 1 : f16[4,16,16]  %v = input 2 : f16[64,16]  %h = matmul %x %w  %t = transpose (1,0,2) %h  %r = reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }"});
+  const auto p = parse_spec({"s.mg",
+                             "kernel s { %x = input 0 : f16[4,8,16]  %w = input 1 : f16[4,16,16]  %v = input 2 : f16[64,16]  %h = matmul "
+                             "%x %w  %t = transpose (1,0,2) %h  %r = reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }"});
   REQUIRE(p);
   const KeptValues kept(p->graph, p->kept);
   // A call makes h by operators of its own; only that r is the program's is known.
-  const Graph found = graph("kernel { %x = input 0 : f16[4,8,16] %w = input 1 : f16[4,16,16] %v = input 2 : f16[64,16] %h = call grid(4,1,1) loop(1) (%x, %w) { %a = input 0 grid(0,-,-) loop(-) : f16[1,8,16]"
-                            " %b = input 1 grid(0,-,-) loop(-) : f16[1,16,16] output 0 (neg (neg (matmul %a %b))) grid(0,-,-) } %t = transpose (1,0,2) %h  %r = reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }");
+  const Graph found = graph(
+      "kernel { %x = input 0 : f16[4,8,16] %w = input 1 : f16[4,16,16] %v = input 2 : f16[64,16] %h = call grid(4,1,1) loop(1) (%x, %w) { "
+      "%a = input 0 grid(0,-,-) loop(-) : f16[1,8,16]"
+      " %b = input 1 grid(0,-,-) loop(-) : f16[1,16,16] output 0 (neg (neg (matmul %a %b))) grid(0,-,-) } %t = transpose (1,0,2) %h  %r = "
+      "reshape [8,64] %t  %y = matmul %r %v  output 0 %y : f16 }");
   std::vector<ValueId> origin(static_cast<size_t>(found.num_values()), -1);
   const auto joined = [](const Graph& g) {
     for (ValueId v = 0; v < g.num_values(); v++) if (g.def_form<Reshape>(v)) return v;
@@ -114,12 +130,19 @@ TEST_CASE("what is known of a view holds for what it shows: attention's result b
 }
 
 TEST_CASE("operands of float16 products within a call may be rounded, those that overflow elsewhere may not") {
-  const auto p = parse_spec({"s.mg", "kernel s { %x = input 0 : f16[32,64]  %g = input 1 : f16[1,64]  %w = input 2 : f16[64,48]  %h = mul %x %g  %y = matmul %h %w  output 0 %y : f16 }"});
+  const auto p = parse_spec({"s.mg",
+                             "kernel s { %x = input 0 : f16[32,64]  %g = input 1 : f16[1,64]  %w = input 2 : f16[64,48]  %h = mul %x %g  "
+                             "%y = matmul %h %w  output 0 %y : f16 }"});
   REQUIRE(p);
   const KeptValues kept(p->graph, p->kept);
   const auto call = [&](const char* rows) {
-    return graph((std::string("kernel { %x = input 0 : f16[32,64] %g = input 1 : f16[1,64] %w = input 2 : f16[64,48] %y = call grid(2,1,1) loop(4) (%x, %g, %w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16]"
-                              " %b = input 1 grid(-,-,-) loop(1) : f16[1,16] %c = input 2 grid(-,-,-) loop(0) : f16[16,48] output 0 (accum.sum (matmul ") + rows + " %c)) grid(0,-,-) } output 0 %y : f16 }").c_str());
+    return graph(
+        (std::string(
+             "kernel { %x = input 0 : f16[32,64] %g = input 1 : f16[1,64] %w = input 2 : f16[64,48] %y = call grid(2,1,1) loop(4) (%x, %g, "
+             "%w) { %a = input 0 grid(0,-,-) loop(1) : f16[16,16]"
+             " %b = input 1 grid(-,-,-) loop(1) : f16[1,16] %c = input 2 grid(-,-,-) loop(0) : f16[16,48] output 0 (accum.sum (matmul ") +
+         rows + " %c)) grid(0,-,-) } output 0 %y : f16 }")
+            .c_str());
   };
   const auto same = kept.rounded(call("(mul %a %b)"), KeptValues::Where::kMemoryAndBodies);
   REQUIRE(same);

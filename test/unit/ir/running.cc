@@ -69,7 +69,8 @@ TEST_CASE("a rescaled accumulator is the sum shifted by the last maximum", "[eva
 
 TEST_CASE("what is masked so far is 0, never NaN", "[eval]") {
   const double no = -INFINITY;
-  const auto out = run(kSums, {tensor({2, 7}, {no, no, no, no, -5e4, -5e4 - 1, no, no, no, no, no, no, no, no})});   // masked in the first tile; masked altogether
+  // masked in the first tile; masked altogether
+  const auto out = run(kSums, {tensor({2, 7}, {no, no, no, no, -5e4, -5e4 - 1, no, no, no, no, no, no, no, no})});
   CHECK(out[0].data[0] == Approx(1 + std::exp(-1)));
   CHECK(out[2].data[0] == -5e4);
   CHECK(out[0].data[1] == 0);
@@ -101,14 +102,18 @@ TEST_CASE("ragged tails: elements that the last tile lacks keep their maximum, a
 
 TEST_CASE("laws of running maxima and rescaled accumulators", "[laws]") {
   auto in_body = [](const std::string& body) {
-    const std::string text = "kernel { %x = input 0 : f32[2,6] %y = call grid(1,1,1) loop(2) (%x) { %a = input 0 grid(-,-,-) loop(1) : f32[2,3] " + body + " } output 0 %y }";
+    const std::string text =
+        "kernel { %x = input 0 : f32[2,6] %y = call grid(1,1,1) loop(2) (%x) { %a = input 0 grid(-,-,-) loop(1) : f32[2,3] " + body +
+        " } output 0 %y }";
     return why_not(text.c_str());
   };
   CHECK(in_body("%m = running (reduce.max 1 %a) output 0 (accum.sum rescaled 1 (reduce.sum 1 %a) %m)") == "");
   CHECK(in_body("%m = running (reduce.max 1 %a) output 0 %m").find("law 4") != std::string::npos);
-  CHECK(in_body("%m = reduce.max 1 %a output 0 (accum.sum rescaled 1 (reduce.sum 1 %a) %m)").find("not a running maximum") != std::string::npos);
+  CHECK(in_body("%m = reduce.max 1 %a output 0 (accum.sum rescaled 1 (reduce.sum 1 %a) %m)").find("not a running maximum") !=
+        std::string::npos);
   CHECK(in_body("%m = running (accum.sum %a) output 0 %m").find("does not split") != std::string::npos);
-  CHECK(in_body("%m = running (reduce.max 1 %a) output 0 (accum.max rescaled 1 (reduce.sum 1 %a) %m)").find("only a sum") != std::string::npos);
+  CHECK(in_body("%m = running (reduce.max 1 %a) output 0 (accum.max rescaled 1 (reduce.sum 1 %a) %m)").find("only a sum") !=
+        std::string::npos);
   CHECK(in_body("%m = running %a output 0 (accum.sum rescaled 1 (reduce.sum 1 %a) %m)").find("does not broadcast") != std::string::npos);
   CHECK(in_body("%m = running (reduce.max 1 %a) output 0 (accum.sum rescaled 0 (reduce.sum 1 %a) %m)") != "");
   CHECK(why_not("kernel { %x = input 0 : f32[2,6] output 0 (running %x) }").find("block graphs only") != std::string::npos);

@@ -25,7 +25,8 @@ Graph random_program(uint64_t seed) {
   const int64_t rows = pick({1, 3, 70}), inner = pick({1, 2, 4, 8}), packed = 8 * pick({2, 3, 4});
   ValueId y;
   if (rng.below(3)) {
-    const ValueId x = b.add_input(params++, {DType::kF16, {rows, 5}}), w = b.add_input(params++, {DType::kF16, rng.below(2) ? Dims{5, packed} : Dims{packed, 5}});
+    const ValueId x = b.add_input(params++, {DType::kF16, {rows, 5}}),
+                  w = b.add_input(params++, {DType::kF16, rng.below(2) ? Dims{5, packed} : Dims{packed, 5}});
     y = b.add(MatMul{}, {x, at(w)[0] == 5 ? w : b.add([] { Transpose t; t.perm[0] = 1; return t; }(), {w})});
     if (rng.below(2)) y = b.map(MapFn::kAdd, {y, b.add_input(params++, {DType::kF32, rng.below(2) ? Dims{packed} : Dims{rows, 1}})});
     if (rng.below(3) == 0) y = b.map(MapFn::kSquare, {y});
@@ -46,7 +47,8 @@ Graph random_program(uint64_t seed) {
   for (ValueId p : parts) {
     const Dims d = at(p);
     ValueId v = p;
-    if (rng.below(2) && d[1] % inner == 0) v = b.add(Reshape{d.rank() == 2 ? Dims{d[0], d[1] / inner, inner} : Dims{d[0], d[1] * d[2]}}, {v});
+    if (rng.below(2) && d[1] % inner == 0)
+      v = b.add(Reshape{d.rank() == 2 ? Dims{d[0], d[1] / inner, inner} : Dims{d[0], d[1] * d[2]}}, {v});
     if (rng.below(3) == 0) v = b.add(Reshape{Dims{1, at(v).elements() / at(v).back(), at(v).back()}}, {v});
     if (rng.below(3) == 0 && d == at(parts[0])) v = b.map(MapFn::kMul, {p, b.map(MapFn::kNeg, {parts[0]})});
     b.add_output(results++, rng.below(2) ? v : b.add(Reduce{ReduceFn::kSum, at(v).rank() - 1, 0}, {v}), DType::kF32);
@@ -79,7 +81,9 @@ TEST_CASE("programs compute the same with their slices moved, folded or not") {
     INFO("seed " << seed << "\n" << print(g) << print(*out));
     REQUIRE_FALSE(check_laws(*out));
     changed++;
-    auto count = [](const Graph& x) { return std::count_if(x.nodes().begin(), x.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); }); };
+    auto count = [](const Graph& x) {
+      return std::count_if(x.nodes().begin(), x.nodes().end(), [](const Node& n) { return std::holds_alternative<MatMul>(n.op); });
+    };
     products += count(*out) > count(g);
     std::vector<Tensor<double>> params(static_cast<size_t>(g.num_params()));
     Rng rng(seed);
@@ -97,7 +101,8 @@ TEST_CASE("programs compute the same with their slices moved, folded or not") {
       REQUIRE(want.size() == got.size());
       for (size_t r = 0; r < want.size(); r++) {
         REQUIRE(want[r].dims == got[r].dims);
-        for (size_t i = 0; i < want[r].data.size(); i++) REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
+        for (size_t i = 0; i < want[r].data.size(); i++)
+          REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
       }
     }
   }
@@ -107,15 +112,26 @@ TEST_CASE("programs compute the same with their slices moved, folded or not") {
 }
 
 TEST_CASE("packed projections are products of their own, packed inputs are cut along one dimension") {
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16") ==
-        printed("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %a = slice 1 0:64 %w %p = matmul %x %a output 0 %p : f16 %b = slice 1 64:96 %w %q = matmul %x %b output 1 %q : f16"));
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 "
+             "64:96 %y) : f16") == printed("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %a = slice 1 0:64 %w %p = matmul %x %a "
+                                           "output 0 %p : f16 %b = slice 1 64:96 %w %q = matmul %x %b output 1 %q : f16"));
   // Somebody reads all of it; parts that overlap; many rows; lines that vectors do not begin at.
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16 output 2 %y : f16").empty());
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 32:96 %y) : f16").empty());
-  CHECK(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 64:96 %y) : f16").empty());
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:60 %y) : f16 output 1 (slice 1 60:96 %y) : f16").empty());
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 "
+             "64:96 %y) : f16 output 2 %y : f16")
+            .empty());
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 "
+             "32:96 %y) : f16")
+            .empty());
+  CHECK(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:64 %y) : f16 output 1 (slice 1 "
+             "64:96 %y) : f16")
+            .empty());
+  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (slice 1 0:60 %y) : f16 output 1 (slice 1 "
+             "60:96 %y) : f16")
+            .empty());
   // Equal parts that are put together elementwise, whatever the rows.
-  CHECK_FALSE(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (mul (silu (slice 1 0:48 %y)) (slice 1 48:96 %y)) : f16").empty());
+  CHECK_FALSE(text("%x = input 0 : f16[65,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (mul (silu (slice 1 0:48 %y)) (slice 1 "
+                   "48:96 %y)) : f16")
+                  .empty());
   CHECK(text("%y = input 0 : f16[7,96] %a = reshape [7,4,8] (slice 1 32:64 %y) output 0 (transpose (1,0,2) %a) : f16") ==
         printed("%y = input 0 : f16[7,96] %b = reshape [7,12,8] %y %a = slice 1 4:8 %b output 0 (transpose (1,0,2) %a) : f16"));
   CHECK(text("%y = input 0 : f16[7,3,4,8] %a = reshape [7,4,8] (slice 1 1:2 %y) output 0 (exp %a) : f16") ==

@@ -1,4 +1,5 @@
-// Law 5: operands of equal tiles whose tensors end at different places. What the last block would add, multiply or contract there has no meaning.
+// Law 5: operands of equal tiles whose tensors end at different places. What the last block would add, multiply or contract there has no
+// meaning.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>

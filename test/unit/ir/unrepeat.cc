@@ -1,4 +1,5 @@
-// Repetitions that only serve the batch of a product are left out: the same numbers at the same addresses, and what becomes of repeat_kv as people write it.
+// Repetitions that only serve the batch of a product are left out: the same numbers at the same addresses, and what becomes of repeat_kv as
+// people write it.
 #include <cmath>
 
 #include <catch2/catch.hpp>
@@ -33,8 +34,27 @@ Graph random_program(uint64_t seed) {
     const Dims d = at(v);
     const int rank = d.rank(), dim = static_cast<int>(rng.below(static_cast<uint64_t>(rank)));
     switch (rng.below(7)) {
-      case 0: if (rank < 6) { Dims r; for (int i = 0; i < rank; i++) { if (i == dim) r.push_back(1); r.push_back(d[i]); } v = b.add(Reshape{r}, {v}); } break;
-      case 1: if (dim + 1 < rank && rank > 3) { Dims r; for (int i = 0; i < rank; i++) if (i == dim) { r.push_back(d[i] * d[i + 1]); i++; } else r.push_back(d[i]); v = b.add(Reshape{r}, {v}); } break;
+      case 0:
+        if (rank < 6) {
+          Dims r;
+          for (int i = 0; i < rank; i++) {
+            if (i == dim) r.push_back(1);
+            r.push_back(d[i]);
+          }
+          v = b.add(Reshape{r}, {v});
+        }
+        break;
+      case 1:
+        if (dim + 1 < rank && rank > 3) {
+          Dims r;
+          for (int i = 0; i < rank; i++)
+            if (i == dim) {
+              r.push_back(d[i] * d[i + 1]);
+              i++;
+            } else r.push_back(d[i]);
+          v = b.add(Reshape{r}, {v});
+        }
+        break;
       case 2: if (d.elements() < 2000) v = rng.below(3) ? b.add(Repeat{dim, pick({2, 3})}, {v}) : b.add(Concat{dim}, {v, v}); break;
       case 3: {
         Transpose t;
@@ -107,7 +127,8 @@ TEST_CASE("programs compute the same without repetitions, folded or not") {
       REQUIRE(want.size() == got.size());
       for (size_t r = 0; r < want.size(); r++) {
         REQUIRE(want[r].dims == got[r].dims);
-        for (size_t i = 0; i < want[r].data.size(); i++) REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
+        for (size_t i = 0; i < want[r].data.size(); i++)
+          REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
       }
     }
   }
@@ -124,7 +145,8 @@ TEST_CASE("keys repeated for the heads of a group are read where they lie") {
     output 0 (reshape [1,6,1,8] (exp (matmul %c %b))) : f16)"));
   // Heads in turns: the repeated dimension is the outer one.
   CHECK(text("%q = input 0 : f16[6,1,4] %k = input 1 : f16[2,4,8] output 0 (matmul %q (repeat 0 3 %k)) : f16") ==
-        printed("%q = input 0 : f16[6,1,4] %k = input 1 : f16[2,4,8] %b = reshape [1,2,4,8] %k %a = reshape [3,2,1,4] %q output 0 (reshape [6,1,8] (matmul %a %b)) : f16"));
+        printed("%q = input 0 : f16[6,1,4] %k = input 1 : f16[2,4,8] %b = reshape [1,2,4,8] %k %a = reshape [3,2,1,4] %q output 0 (reshape "
+                "[6,1,8] (matmul %a %b)) : f16"));
   // Nothing that a product would read less of.
   CHECK(text("%q = input 0 : f16[6,4] %k = input 1 : f16[2,8] output 0 (matmul %q (repeat 0 2 %k)) : f16").empty());
   CHECK(text("%q = input 0 : f16[6,4] %k = input 1 : f16[1,4] output 0 (add %q (repeat 0 6 %k)) : f16").empty());

@@ -23,7 +23,11 @@ TEST_CASE("attention is found, whatever stands around it") {
 }
 
 TEST_CASE("what is not attention, or too large, is refused with a reason") {
-  const auto reason = [](const Case& c, const std::string& target = "sm_90a") { const AttendCandidates a = plan(c, target); CHECK(a.plans.empty()); return a.reason; };
+  const auto reason = [](const Case& c, const std::string& target = "sm_90a") {
+    const AttendCandidates a = plan(c, target);
+    CHECK(a.plans.empty());
+    return a.reason;
+  };
   CHECK(reason({}, "sm_80") == "warpgroup attention is written for sm_90a");
   CHECK(reason({.features = 512, .k = "(div %b 2)", .scores = "mul %x (reduce.max 1 %b)"}) != "");   // per-key values of many features
   CHECK(reason({.features = 2048}) == "more than 128 features or columns, and no division that fits");
@@ -47,7 +51,8 @@ TEST_CASE("many features: whole rows of some keys per block, and clusters that m
   }
   CHECK(all.plans.front().meets > 1);
   CHECK(plan({.batches = 64, .queries = 16, .keys = 4096, .features = 576, .columns = 512}).plans.front().meets == 1);
-  for (const AttendPlan& p : plan({.batches = 32, .queries = 5}).plans) {   // blocks that meet without a cluster have a slot for four columns of each of a warp's 16 rows
+  // blocks that meet without a cluster have a slot for four columns of each of a warp's 16 rows
+  for (const AttendPlan& p : plan({.batches = 32, .queries = 5}).plans) {
     if (p.meets == 1 || p.cluster > 1) continue;
     CHECK(p.warp_rings);
     CHECK(p.blocks() <= target.num_sms);
@@ -60,10 +65,12 @@ TEST_CASE("positive factors of the scores become their scale, others stay") {
   const AttendShape scaled = plan({.scores = "mul %x 0.125"}).plans.front().shape;
   CHECK(scaled.plain);
   CHECK(scaled.scale.size() == 1);
-  const AttendShape negative = plan({.scores = "mul %x -0.125"}).plans.front().shape;   // the maximum of negated scores is not the negated maximum
+  // the maximum of negated scores is not the negated maximum
+  const AttendShape negative = plan({.scores = "mul %x -0.125"}).plans.front().shape;
   CHECK_FALSE(negative.plain);
   CHECK(negative.scale.empty());
-  const AttendShape normed = plan({.q = "(div %a (sqrt (div (reduce.sum 2 (square %a)) 64)))", .scores = "mul %x 0.125"}).plans.front().shape;
+  const AttendShape normed =
+      plan({.q = "(div %a (sqrt (div (reduce.sum 2 (square %a)) 64)))", .scores = "mul %x 0.125"}).plans.front().shape;
   CHECK(normed.plain);
   CHECK(normed.scale.size() == 2);
   const AttendShape unsure = plan({.q = "(div %a (reduce.sum 2 %a))"}).plans.front().shape;   // a sum may be negative
@@ -84,7 +91,8 @@ TEST_CASE("float16 weights must stay in range") {
 
 TEST_CASE("every plan fits, covers all keys and leaves nobody without work") {
   const Target t = *find_target("sm_90a");
-  for (const Case& c : {Case{}, Case{.batches = 16}, Case{.batches = 3, .queries = 100, .keys = 333}, Case{.batches = 64, .queries = 1, .features = 128, .columns = 128},
+  for (const Case& c : {Case{}, Case{.batches = 16}, Case{.batches = 3, .queries = 100, .keys = 333},
+                        Case{.batches = 64, .queries = 1, .features = 128, .columns = 128},
                         Case{.q = "(div %a (sqrt (reduce.sum 2 (square %a))))", .v = "(div %c (sqrt (reduce.sum 2 (square %c))))"}}) {
     const AttendCandidates all = plan(c);
     REQUIRE(!all.plans.empty());
@@ -126,5 +134,6 @@ bool ranks(const AttentionTable& t) {
 
 TEST_CASE("the cost model ranks measured variants") {
   for (const AttentionTable& table : measured_attentions()) CHECK(ranks(table));
-  CHECK(std::abs(plan({.batches = 1, .queries = 1024}).plans.front().cost.us - 8.55) < 0.4);   // sixteen clusters of eight: one finds no multiprocessors of its own
+  // sixteen clusters of eight: one finds no multiprocessors of its own
+  CHECK(std::abs(plan({.batches = 1, .queries = 1024}).plans.front().cost.us - 8.55) < 0.4);
 }

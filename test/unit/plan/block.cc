@@ -1,12 +1,13 @@
-// Block plans: shared memory never holds two living tiles in one place, every hazard has its barrier, loads are aligned as they claim, layouts are optimal.
+// Block plans: shared memory never holds two living tiles in one place, every hazard has its barrier, loads are aligned as they claim,
+// layouts are optimal.
 #include "mirage/plan/block_plan.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
 #include "mirage/support/hash.h"
-#include "plan/block_internal.h"
-#include "plan/layout.h"
+#include "plan/block/block_internal.h"
+#include "plan/block/layout.h"
 
 using namespace mirage;
 
@@ -19,7 +20,8 @@ struct Case { Graph body; std::vector<Access> operands, results; };
 
 /// (x g) w / rms(x), with a low-rank side product and a residual by choice: loops, reductions, fills and contractions behind the loop.
 Case linear_case(Rng& rng) {
-  const int64_t m = 1 + static_cast<int64_t>(rng.below(40)), k = 16 + static_cast<int64_t>(rng.below(600)), n = 8 + static_cast<int64_t>(rng.below(300)), rank = 4 + static_cast<int64_t>(rng.below(30));
+  const int64_t m = 1 + static_cast<int64_t>(rng.below(40)), k = 16 + static_cast<int64_t>(rng.below(600)),
+                n = 8 + static_cast<int64_t>(rng.below(300)), rank = 4 + static_cast<int64_t>(rng.below(30));
   const int64_t tn = std::min<int64_t>(n, 8 << rng.below(4)), tk = std::min<int64_t>(k, 16 << rng.below(4));
   const DType t = rng.below(3) == 0 ? DType::kF32 : rng.below(2) ? DType::kF16 : DType::kBF16;
   Builder b(Level::kBlock, {{ceil_div(n, tn), 1, 1}, ceil_div(k, tk)});
@@ -33,12 +35,14 @@ Case linear_case(Rng& rng) {
   }
   ValueId y = b.add(Accum{}, {b.add(MatMul{}, {left, w})});
   if (rng.below(2)) {
-    const ValueId a = b.add_input(params++, {t, {tk, rank}}, {{-1, -1, -1}, 0}), bb = b.add_input(params++, {t, {rank, tn}}, {{1, -1, -1}, -1});
+    const ValueId a = b.add_input(params++, {t, {tk, rank}}, {{-1, -1, -1}, 0}),
+                  bb = b.add_input(params++, {t, {rank, tn}}, {{1, -1, -1}, -1});
     c.operands.push_back(row_major({t, {k, rank}}));
     c.operands.push_back(row_major({t, {rank, n}}));
     y = b.map(MapFn::kAdd, {y, b.add(MatMul{}, {b.add(Accum{}, {b.add(MatMul{}, {x, a})}), bb})});
   }
-  if (rng.below(2)) y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
+  if (rng.below(2))
+    y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
   if (rng.below(2)) {
     y = b.map(MapFn::kAdd, {b.add_input(params++, {t, {m, tn}}, {{1, -1, -1}, -1}), y});
     c.operands.push_back(row_major({t, {m, n}}));
@@ -121,9 +125,12 @@ TEST_CASE("random linear block graphs: memory, barriers and loads of every plan"
     Case c = linear_case(rng);
     for (const char* name : {"sm_80", "sm_90a"}) {
       const Target target = *find_target(name);
-      for (BlockChoice choice : {BlockChoice{128, 3, 1, false}, BlockChoice{256, 2, 1, true}, BlockChoice{256, 3, 2, true}, BlockChoice{128, 2, 2, false}}) {
+      for (BlockChoice choice :
+           {BlockChoice{128, 3, 1, false}, BlockChoice{256, 2, 1, true}, BlockChoice{256, 3, 2, true}, BlockChoice{128, 2, 2, false}}) {
         if (choice.cluster > 1 && !target.has_cluster) continue;
-        INFO("seed " << seed << " threads " << choice.threads << " stages " << choice.stages << " cluster " << choice.cluster << " divided " << choice.divide_warps << "\n" << print(c.body));
+        INFO("seed " << seed << " threads " << choice.threads << " stages " << choice.stages << " cluster " << choice.cluster << " divided "
+                     << choice.divide_warps << "\n"
+                     << print(c.body));
         std::string reason;
         auto p = plan_block_as(c.body, c.operands, c.results, target, choice, reason);
         if (!p) { CHECK_FALSE(reason.empty()); continue; }
@@ -139,14 +146,17 @@ TEST_CASE("random linear block graphs: memory, barriers and loads of every plan"
 
 TEST_CASE("accumulators stay in registers and memory is reused behind the loop", "[block]") {
   Builder b(Level::kBlock, {{4, 1, 1}, 8});
-  const ValueId x = b.add_input(0, {DType::kF16, {16, 128}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {DType::kF16, {128, 64}}, {{1, -1, -1}, 0});
+  const ValueId x = b.add_input(0, {DType::kF16, {16, 128}}, {{-1, -1, -1}, 1}),
+                w = b.add_input(1, {DType::kF16, {128, 64}}, {{1, -1, -1}, 0});
   b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {x, w})}), DType::kF16, {{1, -1, -1}, -1});
   std::string reason;
-  auto p = plan_block_as(std::move(b).finish(), {row_major({DType::kF16, {16, 1024}}), row_major({DType::kF16, {1024, 256}})}, {row_major({DType::kF16, {16, 256}})}, *find_target("sm_90a"), {256, 4, 1, false}, reason);
+  auto p = plan_block_as(std::move(b).finish(), {row_major({DType::kF16, {16, 1024}}), row_major({DType::kF16, {1024, 256}})},
+                         {row_major({DType::kF16, {16, 256}})}, *find_target("sm_90a"), {256, 4, 1, false}, reason);
   REQUIRE(p);
   REQUIRE(p->steps.size() == 2);
   CHECK(p->steps[0].accumulates);
-  CHECK(p->steps[0].swap);                                   // 64 columns take the 16-row side, 16 rows the other: no padding either way, the longer one wins
+  // 64 columns take the 16-row side, 16 rows the other: no padding either way, the longer one wins
+  CHECK(p->steps[0].swap);
   CHECK(p->steps[0].wi * p->steps[0].wj * p->steps[0].wk == 8);
   const SmemTile& parts = p->tiles[static_cast<size_t>(p->steps[0].tile)];
   CHECK(parts.offset + parts.bytes <= p->smem_bytes);
@@ -158,13 +168,15 @@ TEST_CASE("a program that the planner cannot run is refused with a reason", "[bl
   Builder b(Level::kBlock, {{2, 1, 1}, 1});
   const ValueId x = b.add_input(0, {DType::kF16, {8, 64}}, {{0, -1, -1}, -1});
   b.add_output(0, b.add(Slice{1, 0, 8, 1}, {x}), DType::kF16, {{0, -1, -1}, -1});
-  BlockPlanned p = plan_block(std::move(b).finish(), {row_major({DType::kF16, {16, 64}})}, {row_major({DType::kF16, {16, 8}})}, *find_target("sm_90a"));
+  BlockPlanned p =
+      plan_block(std::move(b).finish(), {row_major({DType::kF16, {16, 64}})}, {row_major({DType::kF16, {16, 8}})}, *find_target("sm_90a"));
   CHECK_FALSE(p.plan);
   CHECK(p.reason.find("slice") != std::string::npos);
 }
 
 TEST_CASE("the layout program: conflicts cost, capacity binds, the optimum is found", "[layout]") {
-  const std::vector<LayoutOption> tile{{LayoutKind::kPlain, 64, 8192, 700}, {LayoutKind::kPadded, 72, 9216, 0}, {LayoutKind::kSwizzled, 64, 8192, 50}};
+  const std::vector<LayoutOption> tile{
+      {LayoutKind::kPlain, 64, 8192, 700}, {LayoutKind::kPadded, 72, 9216, 0}, {LayoutKind::kSwizzled, 64, 8192, 50}};
   LayoutAssignment free = assign_layouts({tile, tile}, 1 << 20);
   REQUIRE(free.optimal);
   CHECK(free.option == std::vector<size_t>{1, 1});
@@ -179,7 +191,9 @@ TEST_CASE("the layout program: conflicts cost, capacity binds, the optimum is fo
     std::vector<std::vector<LayoutOption>> options;
     for (uint64_t t = 0; t < 1 + rng.below(4); t++) {
       options.emplace_back();
-      for (uint64_t k = 0; k < 1 + rng.below(3); k++) options.back().push_back({LayoutKind::kPlain, 0, static_cast<int64_t>(128 * (1 + rng.below(50))), static_cast<int64_t>(rng.below(1000))});
+      for (uint64_t k = 0; k < 1 + rng.below(3); k++)
+        options.back().push_back(
+            {LayoutKind::kPlain, 0, static_cast<int64_t>(128 * (1 + rng.below(50))), static_cast<int64_t>(rng.below(1000))});
     }
     const int64_t capacity = static_cast<int64_t>(128 * (1 + rng.below(150)));
     int64_t best = -1;

@@ -32,7 +32,8 @@ TEST_CASE("random lifetimes never overlap in memory") {
       CHECK(buffers[i].offset_bytes + buffers[i].bytes() <= total);
       for (size_t j = 0; j < i; j++) {
         const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
-        const bool apart = buffers[i].offset_bytes + buffers[i].bytes() <= buffers[j].offset_bytes || buffers[j].offset_bytes + buffers[j].bytes() <= buffers[i].offset_bytes;
+        const bool apart = buffers[i].offset_bytes + buffers[i].bytes() <= buffers[j].offset_bytes ||
+                           buffers[j].offset_bytes + buffers[j].bytes() <= buffers[i].offset_bytes;
         CHECK((!together || apart));
       }
     }

@@ -1,5 +1,5 @@
 // The pattern of a running softmax between two contractions: what is one, and what is not.
-#include "plan/chain.h"
+#include "plan/block/chain.h"
 
 #include <catch2/catch.hpp>
 
@@ -24,7 +24,8 @@ Graph body_of(std::string text, const std::string& from = "", const std::string&
   return *g;
 }
 
-const std::string kFlash = R"(kernel { %q = input 0 : f16[32,64] %k = input 1 : f16[64,256] %v = input 2 : f16[256,64] %b = input 3 : f16[32,256]
+const std::string kFlash =
+    R"(kernel { %q = input 0 : f16[32,64] %k = input 1 : f16[64,256] %v = input 2 : f16[256,64] %b = input 3 : f16[32,256]
   %y = call grid(1,1,1) loop(4) (%q, %k, %v, %b) {
     %q = input 0 grid(-,-,-) loop(-) : f16[32,64] %k = input 1 grid(-,-,-) loop(1) : f16[64,64] %v = input 2 grid(-,-,-) loop(0) : f16[64,64] %b = input 3 grid(-,-,-) loop(1) : f16[32,64]
     %s = add (mul 0.125 (matmul %q %k)) %b
@@ -52,13 +53,18 @@ TEST_CASE("a running softmax between two contractions is a chain", "[chain]") {
 }
 
 TEST_CASE("what is no chain", "[chain]") {
-  CHECK_FALSE(find_chain(body_of(kFlash, "accum.sum rescaled 1 (matmul %e %v) %m", "accum.sum (matmul %e %v)")));                        // not rescaled
+  // not rescaled
+  CHECK_FALSE(find_chain(body_of(kFlash, "accum.sum rescaled 1 (matmul %e %v) %m", "accum.sum (matmul %e %v)")));
   CHECK_FALSE(find_chain(body_of(kFlash, "rescaled 1 (matmul %e %v)", "rescaled 2 (matmul %e %v)")));
-  CHECK_FALSE(find_chain(body_of(kFlash, "(reduce.sum 1 %e)", "(reduce.sum 1 (square %e))")));                                           // other statistics of the weights
-  CHECK_FALSE(find_chain(body_of(kFlash, "(matmul %e %v)", "(matmul (mul %e %b) %v)")));                                                // weights times something
+  // other statistics of the weights
+  CHECK_FALSE(find_chain(body_of(kFlash, "(reduce.sum 1 %e)", "(reduce.sum 1 (square %e))")));
+  // weights times something
+  CHECK_FALSE(find_chain(body_of(kFlash, "(matmul %e %v)", "(matmul (mul %e %b) %v)")));
   CHECK_FALSE(find_chain(body_of(kFlash, "exp (sub %s %m)", "exp (sub %m %s)")));
-  CHECK_FALSE(find_chain(body_of(kFlash, "output 0 (div %a %l)", "output 0 (add (div %a %l) (accum.sum (reduce.sum 1 %s)))")));          // the logits have another use
-  CHECK_FALSE(find_chain(body_of(kFlash, "output 0 (div %a %l)", "output 0 (add (div %a %l) (accum.sum (reduce.sum 1 (square %b))))"))); // the loop does something else
+  // the logits have another use
+  CHECK_FALSE(find_chain(body_of(kFlash, "output 0 (div %a %l)", "output 0 (add (div %a %l) (accum.sum (reduce.sum 1 %s)))")));
+  // the loop does something else
+  CHECK_FALSE(find_chain(body_of(kFlash, "output 0 (div %a %l)", "output 0 (add (div %a %l) (accum.sum (reduce.sum 1 (square %b))))")));
 }
 
 TEST_CASE("a chain is one step of a block plan, with maxima where warps share the keys", "[chain]") {

@@ -5,7 +5,7 @@
 
 #include "mirage/ir/eval.h"
 #include "mirage/plan/plan.h"
-#include "plan/hoist.h"
+#include "plan/passes/hoist.h"
 
 using namespace mirage;
 
@@ -19,7 +19,8 @@ Graph linear(int64_t m, int64_t k, int64_t n, bool gain, bool norm) {
   const ValueId x = b.add_input(0, {kHalf, {16, 16}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {kHalf, {16, 32}}, {{1, -1, -1}, 0});
   const ValueId taken = gain ? b.map(MapFn::kMul, {x, b.add_input(2, {kHalf, {16}}, {{-1, -1, -1}, 0})}) : x;
   ValueId y = b.add(Accum{}, {b.add(MatMul{}, {taken, w})});
-  if (norm) y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
+  if (norm)
+    y = b.map(MapFn::kDiv, {y, b.map(MapFn::kSqrt, {b.add(Accum{}, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {b.map(MapFn::kSquare, {x})})})})});
   b.add_output(0, b.map(MapFn::kSilu, {y}), kHalf, {{1, 0, -1}, -1});
   Builder top(Level::kKernel);
   const ValueId xs = top.add_input(0, {kHalf, {m, k}}), ws = top.add_input(1, {kHalf, {k, n}});
@@ -64,7 +65,8 @@ TEST_CASE("the same numbers come out") {
     for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24 + 0.1;
     inputs.push_back(std::move(t));
   }
-  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals), y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
+  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals),
+             y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
   REQUIRE(x.size() == 1);
   REQUIRE(x[0].data.size() == y[0].data.size());
   for (size_t i = 0; i < x[0].data.size(); i++) CHECK(x[0].data[i] == Approx(y[0].data[i]));
@@ -75,7 +77,8 @@ TEST_CASE("operands of rows that are reduced before the loop become values of th
   for (bool whole : {true, false}) {
     Builder b(Level::kBlock, {{2, 2, 1}, 3});
     const ValueId x = b.add_input(0, {kHalf, {16, 16}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {kHalf, {16, 32}}, {{1, -1, -1}, 0});
-    const ValueId all = whole ? b.add_input(0, {kHalf, {16, 48}}, {{-1, 0, -1}, -1}) : b.add_input(0, {kHalf, {16, 24}}, {{1, 0, -1}, -1});   // or halves of it, one for each block: another program
+    // or halves of it, one for each block: another program
+    const ValueId all = whole ? b.add_input(0, {kHalf, {16, 48}}, {{-1, 0, -1}, -1}) : b.add_input(0, {kHalf, {16, 24}}, {{1, 0, -1}, -1});
     const ValueId mean = b.map(MapFn::kMul, {b.add(Reduce{ReduceFn::kSum, 1, 0}, {all}), b.constant(1.0 / 48)});
     b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {b.map(MapFn::kSub, {x, mean}), w})}), kHalf, {{1, 0, -1}, -1});
     Builder top(Level::kKernel);
@@ -94,7 +97,8 @@ TEST_CASE("operands of rows that are reduced before the loop become values of th
       for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24;
       inputs.push_back(std::move(t));
     }
-    const auto before = evaluate(g, std::span<const Tensor<double>>(inputs), reals), after = evaluate(*h, std::span<const Tensor<double>>(inputs), reals);
+    const auto before = evaluate(g, std::span<const Tensor<double>>(inputs), reals),
+               after = evaluate(*h, std::span<const Tensor<double>>(inputs), reals);
     for (size_t i = 0; i < before[0].data.size(); i++) CHECK(before[0].data[i] == Approx(after[0].data[i]).margin(1e-9));
   }
 }
@@ -113,7 +117,8 @@ TEST_CASE("what the loop adds up beside an operand leaves with it where that is 
     for (double& v : t.data) v = static_cast<double>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 40) / 0x1p24 + 0.1;
     inputs.push_back(std::move(t));
   }
-  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals), y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
+  const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals),
+             y = evaluate(h, std::span<const Tensor<double>>(inputs), reals);
   for (size_t i = 0; i < x[0].data.size(); i++) CHECK(x[0].data[i] == Approx(y[0].data[i]));
   CHECK(!hoist_operands(linear(32, 48, 64, true, false), true));   // nothing is added up
   CHECK(!hoist_operands(linear(32, 48, 64, false, true), true));   // the operand is stored: the ring serves both

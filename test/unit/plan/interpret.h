@@ -1,5 +1,6 @@
-// Runs a Plan of region kernels in doubles, one element after another, as its loops and statements say: a check of all planning decisions that needs no compiler. Every access is checked:
-// inside its buffer, vectors aligned and consecutive, workspace read only where something still alive was written.
+// Runs a Plan of region kernels in doubles, one element after another, as its loops and statements say: a check of all planning decisions
+// that needs no compiler. Every access is checked: inside its buffer, vectors aligned and consecutive, workspace read only where something
+// still alive was written.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -14,7 +15,8 @@ namespace mirage::test {
 
 class Interpreter {
  public:
-  explicit Interpreter(const Plan& plan) : plan_(plan), workspace_(static_cast<size_t>(plan.workspace_bytes), kNothing), memory_(plan.buffers.size()) {
+  explicit Interpreter(const Plan& plan)
+      : plan_(plan), workspace_(static_cast<size_t>(plan.workspace_bytes), kNothing), memory_(plan.buffers.size()) {
     for (size_t i = 0; i < plan.buffers.size(); i++) {
       const Buffer& b = plan.buffers[i];
       if (b.kind != Buffer::Kind::kWorkspace) memory_[i].assign(static_cast<size_t>(b.bytes() / dtype_bytes(b.dtype)), kNothing);
@@ -55,7 +57,8 @@ class Interpreter {
   }
   double& cell(int buffer, int64_t at) {
     const Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
-    if (at < 0 || (at + 1) * dtype_bytes(b.dtype) > b.bytes()) throw "element " + std::to_string(at) + " of buffer " + std::to_string(buffer);
+    if (at < 0 || (at + 1) * dtype_bytes(b.dtype) > b.bytes())
+      throw "element " + std::to_string(at) + " of buffer " + std::to_string(buffer);
     if (b.kind != Buffer::Kind::kWorkspace) return memory_[static_cast<size_t>(buffer)][static_cast<size_t>(at)];
     return workspace_[static_cast<size_t>(b.offset_bytes + at * dtype_bytes(b.dtype))];
   }
@@ -67,7 +70,8 @@ class Interpreter {
   void write(int buffer, int64_t at, double x) {
     const Buffer& b = plan_.buffers[static_cast<size_t>(buffer)];
     if (b.kind == Buffer::Kind::kWorkspace)
-      for (int i = 0; i < dtype_bytes(b.dtype); i++) workspace_[static_cast<size_t>(b.offset_bytes + at * dtype_bytes(b.dtype) + i)] = kNothing;
+      for (int i = 0; i < dtype_bytes(b.dtype); i++)
+        workspace_[static_cast<size_t>(b.offset_bytes + at * dtype_bytes(b.dtype) + i)] = kNothing;
     cell(buffer, at) = round_to(x, b.dtype);
   }
 
@@ -102,7 +106,8 @@ class Interpreter {
       const int64_t first = eval(a);
       set_lane(now);
       const int bytes = dtype_bytes(p_->accesses[static_cast<size_t>(access)].dtype);
-      if (at != first + now || first * bytes % std::min(16, p_->width * bytes)) throw std::string("a vector is not consecutive or not aligned");
+      if (at != first + now || first * bytes % std::min(16, p_->width * bytes))
+        throw std::string("a vector is not consecutive or not aligned");
     }
     return at;
   }
@@ -112,7 +117,9 @@ class Interpreter {
       switch (i.kind) {
         case RegionInstr::Kind::kConst: value(i.result) = i.constant; break;
         case RegionInstr::Kind::kIndex: value(i.result) = static_cast<double>(eval(i.index)); break;
-        case RegionInstr::Kind::kLoad: value(i.result) = read(p_->accesses[static_cast<size_t>(i.access)].buffer, offset(i.index, i.access, i.vector)); break;
+        case RegionInstr::Kind::kLoad:
+          value(i.result) = read(p_->accesses[static_cast<size_t>(i.access)].buffer, offset(i.index, i.access, i.vector));
+          break;
         case RegionInstr::Kind::kMap: {
           double x[3] = {0, 0, 0};
           for (size_t k = 0; k < i.args.size(); k++) x[k] = value(i.args[k]);
@@ -130,7 +137,8 @@ class Interpreter {
     }
   }
   void store(const std::vector<RegionStore>& list) {
-    for (const RegionStore& s : list) write(p_->accesses[static_cast<size_t>(s.access)].buffer, offset(s.offset, s.access, s.vector), value(s.value));
+    for (const RegionStore& s : list)
+      write(p_->accesses[static_cast<size_t>(s.access)].buffer, offset(s.offset, s.access, s.vector), value(s.value));
   }
 
   void kernel(const RegionPlan& p) {
@@ -142,14 +150,17 @@ class Interpreter {
       set(p.outer, row);
       for (const RegionPass& pass : p.passes) {
         std::vector<std::vector<double>> sums(pass.reduces.size(), std::vector<double>(static_cast<size_t>(p.width)));
-        for (size_t r = 0; r < sums.size(); r++) std::fill(sums[r].begin(), sums[r].end(), pass.reduces[r].fn == ReduceFn::kSum ? 0.0 : -std::numeric_limits<double>::infinity());
+        for (size_t r = 0; r < sums.size(); r++)
+          std::fill(sums[r].begin(), sums[r].end(), pass.reduces[r].fn == ReduceFn::kSum ? 0.0 : -std::numeric_limits<double>::infinity());
         const auto element = [&] {
           code(pass.body);
           store(pass.stores);
-          for (size_t r = 0; r < sums.size(); r++) combine(pass.reduces[r].fn, sums[r][static_cast<size_t>(row_shape ? 0 : lane_)], value(pass.reduces[r].value));
+          for (size_t r = 0; r < sums.size(); r++)
+            combine(pass.reduces[r].fn, sums[r][static_cast<size_t>(row_shape ? 0 : lane_)], value(pass.reduces[r].value));
         };
         const int64_t head = p.uneven ? eval(p.head) : 0, whole = (p.lane_extent - head) / p.width;
-        if (head < 0 || head >= std::max(p.width, 1)) throw std::string("a row begins " + std::to_string(head) + " elements before its first vector");
+        if (head < 0 || head >= std::max(p.width, 1))
+          throw std::string("a row begins " + std::to_string(head) + " elements before its first vector");
         for (int64_t u = 0; u < (p.uneven ? whole : p.length); u++) {
           set(p.inner, u);
           each_lane(row_shape, row_shape ? p.inner : p.outer, element);
@@ -163,7 +174,8 @@ class Interpreter {
         }
         at_edge_ = false;
         for (size_t r = 0; r < sums.size(); r++)
-          for (int l = 0; l < p.width; l++) values_[static_cast<size_t>(pass.reduces[r].result)][static_cast<size_t>(l)] = sums[r][static_cast<size_t>(row_shape ? 0 : l)];
+          for (int l = 0; l < p.width; l++)
+            values_[static_cast<size_t>(pass.reduces[r].result)][static_cast<size_t>(l)] = sums[r][static_cast<size_t>(row_shape ? 0 : l)];
         set(p.inner, 0);
         lane_ = 0;
         if (row_shape) code(pass.after), store(pass.after_stores);
@@ -177,8 +189,11 @@ class Interpreter {
   }
   template <class F> void each_lane(bool row_shape, const std::vector<int>& loops, F f) {
     int64_t bound = p_->lane_extent;
-    if (row_shape && p_->chunk >= 0) bound = std::min(p_->chunk_length, p_->chunk_total - loops_[static_cast<size_t>(p_->chunk)] * p_->chunk_length);
-    const bool column_chunk_over = !row_shape && p_->chunk >= 0 && loops_[static_cast<size_t>(p_->inner[0])] >= p_->chunk_total - loops_[static_cast<size_t>(p_->chunk)] * p_->chunk_length;
+    if (row_shape && p_->chunk >= 0)
+      bound = std::min(p_->chunk_length, p_->chunk_total - loops_[static_cast<size_t>(p_->chunk)] * p_->chunk_length);
+    const bool column_chunk_over =
+        !row_shape && p_->chunk >= 0 &&
+        loops_[static_cast<size_t>(p_->inner[0])] >= p_->chunk_total - loops_[static_cast<size_t>(p_->chunk)] * p_->chunk_length;
     if (column_chunk_over) return;
     for (int l = 0; l < p_->width; l++) {
       if (!loops.empty() && loops_[static_cast<size_t>(loops.back())] * p_->width + l >= bound) break;

@@ -66,8 +66,9 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
       f(fmt::format("beside {}: {}", of.cols, i), k, plan);
     }
   }
-  for (const AttentionCase& of : {AttentionCase{.batches = 4, .queries = 4, .keys = 1024, .first_keys = 1020}, AttentionCase{.first_keys = 4032},
-                                  AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096}}) {
+  for (const AttentionCase& of :
+       {AttentionCase{.batches = 4, .queries = 4, .keys = 1024, .first_keys = 1020}, AttentionCase{.first_keys = 4032},
+        AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096}}) {
     const std::vector<AttendPlan> plans = attention_plans(of).plans;
     REQUIRE(!plans.empty());
     for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
@@ -82,10 +83,12 @@ inline void each_ragged_block(const Target& target, size_t most, const EachKerne
   Plan plan;
   plan.buffers.resize(16);
   for (const char* t : {"f16", "f32"}) {
-    const auto g = parse_graph(fmt::format(
-        "block grid(19,1,1) loop(10) {{\n  %x = input 0 loop(1) : {0}[40,64]  %w = input 1 grid(1,-,-) loop(0) : {0}[64,16]  %g = input 2 loop(0) : {0}[64]\n"
-        "  %s = accum.sum (matmul (mul %x %g) %w)  %q = accum.sum (reduce.sum 1 (square %x))  %e = accum.max %x\n"
-        "  output 0 (add (div %s (sqrt %q)) (reduce.max 1 %e)) grid(1,-,-) : {0}\n}}\n", t));
+    const auto g =
+        parse_graph(fmt::format("block grid(19,1,1) loop(10) {{\n  %x = input 0 loop(1) : {0}[40,64]  %w = input 1 grid(1,-,-) loop(0) : "
+                                "{0}[64,16]  %g = input 2 loop(0) : {0}[64]\n"
+                                "  %s = accum.sum (matmul (mul %x %g) %w)  %q = accum.sum (reduce.sum 1 (square %x))  %e = accum.max %x\n"
+                                "  output 0 (add (div %s (sqrt %q)) (reduce.max 1 %e)) grid(1,-,-) : {0}\n}}\n",
+                                t));
     INFO((g ? "" : g.errors()[0].text));
     REQUIRE(g);
     const auto access = [&](int buffer, const Dims& dims) { return Access{buffer, 0, dims, row_major_strides(dims), *parse_dtype(t)}; };
@@ -110,7 +113,8 @@ inline EachKernel as_blocks(const Target& target, size_t most, const EachKernel&
           if constexpr (requires { body->operands; body->body; }) {
             const Work work{body->body, body->operands, body->results, target, {DType::kF16, false}};
             const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
-            for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("{} as block {}", name, i), all[i], plan);
+            for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most))
+              f(fmt::format("{} as block {}", name, i), all[i], plan);
           }
         },
         k.body);

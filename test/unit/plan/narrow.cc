@@ -1,4 +1,5 @@
-// Computed operands in float16, scaled by line: the same function for lines of any magnitude, only where contractions beside float16 alone read them.
+// Computed operands in float16, scaled by line: the same function for lines of any magnitude, only where contractions beside float16 alone
+// read them.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -6,8 +7,8 @@
 
 #include "mirage/ir/eval.h"
 #include "mirage/plan/plan.h"
-#include "plan/hoist.h"
-#include "plan/narrow.h"
+#include "plan/passes/hoist.h"
+#include "plan/passes/narrow.h"
 
 using namespace mirage;
 
@@ -15,7 +16,8 @@ namespace {
 
 const ContractRule kHalfRule{DType::kF16, false};
 
-/// (x g) w, x: [m, k], as a value of the kernel level and a call; `left`: as (w g x), so that the computed operand is the second one. Both: the result also adds the computed operand's own sum.
+/// (x g) w, x: [m, k], as a value of the kernel level and a call; `left`: as (w g x), so that the computed operand is the second one. Both:
+/// the result also adds the computed operand's own sum.
 Graph product(int64_t m, int64_t k, int64_t n, DType type, bool left = false) {
   Builder b(Level::kBlock, {{n / 16, m / 16, 1}, k / 16});
   const Partition across{{-1, 0, -1}, 1}, down{{1, -1, -1}, 0};
@@ -27,7 +29,8 @@ Graph product(int64_t m, int64_t k, int64_t n, DType type, bool left = false) {
     b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {w, x})}), type, {{1, 0, -1}, -1});
   }
   Builder top(Level::kKernel);
-  const ValueId x = top.add_input(0, {type, left ? Dims{k, n} : Dims{m, k}}), w = top.add_input(1, {type, left ? Dims{m, k} : Dims{k, n}}), g = top.add_input(2, {DType::kF32, {1}});
+  const ValueId x = top.add_input(0, {type, left ? Dims{k, n} : Dims{m, k}}), w = top.add_input(1, {type, left ? Dims{m, k} : Dims{k, n}}),
+                g = top.add_input(2, {DType::kF32, {1}});
   const ValueId scaled = top.map(MapFn::kMul, {x, g});
   top.add_output(0, top.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, {scaled, w}), DType::kF32);
   return std::move(top).finish();
@@ -56,8 +59,10 @@ TEST_CASE("lines of any magnitude keep float16's precision and float32's range")
     CHECK(casts(*narrow) == 1);
     for (double magnitude : {1.0, 1e-25, 1e30, 7e4, 1e37, 3.4e38}) {
       DoubleAlgebra reals;
-      std::vector<Tensor<double>> inputs{drawn(left ? Dims{48, 64} : Dims{32, 48}, 1), drawn(left ? Dims{32, 48} : Dims{48, 64}, 2), Tensor<double>(Dims{1}, magnitude)};
-      const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals), y = evaluate(*narrow, std::span<const Tensor<double>>(inputs), reals);
+      std::vector<Tensor<double>> inputs{drawn(left ? Dims{48, 64} : Dims{32, 48}, 1), drawn(left ? Dims{32, 48} : Dims{48, 64}, 2),
+                                         Tensor<double>(Dims{1}, magnitude)};
+      const auto x = evaluate(g, std::span<const Tensor<double>>(inputs), reals),
+                 y = evaluate(*narrow, std::span<const Tensor<double>>(inputs), reals);
       REQUIRE(x[0].data.size() == y[0].data.size());
       double error = 0, norm = 0;
       for (size_t i = 0; i < x[0].data.size(); i++) {

@@ -60,7 +60,8 @@ void check_laws(const Plan& plan) {
       CHECK(x.kind != Buffer::Kind::kInput);
       for (size_t b = 0; b < plan.buffers.size() && x.kind == Buffer::Kind::kWorkspace; b++) {
         const Buffer& y = plan.buffers[b];
-        if (y.kind == Buffer::Kind::kWorkspace && x.offset_bytes < y.offset_bytes + y.bytes() && y.offset_bytes < x.offset_bytes + x.bytes()) {
+        if (y.kind == Buffer::Kind::kWorkspace && x.offset_bytes < y.offset_bytes + y.bytes() &&
+            y.offset_bytes < x.offset_bytes + x.bytes()) {
           CHECK(reads.count(static_cast<int>(b)) == 0);
           owner[b] = 0;
         }

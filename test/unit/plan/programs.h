@@ -13,12 +13,14 @@ class Sketch {
  public:
   Sketch() : b(Level::kKernel) { program.name = "p"; }
   ValueId input(DType t, Dims dims, Dims strides = {}) {
-    program.inputs.push_back({"x" + std::to_string(program.inputs.size()), {t, dims}, strides.empty() ? row_major_strides(dims) : strides, {}});
+    program.inputs.push_back(
+        {"x" + std::to_string(program.inputs.size()), {t, dims}, strides.empty() ? row_major_strides(dims) : strides, {}});
     return b.add_input(static_cast<int>(program.inputs.size()) - 1, {t, dims});
   }
   void output(ValueId v, DType t, Dims strides = {}) {
     const Dims dims = b.graph().dims(v);
-    program.outputs.push_back({"y" + std::to_string(program.outputs.size()), {t, dims}, strides.empty() ? row_major_strides(dims) : strides, {}});
+    program.outputs.push_back(
+        {"y" + std::to_string(program.outputs.size()), {t, dims}, strides.empty() ? row_major_strides(dims) : strides, {}});
     b.add_output(static_cast<int>(program.outputs.size()) - 1, v, t);
   }
   Program finish() {
@@ -52,14 +54,22 @@ inline Program random_program(uint64_t seed, int steps) {
     const int rank = d.rank(), dim = rank ? static_cast<int>(rng.below(static_cast<uint64_t>(rank))) : 0;
     std::optional<ValueId> v;
     switch (rng.below(rank ? 11 : 3)) {
-      case 0: { static constexpr MapFn kUnary[] = {MapFn::kNeg, MapFn::kAbs, MapFn::kTanh, MapFn::kSigmoid, MapFn::kCastF16, MapFn::kRelu}; v = s.b.try_add(Map{kUnary[rng.below(6)]}, {x}); break; }
+      case 0: {
+        static constexpr MapFn kUnary[] = {MapFn::kNeg, MapFn::kAbs, MapFn::kTanh, MapFn::kSigmoid, MapFn::kCastF16, MapFn::kRelu};
+        v = s.b.try_add(Map{kUnary[rng.below(6)]}, {x});
+        break;
+      }
       case 1: case 2: {
         static constexpr MapFn kBinary[] = {MapFn::kAdd, MapFn::kSub, MapFn::kMul, MapFn::kMax, MapFn::kMin};
         const ValueId y = rng.below(4) == 0 ? s.b.constant(0.5) : pick();
         if (auto shape = broadcast(d, dims_of(y)); shape && small(*shape)) v = s.b.try_add(Map{kBinary[rng.below(5)]}, {x, y});
         break;
       }
-      case 3: case 4: v = s.b.try_add(Reduce{rng.below(2) ? ReduceFn::kSum : ReduceFn::kMax, dim, d[dim] % 2 == 0 && rng.below(3) == 0 ? d[dim] / 2 : 0}, {x}); break;
+      case 3:
+      case 4:
+        v = s.b.try_add(Reduce{rng.below(2) ? ReduceFn::kSum : ReduceFn::kMax, dim, d[dim] % 2 == 0 && rng.below(3) == 0 ? d[dim] / 2 : 0},
+                        {x});
+        break;
       case 5: if (small(d)) v = s.b.try_add(Repeat{dim, 2 + static_cast<int64_t>(rng.below(2))}, {x}); break;
       case 6: {
         Dims to;
@@ -77,7 +87,8 @@ inline Program random_program(uint64_t seed, int steps) {
         break;
       }
       case 8: {
-        const int64_t start = static_cast<int64_t>(rng.below(static_cast<uint64_t>(d[dim]))), stop = start + 1 + static_cast<int64_t>(rng.below(static_cast<uint64_t>(d[dim] - start)));
+        const int64_t start = static_cast<int64_t>(rng.below(static_cast<uint64_t>(d[dim]))),
+                      stop = start + 1 + static_cast<int64_t>(rng.below(static_cast<uint64_t>(d[dim] - start)));
         v = s.b.try_add(Slice{dim, start, stop, 1 + static_cast<int64_t>(rng.below(3))}, {x});
         break;
       }
@@ -109,7 +120,8 @@ inline std::vector<Tensor<double>> random_inputs(const Program& p, uint64_t seed
   std::vector<Tensor<double>> out;
   for (const TensorInfo& t : p.inputs) {
     Tensor<double> x(t.type.dims, 0.0);
-    for (double& v : x.data) v = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : round_to(rng.uniform() * 2 - 1, t.type.dtype);
+    for (double& v : x.data)
+      v = t.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : round_to(rng.uniform() * 2 - 1, t.type.dtype);
     out.push_back(std::move(x));
   }
   return out;

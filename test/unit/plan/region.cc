@@ -1,4 +1,5 @@
-// Region kernels as loops and statements agree with the reference, on programs by hand and on random ones; and they are as few and as wide as they should be.
+// Region kernels as loops and statements agree with the reference, on programs by hand and on random ones; and they are as few and as wide
+// as they should be.
 #include <catch2/catch.hpp>
 
 #include "mirage/plan/region.h"
@@ -40,7 +41,8 @@ std::string disagreement(const Program& p, const Plan& plan, uint64_t seed) {
     const double eps = p.outputs[i].type.dtype == DType::kF16 ? 1.1e-3 : 1e-5;
     for (size_t e = 0; e < want[i].data.size(); e++) {
       const double x = want[i].data[e], y = got[i].data[e];
-      if (!(std::isnan(x) ? std::isnan(y) : x == y || std::fabs(x - y) <= eps * scale)) return "output " + std::to_string(i) + " element " + std::to_string(e) + ": " + std::to_string(y) + ", want " + std::to_string(x);
+      if (!(std::isnan(x) ? std::isnan(y) : x == y || std::fabs(x - y) <= eps * scale))
+        return "output " + std::to_string(i) + " element " + std::to_string(e) + ": " + std::to_string(y) + ", want " + std::to_string(x);
     }
   }
   return "";
@@ -163,7 +165,8 @@ TEST_CASE("reductions over several axes are one reduction") {
 }
 
 TEST_CASE("what follows a norm in other dimensions of the same elements is in its kernel") {
-  // A group norm: statistics over some channels and all places, gains by channel, then channels joined again and an activation. x comes grouped, joined, or with places and channels as one dimension.
+  // A group norm: statistics over some channels and all places, gains by channel, then channels joined again and an activation. x comes
+  // grouped, joined, or with places and channels as one dimension.
   for (const Dims& grouped : {Dims{2, 4, 10, 64}, Dims{2, 4, 640}}) {
     Sketch s;
     const ValueId x = s.b.add(Reshape{grouped}, {s.input(DType::kF16, {2, 40, 64})});

@@ -42,7 +42,9 @@ TEST_CASE("an operand that bfloat16 contractions alone read is stored in bfloat1
 
 TEST_CASE("what float16 contractions read keeps the range of float32: in float32, or in float16 with a factor per line") {
   const std::vector<Buffer> all = buffers(DType::kF16, false);
-  const auto factors = std::count_if(all.begin(), all.end(), [](const Buffer& b) { return b.dtype == DType::kF32 && b.dims == Dims{32, 1}; });
+  const auto factors = std::count_if(all.begin(), all.end(), [](const Buffer& b) {
+    return b.dtype == DType::kF32 && b.dims == Dims{32, 1};
+  });
   CHECK(std::count_if(all.begin(), all.end(), [](const Buffer& b) { return b.dtype == DType::kF16; }) == factors);
   for (DType t : workspace(DType::kF16, true)) CHECK(t == DType::kF32);
 }
@@ -54,13 +56,18 @@ TEST_CASE("a second reader that does not round keeps an intermediate in float32"
 TEST_CASE("what node-by-node evaluation keeps in 16 bits lies so in the workspace, and products take it so") {
   for (const std::string t : {"f16", "bf16"}) {
     const auto plan_of = [&](const std::string& header) {
-      const auto p = parse_spec({"s.mg", "kernel s " + header + "{ %x = input 0 : " + t + "[256,64]  %w = input 1 : " + t + "[64,512]  %v = input 2 : " + t + "[512,64]  %h = matmul %x %w  %a = silu %h  %n = add %a %h  %y = matmul %n %v  output 0 %y : " + t + " }"});
+      const auto p = parse_spec(
+          {"s.mg", "kernel s " + header + "{ %x = input 0 : " + t + "[256,64]  %w = input 1 : " + t + "[64,512]  %v = input 2 : " + t +
+                       "[512,64]  %h = matmul %x %w  %a = silu %h  %n = add %a %h  %y = matmul %n %v  output 0 %y : " + t + " }"});
       REQUIRE(p);
       const Planned planned = make_plan(*p, p->graph, *find_target("sm_90a"));
       REQUIRE(planned.plan);
       return *planned.plan;
     };
-    const auto wide = [](const Plan& p) { return std::count_if(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kind == Buffer::Kind::kWorkspace && !is16(b.dtype); }); };
+    const auto wide = [](const Plan& p) {
+      return std::count_if(p.buffers.begin(), p.buffers.end(),
+                           [](const Buffer& b) { return b.kind == Buffer::Kind::kWorkspace && !is16(b.dtype); });
+    };
     const Plan stored = plan_of(""), exact = plan_of("intermediates(exact) ");
     INFO(print(stored));
     CHECK(wide(stored) == 0);

@@ -1,4 +1,5 @@
-// Stream plans: what is recognised and what is refused, places in shared memory, and the cost model's order of variants that were measured on an H200.
+// Stream plans: what is recognised and what is refused, places in shared memory, and the cost model's order of variants that were measured
+// on an H200.
 #include "mirage/plan/stream.h"
 
 #include <catch2/catch.hpp>
@@ -17,9 +18,12 @@ Access row_major(Type t) { return {0, 0, t.dims, row_major_strides(t.dims), t.dt
 using Case = LinearCase;
 StreamPlanned plan(const Case& c, ContractRule rule = {kHalf, false}) { return plan_stream(c.body, c.operands, c.results, target(), rule); }
 
-Case linear(int64_t m, int64_t k, int64_t n, int weights = 1, bool rms = false, int64_t rank = 0, DType t = kHalf) { return linear_case({m, k, n, weights, rms, false, rank, t}); }
+Case linear(int64_t m, int64_t k, int64_t n, int weights = 1, bool rms = false, int64_t rank = 0, DType t = kHalf) {
+  return linear_case({m, k, n, weights, rms, false, rank, t});
+}
 
-/// The variants with the model's times, in the order measured. Pairs that differ by more than 6 % must stand in the right order, and the model's favourite must be within 5 % of the best.
+/// The variants with the model's times, in the order measured. Pairs that differ by more than 6 % must stand in the right order, and the
+/// model's favourite must be within 5 % of the best.
 void check_order(const MeasuredLinear<StreamChoice>& table) {
   const Case c = linear_case(table.of);
   const auto& variants = table.rows;
@@ -29,7 +33,8 @@ void check_order(const MeasuredLinear<StreamChoice>& table) {
   std::vector<double> model;
   for (const auto& [choice, us] : variants) {
     StreamPlan p = stream_plan(*matched);
-    INFO(choice.warps << " warps, " << choice.stages << " stages, chunk " << choice.chunk << ", cluster " << choice.cluster << ": " << reason);
+    INFO(choice.warps << " warps, " << choice.stages << " stages, chunk " << choice.chunk << ", cluster " << choice.cluster << ": "
+                      << reason);
     REQUIRE(divide_stream(p, choice, target(), reason));
     model.push_back(estimate(p, target()).us);
   }
@@ -70,25 +75,36 @@ TEST_CASE("a low-rank sum may have gains along its rank, and one constant; nothi
   const auto lora = [](auto&& between) {
     const DType t = kHalf;
     Builder b(Level::kBlock, {{32, 1, 1}, 32});
-    Case c{Graph(), {row_major({t, {8, 512}}), row_major({t, {512, 1024}}), row_major({t, {512, 24}}), row_major({t, {24, 1024}}), row_major({t, {24}}), row_major({DType::kReal, {1, 24}})}, {row_major({t, {8, 1024}})}};
-    const ValueId x = b.add_input(0, {t, {8, 16}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {t, {16, 32}}, {{1, -1, -1}, 0}), a = b.add_input(2, {t, {16, 24}}, {{-1, -1, -1}, 0});
-    const ValueId f = b.add_input(3, {t, {24, 32}}, {{1, -1, -1}, -1}), g = b.add_input(4, {t, {24}}, {{-1, -1, -1}, -1}), h = b.add_input(5, {DType::kF32, {1, 24}}, {{-1, -1, -1}, -1});
+    Case c{Graph(),
+           {row_major({t, {8, 512}}), row_major({t, {512, 1024}}), row_major({t, {512, 24}}), row_major({t, {24, 1024}}),
+            row_major({t, {24}}), row_major({DType::kReal, {1, 24}})}, {row_major({t, {8, 1024}})}};
+    const ValueId x = b.add_input(0, {t, {8, 16}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {t, {16, 32}}, {{1, -1, -1}, 0}),
+                  a = b.add_input(2, {t, {16, 24}}, {{-1, -1, -1}, 0});
+    const ValueId f = b.add_input(3, {t, {24, 32}}, {{1, -1, -1}, -1}), g = b.add_input(4, {t, {24}}, {{-1, -1, -1}, -1}),
+                  h = b.add_input(5, {DType::kF32, {1, 24}}, {{-1, -1, -1}, -1});
     const ValueId rank = between(b, b.add(Accum{}, {b.add(MatMul{}, {x, a})}), g, h);
     b.add_output(0, b.map(MapFn::kAdd, {b.add(Accum{}, {b.add(MatMul{}, {x, w})}), b.add(MatMul{}, {rank, f})}), t, {{1, -1, -1}, -1});
     c.body = std::move(b).finish();
     return plan(c);
   };
   const auto both = [](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kMul, {h, b.map(MapFn::kMul, {r, g})}); };
-  const StreamPlanned p = lora([&](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kNeg, {b.map(MapFn::kMul, {both(b, r, g, h), b.constant(0.3)})}); });
+  const StreamPlanned p = lora([&](Builder& b, ValueId r, ValueId g, ValueId h) {
+    return b.map(MapFn::kNeg, {b.map(MapFn::kMul, {both(b, r, g, h), b.constant(0.3)})});
+  });
   REQUIRE(p.plan);
   REQUIRE(p.plan->products.size() == 1);
   CHECK(p.plan->products[0].scale == -0.3);
   CHECK(p.plan->products[0].gains.size() == 2);
-  const auto refused = [&](auto&& between) { return lora([&](Builder& b, ValueId r, ValueId g, ValueId h) { return between(b, both(b, r, g, h)); }).plan == nullptr; };
-  CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kMul, {b.map(MapFn::kMul, {r, b.constant(0.3)}), b.constant(0.7)}); }));   // their product would be rounded
+  const auto refused = [&](auto&& between) {
+    return lora([&](Builder& b, ValueId r, ValueId g, ValueId h) { return between(b, both(b, r, g, h)); }).plan == nullptr;
+  };
+  // their product would be rounded
+  CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kMul, {b.map(MapFn::kMul, {r, b.constant(0.3)}), b.constant(0.7)}); }));
   CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kMul, {r, r}); }));
   CHECK(refused([](Builder& b, ValueId r) { return b.map(MapFn::kSilu, {r}); }));
-  CHECK(lora([](Builder& b, ValueId r, ValueId g, ValueId h) { return b.map(MapFn::kMul, {b.map(MapFn::kAdd, {r, g}), h}); }).plan == nullptr);
+  CHECK(lora([](Builder& b, ValueId r, ValueId g, ValueId h) {
+          return b.map(MapFn::kMul, {b.map(MapFn::kAdd, {r, g}), h});
+        }).plan == nullptr);
 }
 
 TEST_CASE("the plan does not depend on the body's tiles") {
@@ -105,9 +121,12 @@ TEST_CASE("the plan does not depend on the body's tiles") {
 TEST_CASE("two weights whose products never meet share the columns that the grid splits") {
   Builder b(Level::kBlock, {{16, 1, 1}, 8});
   const ValueId x = b.add_input(0, {kHalf, {4, 64}}, {{-1, -1, -1}, 1});
-  for (int i = 0; i < 2; i++) b.add_output(i, b.add(Accum{}, {b.add(MatMul{}, {x, b.add_input(1 + i, {kHalf, {64, 64}}, {{1, -1, -1}, 0})})}), kHalf, {{1, -1, -1}, -1});
+  for (int i = 0; i < 2; i++)
+    b.add_output(i, b.add(Accum{}, {b.add(MatMul{}, {x, b.add_input(1 + i, {kHalf, {64, 64}}, {{1, -1, -1}, 0})})}), kHalf,
+                 {{1, -1, -1}, -1});
   const Type w{kHalf, {512, 1024}}, y{kHalf, {4, 1024}};
-  const StreamPlanned p = plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major(w), row_major(w)}, {row_major(y), row_major(y)}});
+  const StreamPlanned p =
+      plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major(w), row_major(w)}, {row_major(y), row_major(y)}});
   REQUIRE(p.plan);
   CHECK(p.plan->weights.size() == 2);
 }
@@ -142,15 +161,19 @@ TEST_CASE("lines that begin anywhere stream, but not by tensor copies and not st
   CHECK(stream_row_unit(*lines.plan, lines.plan->body.inputs()[0]) == 8);
   CHECK(even.cost.us < rows.cost.us);
   CHECK(rows.cost.us < lines.cost.us);
-  for (const StreamPlan& p : stream_candidates(padded.body, padded.operands, padded.results, *find_target("sm_90a")).plans) CHECK_FALSE(p.registers);
+  for (const StreamPlan& p : stream_candidates(padded.body, padded.operands, padded.results, *find_target("sm_90a")).plans)
+    CHECK_FALSE(p.registers);
 }
 
 TEST_CASE("computed operands of float16 products are float16 scaled by row, of bfloat16 bfloat16") {
   for (DType t : {kHalf, DType::kBF16}) {
     Builder b(Level::kBlock, {{16, 1, 1}, 8});
-    const ValueId x = b.add_input(0, {t, {4, 64}}, {{-1, -1, -1}, 1}), g = b.add_input(1, {t, {64}}, {{-1, -1, -1}, 0}), w = b.add_input(2, {t, {64, 64}}, {{1, -1, -1}, 0});
+    const ValueId x = b.add_input(0, {t, {4, 64}}, {{-1, -1, -1}, 1}), g = b.add_input(1, {t, {64}}, {{-1, -1, -1}, 0}),
+                  w = b.add_input(2, {t, {64, 64}}, {{1, -1, -1}, 0});
     b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {b.map(MapFn::kMul, {x, g}), w})}), t, {{1, -1, -1}, -1});
-    const StreamPlanned p = plan({std::move(b).finish(), {row_major({t, {4, 512}}), row_major({t, {512}}), row_major({t, {512, 1024}})}, {row_major({t, {4, 1024}})}}, {t, false});
+    const StreamPlanned p = plan({std::move(b).finish(),
+                                  {row_major({t, {4, 512}}), row_major({t, {512}}), row_major({t, {512, 1024}})},
+                                  {row_major({t, {4, 1024}})}}, {t, false});
     REQUIRE(p.plan);
     CHECK(p.plan->contractions[0].type == (t == kHalf ? ContractType::kF16 : ContractType::kBF16));
     CHECK(p.plan->contractions[0].scaled == (t == kHalf));
@@ -186,11 +209,14 @@ TEST_CASE("the model's order of streams is the measured one") {
 
 TEST_CASE("whole rows are reduced before the loop") {
   Builder b(Level::kBlock, {{16, 1, 1}, 8});   // ((x - sum x) / max x) w
-  const ValueId whole = b.add_input(0, {kHalf, {4, 512}}, {{-1, -1, -1}, -1}), x = b.add_input(0, {kHalf, {4, 64}}, {{-1, -1, -1}, 1}), w = b.add_input(1, {kHalf, {64, 64}}, {{1, -1, -1}, 0});
-  const ValueId sum = b.add(Reduce{ReduceFn::kSum, 1, 0}, {whole}), most = b.add(Reduce{ReduceFn::kMax, 1, 0}, {b.map(MapFn::kSub, {whole, sum})});
+  const ValueId whole = b.add_input(0, {kHalf, {4, 512}}, {{-1, -1, -1}, -1}), x = b.add_input(0, {kHalf, {4, 64}}, {{-1, -1, -1}, 1}),
+                w = b.add_input(1, {kHalf, {64, 64}}, {{1, -1, -1}, 0});
+  const ValueId sum = b.add(Reduce{ReduceFn::kSum, 1, 0}, {whole}),
+                most = b.add(Reduce{ReduceFn::kMax, 1, 0}, {b.map(MapFn::kSub, {whole, sum})});
   const ValueId left = b.map(MapFn::kDiv, {b.map(MapFn::kSub, {x, sum}), most});
   b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {left, w})}), kHalf, {{1, -1, -1}, -1});
-  const StreamPlanned p = plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major({kHalf, {512, 1024}})}, {row_major({kHalf, {4, 1024}})}});
+  const StreamPlanned p =
+      plan({std::move(b).finish(), {row_major({kHalf, {4, 512}}), row_major({kHalf, {512, 1024}})}, {row_major({kHalf, {4, 1024}})}});
   REQUIRE(p.plan);
   REQUIRE(p.plan->early.size() == 2);
   CHECK(p.plan->early[0].result == sum);

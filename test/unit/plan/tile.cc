@@ -1,4 +1,5 @@
-// Tile plans: what is taken and what is refused, places in shared memory, and the cost model's order of variants that were measured on an H200.
+// Tile plans: what is taken and what is refused, places in shared memory, and the cost model's order of variants that were measured on an
+// H200.
 #include "mirage/plan/tile.h"
 
 #include <catch2/catch.hpp>
@@ -17,9 +18,12 @@ Access row_major(Type t) { return {0, 0, t.dims, row_major_strides(t.dims), t.dt
 
 using Case = LinearCase;
 TilePlanned plan(const Case& c) { return plan_tile(c.body, c.operands, c.results, target(), {c.operands[0].dtype, false}); }
-Case linear(int64_t m, int64_t k, int64_t n, int weights = 1, bool rms = false, bool gain = false, int64_t rank = 0, DType t = kHalf) { return linear_case({m, k, n, weights, rms, gain, rank, t}); }
+Case linear(int64_t m, int64_t k, int64_t n, int weights = 1, bool rms = false, bool gain = false, int64_t rank = 0, DType t = kHalf) {
+  return linear_case({m, k, n, weights, rms, gain, rank, t});
+}
 
-/// Pairs that differ by more than 8 % must stand in the right order, predictions lie within 15 % or 0.7 us, and the model's favourite among the variants is within 5 % of the best.
+/// Pairs that differ by more than 8 % must stand in the right order, predictions lie within 15 % or 0.7 us, and the model's favourite among
+/// the variants is within 5 % of the best.
 void check_order(const MeasuredLinear<TileChoice>& table) {
   const Case c = linear_case(table.of);
   const auto& variants = table.rows;
@@ -31,7 +35,8 @@ void check_order(const MeasuredLinear<TileChoice>& table) {
   std::vector<double> model;
   for (const auto& [choice, us] : variants) {
     TilePlan p = *matched;
-    INFO(choice.row_groups << " warpgroups of " << choice.group_rows << ", " << choice.stages << " stages of " << choice.chunk << ": " << reason);
+    INFO(choice.row_groups << " warpgroups of " << choice.group_rows << ", " << choice.stages << " stages of " << choice.chunk << ": "
+                           << reason);
     REQUIRE(divide_tile(p, choice, target(), reason));
     model.push_back(estimate(p, target()).us);
   }
@@ -83,7 +88,8 @@ TEST_CASE("a low rank is added up beside wgmma, as narrow as it is, unless it is
     CHECK(!wide.packed);
     CHECK(tile_rank(*p.plan, 1));
     CHECK(!tile_rank(*p.plan, 0));
-    CHECK(p.plan->weight_bytes == 2 * p.plan->chunk * (64 * p.plan->column_groups + w.padded));   // what the copies bring and the barrier waits for
+    // what the copies bring and the barrier waits for
+    CHECK(p.plan->weight_bytes == 2 * p.plan->chunk * (64 * p.plan->column_groups + w.padded));
     CHECK(w.offset % 1024 == 0);
   }
   const TilePlanned gained = plan(linear(64, 512, 1024, 1, false, true, 16));   // x times a gain beside float16: TF32
@@ -132,8 +138,10 @@ namespace {
 /// x w over a batch; w the same for all if `one_weight`.
 Case batched(int64_t batch, int64_t m, int64_t k, int64_t n, bool one_weight = false) {
   Builder b(Level::kBlock, {{n / 32, 1, batch}, k / 16});
-  Case c{Graph(), {row_major({kHalf, {batch, m, k}}), row_major({kHalf, {one_weight ? 1 : batch, k, n}})}, {row_major({kHalf, {batch, m, n}})}};
-  const ValueId x = b.add_input(0, {kHalf, {1, m, 16}}, {{-1, -1, 0}, 2}), w = b.add_input(1, {kHalf, {1, 16, 32}}, {{2, -1, static_cast<int8_t>(one_weight ? -1 : 0)}, 1});
+  Case c{Graph(),
+         {row_major({kHalf, {batch, m, k}}), row_major({kHalf, {one_weight ? 1 : batch, k, n}})}, {row_major({kHalf, {batch, m, n}})}};
+  const ValueId x = b.add_input(0, {kHalf, {1, m, 16}}, {{-1, -1, 0}, 2}),
+                w = b.add_input(1, {kHalf, {1, 16, 32}}, {{2, -1, static_cast<int8_t>(one_weight ? -1 : 0)}, 1});
   b.add_output(0, b.add(Accum{}, {b.add(MatMul{}, {x, w})}), kHalf, {{2, -1, 0}, -1});
   c.body = std::move(b).finish();
   return c;
@@ -190,7 +198,8 @@ TEST_CASE("no plan has wgmma with more accumulators than ptxas lets a thread hav
   CHECK(refused > 0);
 }
 
-TEST_CASE("blocks that divide the reduction of a large tile: uneven shares, and sums received over the ring where there is no room beside it") {
+TEST_CASE(
+    "blocks that divide the reduction of a large tile: uneven shares, and sums received over the ring where there is no room beside it") {
   std::string reason;
   const Case c = linear(200, 2048, 3072);
   const auto shape = match_stream(c.body, c.operands, c.results, {kHalf, false}, kAnyRows, reason);
@@ -209,7 +218,8 @@ TEST_CASE("blocks that divide the reduction of a large tile: uneven shares, and 
   CHECK(!q.overlaid);
   CHECK(q.received_at == q.stages * q.stage_bytes);
   CHECK(staged_at(q, q.body.outputs()[0]) == 0);
-  CHECK(!divide_tile(r, {1, 80, 64, 3, 8, 1, true, 2, true}, target(), reason));   // ten tiles of eight rows, two each: nothing is left for the last three
+  // ten tiles of eight rows, two each: nothing is left for the last three
+  CHECK(!divide_tile(r, {1, 80, 64, 3, 8, 1, true, 2, true}, target(), reason));
   CHECK(!divide_tile(s, {1, 112, 64, 4, 2, 1, true, 2, true, 2}, target(), reason));
   CHECK(reason == "blocks that share rows and divide the reduction");
 }
@@ -219,7 +229,8 @@ TEST_CASE("the model's order of tiles is the measured one") {
 }
 TEST_CASE("a low rank beside a short reduction: rows first") {
   CHECK(plan(linear(256, 256, 4096, 1, false, false, 16)).plan->turned == 128);   // the best of the others 5.41
-  const TilePlanned p = plan(linear(128, 256, 4096, 1, false, false, 16)), q = plan(linear(128, 256, 4096, 1, true, false, 16)), r = plan(linear(128, 4096, 4096, 1, false, false, 16));
+  const TilePlanned p = plan(linear(128, 256, 4096, 1, false, false, 16)), q = plan(linear(128, 256, 4096, 1, true, false, 16)),
+                    r = plan(linear(128, 4096, 4096, 1, false, false, 16));
   REQUIRE(p.plan);
   CHECK(p.plan->turned == 64);
   CHECK(p.plan->smem_bytes <= target().smem_per_block);

@@ -80,8 +80,7 @@ Offsets offsets_of(const AttendPlan& p) {
             {"scores", p.scores_at},
             {"weights", p.weights_at},
             {"statistics", p.statistics_at},
-            {"received", p.receive_at},
-            {"barriers", p.barriers_at}};
+            {"received", p.receive_at}, {"barriers", p.barriers_at}};
   return {
       {"queries", 0},        {"ring", p.ring_at},        {"k", p.ring_at},           {"v", p.ring_at + int64_t{2} * p.chunk * p.features},
       {"known", p.known_at}, {"received", p.receive_at}, {"barriers", p.barriers_at}};

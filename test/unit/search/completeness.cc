@@ -1,15 +1,17 @@
-// Completeness of the enumeration (shared design, search section 6), against a brute force that shares nothing with it but the alphabet of operators: every partition of every input, every set of operators, graphs as sets
-// of terms, so that isomorphic ones, and those that differ in the order of commutative operands, are one. With the expression gate on, merging and dominance off, the search must have exactly those graphs whose expression
-// equals the program's by the axioms, in which no value is there twice, and which do not apply functions between an accumulator and the
-// sum that reduces its tile (x/n summed instead of a sum / n: the same with more work); with merging and dominance on, each of them must be matched by a found graph that costs no more.
+// Completeness of the enumeration (shared design, search section 6), against a brute force that shares nothing with it but the alphabet of
+// operators: every partition of every input, every set of operators, graphs as sets of terms, so that isomorphic ones, and those that
+// differ in the order of commutative operands, are one. With the expression gate on, merging and dominance off, the search must have
+// exactly those graphs whose expression equals the program's by the axioms, in which no value is there twice, and which do not apply
+// functions between an accumulator and the sum that reduces its tile (x/n summed instead of a sum / n: the same with more work); with
+// merging and dominance on, each of them must be matched by a found graph that costs no more.
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 #include <utility>
 #include "helpers.h"
-#include "search/block_values.h"
-#include "search/reference.h"
+#include "search/growth/block_values.h"
+#include "search/problem/reference.h"
 
 using namespace mirage;
 using namespace mirage::search;
@@ -61,14 +63,16 @@ std::string canonical(const Graph& g) {
 
 int operators(const Graph& b) {
   int n = 0;
-  for (const Node& node : b.nodes()) n += !std::holds_alternative<Input>(node.op) && !std::holds_alternative<Output>(node.op) && !std::holds_alternative<Const>(node.op);
+  for (const Node& node : b.nodes())
+    n += !std::holds_alternative<Input>(node.op) && !std::holds_alternative<Output>(node.op) && !std::holds_alternative<Const>(node.op);
   return n;
 }
 
 /// Everything with one input per parameter, one grid axis and a loop at most, and so many operators.
 class BruteForce {
  public:
-  struct Found { Graph graph; bool same_expression = false, has_twice = false, maps_folded = false; };   ///< maps_folded: a function of a tile that an accumulator added up and no sum has reduced yet
+  /// maps_folded: a function of a tile that an accumulator added up and no sum has reduced yet
+  struct Found { Graph graph; bool same_expression = false, has_twice = false, maps_folded = false; };
 
   BruteForce(const Program& p, int most) : program_(p), ref_(make_reference(p, 0)), most_(most) {
     REQUIRE(ref_.refusal.empty());
@@ -86,7 +90,8 @@ class BruteForce {
   int64_t graphs = 0;   ///< complete ones that were evaluated
 
  private:
-  struct Tag { int cls = -1; bool grid = false, loop = false, folded = false; friend bool operator==(const Tag&, const Tag&) = default; };   ///< folded: the loop's tiles were added up
+  /// folded: the loop's tiles were added up
+  struct Tag { int cls = -1; bool grid = false, loop = false, folded = false; friend bool operator==(const Tag&, const Tag&) = default; };
   struct Term { Op op; std::vector<int> operands; std::string text; Type type; std::vector<Tag> tags; ExprId expr = -1; };
 
   void choose(size_t param, std::vector<Partition> parts) {
@@ -120,16 +125,26 @@ class BruteForce {
     for (size_t i = 0; i < parts.size(); i++) {
       ValueId v = -1;
       for (NodeId n : g.inputs()) if (g.form<Input>(n)->param == static_cast<int>(i)) v = g.node(n).first_value;
-      Term t{Input{static_cast<int>(i), parts[i]}, {}, "in" + std::to_string(i) + text_of(parts[i]), ref_.even.params[i], {}, pool_.input(static_cast<int>(i))};
+      Term t{Input{static_cast<int>(i), parts[i]}, {}, "in" + std::to_string(i) + text_of(parts[i]), ref_.even.params[i], {},
+             pool_.input(static_cast<int>(i))};
       for (int c : ref_.classes.of[static_cast<size_t>(v)]) t.tags.push_back({c});
       if (const int8_t d = parts[i].grid[0]; d >= 0) { t.type.dims[d] /= 2; t.tags[static_cast<size_t>(d)].grid = true; }
-      if (const int8_t d = parts[i].loop; d >= 0) { t.type.dims[d] /= 2; t.tags[static_cast<size_t>(d)].loop = true; loop_classes_.insert(t.tags[static_cast<size_t>(d)].cls); }
+      if (const int8_t d = parts[i].loop; d >= 0) {
+        t.type.dims[d] /= 2;
+        t.tags[static_cast<size_t>(d)].loop = true;
+        loop_classes_.insert(t.tags[static_cast<size_t>(d)].cls);
+      }
       state.push_back(add(std::move(t)));
     }
     first_constant_ = static_cast<int>(state.size());
     for (NodeId n : problem_.inside)
       if (const auto* c = g.form<Const>(n)) {
-        const int id = add({ref_.even.graph.node(n).op, {}, text_of(g.node(n).op), ref_.even.graph.type(g.node(n).first_value), {}, constant_expression(ref_, *c, pool_)});
+        const int id = add({ref_.even.graph.node(n).op,
+                            {},
+                            text_of(g.node(n).op),
+                            ref_.even.graph.type(g.node(n).first_value),
+                            {},
+                            constant_expression(ref_, *c, pool_)});
         if (!std::count(state.begin(), state.end(), id)) state.push_back(id);
       }
     first_operator_ = static_cast<int>(state.size());
@@ -149,7 +164,10 @@ class BruteForce {
     std::vector<int> out;
     for (int id : state) {
       if (id >= first_constant_ && id < first_operator_) continue;
-      if (std::none_of(state.begin(), state.end(), [&](int o) { return std::count(terms_[static_cast<size_t>(o)].operands.begin(), terms_[static_cast<size_t>(o)].operands.end(), id) > 0; })) out.push_back(id);
+      if (std::none_of(state.begin(), state.end(), [&](int o) {
+            return std::count(terms_[static_cast<size_t>(o)].operands.begin(), terms_[static_cast<size_t>(o)].operands.end(), id) > 0;
+          }))
+        out.push_back(id);
     }
     return out;
   }
@@ -230,7 +248,9 @@ class BruteForce {
       t.tags[r - 1] = b.tags[r - 1];
       if (known) t.expr = pool_.matmul(x[0], x[1], extents(a.tags[r - 1]));
     } else if (const auto* r = std::get_if<Reduce>(&t.op)) {
-      if (known) t.expr = r->fn == ReduceFn::kSum ? pool_.sum(x[0], extents(a.tags[static_cast<size_t>(r->dim)])) : pool_.max(x[0], extents(a.tags[static_cast<size_t>(r->dim)]));
+      if (known)
+        t.expr = r->fn == ReduceFn::kSum ? pool_.sum(x[0], extents(a.tags[static_cast<size_t>(r->dim)]))
+                                         : pool_.max(x[0], extents(a.tags[static_cast<size_t>(r->dim)]));
       t.tags[static_cast<size_t>(r->dim)] = {};
     } else if (const auto* acc = std::get_if<Accum>(&t.op)) {
       known &= loop_classes_.size() == 1;
@@ -259,7 +279,11 @@ class BruteForce {
     for (int id : state) {
       const Term& t = terms_[static_cast<size_t>(id)];
       if (id >= first_constant_ && id < first_operator_) {
-        if (std::none_of(state.begin(), state.end(), [&](int o) { const auto& in = terms_[static_cast<size_t>(o)].operands; return std::count(in.begin(), in.end(), id) > 0; })) continue;
+        if (std::none_of(state.begin(), state.end(), [&](int o) {
+              const auto& in = terms_[static_cast<size_t>(o)].operands;
+              return std::count(in.begin(), in.end(), id) > 0;
+            }))
+          continue;
       }
       if (const auto* in = std::get_if<Input>(&t.op)) { at[id] = b.add_input(in->param, t.type, in->part); }
       else {
@@ -283,7 +307,8 @@ class BruteForce {
         for (const Tag& tag : terms_[static_cast<size_t>(o)].tags) maps_folded |= tag.folded && std::holds_alternative<Map>(t.op);
       if (t.expr < 0) continue;
       std::string where = std::to_string(static_cast<int>(phase[static_cast<size_t>(v)]));
-      for (const Tag& tag : t.tags) where += " " + std::to_string(tag.cls) + (tag.grid ? "g" : "") + (tag.loop ? "l" : "") + (tag.folded ? "f" : "");
+      for (const Tag& tag : t.tags)
+        where += " " + std::to_string(tag.cls) + (tag.grid ? "g" : "") + (tag.loop ? "l" : "") + (tag.folded ? "f" : "");
       has_twice |= !seen.insert({where, t.expr}).second;
     }
     Builder k(Level::kKernel);
@@ -336,7 +361,10 @@ std::string without_axes(std::string key) {
 }
 
 /// What a graph with one kernel costs: elements loaded by all blocks, element operations, elements that a block holds.
-struct Cost { int64_t traffic = 0, work = 0, memory = 0; bool within(const Cost& o) const { return traffic <= o.traffic && work <= o.work && memory <= o.memory; } };
+struct Cost {
+  int64_t traffic = 0, work = 0, memory = 0;
+  bool within(const Cost& o) const { return traffic <= o.traffic && work <= o.work && memory <= o.memory; }
+};
 Cost cost_of(const Graph& g) {
   const Graph& b = body(g);
   const std::vector<Phase> phase = phases(b);
@@ -377,16 +405,50 @@ bool is_matched(const Program& p, const Structure& s, const std::map<std::string
 TEST_CASE("completeness: exactly the graphs of a brute force whose expression is the program's") {
   std::string table;
   struct Small { const char* name; int most; const char* text; };
-  for (const Small& c : {
-           Small{"linear", 3, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "o"}])"},
-           Small{"sum of exponentials", 4, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
-           Small{"softmax", 4, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": 1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "o"}])"},
-           Small{"gate", 3, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, {"op": "mul", "inputs": ["s", "y"], "output": "o"}])"},
-           Small{"scaled linear", 3, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "d": {"shape": [16, 1], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "div", "inputs": ["x", "d"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "o"}])"},
-           Small{"mean of squares", 4, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "square", "inputs": ["x"], "output": "s"}, {"op": "mean", "inputs": ["s"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
-           Small{"largest of products", 4, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "p"}, {"op": "max", "inputs": ["p"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
-           Small{"distance", 4, R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "sub", "inputs": ["x", "y"], "output": "d"}, {"op": "square", "inputs": ["d"], "output": "s"}, {"op": "sum", "inputs": ["s"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
-       }) {
+  for (
+      const Small& c : {
+          Small{
+              "linear", 3,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, )"
+              R"("outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], )"
+              R"("output": "o"}])"},
+          Small{
+              "sum of exponentials", 4,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, )"
+              R"("nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+              R"("output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
+          Small{
+              "softmax", 4,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, )"
+              R"("nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+              R"("output": "l", "attrs": {"axis": 1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "o"}])"},
+          Small{
+              "gate", 3,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, )"
+              R"("outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, )"
+              R"({"op": "mul", "inputs": ["s", "y"], "output": "o"}])"},
+          Small{
+              "scaled linear", 3,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "d": {"shape": [16, 1], "dtype": "float16"}, )"
+              R"("w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, )"
+              R"("nodes": [{"op": "div", "inputs": ["x", "d"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "o"}])"},
+          Small{
+              "mean of squares", 4,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, )"
+              R"("nodes": [{"op": "square", "inputs": ["x"], "output": "s"}, {"op": "mean", "inputs": ["s"], )"
+              R"("output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
+          Small{
+              "largest of products", 4,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, )"
+              R"("outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], )"
+              R"("output": "p"}, {"op": "max", "inputs": ["p"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
+          Small{
+              "distance", 4,
+              R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, )"
+              R"("outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "sub", "inputs": ["x", "y"], "output": "d"}, )"
+              R"({"op": "square", "inputs": ["d"], "output": "s"}, {"op": "sum", "inputs": ["s"], )"
+              R"("output": "o", "attrs": {"axis": 1, "keepdim": true}}])"},
+      }) {
     const Program p = parse(R"({"version": "1.0", "name": "t", )" + std::string(c.text) + "}");
     const BruteForce brute(p, c.most);
     auto searched = [&](bool all) {
@@ -399,7 +461,10 @@ TEST_CASE("completeness: exactly the graphs of a brute force whose expression is
       const Found f = find(p, o);
       CHECK(f.report.complete);
       for (const Structure& s : f.structures)   // dominance may leave graphs with more axes, which have those with fewer as instances
-        if (s.kernels == 1 && (!all || body(s.graph).launch().grid[1] == 1 && count<Input>(body(s.graph)) == static_cast<int>(p.inputs.size()) && operators(body(s.graph)) <= c.most)) out.emplace(canonical(s.graph), s);
+        if (s.kernels == 1 &&
+            (!all || body(s.graph).launch().grid[1] == 1 && count<Input>(body(s.graph)) == static_cast<int>(p.inputs.size()) &&
+                         operators(body(s.graph)) <= c.most))
+          out.emplace(canonical(s.graph), s);
       return out;
     };
     const auto all = searched(true), best = searched(false);
@@ -417,14 +482,21 @@ TEST_CASE("completeness: exactly the graphs of a brute force whose expression is
       if (is_wanted && !is_there && !is_instance) wrong += "the search has not: " + key + "\n";
       exact += is_there;
       if (is_there) continue;
-      auto& [n, example] = causes[is_instance ? "one block along an axis" : !f.same_expression ? "another expression" : f.has_twice ? "a value twice" : "a function of what the loop added up, before it is reduced"];
+      auto& [n, example] = causes[is_instance          ? "one block along an axis"
+                                  : !f.same_expression ? "another expression"
+                                  : f.has_twice        ? "a value twice"
+                                                       : "a function of what the loop added up, before it is reduced"];
       if (n++ == 0) example = key;
     }
-    // Dominance ends with the fewest ideas that gave a graph under a split: dividing behind the product is one more than the program has, and less work where a block has fewer columns than the contraction is long.
-    static const std::set<std::string> kMoreIdeas = {"div(matmul(in0[-1|-1],in2[1|-1],),in1[-1|-1],) -> [1|-1]", "loop div(accum.sum(matmul(in0[-1|1],in2[1|0],),),in1[-1|-1],) -> [1|-1]"};
+    // Dominance ends with the fewest ideas that gave a graph under a split: dividing behind the product is one more than the program has,
+    // and less work where a block has fewer columns than the contraction is long.
+    static const std::set<std::string> kMoreIdeas = {"div(matmul(in0[-1|-1],in2[1|-1],),in1[-1|-1],) -> [1|-1]",
+                                                     "loop div(accum.sum(matmul(in0[-1|1],in2[1|0],),),in1[-1|-1],) -> [1|-1]"};
     for (const auto& [key, s] : all)
-      if (is_matched(p, s, best) == (kMoreIdeas.count(key) > 0)) wrong += "no graph that dominance leaves costs as little as: " + key + "\n";
-    std::string text = std::string(c.name) + ": " + std::to_string(exact) + " in both, " + std::to_string(best.size()) + " with dominance; " + std::to_string(brute.graphs) + " graphs evaluated\n";
+      if (is_matched(p, s, best) == (kMoreIdeas.count(key) > 0))
+        wrong += "no graph that dominance leaves costs as little as: " + key + "\n";
+    std::string text = std::string(c.name) + ": " + std::to_string(exact) + " in both, " + std::to_string(best.size()) +
+                       " with dominance; " + std::to_string(brute.graphs) + " graphs evaluated\n";
     for (const auto& [cause, n] : causes) text += "  " + cause + ": " + std::to_string(n.first) + ", " + n.second + "\n";
     table += text;
     INFO(text << wrong);

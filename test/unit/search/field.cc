@@ -1,5 +1,5 @@
 // Laws of the fingerprint algebra: what rewriting relies on holds, what it must not rely on does not.
-#include "search/field.h"
+#include "search/problem/field.h"
 #include <catch2/catch.hpp>
 #include "mirage/ir/eval.h"
 

@@ -10,7 +10,7 @@
 #include "mirage/search/search.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"
-#include "search/witness.h"
+#include "search/problem/witness.h"
 
 namespace helpers {
 
@@ -56,7 +56,9 @@ inline bool is_one_kernel(const Graph& g) {
 /// Calls and views of what is there, nothing else.
 inline bool is_only_calls(const Graph& g) {
   for (const Node& n : g.nodes())
-    if (!std::holds_alternative<Call>(n.op) && !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) && !is_view(n.op)) return false;
+    if (!std::holds_alternative<Call>(n.op) && !std::holds_alternative<Input>(n.op) && !std::holds_alternative<Output>(n.op) &&
+        !is_view(n.op))
+      return false;
   return true;
 }
 

@@ -1,6 +1,6 @@
 // Numbers for structures: chunks, ragged tails, what does not fit.
 #include "helpers.h"
-#include "search/witness.h"
+#include "search/problem/witness.h"
 
 using namespace mirage;
 using namespace helpers;

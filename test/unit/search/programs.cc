@@ -2,7 +2,7 @@
 #include <algorithm>
 #include "helpers.h"
 #include "mirage/verify/verify.h"
-#include "search/block_search.h"
+#include "search/growth/block_search.h"
 
 using namespace mirage;
 using namespace helpers;
@@ -38,7 +38,8 @@ TEST_CASE("structures at true sizes obey the laws and have the program's results
       const auto g = instantiate(s, param_types(p), tiles(s, param_types(p), grid, loop));
       REQUIRE(g);
       CHECK_FALSE(check_laws(*g));
-      for (NodeId n : g->outputs()) CHECK(g->dims(g->node(n).operands[0]) == p.outputs[static_cast<size_t>(g->form<Output>(n)->result)].type.dims);
+      for (NodeId n : g->outputs())
+        CHECK(g->dims(g->node(n).operands[0]) == p.outputs[static_cast<size_t>(g->form<Output>(n)->result)].type.dims);
     }
 }
 
@@ -49,7 +50,8 @@ TEST_CASE("RMSNorm + linear: the division moves behind the loop") {
     const std::vector<Phase> phase = phases(b);
     bool after = true;
     for (NodeId n = 0; n < b.num_nodes(); n++)
-      if (const auto* m = b.form<Map>(n); m && m->fn == MapFn::kDiv) after &= phase[static_cast<size_t>(b.node(n).first_value)] == Phase::kAfter;
+      if (const auto* m = b.form<Map>(n); m && m->fn == MapFn::kDiv)
+        after &= phase[static_cast<size_t>(b.node(n).first_value)] == Phase::kAfter;
     return b.launch().loop == 2 && count<Accum>(b) == 2 && count<MatMul>(b) == 1 && after;
   }));
 }
@@ -65,23 +67,30 @@ TEST_CASE("gated MLP: both products in one loop, x loaded once, the gate behind 
 TEST_CASE("LoRA: the adapter's second product may stand behind the loop or inside, without a loop too") {
   const Found f = find(spec("lora_4k"));
   auto any = [&](int loop, int accums) {
-    return std::any_of(f.structures.begin(), f.structures.end(), [&](const Structure& s) { return body(s.graph).launch().loop == loop && count<Accum>(body(s.graph)) == accums && count<MatMul>(body(s.graph)) == 3; });
+    return std::any_of(f.structures.begin(), f.structures.end(), [&](const Structure& s) {
+      return body(s.graph).launch().loop == loop && count<Accum>(body(s.graph)) == accums && count<MatMul>(body(s.graph)) == 3;
+    });
   };
   CHECK(any(2, 2));
   CHECK(any(2, 1));
   SearchOptions all;
   all.dominance = false;   // with dominance it is an instance of one with a loop
   const Found every = find(spec("lora_4k"), all);
-  CHECK(std::any_of(every.structures.begin(), every.structures.end(), [](const Structure& s) { return s.kernels == 1 && body(s.graph).launch().loop == 1 && count<MatMul>(body(s.graph)) == 3; }));
+  CHECK(std::any_of(every.structures.begin(), every.structures.end(), [](const Structure& s) {
+    return s.kernels == 1 && body(s.graph).launch().loop == 1 && count<MatMul>(body(s.graph)) == 3;
+  }));
 }
 
 TEST_CASE("nTrans: the published structure has no loop") {
   const Found f = find(spec("n_trans"));
-  CHECK(std::any_of(f.structures.begin(), f.structures.end(), [](const Structure& s) { return body(s.graph).launch().loop == 1 && count<Accum>(body(s.graph)) == 0 && count<Input>(body(s.graph)) == 3; }));
+  CHECK(std::any_of(f.structures.begin(), f.structures.end(), [](const Structure& s) {
+    return body(s.graph).launch().loop == 1 && count<Accum>(body(s.graph)) == 0 && count<Input>(body(s.graph)) == 3;
+  }));
 }
 
 TEST_CASE("other programs are searched too") {
-  const std::string name = GENERATE("softmax_attention", "layer_norm_linear", "mlp_gelu", "odd", "gqa", "n_trans_l2", "rms_norm_linear_gain");
+  const std::string name =
+      GENERATE("softmax_attention", "layer_norm_linear", "mlp_gelu", "odd", "gqa", "n_trans_l2", "rms_norm_linear_gain");
   INFO(name);
   const Program p = spec(name);
   const Found f = find(p);
@@ -91,7 +100,8 @@ TEST_CASE("other programs are searched too") {
 }
 
 TEST_CASE("what has no witness form is refused, not guessed") {
-  const Found f = find(parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [6, 32], "dtype": "float16"}}, "outputs": {"y": {"shape": [6, 15], "dtype": "float16"}},
+  const Found f = find(parse(
+      R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [6, 32], "dtype": "float16"}}, "outputs": {"y": {"shape": [6, 15], "dtype": "float16"}},
     "nodes": [{"op": "slice", "inputs": ["x"], "output": "s", "attrs": {"axis": 1, "start": 0, "stop": 29, "step": 2}}, {"op": "exp", "inputs": ["s"], "output": "y"}]})"));
   CHECK(f.structures.empty());
   CHECK_FALSE(f.report.complete);
@@ -183,9 +193,14 @@ TEST_CASE("an interrupt ends the search") {
 
 TEST_CASE("a program that only copies has no structure; a copied result beside a computed one has") {
   const std::string head = R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [8, 6], "dtype": "float16"}}, "outputs": )";
-  const Program copy = parse(head + R"({"y": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], "output": "y", "attrs": {"dtype": "float16"}}]})");
+  const Program copy = parse(
+      head +
+      R"({"y": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], )"
+      R"("output": "y", "attrs": {"dtype": "float16"}}]})");
   CHECK(find(copy).structures.empty());
-  const Program both = parse(head + R"({"y": {"shape": [8, 6], "dtype": "float32"}, "z": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], "output": "y", "attrs": {"dtype": "float32"}},
+  const Program both = parse(
+      head +
+      R"({"y": {"shape": [8, 6], "dtype": "float32"}, "z": {"shape": [8, 6], "dtype": "float16"}}, "nodes": [{"op": "cast", "inputs": ["x"], "output": "y", "attrs": {"dtype": "float32"}},
     {"op": "exp", "inputs": ["x"], "output": "z"}]})");
   const Found f = find(both);
   REQUIRE_FALSE(f.structures.empty());

@@ -1,5 +1,5 @@
-// The structures that Mirage's repository publishes (benchmark/saved_mugraphs), those that are right: all are in the space when merging and dominance are off. And: what the gates close is
-// no loss.
+// The structures that Mirage's repository publishes (benchmark/saved_mugraphs), those that are right: all are in the space when merging and
+// dominance are off. And: what the gates close is no loss.
 #include <algorithm>
 #include <set>
 #include "helpers.h"
@@ -31,17 +31,21 @@ int maps(const Graph& g, MapFn fn) {
 bool after_loop(const Graph& g, MapFn fn) {
   const std::vector<Phase> phase = phases(g);
   for (NodeId n = 0; n < g.num_nodes(); n++)
-    if (const auto* m = g.form<Map>(n); m && m->fn == fn && phase[static_cast<size_t>(g.node(n).first_value)] != Phase::kAfter) return false;
+    if (const auto* m = g.form<Map>(n); m && m->fn == fn && phase[static_cast<size_t>(g.node(n).first_value)] != Phase::kAfter)
+      return false;
   return true;
 }
 
-const char* kAttention = R"(, "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s"}, {"op": "exp", "inputs": ["s"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": -1, "keepdim": true}},
+const char* kAttention =
+    R"(, "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s"}, {"op": "exp", "inputs": ["s"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": -1, "keepdim": true}},
   {"op": "div", "inputs": ["e", "l"], "output": "p"}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"}]})";
 
 Program attention(int heads, int queries) {
   const std::string h = std::to_string(heads), q = std::to_string(queries);
-  return parse(R"({"version": "1.0", "name": "t", "inputs": {"q": {"shape": [)" + h + ", " + q + R"(, 64], "dtype": "float16"}, "k": {"shape": [)" + h + R"(, 64, 4096], "dtype": "float16"}, "v": {"shape": [)" + h +
-               R"(, 4096, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [)" + h + ", " + q + R"(, 64], "dtype": "float16"}})" + kAttention);
+  return parse(R"({"version": "1.0", "name": "t", "inputs": {"q": {"shape": [)" + h + ", " + q +
+               R"(, 64], "dtype": "float16"}, "k": {"shape": [)" + h + R"(, 64, 4096], "dtype": "float16"}, "v": {"shape": [)" + h +
+               R"(, 4096, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [)" + h + ", " + q + R"(, 64], "dtype": "float16"}})" +
+               kAttention);
 }
 
 }  // namespace
@@ -50,7 +54,8 @@ TEST_CASE("published: gated MLP, both products and their accumulators in one loo
   const auto all = all_of(spec("gated_mlp"));
   CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) {
     const Graph& b = body(s.graph);
-    return s.kernels == 1 && b.launch().grid == std::array<int64_t, 3>{2, 1, 1} && b.launch().loop == 2 && count<Accum>(b) == 2 && after_loop(b, MapFn::kSilu) && after_loop(b, MapFn::kMul);
+    return s.kernels == 1 && b.launch().grid == std::array<int64_t, 3>{2, 1, 1} && b.launch().loop == 2 && count<Accum>(b) == 2 &&
+           after_loop(b, MapFn::kSilu) && after_loop(b, MapFn::kMul);
   }));
 }
 
@@ -58,7 +63,8 @@ TEST_CASE("published: RMSNorm + linear, the norm moves past the product") {
   const auto all = all_of(spec("rms_norm_linear"), 1'000'000);
   CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) {
     const Graph& b = body(s.graph);
-    return s.kernels == 1 && b.launch().grid == std::array<int64_t, 3>{2, 1, 1} && b.launch().loop == 2 && count<Accum>(b) == 2 && after_loop(b, MapFn::kDiv);
+    return s.kernels == 1 && b.launch().grid == std::array<int64_t, 3>{2, 1, 1} && b.launch().loop == 2 && count<Accum>(b) == 2 &&
+           after_loop(b, MapFn::kDiv);
   }));
 }
 
@@ -84,7 +90,9 @@ TEST_CASE("published: LoRA without a loop, three products and a sum; as the pape
 
 TEST_CASE("published: nTrans, a block a row, no loop") {
   const auto all = all_of(spec("n_trans"), 300'000);
-  CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) { return s.kernels == 1 && body(s.graph).launch().loop == 1 && body(s.graph).launch().grid == std::array<int64_t, 3>{2, 1, 1}; }));
+  CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) {
+    return s.kernels == 1 && body(s.graph).launch().loop == 1 && body(s.graph).launch().grid == std::array<int64_t, 3>{2, 1, 1};
+  }));
 }
 
 TEST_CASE("published: GQA, MQA and MHA as two kernels, keys split, both sums put together by the second") {
@@ -93,20 +101,35 @@ TEST_CASE("published: GQA, MQA and MHA as two kernels, keys split, both sums put
     const auto all = find(attention(heads, queries), o).structures;
     CHECK(std::any_of(all.begin(), all.end(), [&](const Structure& s) {
       const auto b = bodies(s.graph);
-      return b.size() == 2 && b[0]->num_results() == 2 && count<MatMul>(*b[0]) == 2 && maps(*b[0], MapFn::kExp) == 1 && count<Reduce>(*b[1]) == 2 && maps(*b[1], MapFn::kDiv) == 1 && count<MatMul>(*b[1]) == 0;
+      return b.size() == 2 && b[0]->num_results() == 2 && count<MatMul>(*b[0]) == 2 && maps(*b[0], MapFn::kExp) == 1 &&
+             count<Reduce>(*b[1]) == 2 && maps(*b[1], MapFn::kDiv) == 1 && count<MatMul>(*b[1]) == 0;
     }));
-    CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) { return s.kernels == 1 && count<MatMul>(body(s.graph)) == 2 && body(s.graph).launch().loop == 2; }));
+    CHECK(std::any_of(all.begin(), all.end(), [](const Structure& s) {
+      return s.kernels == 1 && count<MatMul>(body(s.graph)) == 2 && body(s.graph).launch().loop == 2;
+    }));
   }
 }
 
 TEST_CASE("the expression gate, merging and dominance close nothing that is not reached otherwise") {
   const std::vector<std::string> programs = {
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "o"}])",
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}])",
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": 1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "o"}])",
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}, "b": {"shape": [64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "m"}, {"op": "add", "inputs": ["m", "b"], "output": "s"}, {"op": "relu", "inputs": ["s"], "output": "o"}])",
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, {"op": "mul", "inputs": ["s", "y"], "output": "o"}])",
-      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "d": {"shape": [16, 1], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "div", "inputs": ["x", "d"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "o"}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}}, )"
+      R"("outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "o"}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 1], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+      R"("output": "o", "attrs": {"axis": 1, "keepdim": true}}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "exp", "inputs": ["x"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+      R"("output": "l", "attrs": {"axis": 1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "o"}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "w": {"shape": [32, 64], "dtype": "float16"}, )"
+      R"("b": {"shape": [64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "m"}, {"op": "add", "inputs": ["m", "b"], "output": "s"}, )"
+      R"({"op": "relu", "inputs": ["s"], "output": "o"}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "y": {"shape": [16, 32], "dtype": "float16"}}, )"
+      R"("outputs": {"o": {"shape": [16, 32], "dtype": "float16"}}, "nodes": [{"op": "silu", "inputs": ["x"], "output": "s"}, )"
+      R"({"op": "mul", "inputs": ["s", "y"], "output": "o"}])",
+      R"("inputs": {"x": {"shape": [16, 32], "dtype": "float16"}, "d": {"shape": [16, 1], "dtype": "float16"}, )"
+      R"("w": {"shape": [32, 64], "dtype": "float16"}}, "outputs": {"o": {"shape": [16, 64], "dtype": "float16"}}, )"
+      R"("nodes": [{"op": "div", "inputs": ["x", "d"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "o"}])",
   };
   for (const std::string& text : programs) {
     const Program p = parse(R"({"version": "1.0", "name": "t", )" + text + "}");
@@ -125,12 +148,14 @@ TEST_CASE("the expression gate, merging and dominance close nothing that is not 
     };
     const auto brute = graphs(false, false), gated = graphs(true, false), best = graphs(true, true);
     INFO(text << "\n" << brute.size() << " " << gated.size() << " " << best.size());
-    for (const std::string& g : gated)   // what puts parts of sums together in a loop of its own is beyond what the brute force reaches under some splits
+    // what puts parts of sums together in a loop of its own is beyond what the brute force reaches under some splits
+    for (const std::string& g : gated)
       CHECK((brute.count(g) || g.find("call") != g.rfind("call")));
     CHECK(std::includes(gated.begin(), gated.end(), best.begin(), best.end()));
     CHECK_FALSE(best.empty());
     std::vector<std::string> only_brute;
-    for (const std::string& g : brute)   // what only the brute force has uses the same value twice or undoes what it did: no rule of the table says so
+    // what only the brute force has uses the same value twice or undoes what it did: no rule of the table says so
+    for (const std::string& g : brute)
       if (!gated.count(g)) only_brute.push_back(g);
     INFO((only_brute.empty() ? std::string() : only_brute[0]));
     CHECK((only_brute.empty() || text.find("div") != std::string::npos));

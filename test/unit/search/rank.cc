@@ -1,5 +1,5 @@
 // Every DAG has exactly one order of strictly increasing rank, among those whose operators differ.
-#include "search/rank.h"
+#include "search/growth/rank.h"
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,6 @@
-// The table of docs/search.md: states and seconds with and without each gate at growing bounds, on one thread and two. Not run by default: test_unit_search "[.table]"; MIRAGE_TABLE_SECONDS per cell
-// (600), MIRAGE_TABLE_THREADS (1,2), MIRAGE_TABLE_ROWS (all; names of rows, separated by semicolons), MIRAGE_TABLE_SPEC (rms_norm_linear).
+// The table of docs/search.md: states and seconds with and without each gate at growing bounds, on one thread and two. Not run by default:
+// test_unit_search "[.table]"; MIRAGE_TABLE_SECONDS per cell (600), MIRAGE_TABLE_THREADS (1,2), MIRAGE_TABLE_ROWS (all; names of rows,
+// separated by semicolons), MIRAGE_TABLE_SPEC (rms_norm_linear).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,9 +20,12 @@ TEST_CASE("RMSNorm + linear at growing bounds, with and without each gate", "[.t
   std::stringstream rows(setting("MIRAGE_TABLE_ROWS", ""));
   for (std::string t; std::getline(rows, t, ';');) only.push_back(t);
   struct Row { const char* name; bool expression, merge, dominance; };
-  std::printf("| gates | ideas | threads | states | seconds | states per second and thread | first structure after | structures | ended |\n|---|---|---|---|---|---|---|---|---|\n");
-  for (const Row& r : {Row{"all gates", true, true, true}, Row{"no expressions", false, true, true}, Row{"no merging", true, false, true}, Row{"no dominance", true, true, false},
-                       Row{"no merging, no dominance", true, false, false}, Row{"none of the three", false, false, false}})
+  std::printf(
+      "| gates | ideas | threads | states | seconds | states per second and thread | first structure after | structures | ended "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
+  for (const Row& r : {Row{"all gates", true, true, true}, Row{"no expressions", false, true, true}, Row{"no merging", true, false, true},
+                       Row{"no dominance", true, true, false}, Row{"no merging, no dominance", true, false, false},
+                       Row{"none of the three", false, false, false}})
     for (int t : counts)
       for (int ideas : {0, 1, 2, 3, 4, 6, 8}) {
         if (only.size() && !std::count(only.begin(), only.end(), std::string(r.name))) continue;
@@ -30,7 +34,8 @@ TEST_CASE("RMSNorm + linear at growing bounds, with and without each gate", "[.t
         o.merge = r.merge;
         o.dominance = r.dominance;
         o.max_ideas = ideas;
-        o.max_kernel_ops = std::stoi(setting("MIRAGE_TABLE_KERNELS", r.dominance ? "2" : "1"));   // without dominance every pair of kernels is a structure: 129 569 with two kernels and no idea
+        // without dominance every pair of kernels is a structure: 129 569 with two kernels and no idea
+        o.max_kernel_ops = std::stoi(setting("MIRAGE_TABLE_KERNELS", r.dominance ? "2" : "1"));
         o.max_states = int64_t{1} << 50;
         o.max_candidates = 1'000'000;
         o.max_values = 1'000'000;
@@ -44,8 +49,10 @@ TEST_CASE("RMSNorm + linear at growing bounds, with and without each gate", "[.t
           if (found++ == 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
           return SinkVerdict::kVerified;
         });
-        std::printf("| %s | %d | %d | %lld | %.3f | %.0f | %.3f | %lld | %s |\n", r.name, ideas, t, static_cast<long long>(report.states), report.seconds,
-                    static_cast<double>(report.states) / std::max(report.seconds, 1e-6) / t, first, static_cast<long long>(found), (report.stop_reason + (report.complete || report.stop_reason != "exhausted" ? "" : ", capped")).c_str());
+        std::printf("| %s | %d | %d | %lld | %.3f | %.0f | %.3f | %lld | %s |\n", r.name, ideas, t, static_cast<long long>(report.states),
+                    report.seconds, static_cast<double>(report.states) / std::max(report.seconds, 1e-6) / t, first,
+                    static_cast<long long>(found),
+                    (report.stop_reason + (report.complete || report.stop_reason != "exhausted" ? "" : ", capped")).c_str());
         std::fflush(stdout);
         if (report.stop_reason == "time") break;   // with more ideas the same steps come first
       }

@@ -1,6 +1,7 @@
-// Any number of threads: the same structures in the same order, and the same counts; also where a budget of states or of memory ends the search.
+// Any number of threads: the same structures in the same order, and the same counts; also where a budget of states or of memory ends the
+// search.
 #include "helpers.h"
-#include "search/split_search.h"
+#include "search/growth/split_search.h"
 
 using namespace mirage;
 using namespace helpers;
@@ -10,8 +11,10 @@ namespace {
 /// Everything that a search leaves but its seconds.
 std::string text_of(const Found& f) {
   const SearchReport& r = f.report;
-  std::string out = r.stop_reason + (r.complete ? " complete" : " cut") + " " + std::to_string(r.states) + " " + std::to_string(r.effort) + " " + std::to_string(r.candidates) + " " + std::to_string(r.peak_bytes) + "\n";
-  for (size_t g = 0; g < r.gates.size(); g++) out += std::string(gate_name(static_cast<Gate>(g))) + " " + std::to_string(r.gates[g].closed) + " " + r.gates[g].first_example + "\n";
+  std::string out = r.stop_reason + (r.complete ? " complete" : " cut") + " " + std::to_string(r.states) + " " + std::to_string(r.effort) +
+                    " " + std::to_string(r.candidates) + " " + std::to_string(r.peak_bytes) + "\n";
+  for (size_t g = 0; g < r.gates.size(); g++)
+    out += std::string(gate_name(static_cast<Gate>(g))) + " " + std::to_string(r.gates[g].closed) + " " + r.gates[g].first_example + "\n";
   for (const Structure& s : f.structures) out += std::to_string(s.rank) + " " + std::to_string(s.kernels) + "\n" + print(s.graph);
   return out;
 }
@@ -59,7 +62,8 @@ TEST_CASE("threads: a limit of memory gives up the same splits for any number of
   for (int threads : {2, 4}) CHECK(run_with(p, o, threads) == text_of(cut));
   o.max_bytes = 2 * whole.report.peak_bytes;   // three quarters of it are for steps in their turn
   CHECK(text_of(find(p, o)) == text_of(whole));
-  for (int threads : {2, 4}) CHECK(run_with(p, o, threads) == text_of(whole));   // what had less room ahead of its turn, and could not remember all it had visited, is done again
+  // what had less room ahead of its turn, and could not remember all it had visited, is done again
+  for (int threads : {2, 4}) CHECK(run_with(p, o, threads) == text_of(whole));
 }
 
 TEST_CASE("threads: a step that had less room than it wanted does not stand for one that has it") {

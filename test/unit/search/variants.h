@@ -1,5 +1,5 @@
-// Seeded variants of the five programs that must become one kernel (issue 2): operands swapped, nodes renamed and permuted, a bias, a gain, a residual or a third weight added, other sizes, bfloat16.
-// Specs as JSON text, so that they take the same way as a user's.
+// Seeded variants of the five programs that must become one kernel (issue 2): operands swapped, nodes renamed and permuted, a bias, a gain,
+// a residual or a third weight added, other sizes, bfloat16. Specs as JSON text, so that they take the same way as a user's.
 #pragma once
 #include <algorithm>
 #include <sstream>
@@ -33,9 +33,12 @@ struct Spec {
       return r + "]";
     };
     s << "{\"version\": \"1.0\", \"name\": \"" << name << "\", \"inputs\": {";
-    for (size_t i = 0; i < inputs.size(); i++) s << (i ? ", " : "") << '"' << inputs[i].name << "\": {\"shape\": " << shape(inputs[i].shape) << ", \"dtype\": \"" << dtype << "\"}";
+    for (size_t i = 0; i < inputs.size(); i++)
+      s << (i ? ", " : "") << '"' << inputs[i].name << "\": {\"shape\": " << shape(inputs[i].shape) << ", \"dtype\": \"" << dtype << "\"}";
     s << "}, \"outputs\": {";
-    for (size_t i = 0; i < outputs.size(); i++) s << (i ? ", " : "") << '"' << outputs[i].first << "\": {\"shape\": " << shape(outputs[i].second) << ", \"dtype\": \"" << dtype << "\"}";
+    for (size_t i = 0; i < outputs.size(); i++)
+      s << (i ? ", " : "") << '"' << outputs[i].first << "\": {\"shape\": " << shape(outputs[i].second) << ", \"dtype\": \"" << dtype
+        << "\"}";
     s << "}, \"nodes\": [";
     for (size_t i = 0; i < nodes.size(); i++) {
       const Node& n = nodes[i];
@@ -57,7 +60,11 @@ struct Spec {
 inline void scramble(Spec& s, mirage::Rng& rng) {
   auto rename = [&](std::string& n) {
     for (const auto& o : s.outputs) if (o.first == n) return;
-    for (const Spec::Node& node : s.nodes) if (node.output == n) { n = "q" + std::to_string(mirage::hash_text(n) % 9973) + "_" + n; return; }
+    for (const Spec::Node& node : s.nodes)
+      if (node.output == n) {
+        n = "q" + std::to_string(mirage::hash_text(n) % 9973) + "_" + n;
+        return;
+      }
   };
   const Spec before = s;
   for (Spec::Node& n : s.nodes) {
@@ -80,7 +87,9 @@ inline void scramble(Spec& s, mirage::Rng& rng) {
 inline std::string rms(Spec& s, const std::string& x, const std::string& gain, mirage::Rng& rng) {
   std::string y;
   switch (rng.below(4)) {
-    case 0: return s.add("rms_norm", gain.empty() ? std::vector<std::string>{x} : std::vector<std::string>{x, gain}, "\"axis\": -1, \"eps\": 1e-5");
+    case 0:
+      return s.add("rms_norm", gain.empty() ? std::vector<std::string>{x} : std::vector<std::string>{x, gain},
+                   "\"axis\": -1, \"eps\": 1e-5");
     case 1: {
       const std::string m = s.add("mean", {s.add("mul", {x, x})}, "\"axis\": -1, \"keepdim\": true");
       y = s.add("div", {x, s.add("sqrt", {s.add("add", {m, "1e-6"})})});
@@ -96,7 +105,15 @@ inline std::string rms(Spec& s, const std::string& x, const std::string& gain, m
   return gain.empty() ? y : s.add("mul", {y, gain});
 }
 
-struct Choice { mirage::Rng& rng; Spec& s; bool operator()(const char* what, uint64_t one_in = 3) { const bool y = rng.below(one_in) == 0; if (y) s.changes.push_back(what); return y; } };
+struct Choice {
+  mirage::Rng& rng;
+  Spec& s;
+  bool operator()(const char* what, uint64_t one_in = 3) {
+    const bool y = rng.below(one_in) == 0;
+    if (y) s.changes.push_back(what);
+    return y;
+  }
+};
 
 inline Spec make(const std::string& program, uint64_t seed) {
   using V = std::vector<int64_t>;
@@ -127,7 +144,8 @@ inline Spec make(const std::string& program, uint64_t seed) {
     shape = {m, n};
   } else if (program == "lora" || program == "lora_4k") {
     const int64_t m = size(program == "lora" ? 16 : 8), k = size(program == "lora" ? 256 : 4096), n = size(4096), r = size(16);
-    const std::string x = s.add_input("x", {m, k}), w = s.add_input("w", {k, n}), a = s.add_input("a", {k, r}), b = s.add_input("b", {r, n});
+    const std::string x = s.add_input("x", {m, k}), w = s.add_input("w", {k, n}), a = s.add_input("a", {k, r}),
+                      b = s.add_input("b", {r, n});
     std::string down = s.add("matmul", {x, a});
     if (with("gain", 4)) down = s.add("mul", {down, s.add_input("g", {r})});
     std::string up = s.add("matmul", {down, b});
@@ -138,7 +156,8 @@ inline Spec make(const std::string& program, uint64_t seed) {
     shape = {m, n};
   } else {
     const int64_t m = size(8), d = size(4096);
-    const std::string x = s.add_input("x", {m, d}), h = s.add_input("h", {m, d}), alpha = s.add_input("alpha", with("row of alpha", 4) ? V{d} : V{m, d});
+    const std::string x = s.add_input("x", {m, d}), h = s.add_input("h", {m, d}),
+                      alpha = s.add_input("alpha", with("row of alpha", 4) ? V{d} : V{m, d});
     const std::string hn = rms(s, h, with("gain") ? s.add_input("g", {d}) : "", rng);
     const std::string step = s.add("mul", {alpha, s.add(with("difference", 4) ? "sub" : "add", {hn, x})});
     std::string z = s.add("add", {x, step});

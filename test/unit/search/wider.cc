@@ -1,4 +1,5 @@
-// Programs with masks, slices, joined dimensions, and reductions split over blocks: what is found, and that it is right at true, ragged sizes.
+// Programs with masks, slices, joined dimensions, and reductions split over blocks: what is found, and that it is right at true, ragged
+// sizes.
 #include <algorithm>
 #include "helpers.h"
 #include "mirage/verify/verify.h"
@@ -11,33 +12,50 @@ namespace {
 struct Case { const char* name; const char* inputs; const char* output; const char* nodes; };
 
 Program program_of(const Case& c) {
-  return parse(std::string(R"({"version": "1.0", "name": "t", "inputs": {)") + c.inputs + R"(}, "outputs": {"o": )" + c.output + R"(}, "nodes": [)" + c.nodes + "]}");
+  return parse(std::string(R"({"version": "1.0", "name": "t", "inputs": {)") + c.inputs + R"(}, "outputs": {"o": )" + c.output +
+               R"(}, "nodes": [)" + c.nodes + "]}");
 }
 
-const char* kSoftmax = R"({"op": "exp", "inputs": ["m"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": -1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "p"})";
+const char* kSoftmax =
+    R"({"op": "exp", "inputs": ["m"], "output": "e"}, {"op": "sum", "inputs": ["e"], )"
+    R"("output": "l", "attrs": {"axis": -1, "keepdim": true}}, {"op": "div", "inputs": ["e", "l"], "output": "p"})";
 
 /// Small extents that are their own: the witness is other.
 const std::vector<Case>& cases() {
-  static const std::string attention = std::string(R"({"op": "matmul", "inputs": ["q", "k"], "output": "m"}, )") + kSoftmax + R"(, {"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
-  static const std::string causal = std::string(R"({"op": "matmul", "inputs": ["q", "k"], "output": "s"}, {"op": "causal_mask", "inputs": ["s"], "output": "m"}, )") + kSoftmax +
-                                    R"(, {"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
-  static const std::string latent = std::string(R"({"op": "matmul", "inputs": ["q", "c"], "output": "m", "attrs": {"transpose_b": true}}, )") + kSoftmax +
-                                    R"(, {"op": "slice", "inputs": ["c"], "output": "v", "attrs": {"axis": 1, "start": 0, "stop": 20}}, {"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
-  static const std::string heads = std::string(R"({"op": "reshape", "inputs": ["q"], "output": "q1", "attrs": {"shape": [14, 3, 10]}}, {"op": "transpose", "inputs": ["q1"], "output": "q2", "attrs": {"perm": [1, 0, 2]}},
+  static const std::string attention = std::string(R"({"op": "matmul", "inputs": ["q", "k"], "output": "m"}, )") + kSoftmax +
+                                       R"(, {"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
+  static const std::string causal =
+      std::string(R"({"op": "matmul", "inputs": ["q", "k"], "output": "s"}, {"op": "causal_mask", "inputs": ["s"], "output": "m"}, )") +
+      kSoftmax + R"(, {"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
+  static const std::string latent =
+      std::string(R"({"op": "matmul", "inputs": ["q", "c"], "output": "m", "attrs": {"transpose_b": true}}, )") + kSoftmax +
+      R"(, {"op": "slice", "inputs": ["c"], "output": "v", "attrs": {"axis": 1, "start": 0, "stop": 20}}, )"
+      R"({"op": "matmul", "inputs": ["p", "v"], "output": "o"})";
+  static const std::string heads =
+      std::string(
+          R"({"op": "reshape", "inputs": ["q"], "output": "q1", "attrs": {"shape": [14, 3, 10]}}, {"op": "transpose", "inputs": ["q1"], "output": "q2", "attrs": {"perm": [1, 0, 2]}},
     {"op": "reshape", "inputs": ["k"], "output": "k1", "attrs": {"shape": [26, 3, 10]}}, {"op": "transpose", "inputs": ["k1"], "output": "k2", "attrs": {"perm": [1, 2, 0]}},
     {"op": "reshape", "inputs": ["v"], "output": "v1", "attrs": {"shape": [26, 3, 10]}}, {"op": "transpose", "inputs": ["v1"], "output": "v2", "attrs": {"perm": [1, 0, 2]}},
-    {"op": "matmul", "inputs": ["q2", "k2"], "output": "m"}, )") + kSoftmax +
-                                   R"(, {"op": "matmul", "inputs": ["p", "v2"], "output": "o1"}, {"op": "transpose", "inputs": ["o1"], "output": "o2", "attrs": {"perm": [1, 0, 2]}},
+    {"op": "matmul", "inputs": ["q2", "k2"], "output": "m"}, )") +
+      kSoftmax +
+      R"(, {"op": "matmul", "inputs": ["p", "v2"], "output": "o1"}, {"op": "transpose", "inputs": ["o1"], "output": "o2", "attrs": {"perm": [1, 0, 2]}},
     {"op": "reshape", "inputs": ["o2"], "output": "o", "attrs": {"shape": [14, 30]}})";
   static const std::vector<Case> all = {
-      {"linear", R"("x": {"shape": [14, 26], "dtype": "float16"}, "w": {"shape": [26, 22], "dtype": "float16"})", R"({"shape": [14, 22], "dtype": "float16"})",
-       R"({"op": "matmul", "inputs": ["x", "w"], "output": "o"})"},
-      {"attention", R"("q": {"shape": [3, 14, 10], "dtype": "float16"}, "k": {"shape": [3, 10, 26], "dtype": "float16"}, "v": {"shape": [3, 26, 12], "dtype": "float16"})",
+      {"linear", R"("x": {"shape": [14, 26], "dtype": "float16"}, "w": {"shape": [26, 22], "dtype": "float16"})",
+       R"({"shape": [14, 22], "dtype": "float16"})", R"({"op": "matmul", "inputs": ["x", "w"], "output": "o"})"},
+      {"attention",
+       R"("q": {"shape": [3, 14, 10], "dtype": "float16"}, "k": {"shape": [3, 10, 26], "dtype": "float16"}, )"
+       R"("v": {"shape": [3, 26, 12], "dtype": "float16"})",
        R"({"shape": [3, 14, 12], "dtype": "float16"})", attention.c_str()},
-      {"causal", R"("q": {"shape": [3, 14, 10], "dtype": "float16"}, "k": {"shape": [3, 10, 26], "dtype": "float16"}, "v": {"shape": [3, 26, 12], "dtype": "float16"})",
+      {"causal",
+       R"("q": {"shape": [3, 14, 10], "dtype": "float16"}, "k": {"shape": [3, 10, 26], "dtype": "float16"}, )"
+       R"("v": {"shape": [3, 26, 12], "dtype": "float16"})",
        R"({"shape": [3, 14, 12], "dtype": "float16"})", causal.c_str()},
-      {"latent", R"("q": {"shape": [6, 26], "dtype": "float16"}, "c": {"shape": [22, 26], "dtype": "float16"})", R"({"shape": [6, 20], "dtype": "float16"})", latent.c_str()},
-      {"heads", R"("q": {"shape": [14, 30], "dtype": "float16"}, "k": {"shape": [26, 30], "dtype": "float16"}, "v": {"shape": [26, 30], "dtype": "float16"})",
+      {"latent", R"("q": {"shape": [6, 26], "dtype": "float16"}, "c": {"shape": [22, 26], "dtype": "float16"})",
+       R"({"shape": [6, 20], "dtype": "float16"})", latent.c_str()},
+      {"heads",
+       R"("q": {"shape": [14, 30], "dtype": "float16"}, "k": {"shape": [26, 30], "dtype": "float16"}, )"
+       R"("v": {"shape": [26, 30], "dtype": "float16"})",
        R"({"shape": [14, 30], "dtype": "float16"})", heads.c_str()},
   };
   return all;
@@ -92,7 +110,8 @@ TEST_CASE("split keys: partial sums of both reductions leave the first kernel, t
 }
 
 TEST_CASE("a maximum can be split over blocks, too") {
-  const Program p = parse(R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [3, 4096], "dtype": "float16"}}, "outputs": {"o": {"shape": [3, 1], "dtype": "float16"}},
+  const Program p = parse(
+      R"({"version": "1.0", "name": "t", "inputs": {"x": {"shape": [3, 4096], "dtype": "float16"}}, "outputs": {"o": {"shape": [3, 1], "dtype": "float16"}},
     "nodes": [{"op": "max", "inputs": ["x"], "output": "o", "attrs": {"axis": 1, "keepdim": true}}]})");
   const Found f = find(p);
   CHECK(std::any_of(f.structures.begin(), f.structures.end(), [](const Structure& s) { return s.kernels == 2; }));

@@ -7,7 +7,9 @@ using namespace mirage;
 namespace {
 
 Source spec(const std::string& axes) {
-  return {"t.json", R"({"name": "t", "axes": {)" + axes + R"(, "K": 8}, "inputs": {"x": {"shape": ["M", "K"], "dtype": "float16"}, "w": {"shape": ["K", "N"], "dtype": "float16"}},
+  return {"t.json",
+          R"({"name": "t", "axes": {)" + axes +
+              R"(, "K": 8}, "inputs": {"x": {"shape": ["M", "K"], "dtype": "float16"}, "w": {"shape": ["K", "N"], "dtype": "float16"}},
     "outputs": {"y": {"shape": ["M", "N"], "dtype": "float16"}}, "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})"};
 }
 
@@ -54,12 +56,14 @@ TEST_CASE("bind makes constants, values replace those of the spec") {
   CHECK(bound->points[0].program.inputs[0].type.dims == Dims{3, 8});
   CHECK(parse_spec(spec(kVars), choice({"M=3", "N=16"})).ok());
   CHECK(parse_spec(spec(kVars), choice({"M=3"})).errors()[0].code == DiagCode::kAxisValues);
-  const auto given = read_family(spec(R"("M": {"type": "var"}, "N": {"type": "var"})"), choice({"N=16"}, {"M=64", "1", "8"}));   // --values M=64,1,8
+  // --values M=64,1,8
+  const auto given = read_family(spec(R"("M": {"type": "var"}, "N": {"type": "var"})"), choice({"N=16"}, {"M=64", "1", "8"}));
   REQUIRE(given.ok());
   CHECK(given->axes.size() == 1);
   CHECK(given->axes[0].values == std::vector<int64_t>{1, 8, 64});
   CHECK(read_family(spec(R"("M": 8, "N": 16)"), choice({"M=4"}))->points[0].program.inputs[0].type.dims == Dims{4, 8});
-  CHECK(read_family(spec(kVars), choice({}, {"M=2", "N=2", "4"}))->points.size() == 2);   // two lists in one option; the hints of the spec are none of them
+  // two lists in one option; the hints of the spec are none of them
+  CHECK(read_family(spec(kVars), choice({}, {"M=2", "N=2", "4"}))->points.size() == 2);
 }
 
 TEST_CASE("wrong values and wrong options are said") {
@@ -67,8 +71,11 @@ TEST_CASE("wrong values and wrong options are said") {
   CHECK(error_of(spec(R"("M": {"type": "var", "min": 1, "max": 64}, "N": 16)")).find("with a range") != std::string::npos);
   CHECK(error_of(spec(kVars), choice({"L=3"})).find("E0300 --bind: the spec has no axis 'L'") == 0);
   CHECK(error_of(spec(R"("M": 8, "N": 16)"), choice({}, {"M=3"})).find("--values: axis 'M' is a constant") != std::string::npos);
-  CHECK(error_of({"t.mg", "kernel t { %x = input 0 : f16[4,8] output 0 (neg %x) : f16 }"}, choice({"M=3"})).find("no axes") != std::string::npos);
-  CHECK(error_of(spec(R"("M": {"type": "var", "values": [1, 2]}, "N": {"type": "var", "values": [1, 2]})"), choice({}, {"M=1", "2", "3", "4", "5", "6", "7", "8", "9", "N=1", "2", "3", "4", "5", "6", "7", "8"})).find("E0102") == 0);
+  CHECK(error_of({"t.mg", "kernel t { %x = input 0 : f16[4,8] output 0 (neg %x) : f16 }"}, choice({"M=3"})).find("no axes") !=
+        std::string::npos);
+  CHECK(error_of(spec(R"("M": {"type": "var", "values": [1, 2]}, "N": {"type": "var", "values": [1, 2]})"),
+                 choice({}, {"M=1", "2", "3", "4", "5", "6", "7", "8", "9", "N=1", "2", "3", "4", "5", "6", "7", "8"}))
+            .find("E0102") == 0);
   for (const char* word : {"M", "M=", "=3", "M=0", "M=-1", "M=x", "M=3.5", "M=99999999999999999999"}) {
     INFO(word);
     CHECK_FALSE(read_axis_choice({word}, {}).ok());

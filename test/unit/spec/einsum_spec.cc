@@ -7,7 +7,8 @@ using namespace mirage::spec_test;
 TEST_CASE("an einsum line is the program that the spec says") {
   auto r = read_einsum("mk,kn->mn m=4 k=8 n=2 bf16");
   REQUIRE(r.ok());
-  Program p = must_parse(R"({"name": "einsum", "inputs": {"x0": {"shape": [4, 8], "dtype": "bfloat16"}, "x1": {"shape": [8, 2], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
+  Program p = must_parse(
+      R"({"name": "einsum", "inputs": {"x0": {"shape": [4, 8], "dtype": "bfloat16"}, "x1": {"shape": [8, 2], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
                              "nodes": [{"op": "matmul", "inputs": ["x0", "x1"], "output": "y"}]})");
   CHECK(r->program.canonical == p.canonical);
   REQUIRE(read_einsum("ij->ji  i=2 j=3").ok());

@@ -36,9 +36,11 @@ inline Program must_parse(const std::string& text, const std::string& name = "te
 inline std::string spec_text(const std::vector<In>& inputs, const std::string& nodes, const std::string& out_dtype = "float32") {
   std::string ins;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ins += (i ? ", " : "") + std::string("\"x") + std::to_string(i) + "\": {\"shape\": " + to_string(inputs[i].dims) + ", \"dtype\": \"" + inputs[i].dtype + "\"}";
+    ins += (i ? ", " : "") + std::string("\"x") + std::to_string(i) + "\": {\"shape\": " + to_string(inputs[i].dims) + ", \"dtype\": \"" +
+           inputs[i].dtype + "\"}";
   }
-  return "{\"name\": \"t\", \"inputs\": {" + ins + "}, \"outputs\": {\"y\": {\"dtype\": \"" + out_dtype + "\"}}, \"nodes\": [" + nodes + "]}";
+  return "{\"name\": \"t\", \"inputs\": {" + ins + "}, \"outputs\": {\"y\": {\"dtype\": \"" + out_dtype + "\"}}, \"nodes\": [" + nodes +
+         "]}";
 }
 
 inline std::vector<Tensor<double>> run_program(const Program& p, const std::vector<In>& inputs, bool round_outputs = false) {
@@ -64,7 +66,8 @@ inline Tensor<double> run(const std::vector<In>& inputs, const std::string& node
 }
 
 /// One operator on x0, x1, ...: `attrs` is the text inside the braces.
-inline Tensor<double> run_op(const std::string& op, const std::vector<In>& inputs, const std::string& attrs = "", const std::string& out_dtype = "float32") {
+inline Tensor<double> run_op(const std::string& op, const std::vector<In>& inputs, const std::string& attrs = "",
+                             const std::string& out_dtype = "float32") {
   std::string names;
   for (size_t i = 0; i < inputs.size(); ++i) names += (i ? ", \"x" : "\"x") + std::to_string(i) + "\"";
   return run(inputs, "{\"op\": \"" + op + "\", \"inputs\": [" + names + "], \"output\": \"y\", \"attrs\": {" + attrs + "}}", out_dtype);

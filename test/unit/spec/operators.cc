@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include "helpers.h"
-#include "spec/operators.h"
+#include "spec/operators/operators.h"
 
 using namespace mirage;
 using namespace mirage::spec_test;
@@ -24,7 +24,9 @@ template <class F> void check_binary(const std::string& op, F f, const std::stri
   In a = random_in({2, 1, 3}, 1), b = random_in({4, 1}, 2);
   a.data[0] = b.data[1] = 1;   // so that equal finds something
   std::vector<double> want;
-  for (int i = 0; i < 2; ++i) for (int j = 0; j < 4; ++j) for (int k = 0; k < 3; ++k) want.push_back(f(a.data[static_cast<size_t>(i * 3 + k)], b.data[static_cast<size_t>(j)]));
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 4; ++j)
+      for (int k = 0; k < 3; ++k) want.push_back(f(a.data[static_cast<size_t>(i * 3 + k)], b.data[static_cast<size_t>(j)]));
   check_close(run_op(op, {a, b}, "", dtype), {2, 4, 3}, want);
 }
 }  // namespace
@@ -84,7 +86,9 @@ TEST_CASE("where, and bools in arithmetic") {
   In x = small();
   std::vector<double> want;
   for (double v : x.data) want.push_back(v < 0.25 ? v : -kInf);
-  check_close(run({x}, R"({"op": "less", "inputs": ["x0", 0.25], "output": "c"}, {"op": "where", "inputs": ["c", "x0", "-inf"], "output": "y"})"), x.dims, want);
+  check_close(
+      run({x}, R"({"op": "less", "inputs": ["x0", 0.25], "output": "c"}, {"op": "where", "inputs": ["c", "x0", "-inf"], "output": "y"})"),
+      x.dims, want);
   In flags{{3}, {1, 0, 1}, "bool"};
   check_close(run_op("where", {flags, x, x}), x.dims, x.data);
   check_close(run_op("mul", {x, flags}), x.dims, {-1.5, 0, 0, 0.5, 0, 3});
@@ -111,7 +115,8 @@ TEST_CASE("reductions") {
     s02.push_back(s);
   }
   for (int i = 0; i < 2; ++i) for (int k = 0; k < 4; ++k) m1.push_back((at(i, 0, k) + at(i, 1, k) + at(i, 2, k)) / 3);
-  for (int i = 0; i < 2; ++i) for (int j = 0; j < 3; ++j) x2.push_back(std::max(std::max(at(i, j, 0), at(i, j, 1)), std::max(at(i, j, 2), at(i, j, 3))));
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 3; ++j) x2.push_back(std::max(std::max(at(i, j, 0), at(i, j, 1)), std::max(at(i, j, 2), at(i, j, 3))));
   check_close(run_op("sum", {x}, "\"axis\": [2, 0]"), {3}, s02);
   check_close(run_op("sum", {x}, "\"axis\": [0, -1], \"keepdim\": true"), {1, 3, 1}, s02);
   check_close(run_op("mean", {x}, "\"axis\": 1"), {2, 4}, m1);
@@ -139,7 +144,8 @@ TEST_CASE("norms over the last axis") {
   std::vector<double> rms, rms_gain, layer, layer_both, l2;
   for (size_t i = 0; i < 3; ++i) {
     const double* r = &x.data[i * 4];
-    double mean = (r[0] + r[1] + r[2] + r[3]) / 4, squares = r[0] * r[0] + r[1] * r[1] + r[2] * r[2] + r[3] * r[3], variance = squares / 4 - mean * mean;
+    double mean = (r[0] + r[1] + r[2] + r[3]) / 4, squares = r[0] * r[0] + r[1] * r[1] + r[2] * r[2] + r[3] * r[3],
+           variance = squares / 4 - mean * mean;
     for (size_t j = 0; j < 4; ++j) {
       rms.push_back(r[j] / std::sqrt(squares / 4 + 1e-6));
       rms_gain.push_back(r[j] / std::sqrt(squares / 4 + 0.5) * gain.data[j]);
@@ -174,7 +180,8 @@ TEST_CASE("norms over other axes place gain and bias on those axes") {
 }
 
 TEST_CASE("group and batch norm") {
-  In x = random_in({2, 6, 5}, 11), gain = random_in({6}, 12), bias = random_in({6}, 13), mean = random_in({6}, 14), variance = random_in({6}, 15, 0.5, 2);
+  In x = random_in({2, 6, 5}, 11), gain = random_in({6}, 12), bias = random_in({6}, 13), mean = random_in({6}, 14),
+     variance = random_in({6}, 15, 0.5, 2);
   std::vector<double> group(60), batch(60), plain(60);
   for (size_t n = 0; n < 2; ++n) for (size_t c = 0; c < 6; ++c) for (size_t t = 0; t < 5; ++t) {
     size_t first = c / 3 * 3;
@@ -188,8 +195,11 @@ TEST_CASE("group and batch norm") {
   }
   check_close(run_op("group_norm", {x, gain, bias}, "\"groups\": 2"), {2, 6, 5}, group);
   const auto as = [](In in, Dims d) { in.dims = d; return in; };
-  check_close(run_op("group_norm", {as(x, {2, 6, 1, 5}), as(gain, {1, 6, 1, 1}), bias}, "\"groups\": 2"), {2, 6, 1, 5}, group);   // gains as PyTorch and as NumPy would have them
-  check_close(run_op("group_norm", {as(x, {2, 6, 5, 1, 1, 1, 1, 1}), gain, as(bias, {1, 6, 1, 1, 1, 1, 1, 1})}, "\"groups\": 2"), {2, 6, 5, 1, 1, 1, 1, 1}, group);   // as many dimensions as there may be
+  // gains as PyTorch and as NumPy would have them
+  check_close(run_op("group_norm", {as(x, {2, 6, 1, 5}), as(gain, {1, 6, 1, 1}), bias}, "\"groups\": 2"), {2, 6, 1, 5}, group);
+  // as many dimensions as there may be
+  check_close(run_op("group_norm", {as(x, {2, 6, 5, 1, 1, 1, 1, 1}), gain, as(bias, {1, 6, 1, 1, 1, 1, 1, 1})}, "\"groups\": 2"),
+              {2, 6, 5, 1, 1, 1, 1, 1}, group);
   const In one{{}, {2.5}, "float32"}, all = random_in({2, 6, 5}, 18);
   std::vector<double> scaled = group, moved = group;
   for (size_t n = 0; n < 2; ++n) for (size_t c = 0; c < 6; ++c) for (size_t t = 0; t < 5; ++t) {
@@ -212,7 +222,8 @@ TEST_CASE("matmul with ranks and batches as in NumPy") {
       out.push_back(s);
     }
   };
-  In a = random_in({2, 3}, 20), b = random_in({3, 4}, 21), u = random_in({3}, 22), v = random_in({3}, 23), many = random_in({5, 1, 2, 3}, 24), few = random_in({3, 3, 4}, 25);
+  In a = random_in({2, 3}, 20), b = random_in({3, 4}, 21), u = random_in({3}, 22), v = random_in({3}, 23),
+     many = random_in({5, 1, 2, 3}, 24), few = random_in({3, 3, 4}, 25);
   std::vector<double> ab, ub, au, uv, broadcast, batch_vector;
   product(a, 0, b, 0, 2, 3, 4, ab);
   product(u, 0, b, 0, 1, 3, 4, ub);
@@ -234,12 +245,15 @@ TEST_CASE("matmul with ranks and batches as in NumPy") {
 
 TEST_CASE("einsum against a loop over all letters") {
   struct Case { const char* equation; std::vector<Dims> dims; };
-  const std::vector<Case> cases = {
-      {"ik,kj->ij", {{2, 3}, {3, 4}}}, {"ik,kj->ji", {{2, 3}, {3, 4}}}, {"ik,jk->ij", {{2, 3}, {4, 3}}}, {"bik,bkj->bij", {{2, 3, 4}, {2, 4, 5}}}, {"ibk,kjb->bij", {{3, 2, 4}, {4, 5, 2}}},
-      {"i,i->", {{5}, {5}}}, {"i,j->ij", {{2}, {3}}}, {"i,j->ji", {{2}, {3}}}, {"ij->ji", {{2, 3}}}, {"ijk->j", {{2, 3, 4}}}, {"ij->", {{2, 3}}}, {"abc,cd", {{2, 3, 4}, {4, 5}}},
-      {"abij,abjk->abik", {{2, 2, 3, 2}, {2, 2, 2, 3}}}, {"abcd,cdef->abef", {{2, 3, 2, 2}, {2, 2, 3, 2}}}, {"abk,ckz->abc", {{2, 3, 4}, {5, 4, 2}}}, {"bhqd,bkhd->bhqk", {{2, 2, 3, 4}, {2, 5, 2, 4}}},
-      {"ba,ca", {{2, 3}, {4, 3}}}, {"ij,ij->ij", {{2, 3}, {2, 3}}}, {"ij,ij->i", {{2, 3}, {2, 3}}}, {"ij,j->ij", {{2, 3}, {3}}}, {"k,kj->j", {{3}, {3, 2}}}, {" i k , k j -> i j ", {{2, 3}, {3, 4}}},
-      {",i->i", {{}, {3}}}, {"ab,cd->", {{2, 3}, {2, 2}}}, {"Aa,aB->AB", {{2, 3}, {3, 2}}}};
+  const std::vector<Case> cases = {{"ik,kj->ij", {{2, 3}, {3, 4}}}, {"ik,kj->ji", {{2, 3}, {3, 4}}}, {"ik,jk->ij", {{2, 3}, {4, 3}}},
+                                   {"bik,bkj->bij", {{2, 3, 4}, {2, 4, 5}}}, {"ibk,kjb->bij", {{3, 2, 4}, {4, 5, 2}}},
+                                   {"i,i->", {{5}, {5}}}, {"i,j->ij", {{2}, {3}}}, {"i,j->ji", {{2}, {3}}}, {"ij->ji", {{2, 3}}},
+                                   {"ijk->j", {{2, 3, 4}}}, {"ij->", {{2, 3}}}, {"abc,cd", {{2, 3, 4}, {4, 5}}},
+                                   {"abij,abjk->abik", {{2, 2, 3, 2}, {2, 2, 2, 3}}}, {"abcd,cdef->abef", {{2, 3, 2, 2}, {2, 2, 3, 2}}},
+                                   {"abk,ckz->abc", {{2, 3, 4}, {5, 4, 2}}}, {"bhqd,bkhd->bhqk", {{2, 2, 3, 4}, {2, 5, 2, 4}}},
+                                   {"ba,ca", {{2, 3}, {4, 3}}}, {"ij,ij->ij", {{2, 3}, {2, 3}}}, {"ij,ij->i", {{2, 3}, {2, 3}}},
+                                   {"ij,j->ij", {{2, 3}, {3}}}, {"k,kj->j", {{3}, {3, 2}}}, {" i k , k j -> i j ", {{2, 3}, {3, 4}}},
+                                   {",i->i", {{}, {3}}}, {"ab,cd->", {{2, 3}, {2, 2}}}, {"Aa,aB->AB", {{2, 3}, {3, 2}}}};
   for (const Case& c : cases) {
     INFO(c.equation);
     std::string eq;
@@ -268,7 +282,10 @@ TEST_CASE("einsum against a loop over all letters") {
     for (char ch : letters) total *= extents[static_cast<size_t>(ch)];
     for (int64_t n = 0; n < total; ++n) {
       int64_t rest = n;
-      for (char ch : letters) { at[static_cast<size_t>(ch)] = rest % extents[static_cast<size_t>(ch)]; rest /= extents[static_cast<size_t>(ch)]; }
+      for (char ch : letters) {
+        at[static_cast<size_t>(ch)] = rest % extents[static_cast<size_t>(ch)];
+        rest /= extents[static_cast<size_t>(ch)];
+      }
       auto offset = [&](const std::string& s) {
         int64_t o = 0;
         for (char ch : s) o = o * extents[static_cast<size_t>(ch)] + at[static_cast<size_t>(ch)];
@@ -304,7 +321,9 @@ TEST_CASE("causal mask") {
   In x = random_in({2, 3, 4}, 30);
   for (int offset : {0, 1, -1}) {
     std::vector<double> want;
-    for (int b = 0; b < 2; ++b) for (int i = 0; i < 3; ++i) for (int j = 0; j < 4; ++j) want.push_back(j > i + offset ? -kInf : x.data[static_cast<size_t>((b * 3 + i) * 4 + j)]);
+    for (int b = 0; b < 2; ++b)
+      for (int i = 0; i < 3; ++i)
+        for (int j = 0; j < 4; ++j) want.push_back(j > i + offset ? -kInf : x.data[static_cast<size_t>((b * 3 + i) * 4 + j)]);
     check_close(run_op("causal_mask", {x}, offset ? "\"offset\": " + std::to_string(offset) : ""), {2, 3, 4}, want);
   }
 }
@@ -316,9 +335,12 @@ TEST_CASE("cast rounds, and vanishes where nothing is rounded") {
   check_close(run_op("cast", {x}, "\"dtype\": \"bool\"", "bool"), {3}, {1, 1, 1});
   check_close(run_op("cast", {{{2}, {1, 0}, "bool"}}, "\"dtype\": \"f16\""), {2}, {1, 0});
   auto casts = [](const std::string& in, const std::string& middle, const std::string& to) {
-    Program p = must_parse(spec_text({{{2, 2}, {}, in}}, R"({"op": "transpose", "inputs": ["x0"], "output": "t"}, )" + middle + R"({"op": "cast", "inputs": ["t"], "output": "c", "attrs": {"dtype": ")" + to + R"("}}, {"op": "neg", "inputs": ["c"], "output": "y"})"));
+    Program p = must_parse(spec_text({{{2, 2}, {}, in}}, R"({"op": "transpose", "inputs": ["x0"], "output": "t"}, )" + middle +
+                                                             R"({"op": "cast", "inputs": ["t"], "output": "c", "attrs": {"dtype": ")" + to +
+                                                             R"("}}, {"op": "neg", "inputs": ["c"], "output": "y"})"));
     int n = 0;
-    for (const Node& node : p.graph.nodes()) n += node.op == Op{Map{MapFn::kCastF16}} || node.op == Op{Map{MapFn::kCastBF16}} || node.op == Op{Map{MapFn::kCastF32}};
+    for (const Node& node : p.graph.nodes())
+      n += node.op == Op{Map{MapFn::kCastF16}} || node.op == Op{Map{MapFn::kCastBF16}} || node.op == Op{Map{MapFn::kCastF32}};
     return n;
   };
   CHECK(casts("float16", "", "float32") == 0);
@@ -327,7 +349,9 @@ TEST_CASE("cast rounds, and vanishes where nothing is rounded") {
   CHECK(casts("bfloat16", "", "float16") == 1);
   CHECK(casts("float32", "", "float16") == 1);
   CHECK(casts("float32", "", "float32") == 0);
-  Program rounded = must_parse(spec_text({{{2}, {}, "float16"}}, R"({"op": "exp", "inputs": ["x0"], "output": "e"}, {"op": "cast", "inputs": ["e"], "output": "y", "attrs": {"dtype": "float32"}})"));
+  Program rounded = must_parse(spec_text(
+      {{{2}, {}, "float16"}},
+      R"({"op": "exp", "inputs": ["x0"], "output": "e"}, {"op": "cast", "inputs": ["e"], "output": "y", "attrs": {"dtype": "float32"}})"));
   CHECK(rounded.graph.num_nodes() == 4);   // input, exp, cast, output: a real number does round
 }
 
@@ -346,7 +370,17 @@ TEST_CASE("every operator of the table is tested here") {
 
 TEST_CASE("iota and extent") {
   In x{{2, 3}, {1, 1, 1, 1, 1, 1}, "float32"};
-  check_close(run({x}, R"({"op": "iota", "inputs": [], "output": "i", "attrs": {"axis": 1, "shape": [2, 3]}}, {"op": "add", "inputs": ["i", "x0"], "output": "y"})"), {2, 3}, {1, 2, 3, 1, 2, 3});
-  check_close(run({x}, R"({"op": "iota", "output": "i", "attrs": {"axis": -2, "shape": [2, 1]}}, {"op": "add", "inputs": ["i", "x0"], "output": "y"})"), {2, 3}, {1, 1, 1, 2, 2, 2});
-  check_close(run({x}, R"({"op": "extent", "output": "n", "attrs": {"of": [[0, 0], [0, 1]]}}, {"op": "mul", "inputs": ["n", "x0"], "output": "y"})"), {2, 3}, {6, 6, 6, 6, 6, 6});
+  check_close(
+      run({x},
+          R"({"op": "iota", "inputs": [], "output": "i", "attrs": {"axis": 1, "shape": [2, 3]}}, )"
+          R"({"op": "add", "inputs": ["i", "x0"], "output": "y"})"),
+      {2, 3}, {1, 2, 3, 1, 2, 3});
+  check_close(
+      run({x},
+          R"({"op": "iota", "output": "i", "attrs": {"axis": -2, "shape": [2, 1]}}, {"op": "add", "inputs": ["i", "x0"], "output": "y"})"),
+      {2, 3}, {1, 1, 1, 2, 2, 2});
+  check_close(
+      run({x},
+          R"({"op": "extent", "output": "n", "attrs": {"of": [[0, 0], [0, 1]]}}, {"op": "mul", "inputs": ["n", "x0"], "output": "y"})"),
+      {2, 3}, {6, 6, 6, 6, 6, 6});
 }

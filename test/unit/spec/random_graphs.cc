@@ -1,4 +1,5 @@
-// Random graphs through the text form and the emitter: whatever the emitter shares, drops or joins, the program computes the same numbers, and its normal form is a fixed point.
+// Random graphs through the text form and the emitter: whatever the emitter shares, drops or joins, the program computes the same numbers,
+// and its normal form is a fixed point.
 #include "helpers.h"
 
 using namespace mirage;
@@ -12,13 +13,15 @@ class Generator {
   explicit Generator(uint64_t seed) : rng_(seed), b_(Level::kKernel) {}
   Graph make() {
     int inputs = static_cast<int>(rng_.below(3)) + 1;
-    for (int i = 0; i < inputs; ++i) b_.add_input(i, {rng_.below(6) == 0 ? DType::kBool : rng_.below(2) ? DType::kF32 : DType::kF16, shape()});
+    for (int i = 0; i < inputs; ++i)
+      b_.add_input(i, {rng_.below(6) == 0 ? DType::kBool : rng_.below(2) ? DType::kF32 : DType::kF16, shape()});
     for (int i = 0; i < 14; ++i) step();
     auto users = b_.graph().users();
     int result = 0, values = b_.graph().num_values();
     for (ValueId v = 0; v < values; ++v) {
       bool is_input = b_.graph().def_form<Input>(v) != nullptr;
-      if (users[static_cast<size_t>(v)].empty() && (!is_input || (v == 0 && values == inputs))) b_.add_output(result++, v, b_.graph().type(v).dtype == DType::kBool ? DType::kBool : DType::kF32);
+      if (users[static_cast<size_t>(v)].empty() && (!is_input || (v == 0 && values == inputs)))
+        b_.add_output(result++, v, b_.graph().type(v).dtype == DType::kBool ? DType::kBool : DType::kF32);
     }
     return std::move(b_).finish();
   }
@@ -48,12 +51,17 @@ class Generator {
       case 7: {
         Transpose t;
         std::vector<int8_t> perm;
-        for (int i = 0; i < d.rank(); ++i) perm.insert(perm.begin() + static_cast<long>(rng_.below(perm.size() + 1)), static_cast<int8_t>(i));
+        for (int i = 0; i < d.rank(); ++i)
+          perm.insert(perm.begin() + static_cast<long>(rng_.below(perm.size() + 1)), static_cast<int8_t>(i));
         std::copy(perm.begin(), perm.end(), t.perm.begin());
         b_.try_add(t, {x});
         break;
       }
-      case 8: b_.try_add(Slice{dim_of(x), static_cast<int64_t>(rng_.below(2)), static_cast<int64_t>(rng_.below(4)) + 1, static_cast<int64_t>(rng_.below(3)) + 1}, {x}); break;
+      case 8:
+        b_.try_add(Slice{dim_of(x), static_cast<int64_t>(rng_.below(2)), static_cast<int64_t>(rng_.below(4)) + 1,
+                         static_cast<int64_t>(rng_.below(3)) + 1},
+                   {x});
+        break;
       case 9: b_.try_add(Concat{dim_of(x)}, rng_.below(2) ? std::vector<ValueId>{x, x} : std::vector<ValueId>{x, y}); break;
       case 10: b_.try_add(MatMul{}, {x, y}); break;
       default:
@@ -71,7 +79,11 @@ class Generator {
         case 0: if (out.size() < 6) out.insert(out.begin() + static_cast<long>(at), 1); break;
         case 1: if (at < out.size() && out[at] == 1) out.erase(out.begin() + static_cast<long>(at)); break;
         case 2: if (at + 1 < out.size()) { out[at] *= out[at + 1]; out.erase(out.begin() + static_cast<long>(at) + 1); } break;
-        default: if (at < out.size() && out[at] % 2 == 0 && out.size() < 6) { out[at] /= 2; out.insert(out.begin() + static_cast<long>(at), 2); }
+        default:
+          if (at < out.size() && out[at] % 2 == 0 && out.size() < 6) {
+            out[at] /= 2;
+            out.insert(out.begin() + static_cast<long>(at), 2);
+          }
       }
     }
     Dims r;
@@ -83,7 +95,9 @@ class Generator {
   Builder b_;
 };
 
-bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)}); }
+bool same(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)});
+}
 
 }  // namespace
 
@@ -105,7 +119,8 @@ TEST_CASE("random graphs keep their meaning through text, emitter and normal for
     for (const TensorInfo& in : p.inputs) {
       Tensor<double> t(in.type.dims, 0);
       // Values of the input's own dtype: casts to it may vanish only because of that.
-      for (double& v : t.data) v = in.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : round_to(4 * rng.uniform() - 2, in.type.dtype);
+      for (double& v : t.data)
+        v = in.type.dtype == DType::kBool ? static_cast<double>(rng.below(2)) : round_to(4 * rng.uniform() - 2, in.type.dtype);
       params.push_back(std::move(t));
     }
     DoubleAlgebra a;

@@ -62,9 +62,33 @@ TEST_CASE("shipped specs and their normal forms satisfy the schema") {
 
 TEST_CASE("what the schema can see wrong, it refuses") {
   fs::path cases = fs::path(MIRAGE_SOURCE_DIR) / "test/reject/cases";
-  for (const char* name : {"arity", "arity_outputs", "arity_range", "attribute_gelu", "attribute_kind", "attribute_missing", "attribute_negative_eps", "attribute_typo", "attribute_unknown", "bad_name", "dtype_typo", "limit_name",
-                           "limit_rank", "missing_dtype", "missing_nodes", "missing_op", "not_an_object", "number_zero_axis", "unknown_key", "unknown_key_in_node", "unknown_key_in_tensor", "unknown_op", "version_major", "version_number",
-                           "wrong_kind_inputs", "wrong_kind_operand", "wrong_kind_shape"}) {
+  for (const char* name : {"arity",
+                           "arity_outputs",
+                           "arity_range",
+                           "attribute_gelu",
+                           "attribute_kind",
+                           "attribute_missing",
+                           "attribute_negative_eps",
+                           "attribute_typo",
+                           "attribute_unknown",
+                           "bad_name",
+                           "dtype_typo",
+                           "limit_name",
+                           "limit_rank",
+                           "missing_dtype",
+                           "missing_nodes",
+                           "missing_op",
+                           "not_an_object",
+                           "number_zero_axis",
+                           "unknown_key",
+                           "unknown_key_in_node",
+                           "unknown_key_in_tensor",
+                           "unknown_op",
+                           "version_major",
+                           "version_number",
+                           "wrong_kind_inputs",
+                           "wrong_kind_operand",
+                           "wrong_kind_shape"}) {
     INFO(name);
     CHECK_FALSE(is_valid(load(cases / (std::string(name) + ".json"))));
   }

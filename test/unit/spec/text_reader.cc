@@ -71,7 +71,8 @@ TEST_CASE("every form prints and reads back") {
   check_round_trip(must_read("thread t { %0 = input 0 : f32[3] output 0 (tanh %0) : f32 }"));
   for (int i = 0; i < num_map_fns(); ++i) {
     const MapInfo& m = map_info(static_cast<MapFn>(i));
-    std::string first = static_cast<MapFn>(i) == MapFn::kWhere ? "%b" : "%x", text = "kernel { %x = input 0 : f32[2] %b = input 1 : bool[2] output 0 (" + std::string(m.name) + " " + first;
+    std::string first = static_cast<MapFn>(i) == MapFn::kWhere ? "%b" : "%x",
+                text = "kernel { %x = input 0 : f32[2] %b = input 1 : bool[2] output 0 (" + std::string(m.name) + " " + first;
     for (int k = 1; k < m.arity; ++k) text += " %x";
     check_round_trip(must_read(text + ") }"));
   }
@@ -88,7 +89,8 @@ TEST_CASE("numbers survive") {
 
 TEST_CASE("every program's graph prints and reads back") {
   for (const char* op : {"softmax", "rms_norm", "layer_norm", "l2_norm", "causal_mask", "mean"}) {
-    check_round_trip(must_parse(spec_text({{{3, 4}, {}, "float16"}}, std::string(R"({"op": ")") + op + R"(", "inputs": ["x0"], "output": "y"})")).graph);
+    check_round_trip(
+        must_parse(spec_text({{{3, 4}, {}, "float16"}}, std::string(R"({"op": ")") + op + R"(", "inputs": ["x0"], "output": "y"})")).graph);
   }
 }
 
@@ -98,7 +100,8 @@ TEST_CASE("errors of the text form have places") {
   CHECK(error_of("kernel { %x = input 0 : f16[2] output 0 (add %x) }") == "1:42 add takes 2 operands, got 1");
   CHECK(error_of("kernel { %x = input 0 : f16[2] output 1 %x }") == "1:8 the graph breaks law 8: outputs are not numbered densely");
   CHECK(error_of("kernel { %x = input 0 : f16[2] %y, %z = neg %x output 0 %y }") == "1:41 2 names for 1 values");
-  CHECK(error_of("kernel { %x = input 0 : f16[2] output 0 (transpose (0,1) %x) }") == "1:42 a permutation of 2 dimensions for a tensor of rank 1");
+  CHECK(error_of("kernel { %x = input 0 : f16[2] output 0 (transpose (0,1) %x) }") ==
+        "1:42 a permutation of 2 dimensions for a tensor of rank 1");
   CHECK(error_of("kernel { %x = input 0 : f16[2] output 0 (accum.sum %x) }").find("accum") != std::string::npos);
   CHECK(error_of("kernel { %x = input 0 : f16[1,1,1,1,1,1,1,1,1] output 0 %x }") == "1:28 more than 8 dimensions");
   CHECK(error_of("kernel { %x = input 0 : f16[1099511627776,2] output 0 %x }") == "1:28 more than 2^40 elements");
@@ -113,7 +116,8 @@ TEST_CASE("errors of the text form have places") {
 }
 
 TEST_CASE("a text spec is the program that JSON says") {
-  std::string json = R"({"name": "p", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}, "w": {"shape": [8, 2], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "float32"}},
+  std::string json =
+      R"({"name": "p", "inputs": {"x": {"shape": [4, 8], "dtype": "float16"}, "w": {"shape": [8, 2], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "float32"}},
     "nodes": [{"op": "rms_norm", "inputs": ["x"], "output": "n"}, {"op": "matmul", "inputs": ["n", "w"], "output": "y"}]})";
   std::string text = R"(kernel p { %x = input 0 : f16[4,8]  %w = input 1 : bf16[8,2]
     %n = div %x (sqrt (add (div (reduce.sum 1 (square %x)) (const 8 extent 0.1)) 1e-6))

@@ -6,7 +6,8 @@
 using namespace mirage;
 
 TEST_CASE("a diagnostic renders as clang does") {
-  Diagnostic d{Severity::kError, DiagCode::kUnknownOp, {"specs/x.json", 2, 9, 8}, "unknown operator 'matmull'", {{{}, "did you mean 'matmul'?"}}};
+  Diagnostic d{
+      Severity::kError, DiagCode::kUnknownOp, {"specs/x.json", 2, 9, 8}, "unknown operator 'matmull'", {{{}, "did you mean 'matmul'?"}}};
   CHECK(render(d, "{\n  \"op\": \"matmull\"\n}\n") ==
         "specs/x.json:2:9: error: unknown operator 'matmull' [E0113]\n"
         "    \"op\": \"matmull\"\n"
@@ -15,13 +16,15 @@ TEST_CASE("a diagnostic renders as clang does") {
 }
 
 TEST_CASE("a diagnostic without a line names the file only, without a file the program") {
-  CHECK(render({Severity::kError, DiagCode::kFileMissing, {"a.json", 0, 0, 1}, "cannot read", {}}, "") == "a.json: error: cannot read [E0301]\n");
+  CHECK(render({Severity::kError, DiagCode::kFileMissing, {"a.json", 0, 0, 1}, "cannot read", {}}, "") ==
+        "a.json: error: cannot read [E0301]\n");
   CHECK(render({Severity::kWarning, DiagCode::kUnusedInput, {}, "unused", {}}, "") == "mirage-opt: warning: unused [W0120]\n");
 }
 
 TEST_CASE("carets survive tabs, UTF-8, CRLF, long lines and places outside the text") {
   CHECK(render({Severity::kError, DiagCode::kSyntax, {"f", 1, 4, 1}, "t", {}}, "\tab\r\n") == "f:1:4: error: t [E0100]\n   ab\n     ^\n");
-  CHECK(render({Severity::kError, DiagCode::kSyntax, {"f", 1, 3, 1}, "t", {}}, "\xC3\xA4x\n") == "f:1:3: error: t [E0100]\n  \xC3\xA4x\n   ^\n");
+  CHECK(render({Severity::kError, DiagCode::kSyntax, {"f", 1, 3, 1}, "t", {}}, "\xC3\xA4x\n") ==
+        "f:1:3: error: t [E0100]\n  \xC3\xA4x\n   ^\n");
   CHECK(render({Severity::kError, DiagCode::kSyntax, {"f", 9, 3, 1}, "t", {}}, "x\n") == "f:9:3: error: t [E0100]\n");
   const std::string line = std::string(500, 'a') + "!" + std::string(500, 'b');
   const std::string text = render({Severity::kError, DiagCode::kSyntax, {"f", 1, 501, 1}, "t", {}}, line);
@@ -32,15 +35,22 @@ TEST_CASE("carets survive tabs, UTF-8, CRLF, long lines and places outside the t
 }
 
 TEST_CASE("what others wrote cannot reach a terminal, or pass for a message, and is cut") {
-  const std::string name = "a\x1b]0;PWN\x07\x7f\nspecs/gqa.json:1:1: error: forged [E0999]\n" + std::string(1, 0) + "\xff\xc2\x9b\xe2\x80\xaeq \xc3\xa4";
-  const Diagnostic d{Severity::kError, DiagCode::kUnknownOp, {"f\x1b\n.json", 1, 1, 3}, "unknown operator '" + name + "'", {{{}, "nvcc says\r\nx.json:1:1: error: \x1b[31mred\tq"}}};
+  const std::string name =
+      "a\x1b]0;PWN\x07\x7f\nspecs/gqa.json:1:1: error: forged [E0999]\n" + std::string(1, 0) + "\xff\xc2\x9b\xe2\x80\xaeq \xc3\xa4";
+  const Diagnostic d{Severity::kError,
+                     DiagCode::kUnknownOp,
+                     {"f\x1b\n.json", 1, 1, 3},
+                     "unknown operator '" + name + "'",
+                     {{{}, "nvcc says\r\nx.json:1:1: error: \x1b[31mred\tq"}}};
   const std::string text = render(d, "q\x9b\xff\x1b\n");
   CHECK(text ==
-        "f\\x1b\\n.json:1:1: error: unknown operator 'a\\x1b]0;PWN\\x07\\x7f\\nspecs/gqa.json:1:1: error: forged [E0999]\\n\\x00\\xff\\x9b\\u202eq \xc3\xa4' [E0113]\n"
+        "f\\x1b\\n.json:1:1: error: unknown operator 'a\\x1b]0;PWN\\x07\\x7f\\nspecs/gqa.json:1:1: error: forged "
+        "[E0999]\\n\\x00\\xff\\x9b\\u202eq \xc3\xa4' [E0113]\n"
         "  q???\n"
         "  ^~~\n"
         "f\\x1b\\n.json:1:1: note: nvcc says\n  x.json:1:1: error: \\x1b[31mred q\n");
-  const std::string word = render({Severity::kError, DiagCode::kUnknownName, {"f", 1, 1, 1}, "no axis '" + std::string(1'000'000, 'x') + "' is known", {}}, "");
+  const std::string word =
+      render({Severity::kError, DiagCode::kUnknownName, {"f", 1, 1, 1}, "no axis '" + std::string(1'000'000, 'x') + "' is known", {}}, "");
   CHECK(word.size() < 300);
   CHECK(word.find("is known [E0111]") != std::string::npos);
   std::string words;

@@ -19,7 +19,9 @@ struct TempFolder {
   ~TempFolder() { fs::remove_all(path); }
 };
 std::string contents(const std::string& path) { return read_file(path).value(); }
-size_t entries(const std::string& path) { return static_cast<size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
+size_t entries(const std::string& path) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+}
 }  // namespace
 
 TEST_CASE("a folder receives its files on commit and leaves foreign ones alone") {

@@ -1,4 +1,5 @@
-// The prover is never stuck: what grows without bound is given up, said so, and costs counted work and memory; nested forms do not end on the stack.
+// The prover is never stuck: what grows without bound is given up, said so, and costs counted work and memory; nested forms do not end on
+// the stack.
 #include <catch2/catch.hpp>
 #include <sys/resource.h>
 
@@ -52,17 +53,21 @@ TEST_CASE("bounds: squares of sums, eighty nodes, are given up within the bytes 
   for (int n : {40}) {
     const Proof p = prove_chain(n, [](Net& g, ValueId v, ValueId w) { return g.square(g.add(v, w)); });
     CHECK_FALSE(p.proved);
-    CHECK((p.reason.find("MB") != std::string::npos || p.reason.find("steps") != std::string::npos || p.reason.find("digits") != std::string::npos));
+    CHECK((p.reason.find("MB") != std::string::npos || p.reason.find("steps") != std::string::npos ||
+           p.reason.find("digits") != std::string::npos));
   }
 }
 
 TEST_CASE("bounds: chains of thousands of nodes, proved or given up, on an ordinary stack") {
   CHECK(prove_chain(4000 / kSlower, [](Net& g, ValueId v, ValueId) { return g.map(MapFn::kTanh, {v}); }).proved);
   CHECK(prove_chain(2000 / kSlower, [](Net& g, ValueId v, ValueId) { return g.map(MapFn::kSigmoid, {v}); }).proved);
-  CHECK(prove_chain(500 / kSlower, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.mul(v, g.c(2)), w)}); }).proved);   // each cast goes into all maxima within, up to a number of them
+  // each cast goes into all maxima within, up to a number of them
+  CHECK(
+      prove_chain(500 / kSlower, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.mul(v, g.c(2)), w)}); }).proved);
   CHECK(prove_chain(300 / kSlower, [](Net& g, ValueId v, ValueId w) { return g.add(v, g.map(MapFn::kTanh, {g.mul(v, w)})); }).proved);
   if (kSlower > 1) return;   // deeper ones want the stack that they are bounded for
-  const Proof deep = prove_chain(6000, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.map(MapFn::kTanh, {v}), w)}); });
+  const Proof deep =
+      prove_chain(6000, [](Net& g, ValueId v, ValueId w) { return g.map(MapFn::kCastF16, {g.max(g.map(MapFn::kTanh, {v}), w)}); });
   CHECK(deep.gave_up);
   CHECK(deep.reason.find("nested deeper") != std::string::npos);
   prove_chain(20, [](Net& g, ValueId v, ValueId w) { return g.silu(g.add(v, w)); });
@@ -93,5 +98,6 @@ TEST_CASE("bounds: conditions within conditions, maxima of products: Z3 is given
     }
     return x;
   };
-  compare([&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, false); }, [&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, true); });
+  compare([&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, false); },
+          [&](Net& g, ValueId x, ValueId y, ValueId z) { return tower(g, x, y, z, true); });
 }

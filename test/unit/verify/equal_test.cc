@@ -52,7 +52,10 @@ TEST_CASE("products are associative and distribute") {
   Graph right = net([&](Net& g) { auto [a, b, c] = shape(g); g.out(g.mm(a, g.mm(b, c))); });
   CHECK_VERDICT(left, right, kEqual);
   Graph sum_first = net([](Net& g) { auto a = g.in(0, {3, 5}), b = g.in(1, {3, 5}), c = g.in(2, {5, 4}); g.out(g.mm(g.add(a, b), c)); });
-  Graph sum_last = net([](Net& g) { auto a = g.in(0, {3, 5}), b = g.in(1, {3, 5}), c = g.in(2, {5, 4}); g.out(g.add(g.mm(a, c), g.mm(b, c))); });
+  Graph sum_last = net([](Net& g) {
+    auto a = g.in(0, {3, 5}), b = g.in(1, {3, 5}), c = g.in(2, {5, 4});
+    g.out(g.add(g.mm(a, c), g.mm(b, c)));
+  });
   Verdict v = equal(sum_first, sum_last, 1);
   CHECK(v.kind == kEqual);
   CHECK(v.evidence.is_lax);
@@ -124,7 +127,8 @@ TEST_CASE("gated MLP in one block graph") {
     g.out(g.mul(g.silu(g.mm(x, a)), g.mm(x, b)));
   });
   Net b(Level::kBlock, {{3, 1, 1}, 2});
-  auto x = b.in(0, {3, 4}, DType::kF16, loop_over(1)), w1 = b.in(1, {4, 2}, DType::kF16, part(1, -1, -1, 0)), w2 = b.in(2, {4, 2}, DType::kF16, part(1, -1, -1, 0));
+  auto x = b.in(0, {3, 4}, DType::kF16, loop_over(1)), w1 = b.in(1, {4, 2}, DType::kF16, part(1, -1, -1, 0)),
+       w2 = b.in(2, {4, 2}, DType::kF16, part(1, -1, -1, 0));
   b.out(b.mul(b.silu(b.accum(b.mm(x, w1))), b.accum(b.mm(x, w2))), DType::kF16, grid_x(1));
   Verdict v = equal(plain, kernel_of(b.done(), {{3, 6}, {6, 5}, {6, 5}}), 1);
   INFO(to_string(v));
@@ -182,9 +186,16 @@ TEST_CASE("a mask that is an input chooses infinities: conditions become bits") 
 }
 
 TEST_CASE("uninterpreted functions of equal arguments are equal") {
-  for (MapFn fn : {MapFn::kTanh, MapFn::kGelu, MapFn::kGeluTanh, MapFn::kLog, MapFn::kRelu, MapFn::kCastF16, MapFn::kSigmoid, MapFn::kRsqrt, MapFn::kExp}) {
-    Graph a = net([&](Net& g) { auto x = g.in(0, {2, 3}), y = g.in(1, {2, 3}), z = g.in(2, {2, 3}); g.out(g.map(fn, {g.mul(g.add(x, y), z)})); });
-    Graph b = net([&](Net& g) { auto x = g.in(0, {2, 3}), y = g.in(1, {2, 3}), z = g.in(2, {2, 3}); g.out(g.map(fn, {g.add(g.mul(y, z), g.mul(x, z))})); });
+  for (MapFn fn : {MapFn::kTanh, MapFn::kGelu, MapFn::kGeluTanh, MapFn::kLog, MapFn::kRelu, MapFn::kCastF16, MapFn::kSigmoid, MapFn::kRsqrt,
+                   MapFn::kExp}) {
+    Graph a = net([&](Net& g) {
+      auto x = g.in(0, {2, 3}), y = g.in(1, {2, 3}), z = g.in(2, {2, 3});
+      g.out(g.map(fn, {g.mul(g.add(x, y), z)}));
+    });
+    Graph b = net([&](Net& g) {
+      auto x = g.in(0, {2, 3}), y = g.in(1, {2, 3}), z = g.in(2, {2, 3});
+      g.out(g.map(fn, {g.add(g.mul(y, z), g.mul(x, z))}));
+    });
     INFO(map_info(fn).name);
     CHECK_VERDICT(a, b, kEqual);
   }
@@ -209,7 +220,10 @@ TEST_CASE("roots multiply where real roots do") {
 }
 
 TEST_CASE("casts of what is stored in that type do nothing") {
-  Graph cast = net([](Net& g) { auto x = g.in(0, {2, 3}), w = g.in(1, {3, 2}); g.out(g.mm(g.map(MapFn::kCastF32, {x}), g.map(MapFn::kCastF16, {w}))); });
+  Graph cast = net([](Net& g) {
+    auto x = g.in(0, {2, 3}), w = g.in(1, {3, 2});
+    g.out(g.mm(g.map(MapFn::kCastF32, {x}), g.map(MapFn::kCastF16, {w})));
+  });
   Graph plain = net([](Net& g) { auto x = g.in(0, {2, 3}), w = g.in(1, {3, 2}); g.out(g.mm(x, w)); });
   CHECK_VERDICT(cast, plain, kEqual);
   Graph rounded = net([](Net& g) { auto x = g.in(0, {2, 3}), w = g.in(1, {3, 2}); g.out(g.map(MapFn::kCastBF16, {g.mm(x, w)})); });

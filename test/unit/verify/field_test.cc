@@ -13,7 +13,8 @@ const Primes kPrimes = draw_primes(11);
 struct Fixture {
   FieldAlgebra a;
   FieldValue x, y, z;
-  explicit Fixture(FieldMode mode = {}, uint64_t key = 3) : a(kPrimes, key, mode), x(a.input(DType::kF16, 0)), y(a.input(DType::kF16, 1)), z(a.input(DType::kF16, 2)) {}
+  explicit Fixture(FieldMode mode = {}, uint64_t key = 3)
+      : a(kPrimes, key, mode), x(a.input(DType::kF16, 0)), y(a.input(DType::kF16, 1)), z(a.input(DType::kF16, 2)) {}
 };
 }  // namespace
 
@@ -132,7 +133,10 @@ TEST_CASE("the fast product agrees with sums of products, marks included") {
   auto& a = f.a;
   const int64_t m = 3, n = 4, k = 70;
   std::vector<FieldValue> x, y, dst(static_cast<size_t>(m * n));
-  for (int64_t i = 0; i < m * k; i++) x.push_back(i % 7 == 3 ? a.constant(static_cast<double>(i % 5)) : i < k ? a.input(DType::kF16, static_cast<uint64_t>(100 + i)) : a.exp(a.input(DType::kF16, static_cast<uint64_t>(100 + i))));
+  for (int64_t i = 0; i < m * k; i++)
+    x.push_back(i % 7 == 3 ? a.constant(static_cast<double>(i % 5))
+                : i < k    ? a.input(DType::kF16, static_cast<uint64_t>(100 + i))
+                           : a.exp(a.input(DType::kF16, static_cast<uint64_t>(100 + i))));
   for (int64_t i = 0; i < k * n; i++) y.push_back(a.input(DType::kF16, static_cast<uint64_t>(1000 + i)));
   y[5] = a.constant(-kInf);
   a.gemm(m, n, k, x.data(), y.data(), dst.data());

@@ -1,4 +1,5 @@
-// Laws of logarithms, powers, sigmoid and tanh, casts, and maxima met twice: what is proved, and next to each what looks like it and is another function, or is undefined where the program is not.
+// Laws of logarithms, powers, sigmoid and tanh, casts, and maxima met twice: what is proved, and next to each what looks like it and is
+// another function, or is undefined where the program is not.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -13,7 +14,10 @@ namespace {
 
 /// Inputs x, y, z: f32[4,6], h: f16[4,6], n: f32[4,6] that only appears under square; m: bool[4,6].
 Graph kernel(const std::string& result) {
-  const std::string text = "kernel { %x = input 0 : f32[4,6] %y = input 1 : f32[4,6] %z = input 2 : f32[4,6] %h = input 3 : f16[4,6] %m = input 4 : bool[4,6]\n output 0 (" + result + ") : f32 }";
+  const std::string text =
+      "kernel { %x = input 0 : f32[4,6] %y = input 1 : f32[4,6] %z = input 2 : f32[4,6] %h = input 3 : f16[4,6] %m = input 4 : bool[4,6]\n "
+      "output 0 (" +
+      result + ") : f32 }";
   auto g = parse_graph(text, result);
   INFO(text << (g ? "" : g.errors()[0].text));
   REQUIRE(g);
@@ -29,8 +33,12 @@ void check(const Graph& a, const Graph& b, bool expected, const std::string& wha
     CHECK(p.proved == expected);
   }
 }
-void holds(std::initializer_list<Law> laws) { for (const Law& l : laws) check(kernel(l.left), kernel(l.right), true, std::string(l.left) + "  =  " + l.right); }
-void open(std::initializer_list<Law> laws) { for (const Law& l : laws) check(kernel(l.left), kernel(l.right), false, std::string(l.left) + "  /=  " + l.right); }
+void holds(std::initializer_list<Law> laws) {
+  for (const Law& l : laws) check(kernel(l.left), kernel(l.right), true, std::string(l.left) + "  =  " + l.right);
+}
+void open(std::initializer_list<Law> laws) {
+  for (const Law& l : laws) check(kernel(l.left), kernel(l.right), false, std::string(l.left) + "  /=  " + l.right);
+}
 
 Graph whole(const std::string& text) {
   auto g = parse_graph(text, "test");
@@ -50,29 +58,31 @@ TEST_CASE("laws: logarithms of exponentials, products, quotients and powers") {
       {"log (mul 2 (exp %x))", "add (log 2) %x"},
       {"log 12", "add (mul 2 (log 2)) (log 3)"},
       {"log (sqrt (exp %x))", "mul 0.5 %x"},
-      {"log (mul %x (exp %y))", "add (log %x) %y"},                      // both are defined where x > 0
+      {"log (mul %x (exp %y))", "add (log %x) %y"},  // both are defined where x > 0
       {"log (div %x (exp %y))", "sub (log %x) %y"},
       {"log (mul 4 %x)", "add (mul 2 (log 2)) (log %x)"},
       {"log (mul %x (mul %x %x))", "mul 3 (log %x)"},
       {"log (square (square %x))", "mul 2 (log (square %x))"},
-      {"log (mul (square %x) %y)", "add (log (square %x)) (log %y)"},    // x = 0 is a set of measure zero
+      {"log (mul (square %x) %y)", "add (log (square %x)) (log %y)"},  // x = 0 is a set of measure zero
       {"log (div (exp %x) (reduce.sum 1 (exp %x)))", "sub %x (log (reduce.sum 1 (exp %x)))"},
-      {"log (div (exp %x) (reduce.sum 1 (exp %x)))", "sub (sub %x (reduce.max 1 %x)) (log (reduce.sum 1 (exp (sub %x (reduce.max 1 %x)))))"},
+      {"log (div (exp %x) (reduce.sum 1 (exp %x)))",
+       "sub (sub %x (reduce.max 1 %x)) (log (reduce.sum 1 (exp (sub %x (reduce.max 1 %x)))))"},
       {"add (log (reduce.sum 1 (exp (sub %x (reduce.max 1 %x))))) (reduce.max 1 %x)", "log (reduce.sum 1 (exp %x))"},
       {"log (add 1 (exp %x))", "add %x (log (add 1 (exp (neg %x))))"},
       {"log (sigmoid %x)", "sub %x (log (add 1 (exp %x)))"},
       {"log (sigmoid %x)", "neg (log (add 1 (exp (neg %x))))"},
       {"log (mul (add 1 (square %x)) (add 1 (square %y)))", "add (log (add 1 (square %x))) (log (add 1 (square %y)))"},
-      {"mul %z (log (div (add 1 (square %x)) (add 2 (square %y))))", "sub (mul %z (log (add 1 (square %x)))) (mul %z (log (add 2 (square %y))))"},
+      {"mul %z (log (div (add 1 (square %x)) (add 2 (square %y))))",
+       "sub (mul %z (log (add 1 (square %x)))) (mul %z (log (add 2 (square %y))))"},
       {"exp (mul 3 (log (add 1 (exp %x))))", "mul (add 1 (exp %x)) (square (add 1 (exp %x)))"},
       {"exp (neg (log (add 1 (exp (neg %x)))))", "sigmoid %x"},
       {"exp (mul 0.5 (log (add 1 (square %x))))", "sqrt (add 1 (square %x))"},
   });
   open({
-      {"log (mul %x %y)", "add (log %x) (log %y)"},                      // both negative: only the left is defined
+      {"log (mul %x %y)", "add (log %x) (log %y)"},  // both negative: only the left is defined
       {"log (div %x %y)", "sub (log %x) (log %y)"},
       {"log (square %x)", "mul 2 (log %x)"},
-      {"exp (log %x)", "%x"},                                            // undefined for x < 0
+      {"exp (log %x)", "%x"},  // undefined for x < 0
       {"mul (exp (log %x)) %y", "mul %x %y"},
       {"log (exp (log %x))", "sub %x (sub %x (log %y))"},
       {"log (add (exp %x) (exp %y))", "add %x %y"},
@@ -82,15 +92,18 @@ TEST_CASE("laws: logarithms of exponentials, products, quotients and powers") {
       {"log (exp (exp %x))", "%x"},
       {"log (mul 3 (exp %x))", "add (log 2) %x"},
       {"log (mul (square (relu %x)) %y)", "log (mul (square %x) %y)"},
-      {"mul (div %z (log (silu %x))) (log (silu %x))", "%z"},            // undefined for x < 0
+      {"mul (div %z (log (silu %x))) (log (silu %x))", "%z"},  // undefined for x < 0
       {"mul (div %z (add (log %x) %y)) (add %y (log %x))", "%z"},
-      {"exp (log (relu %x))", "relu %x"},                                // minus infinity for half of all x
+      {"exp (log (relu %x))", "relu %x"},  // minus infinity for half of all x
       {"sub (add %x (log (sub %y 100))) (log (sub %y 100))", "%x"},
       {"log (reduce.sum 1 (exp %x))", "reduce.sum 1 %x"},
-      {"log (mul (relu %x) %y)", "add (log (relu %x)) (log %y)"},        // relu(x) = 0 and y < 0
-      {"sqrt (mul (relu %x) %x)", "mul (sqrt (relu %x)) (sqrt %x)"},     // 0, and undefined
+      {"log (mul (relu %x) %y)", "add (log (relu %x)) (log %y)"},     // relu(x) = 0 and y < 0
+      {"sqrt (mul (relu %x) %x)", "mul (sqrt (relu %x)) (sqrt %x)"},  // 0, and undefined
       {"add (log (add 1 (square %x))) (log %y)", "log (mul (add 2 (square %x)) %y)"},
-      {"add (mul (log %z) (log (mul (add 1 (square %x)) (add 1 (square %y))))) (sub %x (mul (log %z) (add (log (add 1 (square %x))) (log (add 1 (square %y))))))", "%x"},   // the logarithm of z goes
+      // the logarithm of z goes
+      {"add (mul (log %z) (log (mul (add 1 (square %x)) (add 1 (square %y))))) (sub %x (mul (log %z) (add (log (add 1 (square %x))) (log "
+       "(add 1 (square %y))))))",
+       "%x"},
   });
 }
 
@@ -186,11 +199,12 @@ TEST_CASE("laws: casts are odd and monotone, and choose where their operand is c
       {"cast_bf16 (maximum %x %y)", "maximum (cast_bf16 %x) (cast_f16 %y)"},
       {"cast_bf16 (minimum %x %y)", "maximum (cast_bf16 %x) (cast_bf16 %y)"},
       {"cast_bf16 (maximum %x %y)", "maximum %x %y"},
-      {"cast_bf16 (add (maximum %x %y) (maximum %y %z))", "add (maximum (cast_bf16 %x) (cast_bf16 %y)) (maximum (cast_bf16 %y) (cast_bf16 %z))"},
+      {"cast_bf16 (add (maximum %x %y) (maximum %y %z))",
+       "add (maximum (cast_bf16 %x) (cast_bf16 %y)) (maximum (cast_bf16 %y) (cast_bf16 %z))"},
       {"cast_bf16 (reduce.max 1 %x)", "cast_bf16 (reduce.max 0 %x)"},
       {"cast_bf16 (where %m %x %y)", "where %m (cast_bf16 %x) %y"},
       {"cast_bf16 (where (less (iota 1 [4,6]) 3) %x 0)", "where (less (iota 1 [4,6]) 4) (cast_bf16 %x) 0"},
-      {"cast_bf16 (mul %z (maximum %x %y))", "maximum (cast_bf16 (mul %z %x)) (cast_bf16 (mul %z %y))"},   // z may be negative
+      {"cast_bf16 (mul %z (maximum %x %y))", "maximum (cast_bf16 (mul %z %x)) (cast_bf16 (mul %z %y))"},  // z may be negative
       {"cast_bf16 (neg (maximum %x %y))", "maximum (cast_bf16 (neg %x)) (cast_bf16 (neg %y))"},
   });
 }
@@ -212,7 +226,8 @@ TEST_CASE("laws: maxima of maxima, also of sets, slices and running ones") {
   });
   const auto call = [](const std::string& result, const std::string& type = "f16", int64_t keys = 24) {
     const std::string k = std::to_string(keys);
-    return whole("kernel { %x = input 0 : " + type + "[3," + k + "]\n %r = call grid(1,1,1) loop(" + std::to_string((keys + 7) / 8) + ") (%x) {\n %x = input 0 grid(-,-,-) loop(1) : " + type + "[3,8]\n" + result + " }\n output 0 %r : real }");
+    return whole("kernel { %x = input 0 : " + type + "[3," + k + "]\n %r = call grid(1,1,1) loop(" + std::to_string((keys + 7) / 8) +
+                 ") (%x) {\n %x = input 0 grid(-,-,-) loop(1) : " + type + "[3,8]\n" + result + " }\n output 0 %r : real }");
   };
   const auto plain = [](const std::string& result, const std::string& type = "f16", int64_t keys = 24) {
     return whole("kernel { %x = input 0 : " + type + "[3," + std::to_string(keys) + "]\n output 0 (" + result + ") : real }");
@@ -225,10 +240,14 @@ TEST_CASE("laws: maxima of maxima, also of sets, slices and running ones") {
     check(once, call("output 0 (accum.max (running (reduce.max 1 %x)))", "f16", keys), true, "with and without");
     check(reference, call("output 0 (accum.max (running (reduce.max 1 (neg %x))))", "f16", keys), false, "of something else");
     check(reference, call("output 0 (accum.sum (running (reduce.max 1 %x)))", "f16", keys), false, "a sum of a running maximum");
-    check(plain("reduce.max 1 (relu %x)", "f16", keys), call("output 0 (accum.max (running (reduce.max 1 (relu %x))))", "f16", keys), true, "of what is not negative");
-    check(plain("relu (reduce.max 1 %x)", "f16", keys), call("%m = running (reduce.max 1 %x)\n output 0 (accum.max (maximum %m 0))", "f16", keys), true, "a bound within the loop");
+    check(plain("reduce.max 1 (relu %x)", "f16", keys), call("output 0 (accum.max (running (reduce.max 1 (relu %x))))", "f16", keys), true,
+          "of what is not negative");
+    check(plain("relu (reduce.max 1 %x)", "f16", keys),
+          call("%m = running (reduce.max 1 %x)\n output 0 (accum.max (maximum %m 0))", "f16", keys), true, "a bound within the loop");
   }
   // Below the lowest float32 a running maximum stays there: no value of that size is stored, but a product of real numbers may be.
-  check(plain("reduce.max 1 (mul %x %x)", "f32"), call("output 0 (accum.max (running (reduce.max 1 (mul %x %x))))", "f32"), true, "squares are not negative");
-  check(plain("reduce.max 1 (mul %x (mul %x %x))", "f32"), call("output 0 (accum.max (running (reduce.max 1 (mul %x (mul %x %x)))))", "f32"), false, "cubes of float32");
+  check(plain("reduce.max 1 (mul %x %x)", "f32"), call("output 0 (accum.max (running (reduce.max 1 (mul %x %x))))", "f32"), true,
+        "squares are not negative");
+  check(plain("reduce.max 1 (mul %x (mul %x %x))", "f32"),
+        call("output 0 (accum.max (running (reduce.max 1 (mul %x (mul %x %x)))))", "f32"), false, "cubes of float32");
 }

@@ -1,4 +1,5 @@
-// Softmaxes whose logits are exactly 10^4 and -10^4, in float16 and bfloat16: the stable form of a loop over keys computes them as well as the program does, the unshifted one does not.
+// Softmaxes whose logits are exactly 10^4 and -10^4, in float16 and bfloat16: the stable form of a loop over keys computes them as well as
+// the program does, the unshifted one does not.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -22,7 +23,8 @@ Graph program(DType t) {
 
 Graph kernel(DType t, bool stable) {
   Net b(Level::kBlock, {{1, 1, 1}, kKeys / kTile});
-  auto sign = b.in(0, {kRows, kTile}, DType::kBool, loop_over(1)), x = b.in(1, {kRows, kTile}, t, loop_over(1)), v = b.in(2, {kTile, kWidth}, t, loop_over(0));
+  auto sign = b.in(0, {kRows, kTile}, DType::kBool, loop_over(1)), x = b.in(1, {kRows, kTile}, t, loop_over(1)),
+       v = b.in(2, {kTile, kWidth}, t, loop_over(0));
   auto s = b.add(b.where(sign, b.c(1e4), b.c(-1e4)), x);
   if (stable) {
     auto m = b.b.add(Running{}, {b.rmax(s, 1)}), e = b.exp(b.sub(s, m));
@@ -47,7 +49,8 @@ TEST_CASE("logits of exactly 10^4 and -10^4") {
     CHECK(equal(reference, stable, 1).kind == kEqual);
     Program p;
     p.inputs.resize(3);
-    for (NodeId n : reference.inputs()) p.inputs[static_cast<size_t>(reference.form<Input>(n)->param)].type = reference.type(reference.node(n).first_value);
+    for (NodeId n : reference.inputs())
+      p.inputs[static_cast<size_t>(reference.form<Input>(n)->param)].type = reference.type(reference.node(n).first_value);
     p.inputs[1].range = {{0, 0}};   // logits are +-10^4 and nothing else
     const NumericReport good = check_numerics(reference, stable, p, 5), bad = check_numerics(reference, plain, p, 5);
     INFO(good.reason);

@@ -25,7 +25,9 @@ TEST_CASE("Montgomery arithmetic agrees with 128-bit division") {
 
 TEST_CASE("primality") {
   for (uint64_t n : {2ull, 3ull, 37ull, 41ull, 113ull, 13861ull / 83, (1ull << 61) - 1, 1000000007ull}) CHECK(is_prime(n));
-  for (uint64_t n : {0ull, 1ull, 4ull, 561ull, 13861ull, 3215031751ull, 3825123056546413051ull >> 1 | 1, (1ull << 59) - 1, 1000000007ull * 998244353ull}) CHECK_FALSE(is_prime(n));
+  for (uint64_t n :
+       {0ull, 1ull, 4ull, 561ull, 13861ull, 3215031751ull, 3825123056546413051ull >> 1 | 1, (1ull << 59) - 1, 1000000007ull * 998244353ull})
+    CHECK_FALSE(is_prime(n));
   CHECK_FALSE(is_prime(341550071728321ull));   // strong pseudoprime to the bases 2 to 17
 }
 

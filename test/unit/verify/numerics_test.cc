@@ -56,7 +56,8 @@ TEST_CASE("cancellation is seen: E[x^2] - E[x]^2 with a large mean, in float32")
     return net([&](Net& g) {
       auto x = g.add(g.in(0, {4, 64}, DType::kF32), g.c(4096));
       auto mean = g.div(g.sum(x, 1), g.c(64));
-      g.out(one_pass ? g.sub(g.div(g.sum(g.square(x), 1), g.c(64)), g.square(mean)) : g.div(g.sum(g.square(g.sub(x, mean)), 1), g.c(64)), DType::kF32);
+      g.out(one_pass ? g.sub(g.div(g.sum(g.square(x), 1), g.c(64)), g.square(mean)) : g.div(g.sum(g.square(g.sub(x, mean)), 1), g.c(64)),
+            DType::kF32);
     });
   };
   REQUIRE(equal(variance(false), variance(true), 1).kind == kEqual);
@@ -77,7 +78,8 @@ TEST_CASE("an intermediate stored in half precision overflows, one in float32 do
   };
   REQUIRE(equal(reference, split(DType::kReal), 1).kind == kEqual);
   CHECK(equal(reference, split(DType::kF16), 1).kind == Verdict::Kind::kDifferent);   // not the same function of real numbers
-  NumericReport wide = check_numerics(reference, split(DType::kReal), Program{}, 1), narrow = check_numerics(reference, split(DType::kF16), Program{}, 1);
+  NumericReport wide = check_numerics(reference, split(DType::kReal), Program{}, 1),
+                narrow = check_numerics(reference, split(DType::kF16), Program{}, 1);
   CHECK(wide.ok);
   CHECK(of(wide, "large").error < 1e-3);
   CHECK(of(narrow, "normal").error > of(wide, "normal").error);
@@ -112,13 +114,15 @@ TEST_CASE("a wrong candidate has a large error") {
 TEST_CASE("where a softmax is all but a choice, chance does not decide against a candidate") {
   // Both operands have gains: as good as node by node, but with large inputs now one, now the other chooses a wrong key.
   const Graph logits = net([](Net& g) {
-    const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16), b = g.in(3, {16, 1}, DType::kBF16);
+    const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16),
+                  b = g.in(3, {16, 1}, DType::kBF16);
     const ValueId s = g.mm(g.mul(q, a), g.mul(k, b)), e = g.exp(g.sub(s, g.rmax(s, 1)));
     g.out(g.div(e, g.sum(e, 1)), DType::kBF16);
   });
-  const auto scaled = [](double up, double down) {   // rounded at other places; with other quotients, wrong by its making
+  const auto scaled = [](double up, double down) {  // rounded at other places; with other quotients, wrong by its making
     return net([&](Net& g) {
-      const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16), b = g.in(3, {16, 1}, DType::kBF16);
+      const ValueId q = g.in(0, {64, 16}, DType::kBF16), k = g.in(1, {16, 200}, DType::kBF16), a = g.in(2, {1, 16}, DType::kBF16),
+                    b = g.in(3, {16, 1}, DType::kBF16);
       const ValueId s = g.div(g.mm(g.mul(g.mul(q, a), g.c(up)), g.mul(k, b)), g.c(down)), e = g.exp(g.sub(s, g.rmax(s, 1)));
       g.out(g.div(e, g.sum(e, 1)), DType::kBF16);
     });
@@ -131,11 +135,13 @@ TEST_CASE("where a softmax is all but a choice, chance does not decide against a
   }
   CHECK(chance > 0);   // one draw would have refused it
   CHECK(refused == 0);
-  for (uint64_t seed = 1; seed <= 5; seed++) CHECK_FALSE(check_numerics(logits, scaled(3.3, 3), Program{}, seed).ok);   // logits of a tenth more: wrong by their making
+  // logits of a tenth more: wrong by their making
+  for (uint64_t seed = 1; seed <= 5; seed++) CHECK_FALSE(check_numerics(logits, scaled(3.3, 3), Program{}, seed).ok);
 }
 
 TEST_CASE("one rare draw in which rounding chooses the other key does not decide against a candidate") {
-  // Queries scaled before their product, eight keys: nearly every draw is the same choice for all, so node by node is hardly ever the worse one.
+  // Queries scaled before their product, eight keys: nearly every draw is the same choice for all, so node by node is hardly ever the worse
+  // one.
   const Graph scaled = net([](Net& g) {
     const ValueId s = g.mm(g.mul(g.in(0, {60, 12}), g.c(0.158113883)), g.in(1, {12, 8})), e = g.exp(g.sub(s, g.rmax(s, 1)));
     g.out(g.div(g.mm(e, g.in(2, {8, 14})), g.sum(e, 1)), DType::kF16);

@@ -1,4 +1,5 @@
-// Running maxima in the verifier: what telescopes is Equal whatever the maxima are; a dropped rescale, a wrong degree, another maximum, a lost shift are Different.
+// Running maxima in the verifier: what telescopes is Equal whatever the maxima are; a dropped rescale, a wrong degree, another maximum, a
+// lost shift are Different.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -80,7 +81,8 @@ TEST_CASE("a stable flash loop equals the softmax, whatever its running maximum 
 }
 
 TEST_CASE("a running maximum of something else is not trusted to be defined") {
-  for (const char* other : {"running (reduce.sum 1 %s)", "running (rsqrt (reduce.max 1 %s))", "running (reduce.max 1 (sqrt %s))"}) CHECK(kind_of(graph(kReference), graph(kFlash, "running (reduce.max 1 %s)", other)) != Verdict::Kind::kEqual);
+  for (const char* other : {"running (reduce.sum 1 %s)", "running (rsqrt (reduce.max 1 %s))", "running (reduce.max 1 (sqrt %s))"})
+    CHECK(kind_of(graph(kReference), graph(kFlash, "running (reduce.max 1 %s)", other)) != Verdict::Kind::kEqual);
 }
 
 TEST_CASE("split keys: partial sums travel with their maximum") {
@@ -89,14 +91,18 @@ TEST_CASE("split keys: partial sums travel with their maximum") {
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(mul %l %f)", "%l")) == Verdict::Kind::kDifferent);
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(sub %m (reduce.max 0 %m))", "(sub (reduce.max 0 %m) %m)")) == Verdict::Kind::kDifferent);
   CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(accum.max %m)", "(accum.sum %m)")) == Verdict::Kind::kDifferent);
-  CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(reduce.max 0 %m)", "(reduce.sum 0 %m)")) == Verdict::Kind::kEqual);   // any common shift cancels
+  // any common shift cancels
+  CHECK(kind_of(graph(kSoftmaxV), graph(kSplit, "(reduce.max 0 %m)", "(reduce.sum 0 %m)")) == Verdict::Kind::kEqual);
 }
 
 TEST_CASE("the numeric check wants the shift, in float16 and bfloat16") {
   std::string plain = kSplit;   // the same structures without maxima
-  for (auto [from, to] : {std::pair{"exp (sub %s %m)", "exp %s"}, {"accum.sum rescaled 1 (matmul %e %v) %m", "accum.sum (matmul %e %v)"}, {"accum.sum rescaled 1 (reduce.sum 1 %e) %m", "accum.sum (reduce.sum 1 %e)"},
-                          {"%m = running (reduce.max 1 %s)", ""}, {"output 2 (reshape [1,3,1] (accum.max %m)) grid(0,-,-)", ""}, {"%o, %l, %m = call", "%o, %l = call"}, {"(%o, %l, %m) {", "(%o, %l) {"},
-                          {"%m = input 2 : real[2,3,1]", ""}, {"%f = exp (sub %m (reduce.max 0 %m))", ""}, {"(mul %o %f)", "%o"}, {"(mul %l %f)", "%l"}}) {
+  for (auto [from, to] : {std::pair{"exp (sub %s %m)", "exp %s"}, {"accum.sum rescaled 1 (matmul %e %v) %m", "accum.sum (matmul %e %v)"},
+                          {"accum.sum rescaled 1 (reduce.sum 1 %e) %m", "accum.sum (reduce.sum 1 %e)"},
+                          {"%m = running (reduce.max 1 %s)", ""}, {"output 2 (reshape [1,3,1] (accum.max %m)) grid(0,-,-)", ""},
+                          {"%o, %l, %m = call", "%o, %l = call"}, {"(%o, %l, %m) {", "(%o, %l) {"},
+                          {"%m = input 2 : real[2,3,1]", ""}, {"%f = exp (sub %m (reduce.max 0 %m))", ""}, {"(mul %o %f)", "%o"},
+                          {"(mul %l %f)", "%l"}}) {
     REQUIRE(plain.find(from) != std::string::npos);
     plain.replace(plain.find(from), std::string(from).size(), to);
   }
@@ -108,11 +114,15 @@ TEST_CASE("the numeric check wants the shift, in float16 and bfloat16") {
     const Graph reference = typed(kSoftmaxV);
     Program program;
     program.graph = reference;
-    for (NodeId n : reference.inputs()) program.inputs.push_back({"x", reference.type(reference.node(n).first_value), row_major_strides(reference.dims(reference.node(n).first_value)), {}});
-    const NumericReport stable = check_numerics(reference, typed(kSplit), program, 1), unstable = check_numerics(reference, typed(plain), program, 1);
+    for (NodeId n : reference.inputs())
+      program.inputs.push_back(
+          {"x", reference.type(reference.node(n).first_value), row_major_strides(reference.dims(reference.node(n).first_value)), {}});
+    const NumericReport stable = check_numerics(reference, typed(kSplit), program, 1),
+                        unstable = check_numerics(reference, typed(plain), program, 1);
     CHECK(stable.reason == "");
     CHECK(stable.ok);
-    CHECK(std::any_of(stable.cases.begin(), stable.cases.end(), [](const NumericCase& c) { return c.distribution == "logits" && c.nan_agree; }));
+    CHECK(std::any_of(stable.cases.begin(), stable.cases.end(),
+                      [](const NumericCase& c) { return c.distribution == "logits" && c.nan_agree; }));
     CHECK_FALSE(unstable.ok);
     CHECK(equal(reference, typed(plain), 1).kind == Verdict::Kind::kEqual);   // only numbers tell them apart
   }

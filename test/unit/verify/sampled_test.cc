@@ -1,4 +1,5 @@
-// Sampled elements are those of the whole evaluation, bit for bit; what is too much is said before it is computed; what differs at the program's own size is found there.
+// Sampled elements are those of the whole evaluation, bit for bit; what is too much is said before it is computed; what differs at the
+// program's own size is found there.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -71,9 +72,14 @@ template <class A, class Make, class F> void check_samples(const Graph& g, Make&
 void check_samples(const Graph& g, uint64_t seed) {
   const std::vector<Type> types = input_types(g, g);
   const Primes primes = draw_primes(seed);
-  auto field_input = [&](FieldAlgebra& a, int p, int64_t e) { return a.input(types[static_cast<size_t>(p)].dtype, static_cast<uint64_t>(p) << 44 | static_cast<uint64_t>(e)); };
+  auto field_input = [&](FieldAlgebra& a, int p, int64_t e) {
+    return a.input(types[static_cast<size_t>(p)].dtype, static_cast<uint64_t>(p) << 44 | static_cast<uint64_t>(e));
+  };
   check_samples<FieldAlgebra>(g, [&] { return FieldAlgebra(primes, seed, {}); }, field_input, seed);
-  auto real_input = [&](DoubleAlgebra&, int p, int64_t e) { return types[static_cast<size_t>(p)].dtype == DType::kBool ? static_cast<double>((e * 7 + p) % 3 != 0) : std::sin(static_cast<double>(e + 100 * p)); };
+  auto real_input = [&](DoubleAlgebra&, int p, int64_t e) {
+    return types[static_cast<size_t>(p)].dtype == DType::kBool ? static_cast<double>((e * 7 + p) % 3 != 0)
+                                                               : std::sin(static_cast<double>(e + 100 * p));
+  };
   check_samples<DoubleAlgebra>(g, [] { return DoubleAlgebra{}; }, real_input, seed);
 }
 
@@ -117,14 +123,20 @@ TEST_CASE("sampled elements of kernel operators are those of the whole evaluatio
   for (uint64_t seed = 1; seed <= 60; seed++) {
     Rng rng(seed);
     Net k;
-    std::vector<ValueId> v{k.in(0, {4, 6}), k.in(1, {6, 4}), k.in(2, {2, 3, 6}, DType::kF32), k.in(3, {1, 6}), k.in(4, {4, 6}, DType::kBool), k.iota(1, {4, 6}), k.c(1.5)};
+    std::vector<ValueId> v{
+        k.in(0, {4, 6}),   k.in(1, {6, 4}), k.in(2, {2, 3, 6}, DType::kF32), k.in(3, {1, 6}), k.in(4, {4, 6}, DType::kBool),
+        k.iota(1, {4, 6}), k.c(1.5)};
     const auto any = [&] { return v[rng.below(v.size())]; };
     for (int i = 0; i < 14; i++) {
       const ValueId x = any(), y = any(), z = any();
       const Dims d = k.b.graph().dims(x);
       const int dim = d.rank() ? static_cast<int>(rng.below(static_cast<uint64_t>(d.rank()))) : 0;
-      std::vector<std::pair<Op, std::vector<ValueId>>> ops{{Map{MapFn::kAdd}, {x, y}}, {Map{MapFn::kMul}, {x, y}}, {Map{MapFn::kTanh}, {x}}, {Map{MapFn::kMax}, {x, y}}, {Map{MapFn::kLess}, {x, y}}, {Map{MapFn::kWhere}, {x, y, z}},
-          {MatMul{}, {x, y}}, {MatMul{}, {x, y}}, {Reduce{ReduceFn::kSum, dim, 0}, {x}}, {Reduce{ReduceFn::kMax, dim, d.rank() && d[dim] % 2 == 0 ? 2 : 1}, {x}}, {Repeat{dim, 2}, {x}}, {Concat{dim}, {x, y}}, {Map{MapFn::kCastBF16}, {x}}};
+      std::vector<std::pair<Op, std::vector<ValueId>>> ops{{Map{MapFn::kAdd}, {x, y}}, {Map{MapFn::kMul}, {x, y}}, {Map{MapFn::kTanh}, {x}},
+                                                           {Map{MapFn::kMax}, {x, y}}, {Map{MapFn::kLess}, {x, y}},
+                                                           {Map{MapFn::kWhere}, {x, y, z}},
+                                                           {MatMul{}, {x, y}}, {MatMul{}, {x, y}}, {Reduce{ReduceFn::kSum, dim, 0}, {x}},
+                                                           {Reduce{ReduceFn::kMax, dim, d.rank() && d[dim] % 2 == 0 ? 2 : 1}, {x}},
+                                                           {Repeat{dim, 2}, {x}}, {Concat{dim}, {x, y}}, {Map{MapFn::kCastBF16}, {x}}};
       if (d.rank()) {
         ops.push_back({Slice{dim, d[dim] / 2, d[dim], 1 + static_cast<int64_t>(rng.below(2))}, {x}});
         ops.push_back({Reshape{{d.elements()}}, {x}});
@@ -138,7 +150,8 @@ TEST_CASE("sampled elements of kernel operators are those of the whole evaluatio
       if (d.elements() > 200) continue;
       if (auto w = k.b.try_add(op, operands)) v.push_back(*w);
     }
-    for (size_t i = v.size() - std::min<size_t>(3, v.size()); i < v.size(); i++) k.out(v[i], k.b.graph().type(v[i]).dtype == DType::kBool ? DType::kBool : DType::kReal);
+    for (size_t i = v.size() - std::min<size_t>(3, v.size()); i < v.size(); i++)
+      k.out(v[i], k.b.graph().type(v[i]).dtype == DType::kBool ? DType::kBool : DType::kReal);
     check_samples(remove_dead(k.b.graph()), seed);
   }
 }
@@ -163,7 +176,9 @@ TEST_CASE("a stable flash loop gives its value whatever its running maximum is, 
 })");
   const Primes primes = draw_primes(9);
   FieldAlgebra a(primes, 9, {}), b(primes, 9, {});
-  const auto input_of = [](FieldAlgebra& f) { return [&f](int p, int64_t e) { return f.input(DType::kF16, static_cast<uint64_t>(p) << 44 | static_cast<uint64_t>(e)); }; };
+  const auto input_of = [](FieldAlgebra& f) {
+    return [&f](int p, int64_t e) { return f.input(DType::kF16, static_cast<uint64_t>(p) << 44 | static_cast<uint64_t>(e)); };
+  };
   auto input = input_of(a);
   const auto want = whole(g, input, a);
   const std::vector<Sample> samples{{0, 29}, {0, 17}};

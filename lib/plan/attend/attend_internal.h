@@ -1,0 +1,22 @@
+// What the parts of plan_attend say to each other: attend_match.cc reads the graph, attend.cc decides numbers.
+#pragma once
+#include <string>
+#include "mirage/plan/attend.h"
+#include "plan/stream/clusters.h"
+
+namespace mirage {
+
+/// Reads `body` as attention. Empty and a filled shape, or one sentence why it is not.
+std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
+
+/// Reads what operands of a matched graph lie in two parts (Access::second): first_keys of the shape, and where K's and V's second parts
+/// are. Empty, or one sentence why they cannot be read so.
+std::string find_second_parts(AttendPlan& p);
+
+/// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.
+void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPlan>& plans);
+
+/// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/planning.md).
+Cost estimate_attend(const AttendPlan&, const Target&);
+
+}  // namespace mirage

@@ -1,0 +1,68 @@
+// The row of attention in the table of strategies.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mirage/plan/attend.h"
+#include "plan/strategy_internal.h"
+
+namespace mirage {
+
+namespace {
+
+Attempt match_attention(const Work& w) { return attempt(plan_attend(w.body, w.operands, w.results, w.target)); }
+
+/// The program's plan has set workspace aside for its own kernel's slots: a division that wants more would write behind them.
+std::vector<KernelPlan> all_attentions(const KernelPlan& of, const Work& w) {
+  const auto* own = std::get_if<std::shared_ptr<const AttendPlan>>(&of.body);
+  std::vector<KernelPlan> out;
+  for (AttendPlan& p : attend_candidates(w.body, w.operands, w.results, w.target).plans)
+    if (p.slot_bytes <= (own ? (*own)->slot_bytes : 0)) out.push_back(with_body(of, std::move(p)));
+  return out;
+}
+
+Attempt like_attention(const KernelPlan& model, const Work& w) {
+  return attempt(plan_attend_like(body_of<AttendPlan>(model), w.body, w.operands, w.results, w.target));
+}
+
+std::string attend_text(const KernelPlan& k) {
+  const AttendPlan& p = body_of<AttendPlan>(k);
+  if (p.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", p.chunk, p.stages, p.cluster, p.meets);
+  const std::string meets = p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "";
+  return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups,
+                     p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) +
+         meets;
+}
+
+/// Its blocks have one matrix of a batch and tiles of their own, whatever the body says; whole tiles of queries are computed.
+Tiling attend_use(const KernelPlan& k, int thrift) {
+  const AttendPlan& p = body_of<AttendPlan>(k);
+  Tiling out;
+  out.grid_tile = thrift == 0 ? int64_t{p.group_rows()} * p.query_groups : 0;
+  out.loop_tile = p.chunk;
+  out.by_matrices = true;
+  out.tiled_extent = p.shape.queries;
+  out.padding = static_cast<double>(p.tiles() * p.group_rows() * p.query_groups) / static_cast<double>(p.shape.queries);
+  const int64_t ring = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(thrift, p.stages, 2))
+                       : p.producer ? std::max<int64_t>(turns(thrift, p.stages, 2), p.stages + p.key_groups)
+                                    : p.chunks_per_block;
+  const int64_t each = p.wide ? turns(thrift, p.stages, 1) : ring;
+  out.iterations = int64_t{p.cluster} * p.meets * std::min<int64_t>(each, p.chunks_per_block);
+  return out;
+}
+
+}  // namespace
+
+Strategy attend_strategy() {
+  return {.reads_positions = true,
+          .reads_parts = true,
+          .match = match_attention,
+          .divisions = all_attentions,
+          .like = like_attention,
+          .text = attend_text,
+          .print = [](const KernelPlan& k) { return fmt::format("attend {}\n", k.name) + print(body_of<AttendPlan>(k)); },
+          .use = attend_use,
+          .timeline = attend_timeline};
+}
+
+}  // namespace mirage

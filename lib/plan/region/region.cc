@@ -1,0 +1,422 @@
+// Region kernels, from statements to loops: their order, which of them merge, the vector width. Starts from region_lower.cc's
+// one-element-at-a-time form; threads are region_threads.cc's.
+#include "plan/region/region_threads.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "mirage/support/round.h"
+
+namespace mirage {
+namespace {
+
+using Kind = RegionInstr::Kind;
+
+/// All loads and stores with the statement list they stand in, for inspection.
+struct MemoryRef { const Affine* at; int access; bool is_store; bool after; };
+void collect(const std::vector<RegionInstr>& code, bool after, std::vector<MemoryRef>& out) {
+  for (const RegionInstr& i : code) {
+    if (i.kind == Kind::kLoad) out.push_back({&i.index, i.access, false, after});
+    collect(i.then_body, after, out);
+    collect(i.else_body, after, out);
+  }
+}
+std::vector<MemoryRef> memory_refs(const RegionPlan& p) {
+  std::vector<MemoryRef> out;
+  for (const RegionPass& pass : p.passes) {
+    collect(pass.body, false, out);
+    collect(pass.after, true, out);
+    for (const RegionStore& s : pass.stores) out.push_back({&s.offset, s.access, true, false});
+    for (const RegionStore& s : pass.after_stores) out.push_back({&s.offset, s.access, true, true});
+  }
+  return out;
+}
+
+/// The value of a form with every loop at 0 but `loop` at `x`.
+int64_t value_at(const RegionPlan& p, const Affine& a, int loop, int64_t x) {
+  std::vector<int64_t> v(p.vars.size());
+  const auto eval = [&](const Affine& f) {
+    int64_t s = f.constant;
+    for (const auto& [var, c] : f.terms) s += c * v[static_cast<size_t>(var)];
+    return s;
+  };
+  for (size_t i = 0; i < v.size(); i++) {
+    const IndexVar& var = p.vars[i];
+    if (var.kind == IndexVar::Kind::kDiv) v[i] = eval(var.arg) / var.divisor;
+    else if (var.kind == IndexVar::Kind::kMod) v[i] = eval(var.arg) % var.divisor;
+    else if (var.kind == IndexVar::Kind::kLoaded) v[i] = eval(var.arg) % var.extent;   // as if indices were in order
+    else v[i] = static_cast<int>(i) == loop ? x : 0;
+  }
+  return eval(a);
+}
+int64_t stride_of(const RegionPlan& p, const Affine& a, int loop) { return value_at(p, a, loop, 1) - value_at(p, a, loop, 0); }
+
+double footprint(const RegionPlan& p, const Affine& a) {
+  std::set<int> loops;
+  loops_of(p, a, loops);
+  double n = 1;
+  for (int l : loops) n *= static_cast<double>(p.vars[static_cast<size_t>(l)].extent);
+  return n;
+}
+
+/// Rebuilds a plan in a new table of variables. `table` holds the new loops; image[v] is set for the old loops.
+void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
+  std::set<int> used;
+  std::function<void(const Affine&)> mark = [&](const Affine& a) {
+    for (const auto& [v, c] : a.terms)
+      if (used.insert(v).second) mark(p.vars[static_cast<size_t>(v)].arg);
+  };
+  for_each_affine(p, [&](Affine& a) { mark(a); });
+  for (size_t v = 0; v < p.vars.size(); v++) {
+    const IndexVar& var = p.vars[v];
+    if (!used.count(static_cast<int>(v))) continue;
+    if (var.kind == IndexVar::Kind::kDiv) image[v] = table.div(substitute(var.arg, image), var.divisor, var.extent * var.divisor);
+    if (var.kind == IndexVar::Kind::kLoaded) image[v] = table.loaded(var.access, substitute(var.arg, image), var.extent - 1);
+    if (var.kind == IndexVar::Kind::kMod) image[v] = table.mod(substitute(var.arg, image), var.divisor, var.divisor + 1);
+  }
+  for_each_affine(p, [&](Affine& a) { a = substitute(a, image); });
+  p.vars = table.vars;
+}
+
+// ---- order and merging of loops
+
+double contiguous_weight(const RegionPlan& p, const std::vector<MemoryRef>& refs, int loop) {
+  double w = 0;
+  for (const MemoryRef& r : refs)
+    if (!r.after && stride_of(p, *r.at, loop) == 1)
+      w += footprint(p, *r.at) * dtype_bytes(p.accesses[static_cast<size_t>(r.access)].dtype) * (r.is_store ? 2 : 1);
+  return w;
+}
+
+/// Moves the loop along which most of the traffic is contiguous to the end; its weight.
+double put_contiguous_last(const RegionPlan& p, const std::vector<MemoryRef>& refs, std::vector<int>& loops) {
+  double best = 0;
+  size_t at = loops.size();
+  for (size_t i = 0; i < loops.size(); i++) {
+    if (loops[i] == p.chunk) continue;
+    const double w = contiguous_weight(p, refs, loops[i]);
+    if (w > best || (w == best && w > 0)) best = w, at = i;
+  }
+  if (at < loops.size()) std::rotate(loops.begin() + static_cast<long>(at), loops.begin() + static_cast<long>(at) + 1, loops.end());
+  return best;
+}
+
+void order_loops(RegionPlan& p, bool has_reduce) {
+  const auto refs = memory_refs(p);
+  std::vector<int> outer = p.outer;
+  if (!has_reduce && !p.passes[0].stores.empty()) {   // in the order in which the result lies in memory
+    const Affine& at = p.passes[0].stores[0].offset;
+    std::stable_sort(outer.begin(), outer.end(), [&](int a, int b) { return stride_of(p, at, a) > stride_of(p, at, b); });
+  }
+  const double out = put_contiguous_last(p, refs, outer), in = put_contiguous_last(p, refs, p.inner);
+  p.shape = !has_reduce ? RegionPlan::Shape::kPointwise : out > in ? RegionPlan::Shape::kColumn : RegionPlan::Shape::kRow;
+  if (p.shape != RegionPlan::Shape::kRow) p.outer = outer;
+}
+
+/// Whether loops a, b (b faster) are one loop everywhere: no form tells them apart.
+bool merges(RegionPlan& p, int a, int b) {
+  const int64_t extent = p.vars[static_cast<size_t>(b)].extent;
+  bool ok = a != p.chunk && b != p.chunk;
+  const auto check = [&](const Affine& f) { ok = ok && f.coefficient(a) == f.coefficient(b) * extent; };
+  for_each_affine(p, check);
+  for (const IndexVar& v : p.vars) check(v.arg);
+  return ok;
+}
+
+bool merge_one(RegionPlan& p, std::vector<int>& loops) {
+  for (size_t i = 0; i + 1 < loops.size(); i++) {
+    const int a = loops[i], b = loops[i + 1];
+    if (!merges(p, a, b)) continue;
+    VarTable table;
+    std::vector<Affine> image(p.vars.size());
+    std::vector<int> to(p.vars.size(), -1);
+    for (size_t v = 0; v < p.vars.size(); v++) {
+      if (p.vars[v].kind != IndexVar::Kind::kLoop || static_cast<int>(v) == a) continue;
+      to[v] = table.add_loop(p.vars[v].extent * (static_cast<int>(v) == b ? p.vars[static_cast<size_t>(a)].extent : 1));
+      image[v] = affine_var(to[v]);
+    }
+    loops.erase(loops.begin() + static_cast<long>(i));
+    for (auto* list : {&p.outer, &p.inner})
+      for (int& v : *list) v = to[static_cast<size_t>(v)];
+    if (p.chunk >= 0) p.chunk = to[static_cast<size_t>(p.chunk)];
+    rebuild(p, std::move(table), std::move(image));
+    return true;
+  }
+  return false;
+}
+
+/// Where a pointwise kernel reads along one dimension and writes along another, walks in squares of kTile x kTile, so that a block uses
+/// whole sectors of both.
+void tile_transposes(RegionPlan& p) {
+  constexpr int64_t kTile = 16;
+  if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2) return;
+  const auto refs = memory_refs(p);
+  const int b = p.outer.back();
+  int a = -1;
+  double best = 0;
+  for (int loop : p.outer)
+    if (const double w = loop == b ? 0 : contiguous_weight(p, refs, loop); w > best) best = w, a = loop;
+  if (a < 0 || best < 0.2 * contiguous_weight(p, refs, b)) return;
+  if (p.vars[static_cast<size_t>(a)].extent % kTile || p.vars[static_cast<size_t>(b)].extent % kTile) return;
+  VarTable table;
+  std::vector<Affine> image(p.vars.size());
+  std::vector<int> outer, tiles;
+  for (int loop : p.outer) {
+    const bool cut = loop == a || loop == b;
+    const int64_t extent = p.vars[static_cast<size_t>(loop)].extent;
+    const int whole = table.add_loop(cut ? extent / kTile : extent);
+    (cut ? tiles : outer).push_back(whole);
+    image[static_cast<size_t>(loop)] = affine_var(whole) * (cut ? kTile : 1);
+  }
+  outer.insert(outer.end(), tiles.begin(), tiles.end());
+  for (int loop : {a, b}) {
+    outer.push_back(table.add_loop(kTile));
+    image[static_cast<size_t>(loop)] = image[static_cast<size_t>(loop)] + affine_var(outer.back());
+  }
+  p.outer = outer;
+  rebuild(p, std::move(table), std::move(image));
+}
+
+// ---- vectors
+
+/// Drops the lane from conditions that all lanes answer alike, marks what is read and written as vectors.
+struct Vectorizer {
+  RegionPlan& p;
+  VarTable table;
+  double cost = 0;   // memory instructions per element
+  int vectors = 0;   // loads and stores of whole vectors
+
+  bool lane_free(const Affine& a) const {
+    for (const auto& t : a.terms)
+      if (t.first != p.lane && table.vars[static_cast<size_t>(t.first)].on_lane) return false;
+    return true;
+  }
+  bool is_vector(const Affine& a) const {
+    if (p.lane < 0 || a.coefficient(p.lane) != 1 || !lane_free(a) || a.constant % p.width) return false;
+    return std::all_of(a.terms.begin(), a.terms.end(), [&](const auto& t) { return t.first == p.lane || t.second % p.width == 0; });
+  }
+  void count(const Affine& a, int access, bool vector, double share) {
+    const int bytes = dtype_bytes(p.accesses[static_cast<size_t>(access)].dtype) * p.width;
+    if (vector) cost += share * std::max(1, bytes / 16) / p.width, vectors++;
+    else if (p.width > 1 && !table.on_lane(a)) cost += share / p.width;
+    else cost += share * (p.width > 1 ? 1.3 : 1.0);
+  }
+  void uniform(RegionInstr& i) const {
+    i.uniform = !table.on_lane(i.index);
+    if (i.uniform || p.uneven || i.index.coefficient(p.lane) != 1 || !lane_free(i.index) || (i.bound - i.index.constant) % p.width) return;
+    for (const auto& t : i.index.terms)
+      if (t.first != p.lane && t.second % p.width) return;
+    std::erase_if(i.index.terms, [&](const auto& t) { return t.first == p.lane; });   // V*q + lane < V*b exactly if V*q < V*b
+    i.uniform = true;
+  }
+  void code(std::vector<RegionInstr>& body, bool vectors, double share) {
+    for (RegionInstr& i : body) {
+      if (i.kind == Kind::kLoad) {
+        i.vector = vectors && is_vector(i.index);
+        count(i.index, i.access, i.vector, share);
+      }
+      if (i.kind != Kind::kBranch) continue;
+      if (p.lane >= 0) uniform(i);
+      code(i.then_body, vectors && i.uniform, share / 2);
+      code(i.else_body, vectors && i.uniform, share / 2);
+    }
+  }
+  void stores(std::vector<RegionStore>& list, double share) {
+    for (RegionStore& s : list) {
+      s.vector = is_vector(s.offset);
+      count(s.offset, s.access, s.vector, share);
+    }
+  }
+  void run() {
+    const bool lanes_in_row = p.shape == RegionPlan::Shape::kColumn;
+    for (RegionPass& pass : p.passes) {
+      code(pass.body, true, 1);
+      stores(pass.stores, 1);
+      code(pass.after, lanes_in_row, 0.01);
+      stores(pass.after_stores, 0.01);
+    }
+  }
+};
+
+constexpr int64_t kUnevenWide = 1024;   // float32 one by one fills whole lines, too: 197 of 18912 rows 10.0 us, by vectors with edges 11.1
+
+/// Where rows begin that lie anywhere: what stands before the last loop in the form that most of a row's traffic has, if `width` does not
+/// divide it. short_too: where that was decided at another shape.
+std::optional<Affine> uneven_rows(const RegionPlan& p, int last, int width, bool short_too) {
+  const auto narrowest = std::min_element(p.accesses.begin(), p.accesses.end(), [](const RegionAccess& a, const RegionAccess& b) {
+    return dtype_bytes(a.dtype) < dtype_bytes(b.dtype);
+  });
+  if (p.shape != RegionPlan::Shape::kRow || p.inner.size() != 1 || p.chunk >= 0 || width <= 1 ||
+      width * dtype_bytes(narrowest->dtype) > 16 ||
+      p.vars[static_cast<size_t>(last)].extent < (short_too                           ? 2 * width
+                                                  : dtype_bytes(narrowest->dtype) < 4 ? 4 * width
+                                                                                      : kUnevenWide))
+    return std::nullopt;
+  for (const IndexVar& v : p.vars)
+    // a remainder's argument must not be negative
+    if (std::set<int> loops; loops_of(p, v.arg, loops), loops.count(last)) return std::nullopt;
+  std::map<Affine, double> traffic;
+  for (const MemoryRef& r : memory_refs(p)) {
+    if (r.after || r.at->coefficient(last) != 1 || std::any_of(r.at->terms.begin(), r.at->terms.end(), [&](const auto& t) {
+          return p.vars[static_cast<size_t>(t.first)].kind != IndexVar::Kind::kLoop;
+        }))
+      continue;
+    Affine row = *r.at + affine_var(last) * -1;
+    row.constant = ((row.constant % width) + width) % width;
+    for (auto& t : row.terms) t.second = ((t.second % width) + width) % width;
+    std::erase_if(row.terms, [](const auto& t) { return t.second == 0; });
+    traffic[std::move(row)] += footprint(p, *r.at) * dtype_bytes(p.accesses[static_cast<size_t>(r.access)].dtype);
+  }
+  const auto most = std::max_element(traffic.begin(), traffic.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == traffic.end() || most->first == Affine{}) return std::nullopt;
+  return most->first;
+}
+
+/// The plan with `width` elements per thread along the last loop; memory instructions per element, and how many of them move vectors.
+/// `uneven`: rows' beginnings modulo the width; what stands before a row's first whole vector and behind its last is left to edges.
+RegionPlan with_width(const RegionPlan& scalar, int width, const std::optional<Affine>& uneven, double* cost, int* vectors) {
+  RegionPlan p = scalar;
+  auto& loops = p.shape == RegionPlan::Shape::kRow ? p.inner : p.outer;
+  VarTable table;
+  std::vector<Affine> image(p.vars.size());
+  std::vector<int> to(p.vars.size(), -1);
+  const int last = loops.empty() ? -1 : loops.back();
+  p.width = width;
+  p.lane_extent = last < 0 ? 1 : p.vars[static_cast<size_t>(last)].extent;
+  for (size_t v = 0; v < p.vars.size(); v++) {
+    if (p.vars[v].kind != IndexVar::Kind::kLoop) continue;
+    const bool cut = static_cast<int>(v) == last;
+    to[v] = table.add_loop(cut ? (uneven ? p.vars[v].extent / width : ceil_div(p.vars[v].extent, width)) : p.vars[v].extent);
+    image[v] = affine_var(to[v]) * (cut ? width : 1);
+  }
+  if (width > 1) {
+    p.lane = table.add_loop(width, IndexVar::Kind::kLane);
+    image[static_cast<size_t>(last)] = image[static_cast<size_t>(last)] + affine_var(p.lane);
+  }
+  if (uneven) {
+    const Affine begin = substitute(*uneven, image), above = begin + affine(width - 1);
+    p.uneven = true;
+    p.head = table.div(above, width, table.max_of(above) + 1) * width + begin * -1;
+    image[static_cast<size_t>(last)] = image[static_cast<size_t>(last)] + p.head;
+  }
+  for (auto* list : {&p.outer, &p.inner})
+    for (int& v : *list) v = to[static_cast<size_t>(v)];
+  if (p.chunk >= 0) p.chunk = to[static_cast<size_t>(p.chunk)];
+  rebuild(p, std::move(table), std::move(image));
+  Vectorizer vectorizer{p, {}};
+  vectorizer.table.vars = p.vars;
+  vectorizer.run();
+  *cost = vectorizer.cost;
+  *vectors = vectorizer.vectors;
+  return p;
+}
+
+// ---- cost
+
+/// Bytes of device memory: each buffer once, what the loops touch of it.
+int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
+  std::vector<double> touched(p.accesses.size());
+  for (const MemoryRef& r : memory_refs(p)) touched[static_cast<size_t>(r.access)] += footprint(p, *r.at);
+  double bytes = 0;
+  for (size_t i = 0; i < touched.size(); i++) {
+    const RegionAccess& a = p.accesses[i];
+    bytes += std::min(touched[i], static_cast<double>(c.buffers[static_cast<size_t>(a.buffer)].dims.elements())) * dtype_bytes(a.dtype);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
+  return cost_of(c.target, p, bytes_of(c, p), flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width);
+}
+
+/// score: what decides between widths: the cost and the memory instructions.
+struct Chosen { RegionPlan plan; Cost cost; double score = 0; };
+/// The width whose kernel is predicted to be the fastest; wider only if that saves memory instructions.
+Chosen choose_width(const RegionContext& c, const RegionPlan& scalar, double flops_per_element, const RegionNumbers* given) {
+  Chosen best;
+  const auto& loops = scalar.shape == RegionPlan::Shape::kRow ? scalar.inner : scalar.outer;
+  if (given && (given->width == 1 || (!loops.empty() && scalar.vars[static_cast<size_t>(loops.back())].extent >= given->width &&
+                                      loops.back() != scalar.chunk))) {
+    double instructions = 0;
+    int vectors = 0;
+    const std::optional<Affine> uneven = given->uneven ? uneven_rows(scalar, loops.back(), given->width, true) : std::nullopt;
+    RegionPlan p = with_width(scalar, given->width, uneven, &instructions, &vectors);
+    choose_threads(p, c.target);
+    take_threads(p, *given, c.target);
+    Cost cost = cost_of(c, p, flops_per_element);
+    return {std::move(p), std::move(cost)};
+  }
+  for (int width : {1, 2, 4, 8}) {
+    if (width > 1 && (loops.empty() || scalar.vars[static_cast<size_t>(loops.back())].extent < width || loops.back() == scalar.chunk))
+      continue;
+    std::vector<std::optional<Affine>> begins{std::nullopt};
+    if (auto uneven = width > 1 ? uneven_rows(scalar, loops.back(), width, false) : std::nullopt) begins.push_back(std::move(uneven));
+    for (const std::optional<Affine>& uneven : begins) {
+      double instructions = 0;
+      int vectors = 0;
+      const RegionPlan chosen = with_width(scalar, width, uneven, &instructions, &vectors);
+      // neighbouring threads are better off with neighbouring elements
+      if (width > 1 && vectors == 0 && scalar.shape != RegionPlan::Shape::kColumn) continue;
+      for (RegionPlan& p : with_threads(chosen, c.target)) {
+        Cost cost = cost_of(c, p, flops_per_element);
+        const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+        // memory instructions of threads per microsecond and SM
+        const double issue = elements * instructions * static_cast<double>(p.held > 0 ? 1 : p.passes.size()) /
+                             (static_cast<double>(std::min(p.blocks, int64_t{c.target.num_sms})) * 8000.0);
+        const double score = cost.us + issue;
+        if (best.plan.passes.empty() || score < best.score * 0.99) best = {std::move(p), std::move(cost), score};
+      }
+    }
+  }
+  return best;
+}
+
+/// An elementwise kernel's loops as rows: where rows of odd length meet values of a row (a channel's gain before 55 x 55 places), vectors
+/// with edges need them.
+RegionPlan by_rows(const RegionPlan& p) {
+  RegionPlan rows = p;
+  rows.shape = RegionPlan::Shape::kRow;
+  rows.inner = {rows.outer.back()};
+  rows.outer.pop_back();
+  return rows;
+}
+
+}  // namespace
+
+std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
+  auto lowered = lower_region(c, group, max_statements);
+  if (!lowered) return std::nullopt;
+  RegionPlan& p = lowered->plan;
+  bool has_reduce = false;
+  for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
+  std::vector<int> key{static_cast<int>(group.split.half)};
+  for (const RegionRoot& r : group.roots) key.push_back(r.value * 2 + (r.stores.empty() ? 0 : 1));
+  const RegionNumbers* given = nullptr;
+  if (c.tape && c.tape->replays)
+    if (const auto it = c.tape->regions.find(key);
+        it != c.tape->regions.end() &&
+        std::is_permutation(p.outer.begin(), p.outer.end(), it->second.outer.begin(), it->second.outer.end()) &&
+        std::is_permutation(p.inner.begin(), p.inner.end(), it->second.inner.begin(), it->second.inner.end()))
+      given = &it->second;
+  if (given) p.shape = given->shape, p.outer = given->outer, p.inner = given->inner;
+  else order_loops(p, has_reduce);
+  RegionNumbers numbers{p.shape, p.outer, p.inner};
+  while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
+  tile_transposes(p);
+  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1;
+  if (given && given->by_rows && elementwise) p = by_rows(p);
+  auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
+  if (!given && elementwise && best.width == 1)
+    if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
+      best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
+  if (c.tape && !c.tape->replays) {
+    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
+    numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
+    numbers.staged = best.staged;
+    c.tape->regions[key] = std::move(numbers);
+  }
+  return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
+}
+
+}  // namespace mirage

@@ -1,0 +1,371 @@
+// Plans block graphs whose weights stream (plan/stream.h): the matched structure (stream_match.cc) with the cheapest of a few dozen
+// divisions by the cost model (stream_cost.cc).
+#include "mirage/plan/stream.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "mirage/ir/walk.h"
+#include "mirage/support/round.h"
+#include "plan/stream/stream_internal.h"
+
+namespace mirage {
+namespace {
+
+/// Registers of a thread: sums, the small operand of this chunk and the next, fragments and addresses.
+int registers(const StreamPlan& p) {
+  int n = 56;
+  if (p.registers)
+    for (const StreamWeight& w : p.weights) n += w.free == StreamAxis::kCol ? p.chunk / 32 * p.columns / 2 : p.chunk / 32 * w.padded / 2;
+  for (const StreamContraction& c : p.contractions) {
+    const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
+    n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
+    if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
+    // a loop carries the next chunk's rows beside them
+    if (c.scaled && !p.prepared)
+      n += 8 * p.row_tiles * p.chunk / 32 + ((p.depth + p.chunk - 1) / p.chunk > 4 * p.warps * p.cluster ? 16 : 0);
+  }
+  if (p.uneven()) n += p.row_tiles > 4 ? 12 + p.chunk / 2 : 24;   // where lines begin; of many rows, fewer fragments at a time
+  for (const StreamProduct& q : p.products) {
+    const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
+    n += padded + (q.gained() ? padded / 4 : 0);
+  }
+  for (NodeId i : p.body.inputs()) {
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(i).first_value)];
+    const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == i; });
+    if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) continue;
+    const int words = dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(i)->param)].dtype) * 2;
+    n += 2 * p.chunk / 32 * words * (std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1);
+  }
+  return n;
+}
+
+}  // namespace
+
+std::string print_product(const StreamShape& p, const StreamProduct& q) {
+  std::string out = fmt::format("  product %{} = sum {}", q.value, q.contraction);
+  if (q.scale != 1) out += fmt::format(" x {}", q.scale);
+  for (NodeId n : q.gains) out += fmt::format(" x operand {}", p.body.form<Input>(n)->param);
+  return out + fmt::format(" x operand {}\n", p.body.form<Input>(q.input)->param);
+}
+
+int64_t stream_row_unit(const StreamShape& p, NodeId n) {
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+  const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == n; });
+  if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) return 8;
+  int64_t unit = std::gcd(int64_t{8}, std::gcd(p.depth, a.offset));
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) unit = std::gcd(unit, a.strides[static_cast<int>(d)]);
+  return unit;
+}
+
+StreamPlan stream_plan(StreamShape shape) {
+  StreamPlan p;
+  static_cast<StreamShape&>(p) = std::move(shape);
+  p.row_tiles = static_cast<int>((p.rows + 7) / 8);
+  for (StreamContraction& c : p.contractions) {
+    const Access& weight = p.operands[static_cast<size_t>(p.body.form<Input>(p.weights[static_cast<size_t>(c.weight)].input)->param)];
+    c.scaled = c.type == ContractType::kTF32 && weight.dtype == DType::kF16;
+    if (c.scaled) c.type = ContractType::kF16;
+  }
+  return p;
+}
+
+namespace {
+
+/// Inputs that v is a function of.
+void leaves(const StreamPlan& p, ValueId v, std::set<NodeId>& out) {
+  find_below(p.body, v, [&](ValueId x) {
+    if (p.body.def_form<Input>(x)) out.insert(p.body.value(x).node);
+    return std::any_of(p.early.begin(), p.early.end(), [&](const StreamStatistic& s) { return s.result == x; }) ? Look::kPast : Look::kInto;
+  });
+}
+
+/// How far an input that is reduced before the loop reaches along that reduction; 0: it does not.
+int64_t whole_extent(const StreamShape& p, NodeId input) {
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] == StreamAxis::kWhole) return p.operands[static_cast<size_t>(p.body.form<Input>(input)->param)].dims[static_cast<int>(d)];
+  return 0;
+}
+
+}  // namespace
+
+NodeId held_input(const StreamShape& p, NodeId deep, const std::set<NodeId>& whole) {
+  const auto strides = [&](NodeId n, StreamAxis along) {   // of rows, along the reduction
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    std::pair<int64_t, int64_t> out{0, 0};
+    for (size_t d = 0; d < axes.size(); d++) {
+      if (axes[d] == StreamAxis::kRow) out.first = a.strides[static_cast<int>(d)];
+      if (axes[d] == along) out.second = a.strides[static_cast<int>(d)];
+    }
+    return out;
+  };
+  const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(deep)->param)];
+  for (NodeId n : whole) {
+    const Access& b = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    if (a.buffer == b.buffer && a.offset == b.offset && a.dtype == b.dtype && a.position == b.position && whole_extent(p, n) == p.depth &&
+        strides(deep, StreamAxis::kDepth) == strides(n, StreamAxis::kWhole))
+      return n;
+  }
+  return -1;
+}
+
+namespace {
+
+/// Whether what a warp reduces before the loop fits its registers: rows of whole inputs, eight elements of a lane at a time.
+bool holds_early(const StreamPlan& p) {
+  std::set<NodeId> inputs;
+  for (const StreamStatistic& s : p.early) leaves(p, s.of, inputs);
+  int64_t words = 0;
+  for (NodeId n : inputs) {
+    const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    const bool rows = std::count(axes.begin(), axes.end(), StreamAxis::kRow) > 0;
+    for (size_t d = 0; d < axes.size(); d++)
+      if (axes[d] == StreamAxis::kWhole)
+        words +=
+            (rows ? (8 * p.row_tiles + p.warps - 1) / p.warps : 1) * ((a.dims[static_cast<int>(d)] + 255) / 256) * dtype_bytes(a.dtype) * 2;
+  }
+  return words > 0 && words <= (65536 / (p.warps * 32 * p.blocks_per_sm) >= 200 ? 96 : 48);
+}
+
+/// Whether the loop's operand is a function of held rows, of what they are reduced to and of vectors along the reduction that fit registers
+/// beside them; whole units of 256 elements belong to one block each.
+bool prepares(const StreamPlan& p) {
+  if (!p.hold_early || !p.statistics.empty() || p.contractions.empty() || p.batch > 1) return false;
+  for (const StreamContraction& c : p.contractions)
+    if (c.small != p.contractions[0].small || c.type != p.contractions[0].type ||
+        p.weights[static_cast<size_t>(c.weight)].depth_major != p.weights[0].depth_major)
+      return false;
+  const int64_t share = static_cast<int64_t>(p.warps) * p.chunk;   // of one block in a round
+  if (share % 256 || p.depth % (share * p.cluster)) return false;
+  std::set<NodeId> early, loop;
+  for (const StreamStatistic& s : p.early) leaves(p, s.of, early);
+  leaves(p, p.contractions[0].small, loop);
+  // held in the order of the loop's chunks
+  for (NodeId n : early) if (const int64_t e = whole_extent(p, n); e != 0 && e != p.depth) return false;
+  const auto has = [&](NodeId n, StreamAxis a) {
+    const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
+    return std::count(axes.begin(), axes.end(), a) > 0;
+  };
+  bool rows = false;
+  int64_t words = 0;   // of vectors, held from before the weights until the rows are known
+  for (NodeId n : loop) {
+    if (!has(n, StreamAxis::kDepth)) continue;
+    if (has(n, StreamAxis::kRow)) {
+      if (held_input(p, n, early) < 0) return false;
+      rows = true;
+    } else {
+      words += p.depth / p.cluster / 256 * dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)].dtype) * 2;
+    }
+  }
+  const int64_t units = p.depth / 256, held = (8 * p.row_tiles + p.warps - 1) / p.warps * units * 4;
+  return rows && words <= 64 && words + held <= 128 && 65536 / (p.warps * 32 * p.blocks_per_sm) >= 255;
+}
+
+/// Whether weights can go straight to registers: one part of the reduction per warp, vectors of a block's columns that exist or do not.
+bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
+  if (chunks != p.warps || p.cluster != 1 || p.stages != 1) { reason = "more of the weights than registers hold"; return false; }
+  if (!p.early.empty()) { reason = "rows that are reduced before the loop"; return false; }
+  if (p.batch > 1) { reason = "a batch"; return false; }
+  if (!p.beside.empty()) { reason = "columns of several calls"; return false; }
+  int words = 0;
+  for (const StreamWeight& w : p.weights) {
+    if (w.free == StreamAxis::kCol) {
+      words += p.chunk / 32 * p.columns / 2;
+      if (w.depth_major != p.weights[0].depth_major || p.weights[0].free != StreamAxis::kCol) {
+        reason = "weights with different lines";
+        return false;
+      }
+      if (w.uneven || p.depth % 8) { reason = "lines that begin anywhere"; return false; }
+      if (!w.depth_major && w.extent % (p.columns / 8)) { reason = "columns that are no whole vectors"; return false; }
+    } else if (!w.depth_major && w.extent % 2) { reason = "an odd rank"; return false; }
+  }
+  if (words > 64) { reason = "more of the weights than registers hold"; return false; }
+  return true;
+}
+
+}  // namespace
+
+bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
+  p.registers = choice.registers;
+  p.columns = choice.columns;
+  p.warps = choice.warps;
+  p.stages = choice.stages;
+  p.chunk = choice.chunk;
+  p.cluster = choice.cluster;
+  p.blocks_per_sm = choice.blocks_per_sm;
+  p.evict_first = choice.evict_first;
+  // Steps: one weight with columns each; low ranks ride along.
+  p.steps = 0;
+  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kCol) w.step = p.steps++;
+  int next = 0;
+  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kRank) w.step = next++ % p.steps;
+  std::vector<int64_t> used(static_cast<size_t>(p.steps), 0);
+  for (StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
+    for (StreamWeight& w : p.weights) {
+      if (w.free != kind) continue;
+      if (w.depth_major && p.chunk % 64) { reason = "chunks of weights along the reduction are multiples of 64"; return false; }
+      int64_t& at = used[static_cast<size_t>(w.step)];
+      w.offset = static_cast<int>(at);
+      at += round_up(w.uneven ? int64_t{p.chunk} * kUnevenLine : static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
+    }
+  p.stage_bytes = *std::max_element(used.begin(), used.end());
+  const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * int64_t{p.columns} * 32;
+  p.ring_bytes = p.registers ? sums * item_bytes : round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
+  p.received_at = p.warps * p.ring_bytes;
+  p.statistics_at = p.received_at + (p.cluster > 1 ? sums * item_bytes : 0);
+  p.early_at = p.statistics_at + static_cast<int64_t>(p.statistics.size()) * p.warps * p.cluster * p.row_tiles * 8 * 4;
+  p.barriers_at = round_up(p.early_at + static_cast<int64_t>(p.early.size()) * p.row_tiles * 8 * 4, 8);
+  p.smem_bytes = p.barriers_at + (p.registers ? 0 : 8 * (p.warps * p.stages + 1));
+  if (p.smem_bytes > target.smem_per_block || p.blocks_per_sm * (p.smem_bytes + 1024) > target.smem_per_sm) {
+    reason = "shared memory";
+    return false;
+  }
+  p.hold_early = holds_early(p);
+  p.prepared = prepares(p);
+  if (p.prepared) {   // eight lanes read 16 bytes of two rows' neighbours at a time, from different banks
+    const int64_t bytes = p.depth / p.cluster * (p.contractions[0].type == ContractType::kTF32 ? 4 : 2), at = round_up(p.smem_bytes, 128);
+    p.prepared_pitch = round_up(bytes, 128) + (p.contractions[0].type == ContractType::kTF32 ? 16 : 64);
+    p.prepared_at = at;
+    const int64_t all = at + 8 * p.row_tiles * (p.prepared_pitch + 4);   // what brings each row back behind them
+    p.prepared = all <= target.smem_per_block && p.blocks_per_sm * (all + 1024) <= target.smem_per_sm;
+    if (p.prepared) p.smem_bytes = all;
+  }
+  if (!p.prepared) p.prepared_at = p.prepared_pitch = 0;
+  const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
+  if (p.registers && !registers_fit(p, chunks, reason)) return false;
+  if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
+  const int64_t shortest = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; }) ? 64 : 32;
+  // copies fill the rest with zeros: 512 times 27 x 64 by 27 took 4.56, with chunks of 64 3.71
+  if (p.chunk > shortest && p.chunk / 2 >= p.depth) { reason = "chunks of twice the reduction"; return false; }
+  p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
+  if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
+  const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
+  if (registers(p) > most) { reason = "registers"; return false; }
+  return true;
+}
+
+namespace {
+
+std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                         const Target& target, const ContractRule& rule, std::string& reason) {
+  if (!target.has_tma || !target.has_cluster || target.sm != 90) {
+    reason = "no tensor copies with clusters on " + target.name;
+    return std::nullopt;
+  }
+  std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, reason);
+  return shape ? std::optional(stream_plan(*std::move(shape))) : std::nullopt;
+}
+
+}  // namespace
+
+StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                   const Target& target, const ContractRule& rule) {
+  StreamCandidates all;
+  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, all.reason);
+  return matched ? stream_divisions(*matched, target) : all;
+}
+
+namespace {
+
+/// A division that fits, and its time. Plans are made of those that are wanted: a copy of a graph for each of some hundred divisions took
+/// half of a compilation's time.
+struct Division { StreamChoice choice; double us = 0; };
+
+/// All that fit, the cheapest first; empty with the reason.
+std::vector<Division> divisions_of(const StreamPlan& matched, const Target& target, std::string& why) {
+  std::vector<Division> all;
+  StreamPlan p = matched;
+  if (!divide_stream(p, {1, 1, 32, 1, 1, true}, target, why) && !divide_stream(p, {1, 1, 64, 1, 1, true}, target, why)) return all;
+  std::string reason;
+  const auto consider = [&](const StreamChoice& choice) {
+    if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target, false).us});
+  };
+  for (int warps : {1, 2, 4, 8, 16})
+    for (int cluster : {1, 2, 4, 8})
+      for (int chunk : {32, 64, 128})
+        for (int stages : {1, 2, 3, 4, 6})
+          for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true});
+  for (int columns : {32, 64})
+    for (int chunk : {32, 64, 128})
+      for (int blocks : {1, 2, 3, 4})
+        if (const int64_t warps = (p.depth + chunk - 1) / chunk; warps <= 16)
+          consider({static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns});
+  why.clear();
+  std::stable_sort(all.begin(), all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
+  return all;
+}
+
+StreamPlan divided(const StreamPlan& matched, const StreamChoice& choice, const Target& target) {
+  StreamPlan p = matched;
+  std::string reason;
+  MIRAGE_ASSERT(divide_stream(p, choice, target, reason)) << reason;
+  p.cost = estimate(p, target);
+  return p;
+}
+
+}  // namespace
+
+StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target) {
+  StreamCandidates all;
+  for (const Division& d : divisions_of(matched, target, all.reason)) all.plans.push_back(divided(matched, d.choice, target));
+  return all;
+}
+
+StreamPlanned best_stream_division(const StreamPlan& matched, const Target& target) {
+  StreamPlanned best;
+  const std::vector<Division> all = divisions_of(matched, target, best.reason);
+  if (all.empty()) return best;
+  best.plan = std::make_shared<const StreamPlan>(divided(matched, all.front().choice, target));
+  best.cost = best.plan->cost;
+  return best;
+}
+
+StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                          const ContractRule& rule) {
+  StreamPlanned none;
+  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, none.reason);
+  return matched ? best_stream_division(*matched, target) : none;
+}
+
+std::string print(const StreamPlan& p) {
+  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch"};
+  std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
+  out += fmt::format(
+      "  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks "
+      "per SM{}\n",
+      p.rows, p.cols, p.depth, p.warps, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm,
+      p.registers     ? fmt::format(", weights straight to registers, {} columns per block", p.columns)
+      : p.evict_first ? ", weights evicted first"
+                      : "");
+  for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
+  if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
+  for (const StreamWeight& w : p.weights)
+    out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param,
+                       kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
+                       w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
+  for (const StreamContraction& c : p.contractions)
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight,
+                       c.type == ContractType::kTF32 ? ", TF32"
+                       : c.scaled                    ? ", scaled by row"
+                                                     : "");
+  for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
+  for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
+  for (const StreamProduct& q : p.products) out += print_product(p, q);
+  for (const StreamSum& s : p.sums) {
+    out += fmt::format("  added   %{} =", s.value);
+    for (auto [i, f] : s.contractions) out += fmt::format(" {:+} sum {}", f, i);
+    for (auto [i, f] : s.products) out += fmt::format(" {:+} product {}", f, i);
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace mirage

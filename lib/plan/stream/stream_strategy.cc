@@ -1,0 +1,69 @@
+// The row of weight streams in the table of strategies.
+#include <fmt/format.h>
+
+#include "plan/strategy_internal.h"
+#include "plan/stream/stream_internal.h"
+
+namespace mirage {
+
+namespace {
+
+Attempt match_streams(const Work& w) { return attempt(plan_stream(w.body, w.operands, w.results, w.target, w.rule)); }
+
+std::vector<KernelPlan> all_streams(const KernelPlan& of, const Work& w) {
+  std::vector<KernelPlan> out;
+  for (StreamPlan& p : stream_candidates(w.body, w.operands, w.results, w.target, w.rule).plans) out.push_back(with_body(of, std::move(p)));
+  return out;
+}
+
+/// Calls beside each other are one kernel here only.
+std::vector<KernelPlan> streams_beside(const KernelPlan& of, const Target& target) {
+  std::vector<KernelPlan> out;
+  if (body_of<StreamPlan>(of).beside.empty()) return out;
+  for (StreamPlan& p : stream_divisions(body_of<StreamPlan>(of), target).plans) out.push_back(with_body(of, std::move(p)));
+  return out;
+}
+
+Attempt like_stream(const KernelPlan& model, const Work& w) {
+  const StreamPlan& from = body_of<StreamPlan>(model);
+  std::string reason;
+  std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kMaxStreamRows, reason);
+  if (!shape) return refusal(reason);
+  StreamPlan plan = stream_plan(std::move(*shape));
+  if (!divide_stream(
+          plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns},
+          w.target, reason))
+    return refusal(reason);
+  plan.cost = estimate(plan, w.target);
+  return attempt_of(std::move(plan));
+}
+
+std::string stream_text(const KernelPlan& k) {
+  const StreamPlan& p = body_of<StreamPlan>(k);
+  if (p.registers)
+    return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", p.warps, p.chunk, p.columns, p.blocks_per_sm);
+  return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm,
+                     p.evict_first ? "" : ", weights kept");
+}
+
+Tiling stream_use(const KernelPlan& k, int thrift) {
+  const StreamPlan& p = body_of<StreamPlan>(k);
+  Tiling out{p.columns, p.chunk, int64_t{p.cluster} * p.warps * turns(thrift, p.stages, 2)};
+  out.side_by_side = true;
+  return out;
+}
+
+}  // namespace
+
+Strategy stream_strategy() {
+  return {.match = match_streams,
+          .divisions = all_streams,
+          .own_divisions = streams_beside,
+          .like = like_stream,
+          .text = stream_text,
+          .print = [](const KernelPlan& k) { return fmt::format("stream {}\n", k.name) + print(body_of<StreamPlan>(k)); },
+          .use = stream_use,
+          .timeline = stream_timeline};
+}
+
+}  // namespace mirage
