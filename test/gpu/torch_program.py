@@ -125,7 +125,7 @@ OPS = {
     "clamp": clamp,
     "softplus": lambda x, r, t: F.softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)),
     "hardswish": lambda x, r, t: F.hardswish(x),
-    **{name: unary(getattr(torch, name)) for name in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
+    **{n: unary(getattr(torch, n)) for n in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
     "maximum": lambda x, r, t: torch.clamp(x, min=r[0]) if not torch.is_tensor(r[0]) else torch.maximum(x, r[0]),
     "minimum": lambda x, r, t: torch.clamp(x, max=r[0]) if not torch.is_tensor(r[0]) else torch.minimum(x, r[0]),
     "equal": lambda x, r, t: x == r[0],
