@@ -7,6 +7,7 @@
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
 #include "mirage/plan/region.h"
+#include "plan/call_plans.h"
 #include "plan/planner.h"
 #include "plan/region/region_index.h"
 #include "plan/passes/rewrites.h"
@@ -181,14 +182,14 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
 }
 
 /// The plan of a graph, whose values are exact but where it casts.
-static Planned plan_exact(const Program& program, const Graph& graph, const Target& target) {
+static Planned plan_exact(const Program& program, const Graph& graph, const Target& target, CallPlans& known) {
   const Graph calls = lower_matmuls(graph, target, contract_rule(program));
-  Planned planned = Planner(program, calls, target).run();
+  Planned planned = Planner(program, calls, target, nullptr, nullptr, &known).run();
   const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
   // whether more of them must pay, and, if they do not only copy, no general one be among them
   enum class Kernels { kFree, kCopies, kPay };
   const auto consider = [&](const Graph& g, Kernels kernels, std::vector<Pass> passes) {
-    Planned other = Planner(program, g, target).run();
+    Planned other = Planner(program, g, target, nullptr, nullptr, &known).run();
     if (!other.plan) return;
     if (planned.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned.plan->kernels.size() &&
         ((kernels == Kernels::kPay && generic(*other.plan)) ||
@@ -226,6 +227,11 @@ static std::vector<bool> stored_wide(const Plan& plan) {
 }
 
 Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin) {
+  CallPlans known;
+  return make_plan(program, graph, target, origin, known);
+}
+
+Planned make_plan(const Program& program, const Graph& graph, const Target& target, std::span<const ValueId> origin, CallPlans& known) {
   using Where = KeptValues::Where;
   const KeptValues kept(program.graph, program.kept);
   std::vector<Graph> tried;
@@ -234,7 +240,7 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const auto consider = [&](const Graph& g, std::optional<Where> where) {
     if (std::find(tried.begin(), tried.end(), g) != tried.end()) return;
     tried.push_back(g);
-    Planned p = plan_exact(program, g, target);
+    Planned p = plan_exact(program, g, target, known);
     if (p.plan && where) p.plan->kept = std::make_shared<const Graph>(g);
     if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p), rounds = where;
   };

@@ -10,6 +10,7 @@
 #include "mirage/plan/plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
+#include "plan/call_plans.h"
 #include "plan/region/region.h"
 #include "plan/tape.h"
 
@@ -19,12 +20,15 @@ namespace mirage {
 class Planner {
  public:
   /// tape, model: decisions are recorded or taken again, and calls are planned like the model's.
-  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr)
+  /// known: what strategies said before; may be null.
+  Planner(const Program& program, Graph graph, const Target& target, Tape* tape = nullptr, const Plan* model = nullptr,
+          CallPlans* known = nullptr)
       : program_(program),
         g_(std::move(graph)),
         target_(target),
         tape_(tape),
         model_(model),
+        known_(known),
         views_(static_cast<size_t>(g_.num_values())),
         stored_(views_.size()),
         outs_(views_.size()),
@@ -181,6 +185,8 @@ class Planner {
   /// Asks every strategy for a call's body and keeps the cheapest plan in k.body; the reason if none fits.
   std::string plan_call(NodeId n, KernelPlan& k, Cost& cost) const;
 
+  static CallPlan plan_work(const Work&);
+
   /// The call's kernel of the model: itself while decisions are recorded, else its numbers over this graph's extents.
   std::string plan_call_like(NodeId n, const Work& work, KernelPlan& k, Cost& cost) const;
 
@@ -189,6 +195,7 @@ class Planner {
   const Target& target_;
   Tape* tape_ = nullptr;
   const Plan* model_ = nullptr;
+  CallPlans* known_ = nullptr;
   std::vector<Buffer> buffers_;
   std::vector<View> views_;
   std::vector<bool> stored_;                    // by a region; inputs and results of calls are stored anyway

@@ -234,27 +234,37 @@ std::string Planner::plan_call(NodeId n, KernelPlan& k, Cost& cost) const {
   const auto [body, operands, results, computes] = accesses_of(n);
   const Work work{body, operands, results, target_, contract_rule(program_), computes};
   if (model_) return plan_call_like(n, work, k, cost);
-  std::string first_reason;
-  bool found = false;
-  std::vector<Refusal> said;
+  std::optional<CallPlan> made = known_ ? known_->find(body, operands, results) : std::nullopt;
+  if (!made) {
+    made = plan_work(work);
+    if (known_) known_->keep(body, operands, results, *made);
+  }
+  k.others = std::move(made->others);
+  if (!made->body) return made->reason;
+  k.body = *std::move(made->body);
+  cost = std::move(made->cost);
+  return "";
+}
+
+CallPlan Planner::plan_work(const Work& work) {
+  CallPlan out;
   size_t taken = 0;
   for (const Strategy& s : strategies()) {
     if (!s.match) continue;
-    const bool can_read = (!computes || s.reads_positions) && (!work.has_parts() || s.reads_parts);
+    const bool can_read = (!work.positions || s.reads_positions) && (!work.has_parts() || s.reads_parts);
     Attempt a =
-        can_read ? s.match(work)
-                 : Attempt{std::nullopt, {}, computes && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
-    if (!a.body && first_reason.empty() && can_read) first_reason = a.reason;
-    said.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
-    if (!a.body || (found && a.cost.us >= cost.us)) continue;
-    found = true;
-    taken = said.size() - 1;
-    k.body = *std::move(a.body);
-    cost = std::move(a.cost);
+        can_read
+            ? s.match(work)
+            : Attempt{std::nullopt, {}, work.positions && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
+    if (!a.body && out.reason.empty() && can_read) out.reason = a.reason;
+    out.others.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
+    if (!a.body || (out.body && a.cost.us >= out.cost.us)) continue;
+    taken = out.others.size() - 1;
+    out.body = std::move(a.body);
+    out.cost = std::move(a.cost);
   }
-  if (found) said.erase(said.begin() + static_cast<std::ptrdiff_t>(taken));
-  k.others = std::move(said);
-  return found ? "" : first_reason;
+  if (out.body) out.others.erase(out.others.begin() + static_cast<std::ptrdiff_t>(taken));
+  return out;
 }
 
 std::string Planner::plan_call_like(NodeId n, const Work& work, KernelPlan& k, Cost& cost) const {

@@ -2,6 +2,8 @@
 // ends at once, or the alarm ends the test.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 
@@ -80,6 +82,30 @@ TEST_CASE("what reports say of residuals is as long as they are") {   // their s
   const CompileResult r = compiled(spec(residuals(16, {{"gelu", "", ""}, {"relu", "", ""}, {"tanh", "", ""}, {"silu", "", ""}})), 20000);
   CHECK(r.exit == ExitCode::kOk);
   CHECK(r.report.size() < 100'000);
+}
+
+TEST_CASE("as many products stand beside each other as a kernel's parameters have room for") {
+  const Alarm alarm(100);
+  std::string inputs = R"("x": {"shape": [16, 64], "dtype": "float16"})", nodes, sum;
+  for (int i = 0; i < 260; i++) {
+    const std::string n = std::to_string(i);
+    inputs += R"(, "w)" + n + R"(": {"shape": [64, 64], "dtype": "float16"})";
+    nodes += (i ? ", " : "") + std::string(R"({"op": "matmul", "inputs": ["x", "w)") + n + R"("], "output": "p)" + n + "\"}";
+    if (i > 0) nodes += R"(, {"op": "add", "inputs": [")" + sum + R"(", "p)" + n + R"("], "output": "s)" + n + "\"}";
+    sum = (i ? "s" : "p") + n;
+  }
+  const CompileResult r = compiled({"many.json", R"({"name": "many", "inputs": {)" + inputs + R"(}, "outputs": {")" + sum +
+                                                     R"(": {"dtype": "float16"}}, "nodes": [)" + nodes + "]}"});
+  REQUIRE(r.exit == ExitCode::kOk);
+  std::istringstream text(r.files.at("many.cu"));
+  size_t most = 0;
+  for (std::string line; std::getline(text, line);) {
+    size_t maps = 0;
+    for (size_t at = 0; (at = line.find("__grid_constant__", at)) != std::string::npos; at++) maps++;
+    most = std::max(most, maps);
+  }
+  CHECK(most > 100);
+  CHECK(most <= 200);
 }
 
 TEST_CASE("a slice of a chain of squares is taken once") {

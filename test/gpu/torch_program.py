@@ -20,6 +20,8 @@ DTYPES = {
     "float32": torch.float32,
     "f32": torch.float32,
     "bool": torch.bool,
+    "int32": torch.int32,
+    "int64": torch.int64,
 }
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
@@ -98,6 +100,10 @@ def reduced(fn):
     return reduce
 
 
+def unary(fn):
+    return lambda x, rest, t: fn(x)
+
+
 OPS = {
     "add": lambda x, r, t: x + r[0],
     "sub": lambda x, r, t: x - r[0],
@@ -117,17 +123,29 @@ OPS = {
     "tanh": lambda x, r, t: torch.tanh(x),
     "gelu": lambda x, r, t: F.gelu(x, approximate=t.get("approximate", "none")),
     "clamp": clamp,
+    "softplus": lambda x, r, t: F.softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)),
+    "hardswish": lambda x, r, t: F.hardswish(x),
+    **{n: unary(getattr(torch, n)) for n in ("sin", "cos", "erf", "floor", "ceil", "round", "sign", "log1p", "expm1", "reciprocal")},
     "maximum": lambda x, r, t: torch.clamp(x, min=r[0]) if not torch.is_tensor(r[0]) else torch.maximum(x, r[0]),
     "minimum": lambda x, r, t: torch.clamp(x, max=r[0]) if not torch.is_tensor(r[0]) else torch.minimum(x, r[0]),
     "equal": lambda x, r, t: x == r[0],
     "less": lambda x, r, t: x < r[0],
     "greater": lambda x, r, t: x > r[0],
+    "not_equal": lambda x, r, t: x != r[0],
+    "less_equal": lambda x, r, t: x <= r[0],
+    "greater_equal": lambda x, r, t: x >= r[0],
+    "and": lambda x, r, t: torch.logical_and(x, r[0]),
+    "or": lambda x, r, t: torch.logical_or(x, r[0]),
+    "not": lambda x, r, t: torch.logical_not(x),
     "where": lambda x, r, t: torch.where(x, r[0], r[1]),
     "matmul": lambda x, r, t: matmul(x, r[0], t),
     "einsum": lambda x, r, t: torch.einsum(t["equation"], x, *r),
     "sum": reduced(torch.sum),
     "mean": reduced(torch.mean),
     "max": reduced(torch.amax),
+    "min": reduced(torch.amin),
+    "argmax": lambda x, r, t: torch.argmax(x, t.get("axis", -1), t.get("keepdim", False)),
+    "argmin": lambda x, r, t: torch.argmin(x, t.get("axis", -1), t.get("keepdim", False)),
     "softmax": lambda x, r, t: softmax(x, axes_of(t, x.dim(), -1)),
     "rms_norm": lambda x, r, t: norm("rms_norm", x, r, t),
     "layer_norm": lambda x, r, t: norm("layer_norm", x, r, t),
@@ -161,7 +179,7 @@ def iota(program, t, device):
 
 INFINITIES = {"-inf": -math.inf, "+inf": math.inf}   # JSON has no other word for them
 # What takes bools as they are; elsewhere they count 0 and 1.
-TAKES_BOOLS = {"where", "equal", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
+TAKES_BOOLS = {"where", "equal", "not_equal", "and", "or", "not", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
 # What no tensor is an operand of.
 MADE = {
     "iota": iota,

@@ -56,6 +56,7 @@ struct Access {
   bool by_value = false;                          ///< as its buffer's
   /// operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
   SecondPart second = {};
+  friend bool operator==(const Access&, const Access&) = default;
 };
 
 #define MIRAGE_STRATEGY(Name, name, help) struct Name##Plan;

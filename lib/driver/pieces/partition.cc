@@ -18,6 +18,7 @@
 #include "driver/pieces/reduced.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
+#include "plan/call_plans.h"
 
 namespace mirage {
 
@@ -387,7 +388,7 @@ class Partitioner {
     std::vector<ValueId> origin;
     auto whole = stitch(g_, pieces, numbers_of(pieces), &origin);
     if (!whole) return std::nullopt;
-    Planned p = make_plan(program_, *whole, target_, origin);
+    Planned p = make_plan(program_, *whole, target_, origin, call_plans_);
     if (graph) *graph = std::move(*whole);
     return std::move(p.plan);
   }
@@ -605,6 +606,7 @@ class Partitioner {
   std::vector<size_t> first_;      // per distinct piece, a cut that makes it
   std::vector<Evaluated> evaluated_;
   std::vector<int64_t> longest_, spent_;   // per distinct piece, effort: that its next search may spend, and of all its searches
+  mutable CallPlans call_plans_;   // of the whole, cut in one way or another
   int64_t plans_left_ = most_plans(g_, kWholePlans);   // of the whole
   Partitioned out_;
 };

@@ -102,7 +102,7 @@ std::vector<StreamShape> Planner::shapes_beside(const std::vector<int>& items) c
     const CallAccess c = accesses_of(items_[static_cast<size_t>(i)].call);
     if (c.computes || std::any_of(c.operands.begin(), c.operands.end(), [](const Access& a) { return a.second.buffer >= 0; })) return {};
     auto shape = match_stream(c.body, c.operands, c.results, contract_rule(program_), kMaxStreamRows, reason);
-    if (!shape || (!out.empty() && !stands_beside(out[0], *shape))) return {};
+    if (!shape || (!out.empty() && !stands_beside(out[0], *shape)) || shape->weights.size() * items.size() > kMostWeights) return {};
     out.push_back(std::move(*shape));
   }
   return out;
@@ -182,10 +182,11 @@ void Planner::join_calls() {
       continue;
     }
     double apart = 0;
-    for (size_t j = i + 1; j < items_.size(); j++)
-      if (items_[j].alive && items_[j].call >= 0 && leader_[j] < 0 && related(i, j) &&
-          !shapes_beside({static_cast<int>(i), static_cast<int>(j)}).empty())
-        join(j);
+    for (size_t j = i + 1, most = kMostWeights; j < items_.size() && group.size() < most; j++) {
+      if (!items_[j].alive || items_[j].call < 0 || leader_[j] >= 0 || !related(i, j)) continue;
+      const std::vector<StreamShape> shapes = shapes_beside({static_cast<int>(i), static_cast<int>(j)});
+      if (!shapes.empty() && join(j)) most = kMostWeights / std::max<size_t>(1, shapes[0].weights.size());
+    }
     if (group.size() > 1)
       for (int j : group) {
         KernelPlan k;

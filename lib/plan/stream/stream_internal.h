@@ -4,6 +4,9 @@
 
 namespace mirage {
 
+/// Of a kernel, those of calls beside it included: a map has 128 of the 32764 bytes that parameters may have, beside pointers.
+constexpr size_t kMostWeights = 200;
+
 constexpr int64_t kMaxStreamRows = 64;   ///< of the small operand of a stream plan
 constexpr int64_t kAnyRows = int64_t{1} << 20;
 constexpr int64_t kBoxAlign = 1024;      ///< bytes: the 128-byte swizzle of tensor-map boxes repeats after eight lines

@@ -13,7 +13,6 @@
 namespace mirage {
 namespace {
 
-constexpr size_t kMostWeights = 200;   // 128 bytes each of the 32764 that parameters may have, beside pointers
 
 constexpr int64_t kMaxRank = 64;
 constexpr int64_t kMostBatch = 65535;

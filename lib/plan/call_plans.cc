@@ -1,0 +1,97 @@
+#include "plan/call_plans.h"
+
+#include "mirage/plan/attend.h"
+#include "mirage/plan/block_plan.h"
+#include "mirage/plan/region.h"
+#include "mirage/plan/stream.h"
+#include "mirage/plan/tile.h"
+#include "mirage/support/assert.h"
+#include "mirage/support/hash.h"
+
+namespace mirage {
+namespace {
+
+constexpr size_t kMostEntries = 4000;   // tens of kilobytes each
+
+/// Buffers in the order in which accesses first name them.
+class BufferNumbers {
+ public:
+  int number_of(int buffer) {
+    if (buffer < 0) return buffer;
+    for (size_t i = 0; i < buffers_.size(); i++) if (buffers_[i] == buffer) return static_cast<int>(i);
+    buffers_.push_back(buffer);
+    return static_cast<int>(buffers_.size()) - 1;
+  }
+  int buffer_of(int number) const { return number < 0 ? number : buffers_.at(static_cast<size_t>(number)); }
+
+ private:
+  std::vector<int> buffers_;
+};
+
+std::vector<Access> numbered(const std::vector<Access>& operands, const std::vector<Access>& results, BufferNumbers& numbers) {
+  std::vector<Access> out;
+  for (const auto* list : {&operands, &results})
+    for (Access a : *list) {
+      a.buffer = numbers.number_of(a.buffer);
+      a.second.buffer = numbers.number_of(a.second.buffer);
+      out.push_back(std::move(a));
+    }
+  return out;
+}
+
+uint64_t key_of(const Graph& body, const std::vector<Access>& accesses, size_t operands) {
+  uint64_t h = hash_combine(body.hash(), operands);
+  for (const Access& a : accesses) {
+    h = hash_combine(h, static_cast<uint64_t>(a.buffer) * 64 + static_cast<uint64_t>(a.dtype));
+    h = hash_combine(h, static_cast<uint64_t>(a.offset));
+    for (int d = 0; d < a.dims.rank(); d++)
+      h = hash_combine(hash_combine(h, static_cast<uint64_t>(a.dims[d])), static_cast<uint64_t>(a.strides[d]));
+  }
+  return h;
+}
+
+/// The body with other buffers.
+template <class Map> KernelBody with_buffers(const KernelBody& body, Map&& map) {
+  return std::visit([&](const auto& plan) -> KernelBody {
+    using P = std::remove_const_t<typename std::decay_t<decltype(plan)>::element_type>;
+    if constexpr (std::is_same_v<P, RegionPlan>) {
+      MIRAGE_ASSERT(false) << "a call is no region";
+      return plan;
+    } else {
+      auto copy = std::make_shared<P>(*plan);
+      for (auto* list : {&copy->operands, &copy->results})
+        for (Access& a : *list) a.buffer = map(a.buffer), a.second.buffer = map(a.second.buffer);
+      return std::shared_ptr<const P>(std::move(copy));
+    }
+  }, body);
+}
+
+}  // namespace
+
+std::optional<CallPlan> CallPlans::find(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) const {
+  BufferNumbers numbers;
+  const std::vector<Access> accesses = numbered(operands, results, numbers);
+  std::optional<CallPlan> out;
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = entries_.find(key_of(body, accesses, operands.size()));
+    if (at == entries_.end()) return std::nullopt;
+    for (const Entry& e : at->second)
+      if (e.accesses == accesses && e.body == body) out = e.plan;
+  }
+  if (out && out->body) out->body = with_buffers(*out->body, [&](int number) { return numbers.buffer_of(number); });
+  return out;
+}
+
+void CallPlans::keep(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const CallPlan& plan) {
+  BufferNumbers numbers;
+  Entry e{body, numbered(operands, results, numbers), plan};
+  if (e.plan.body) e.plan.body = with_buffers(*e.plan.body, [&](int buffer) { return numbers.number_of(buffer); });
+  const uint64_t key = key_of(body, e.accesses, operands.size());
+  std::lock_guard lock(mutex_);
+  if (size_ >= kMostEntries) return;
+  size_++;
+  entries_[key].push_back(std::move(e));
+}
+
+}  // namespace mirage
